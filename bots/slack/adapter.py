@@ -27,7 +27,6 @@ from bots.slack.payload import split_recipient
 from bots.slack.receiver import SlackReceiver
 from bots.slack.socket_mode import SocketModeConnection
 from bots.slack.streaming import SlackStreamingMessages
-from bots.slack.thread_history import SlackThreadHistory
 from bots.slack.users import SlackUserDirectory
 from bots.slack.webhook import SlackWebhook
 from bots.text.split import split
@@ -168,7 +167,7 @@ class SlackAdapter(
             health=self.tracker,
             api=self._api,
             users=self._users,
-            threads=SlackThreadHistory(self._api, self._users, self._timeouts),
+            timeouts=self._timeouts,
             messages=self._messages,
             streaming=self._streaming,
             indicator=self._indicator,

@@ -5,16 +5,34 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bots.common.attachments import attachment_kind
+from bots.slack.mentions import plain
+from bots.slack.mrkdwn_parser import link, parse_plain
 from bots.slack.payload import as_list, as_mapping, as_str
-from bots.text.characters import clean
 from bus.messages import Attachment
 
 UNAVAILABLE: Final[Mapping[str, str]] = {
     "tombstone": "it was deleted",
     "hidden_by_limit": "Slack hides it because the workspace exceeds the limit of its plan",
     "external": "it is stored outside Slack, only its link was shared",
+    "access_denied": "the app is not allowed to see it",
+    "file_not_found": "it was deleted, or the app is not allowed to see it",
 }
-"""Modes of files that have no content here (docs.slack.dev/reference/objects/file-object), and what is said of them."""
+"""Modes and kinds of access of files that have no content here (docs.slack.dev/reference/objects/file-object), and what
+is said of them."""
+
+_EXTENSIONS: Final[Mapping[str, str]] = {
+    "list": ".csv",
+    **dict.fromkeys(("canvas", "docs", "email", "post", "quip", "space"), ".html"),
+}
+"""Modes and types of what is made in Slack: canvases, posts, lists, e-mails. It gives them away as pages and tables, of
+other sizes than the file object says, whatever their `mimetype`."""
+
+_MADE_IN_SLACK: Final = {
+    "application/vnd.slack-docs": ".html",
+    "application/vnd.slack-list": ".csv",
+}
+
+_MIMES: Final = {".csv": "text/csv", ".html": "text/html"}
 
 _NO_FILE: Final = "no file: "
 
@@ -56,19 +74,62 @@ def unavailable_reason(ref: str) -> str:
     return UNAVAILABLE.get(ref.removeprefix(_NO_FILE), "") if ref.startswith(_NO_FILE) else ""
 
 
+def document_extension(file: Mapping[str, Any]) -> str:
+    """Return how the name of a document ends that is made in Slack; "" for a file that somebody uploaded.
+
+    >>> [document_extension({"mode": mode}) for mode in ("quip", "list", "hosted")]
+    ['.html', '.csv', '']
+    """
+    kinds = (as_str(file.get("mode")), as_str(file.get("filetype")))
+    extension = next((_EXTENSIONS[kind] for kind in kinds if kind in _EXTENSIONS), "")
+    return extension or _MADE_IN_SLACK.get(as_str(file.get("mimetype")), "")
+
+
+def describe_content(file: Mapping[str, Any]) -> str:
+    r"""Return what the description of a file says of its content: what is spoken in it, or where it is; "" for nothing.
+
+    >>> spoken = {"status": "complete", "preview": {"content": "Call me.", "has_more": True}}
+    >>> describe_content({"name": "a.m4a", "transcription": spoken})
+    '[Speech in a.m4a]\nCall me.…'
+    >>> describe_content({"title": "Plan", "mode": "external", "url_private": "https://docs.test/1"})
+    '[File outside Slack: Plan (https://docs.test/1)]'
+    """
+    preview = as_mapping(as_mapping(file.get("transcription")).get("preview"))
+    if words := parse_plain(as_str(preview.get("content"))).strip():
+        more = "…" if preview.get("has_more") is True else ""
+        return f"[Speech in {_name(file)}]\n{words}{more}"
+    url = plain(as_str(file.get("external_url")) or as_str(file.get("url_private")))
+    if as_str(file.get("mode")) == "external" and url:
+        return f"[File outside Slack: {link(url, _name(file))}]"
+    return ""
+
+
 def _attachment(file: Mapping[str, Any]) -> Attachment | None:
     """Describe a file; `ref` is its id, because addresses expire, and the address if one was sent."""
-    ref, size, mode = as_str(file.get("id")), file.get("size"), as_str(file.get("mode"))
+    ref, size = as_str(file.get("id")), file.get("size")
     if not ref:
         return None
-    mime = clean(as_str(file.get("mimetype"))) or "application/octet-stream"
+    extension = document_extension(file)
+    mime = plain(as_str(file.get("mimetype"))) or "application/octet-stream"
+    is_spoken = file.get("subtype") == "slack_audio"  # Slack calls some of them videos.
+    states = (as_str(file.get("mode")), as_str(file.get("file_access")))
+    missing = next((state for state in states if state in UNAVAILABLE), "")
     return Attachment(
-        name=clean(as_str(file.get("name")) or as_str(file.get("title"))) or ref,
-        mime=mime,
-        size_bytes=size if isinstance(size, int) and size >= 0 else None,
-        kind=attachment_kind(mime),
-        ref=f"{_NO_FILE}{mode}" if mode in UNAVAILABLE else f"{ref} {_url(file)}".rstrip(),
+        name=_name(file),
+        mime=_MIMES.get(extension, mime),
+        size_bytes=size if isinstance(size, int) and size >= 0 and not extension else None,
+        kind="audio" if is_spoken else attachment_kind(mime),
+        ref=f"{_NO_FILE}{missing}" if missing else f"{ref} {_url(file)}".rstrip(),
     )
+
+
+def _name(file: Mapping[str, Any]) -> str:
+    """Return the name of a file; a document has a title, its name is the same for all."""
+    name, title = (plain(as_str(file.get(field))) for field in ("name", "title"))
+    if extension := document_extension(file):
+        title = parse_plain(title) or parse_plain(as_str(file.get("subject"))) or name
+        return title if title.endswith(extension) or not title else f"{title}{extension}"
+    return name or title or as_str(file.get("id"))
 
 
 def split_ref(ref: str) -> tuple[str, str]:

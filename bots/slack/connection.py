@@ -23,8 +23,10 @@ class SlackTimeouts:
         drain_s: For envelopes still being handled when a connection ends.
         overlap_s: How long a connection that Slack announced to close is kept beside its successor. Slack closes it
             10 s after a `warning`.
-        thread_s: Reading a thread that somebody mentions the bot in, while the event waits to be acknowledged.
-        names_s: Looking up the names of its authors; those that are not known then are shown by their ids.
+        lookups_s: Looking up what the event of a message does not tell: its author, the thread, files, names. Slack
+            waits 3 s for the acknowledgement; looking up the author alone may take 1.5 s (users.py).
+        thread_s: Of that, reading the thread.
+        names_s: Of that, looking up names; those that are not known then are shown by their ids.
         ack_s: Over HTTP, a request is answered within this. Slack waits 3 s.
         check_s: Over HTTP, between two checks of the bot token.
         backoff: Delays after failed attempts to connect.
@@ -38,6 +40,7 @@ class SlackTimeouts:
     ping_s: float = 20.0
     drain_s: float = 2.0
     overlap_s: float = 30.0
+    lookups_s: float = 2.0
     thread_s: float = 1.0
     names_s: float = 0.7
     ack_s: float = 2.5

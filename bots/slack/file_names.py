@@ -23,10 +23,10 @@ class SlackFileNames:
     def __init__(self, api: SlackApi) -> None:
         self._api = api
 
-    async def add(self, message: InboundMessage) -> InboundMessage:
+    async def add(self, message: InboundMessage, *, give_up_at: float) -> InboundMessage:
         """Return the message with names, types and sizes of its files, as far as they can be had. Raises nothing."""
         files = list(message.attachments)
-        with anyio.move_on_after(LOOKUP_S):
+        with anyio.move_on_after(min(LOOKUP_S, give_up_at - anyio.current_time())):
             for at, file in enumerate(files):
                 if is_unnamed(file):
                     files[at] = await self._described(file)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from bots.common.events import HELP, IgnoredEvent
-from bots.slack.attachments import parse_attachments
-from bots.slack.edits import parse_deletion, parse_edit
-from bots.slack.forwarded import all_files, forwarded
+from bots.slack.edits import is_tombstone, parse_deletion, parse_edit
+from bots.slack.mentions import plain, take_bot
+from bots.slack.message_reader import bot_name, read_message
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import (
     SlackIdentity,
@@ -18,10 +18,10 @@ from bots.slack.payload import (
     as_mapping,
     as_str,
     is_private,
+    parse_order,
     parse_timestamp,
     workspace_of,
 )
-from bots.text.characters import clean
 from bus.commands import misspelled_command, parse_command
 from bus.messages import (
     ConversationKey,
@@ -117,7 +117,7 @@ def parse_slash_command(
     trigger = as_str(body.get("trigger_id"))
     if not (chat and user and trigger):
         return IgnoredEvent("slash command without channel, user or trigger")
-    typed, _ = parse_mrkdwn(as_str(body.get("text")), bot=me.user_id)
+    typed, _ = take_bot(parse_mrkdwn(as_str(body.get("text"))), me.user_id)
     text = typed if typed.startswith("/") else f"/{typed or 'help'}"
     command = parse_command(text)
     if command is None and not misspelled_command(text):
@@ -137,7 +137,7 @@ def parse_slash_command(
             response_url=as_str(body.get("response_url")),
             user=me.recipient(user),
         ),
-        sender=Sender(user_id=user, name=clean(as_str(body.get("user_name")))),
+        sender=Sender(user_id=user, name=plain(as_str(body.get("user_name")))),
         text=text,
         is_private=is_private(chat),
         is_addressed=True,
@@ -149,7 +149,7 @@ def _message_event(
 ) -> SlackEvent:
     match as_str(event.get("subtype")):
         case "message_changed":
-            return _message_change(body, parse_edit(event), me)
+            return _message_edit(body, event, me)
         case "message_deleted":
             return _message_change(body, parse_deletion(event), me)
         case subtype:
@@ -160,6 +160,15 @@ def _message_event(
             if bot:
                 return IgnoredEvent(bot, Disposition.FROM_BOT)
             return IgnoredEvent(f"message {subtype}")
+
+
+def _message_edit(
+    body: Mapping[str, Any], event: Mapping[str, Any], me: SlackIdentity
+) -> MessageEdit | MessageDeletion | IgnoredEvent:
+    now = as_mapping(event.get("message"))
+    if (bot := _bot_author(now, me)) and not is_tombstone(now):
+        return IgnoredEvent(bot, Disposition.FROM_BOT)  # The bot's own growing answers, mostly.
+    return _message_change(body, parse_edit(event, me), me)
 
 
 def _mention_by_bot(message: InboundMessage | IgnoredEvent, bot: str) -> SlackEvent:
@@ -193,6 +202,11 @@ def _message_change(
     return MessageEdit(event_id=event_id, key=key, message_id=ts, edited=edited)
 
 
+def answers_bot(body: Mapping[str, Any], me: SlackIdentity) -> bool:
+    """Return whether a message is a reply in a thread below one of the bot's messages."""
+    return bool(me.user_id) and as_mapping(body.get("event")).get("parent_user_id") == me.user_id
+
+
 def _unusable(message: Mapping[str, Any], me: SlackIdentity) -> IgnoredEvent | None:
     if robot := _bot_author(message, me):
         return IgnoredEvent(robot, Disposition.FROM_BOT)
@@ -209,13 +223,12 @@ def parse_message(
     user, thread = as_str(event.get("user")), as_str(event.get("thread_ts"))
     if not (chat and ts and user):
         return IgnoredEvent("message without channel, time or user")
-    typed, mentioned = parse_mrkdwn(as_str(event.get("text")), bot=me.user_id)
-    text, quoted = typed, forwarded(event)
-    files = parse_attachments(all_files(event), installation=me.installation)
+    content = read_message(event, me)
+    text = content.text
     key = _key(body, event, me)
     private = is_private(chat, as_str(event.get("channel_type")))
-    mentioned = mentioned or event.get("type") == "app_mention"
-    if not text and not quoted and not files:
+    mentioned = content.mentions_bot or event.get("type") == "app_mention"
+    if not (text or content.quoted or content.files):
         if not mentioned:
             return IgnoredEvent(reason=Disposition.EMPTY)
         text = HELP if private else ""  # In a thread it may be about what was said there.
@@ -233,15 +246,16 @@ def parse_message(
         ),
         sender=Sender(user_id=user, name=_display_name(event)),
         text=text,
-        quoted=quoted,
+        quoted=content.quoted,
         is_private=private,
         is_addressed=private or mentioned,
         replies_to=(thread,) if thread and thread != ts and not private else (),
         track_replies=not private,
-        attachments=files,
+        attachments=content.files,
         sent_at=parse_timestamp(ts),
-        order=round((parse_timestamp(ts) or 0.0) * 1_000_000),
-        is_forwarded=bool(quoted),
+        order=parse_order(ts),
+        is_forwarded=content.is_forwarded,
+        is_cut=content.is_cut,
     )
 
 
@@ -315,4 +329,5 @@ def _bot_author(event: Mapping[str, Any], me: SlackIdentity) -> str:
 
 def _display_name(event: Mapping[str, Any]) -> str:
     profile = as_mapping(event.get("user_profile"))
-    return clean(as_str(profile.get("display_name")) or as_str(profile.get("real_name")))
+    names = (profile.get("display_name"), profile.get("real_name"))
+    return next(filter(None, map(plain, map(as_str, names))), bot_name(event))

@@ -1,55 +1,91 @@
-"""Slack mrkdwn as plain text. Pure; linear in the length of the text."""
+"""Slack mrkdwn as text with marks for mentions (mentions.py). Pure; linear in the length of the text."""
 
 import re
+from datetime import UTC, datetime
+from typing import Final
 
-from bots.text.characters import clean
+from bots.slack.mentions import channel_mark, mention_mark, plain
 
-_TOKEN = re.compile(r"<([^<>]*)>([:,](?=\s|$))?( ?)")
+_TOKEN: Final = re.compile(r"<([^<>]*)>")
+_MENTION: Final = re.compile(r"<([@#!][^<>\s][^<>]*)>")
 
 
-def parse_mrkdwn(text: str, *, bot: str = "") -> tuple[str, bool]:
-    """Return what was said, and whether the bot was mentioned.
+def parse_mrkdwn(text: str) -> str:
+    """Return what a `text` says: links keep label and address, escapes are undone.
 
-    Mentions of the bot go, other mentions become readable, links keep label and address, escapes are undone.
-    Only Slack's own tokens count: a mention that a user typed letter by letter arrives escaped.
+    Only Slack's own tokens count: Slack escapes the characters that users type.
 
-    Args:
-        text: The `text` of a message or command.
-        bot: The bot's user id; "" = unknown.
-
-    >>> parse_mrkdwn("<@U1BOT> ask <@U2|ann> &lt;b&gt; <https://x.org|x>", bot="U1BOT")
-    ('ask @ann <b> x (https://x.org)', True)
+    >>> parse_mrkdwn("Ask &lt;b&gt; of <!here>: <https://x.org|x>")
+    'Ask <b> of @here: x (https://x.org)'
     """
-    mentioned = False
+    return _unescape(_TOKEN.sub(lambda match: _readable(match[1]), plain(text)))
 
-    def replace(match: re.Match[str]) -> str:
-        nonlocal mentioned
-        token, stop, gap = match[1], match[2] or "", match[3]
-        if bot and token.partition("|")[0] == f"@{bot}":
-            mentioned = True
-            before = match.string[match.start() - 1 : match.start()] if match.start() else ""
-            return gap if before.strip() else ""
-        return f"{_readable(token)}{stop}{gap}"
 
-    return _unescape(_TOKEN.sub(replace, clean(text))).strip(), mentioned
+def parse_mentions(text: str) -> str:
+    """Return a text of standard Markdown with marks for its mentions; all else stays."""
+    return _MENTION.sub(lambda match: _readable(match[1]), plain(text))
+
+
+def parse_plain(text: str) -> str:
+    """Return what a plain text says: it has no tokens, but escapes.
+
+    >>> parse_plain("R&amp;D <x>")
+    'R&D <x>'
+    """
+    return _unescape(plain(text))
+
+
+def link(address: str, label: str) -> str:
+    """Return an address with its label, if that says more.
+
+    >>> link("https://x.org", "x.org"), link("mailto:a@x.org", "Ann")
+    ('https://x.org', 'Ann (a@x.org)')
+    """
+    address = address.removeprefix("mailto:").removeprefix("tel:")
+    if not label or label in {address, address.partition("://")[2]}:
+        return address
+    return f"{label} ({address})" if address else label
+
+
+def date_words(seconds: object, fallback: str) -> str:
+    """Return the fallback text of a date, or the date in UTC: its format depends on the reader.
+
+    >>> date_words(1767225600, ""), date_words("?", "soon")
+    ('2026-01-01 00:00 UTC', 'soon')
+    """
+    if fallback:
+        return fallback
+    try:
+        moment = datetime.fromtimestamp(float(str(seconds)), tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _readable(token: str) -> str:
     target, _, label = token.partition("|")
     match target[:1]:
-        case "@" | "#":
-            return f"{target[0]}{(label or target[1:]).lstrip('@#')}"
+        case "@":
+            return mention_mark(target[1:], label)
+        case "#":
+            return channel_mark(target[1:], label)
         case "!":
-            return label or f"@{target[1:].partition('^')[0]}"
+            return _special(target[1:], label)
         case _:
-            return _link(target, label)
+            return link(target, label)
 
 
-def _link(target: str, label: str) -> str:
-    address = target.removeprefix("mailto:").removeprefix("tel:")
-    if not label or label in {target, address, address.partition("://")[2]}:
-        return address
-    return f"{label} ({address})"
+def _special(target: str, label: str) -> str:
+    kind, *arguments = target.split("^")
+    match kind:
+        case "subteam" if arguments:
+            return mention_mark(arguments[0], label)
+        case "date" if arguments:
+            return date_words(arguments[0], label)
+        case "here" | "channel" | "everyone" | "group":
+            return f"@{(label or kind).lstrip('@')}"
+        case _:
+            return label or f"@{kind}"
 
 
 def _unescape(text: str) -> str:

@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_DIGITS = 18
+"""The longest number that always fits into 64 bits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackIdentity:
@@ -113,6 +116,17 @@ def find_installation(body: Mapping[str, Any], installed: Sequence[str]) -> str:
 def is_private(chat: str, channel_type: str = "") -> bool:
     """Tell whether only one person and the bot are in a chat."""
     return channel_type == "im" or chat.startswith("D")
+
+
+def parse_order(ts: str) -> int:
+    """Return a message's time in microseconds, which orders the messages of a channel; 0 for no time.
+
+    >>> parse_order("1700000000.000100"), parse_order("1.5"), parse_order("x")
+    (1700000000000100, 1500000, 0)
+    """
+    seconds, _, fraction = ts.partition(".")
+    digits = f"{seconds}{fraction[:6]:0<6}"
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS else 0
 
 
 def parse_timestamp(ts: str) -> float | None:

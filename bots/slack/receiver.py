@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
+import anyio
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 
@@ -15,6 +16,7 @@ from bots.common.health import HealthTracker
 from bots.common.keyed_lock import KeyedLock
 from bots.slack.api import SlackApi, sdk_logger
 from bots.slack.buttons import parse_button_press
+from bots.slack.connection import SlackTimeouts
 from bots.slack.errors import SlackError
 from bots.slack.event_order import SlackEventOrder
 from bots.slack.file_names import SlackFileNames
@@ -23,10 +25,12 @@ from bots.slack.inbound import (
     AgentSessionStopped,
     AuthorizationRevoked,
     SlackEvent,
+    answers_bot,
     parse_event,
     parse_slash_command,
 )
 from bots.slack.indicator import SlackIndicator
+from bots.slack.names import SlackNames
 from bots.slack.outbound import SlackMessages
 from bots.slack.payload import (
     SlackIdentity,
@@ -47,7 +51,6 @@ from bus.messages import (
     MessageId,
     ReplyTarget,
     Sender,
-    SenderKind,
 )
 from bus.platform import Disposition, Intake
 
@@ -64,7 +67,7 @@ class SlackReceiver:
         health: Shows whether messages are accepted.
         api: Knows who the bot is.
         users: Knows people: members, guests and external ones, and their names.
-        threads: Knows what was said before a mention.
+        timeouts: How long may be looked up what events do not tell.
         messages: Answers presses.
         streaming: Knows which messages stream.
         indicator: Learns titles; suggests prompts.
@@ -81,7 +84,7 @@ class SlackReceiver:
         health: HealthTracker,
         api: SlackApi,
         users: SlackUserDirectory,
-        threads: SlackThreadHistory,
+        timeouts: SlackTimeouts,
         messages: SlackMessages,
         streaming: SlackStreamingMessages,
         indicator: SlackIndicator,
@@ -95,8 +98,10 @@ class SlackReceiver:
         self._health = health
         self._api = api
         self._users = users
-        self._threads = threads
+        self._lookups_s = timeouts.lookups_s
+        self._threads = SlackThreadHistory(api, timeouts)
         self._files = SlackFileNames(api)
+        self._names = SlackNames(api, users, timeouts)
         self._order = SlackEventOrder()
         self._messages = messages
         self._streaming = streaming
@@ -177,7 +182,8 @@ class SlackReceiver:
         """Handle a payload as the bot of the workspace that it belongs to."""
         with self._api.in_workspace(find_installation(body, self._api.installations)):
             if self._api.bot_token:
-                await self._dispatch(parse(body, self._api.known_identity))
+                me = self._api.known_identity
+                await self._dispatch(parse(body, me), in_own_thread=answers_bot(body, me))
                 self._health.mark_accepted()
             else:
                 detail = "a workspace that has not installed the app"
@@ -197,13 +203,15 @@ class SlackReceiver:
             exc_info=None if is_expected else error,
         )
 
-    async def _dispatch(self, event: SlackEvent | ButtonPress) -> None:
+    async def _dispatch(
+        self, event: SlackEvent | ButtonPress, *, in_own_thread: bool = False
+    ) -> None:
         match event:
             case IgnoredEvent():
                 self._ignore(event)
             case InboundMessage():
                 async with self._locks.hold(event.key.chat):
-                    await self._handle_message(event)
+                    await self._handle_message(event, in_own_thread=in_own_thread)
             case MessageEdit() | MessageDeletion():
                 async with self._locks.hold(event.key.chat):  # Not before the message itself.
                     await self._handle_change(event)
@@ -219,26 +227,61 @@ class SlackReceiver:
                 _log.warning("%s: the app lost rights (%s)", self._channel, event.event_type)
                 self._background.start("check of the token", self._check_token)
 
-    async def _handle_message(self, message: InboundMessage) -> None:
+    async def _handle_message(
+        self, message: InboundMessage, *, in_own_thread: bool = False
+    ) -> None:
         """Hand over a message, and then the replies to it that came before it."""
         if self._order.is_deleted(message):
             self._ignore(IgnoredEvent("deleted before it came", Disposition.TOO_LATE))
             return
-        inbound = await self._with_sender_kind(message)
-        inbound = await self._threads.add(inbound, self._intake)
-        if self._is_for_us(inbound):
-            inbound = await self._files.add(inbound)
+        inbound = await self._completed(message, begins=in_own_thread or self._hears_everything)
         meant = or_help(inbound)
         if isinstance(meant, IgnoredEvent):
             self._ignore(meant)
             return
-        match await self._intake.receive(meant):
-            case Disposition.NOT_ADDRESSED:
-                self._order.keep_reply(message)
-            case Disposition.ACCEPTED:
-                self._indicator.remember_title(meant)
-                for reply in self._order.take_replies(message):
-                    await self._handle_message(reply)
+        disposition: Disposition | None = None
+        try:
+            disposition = await self._intake.receive(meant)
+        finally:
+            if disposition not in {Disposition.ACCEPTED, Disposition.DUPLICATE}:
+                self._threads.note_refused(meant)
+        if disposition is Disposition.NOT_ADDRESSED:
+            self._order.keep_reply(message)
+        elif disposition is Disposition.ACCEPTED:
+            self._threads.note_accepted(meant)
+            self._indicator.remember_title(meant)
+            for reply in self._order.take_replies(message):
+                await self._handle_message(reply)
+
+    async def _completed(
+        self, message: InboundMessage, *, begins: bool, has_thread: bool = True
+    ) -> InboundMessage:
+        """Return a message with what its event does not tell: its author, the thread, names.
+
+        Talk among others is not looked up: in a busy channel it would use up the rate limits.
+
+        Raises:
+            SlackError: Nobody knows who wrote.
+            StoreError: Nobody knows whether there is a conversation.
+        """
+        began_at = anyio.current_time()
+        inbound = replace(message, sender=await self._described_sender(message))
+        if not self._is_for_us(message):
+            return self._names.without_lookup(inbound)
+        give_up_at = began_at + self._lookups_s
+        if (
+            anyio.current_time() >= give_up_at
+        ):  # Its author was waited for: the event is late anyway.
+            give_up_at = anyio.current_time() + self._lookups_s
+        if has_thread:
+            inbound = await self._threads.add(
+                inbound, self._intake, begins=begins, give_up_at=give_up_at
+            )
+        inbound = await self._files.add(inbound, give_up_at=give_up_at)
+        is_heard = message.is_addressed or begins
+        if is_heard or await self._intake.has_conversation(message.key):
+            return await self._names.add(inbound, give_up_at=give_up_at)
+        return self._names.without_lookup(inbound)
 
     def _ignore(self, event: IgnoredEvent) -> None:
         self._intake.report_ignored(self._channel, event.reason, event.detail)
@@ -248,28 +291,35 @@ class SlackReceiver:
 
     async def _handle_change(self, change: MessageEdit | MessageDeletion) -> None:
         if isinstance(change, MessageEdit):
-            edited = await self._with_sender_kind(change.edited)
-            edited = await self._threads.add(edited, self._intake)
-            edited = await self._files.add(edited)
+            # An edit may address the bot in a channel; in private the message had the thread when it came.
+            has_thread = not change.edited.is_private
+            edited = await self._completed(
+                change.edited, begins=self._hears_everything, has_thread=has_thread
+            )
             await self._intake.handle_edit(replace(change, edited=edited))
         else:
             self._order.note_deletion(change)
             await self._intake.handle_deletion(change)
 
-    async def _with_sender_kind(self, inbound: InboundMessage) -> InboundMessage:
-        """Look up who wrote. Talk among others stays "unknown": in a busy channel it would use up the rate limit."""
-        kind: SenderKind = "unknown"
-        if self._is_for_us(inbound) and not inbound.sender.is_bot:
-            kind = await self._users.kind_of(inbound.sender.user_id)
+    async def _described_sender(self, inbound: InboundMessage) -> Sender:
+        """Look up who wrote, if it is for the bot; otherwise the kind stays "unknown"."""
+        sender = replace(inbound.sender, kind="unknown")
+        if self._is_for_us(inbound) and not sender.is_bot:
+            sender = await self._look_up(sender)
         has_own_team = "/" in inbound.reply_target.user  # Slack Connect
-        if kind == "unknown" and has_own_team:
-            kind = "external"
-        return replace(inbound, sender=replace(inbound.sender, kind=kind))
+        if sender.kind == "unknown" and has_own_team:
+            return replace(sender, kind="external")
+        return sender
+
+    async def _look_up(self, sender: Sender) -> Sender:
+        """Return what Slack says of somebody: the kind, and the name that all see. Raises SlackError."""
+        kind = await self._users.kind_of(sender.user_id)
+        name = self._users.known_name(sender.user_id) or sender.name
+        return replace(sender, kind=kind, name=name)
 
     async def _handle_press(self, press: ButtonPress) -> None:
         async with self._locks.hold(press.key.chat):
-            kind = await self._users.kind_of(press.sender.user_id)
-            press = replace(press, sender=replace(press.sender, kind=kind))
+            press = replace(press, sender=await self._look_up(press.sender))
             response = await self._intake.handle_button_press(press)
         callback = press.reply_target.response_url
         if response.text and callback:

@@ -1,25 +1,27 @@
-"""What was said in a Slack thread before somebody addressed the bot there: events tell it only what follows."""
+"""Quotes the thread that a message is written in: its first message, and earlier replies.
+
+Events contain neither. A conversation gets them once.
+"""
 
 import logging
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import anyio
 
 from bots.slack.api import SlackApi
-from bots.slack.attachments import parse_attachments
 from bots.slack.connection import SlackTimeouts
 from bots.slack.errors import SlackError
-from bots.slack.forwarded import all_files, forwarded
 from bots.slack.inbound import USER_SUBTYPES
-from bots.slack.mrkdwn_parser import parse_mrkdwn
+from bots.slack.mentions import OWN_NAME
+from bots.slack.message_reader import author_of, quote_message, read_message
 from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str, parse_timestamp
-from bots.slack.users import SlackUserDirectory
-from bots.text.quotations import quotation
-from bus.messages import InboundMessage
+from bus.bounded import BoundedDict
+from bus.commands import misspelled_command, parse_command
+from bus.messages import ConversationKey, InboundMessage
 from bus.platform import Intake
 
 _log: Final = logging.getLogger(__name__)
@@ -27,86 +29,179 @@ _log: Final = logging.getLogger(__name__)
 EARLIER_HEADING: Final = "[Earlier in this thread]"
 """Heads what was said in a thread before a message."""
 
+CUT_NOTE: Final = "[Slack did not give the rest of this thread]"
+
 MESSAGES: Final = 30
 """Messages that are quoted: the first one of the thread and the newest."""
 
 MESSAGE_CHARS: Final = 2_000
+"""Longest quotation of a message of the thread; the first one, which it is about, is quoted whole."""
+
 FILES: Final = 5
 """Files that are handed over, the newest."""
 
 _PAGE: Final = 200
 _QUOTED_SUBTYPES: Final = USER_SUBTYPES | {"bot_message"}
+_NEVER_QUOTED: Final = "assistant_app_thread"
+"""The first message of a thread that Slack itself begins for an agent: it says nothing."""
+
+_THREADS: Final = 10_000
 
 
 class SlackThreadHistory:
-    """Adds to the message that begins a conversation in a thread what was said there before, once.
+    """Adds the beginning of a thread to the message that turns to it.
+
+    In a channel, a conversation that begins inside a thread gets the first message and the newest replies. After /new,
+    it gets the first message, unless that one was a question to the bot, and what others said since. A private chat is
+    one conversation across all threads: a message that moves to another thread gets that thread's first message.
 
     Args:
         api: Reads threads (conversations.replies, which takes the scopes that messages of channels take).
-        users: Knows names.
-        timeouts: `thread_s` and `names_s` count.
+        timeouts: `thread_s` counts.
     """
 
-    def __init__(self, api: SlackApi, users: SlackUserDirectory, timeouts: SlackTimeouts) -> None:
+    def __init__(self, api: SlackApi, timeouts: SlackTimeouts) -> None:
         self._api = api
-        self._users = users
         self._timeouts = timeouts
+        self._handed_over = BoundedDict[ConversationKey, str](_THREADS)
+        self._unread = BoundedDict[ConversationKey, str](_THREADS)
+        self._read_for = BoundedDict[ConversationKey, str](_THREADS)
 
-    async def add(self, message: InboundMessage, intake: Intake) -> InboundMessage:
-        """Return the message with what precedes it; unchanged if that cannot be had. Raises StoreError."""
+    async def add(
+        self, message: InboundMessage, intake: Intake, *, begins: bool, give_up_at: float
+    ) -> InboundMessage:
+        """Return a message with what it points at; unchanged if that cannot be had, or is in the conversation.
+
+        Args:
+            message: A message of a person; its author may use the bot or not.
+            intake: Knows conversations.
+            begins: Whether the message may begin a conversation in a channel, mention or not.
+            give_up_at: When the event has to be acknowledged.
+
+        Raises:
+            StoreError: Nobody knows whether there is a conversation.
+        """
         thread = message.reply_target.thread
-        begins_inside = message.is_addressed and thread not in ("", message.message_id)
-        if message.is_private or not begins_inside or message.text.startswith("/"):
+        if thread in {"", message.message_id} or _is_command(message):
             return message
-        if await intake.has_conversation(message.key):
+        if self._read_for.get(message.key) == message.message_id:
+            return message  # Slack sends two events for a mention.
+        if not await self._is_missing(message, intake, begins=begins):
             return message
-        try:
-            with anyio.fail_after(self._timeouts.thread_s):
-                said = await self._read(message)
-        except (SlackError, TimeoutError) as error:
-            _log.warning("%s: a thread cannot be read: %s", self._api.channel, error)
+        self._read_for[message.key] = message.message_id
+        thread_so_far = _Thread(message, self._api.known_identity)
+        is_whole = False
+        with anyio.move_on_after(min(self._timeouts.thread_s, give_up_at - anyio.current_time())):
+            is_whole = await self._read(message, thread_so_far)
+        if not (is_whole or thread_so_far.is_begun):
+            self._unread[message.key] = thread
             return message
-        return await self._with_earlier(message, said)
+        self._unread.pop(message.key, None)
+        self._handed_over[message.key] = thread
+        return thread_so_far.add_to(message, is_whole=is_whole)
 
-    async def _read(self, message: InboundMessage) -> Sequence[Mapping[str, Any]]:
-        """Return what was said before a message: the first one, and the newest. Raises SlackError."""
+    def note_accepted(self, message: InboundMessage) -> None:
+        """Note that a conversation has a message now: in private, which thread it went on in."""
+        command = parse_command(message.text)
+        is_renewed = command is not None and command.name == "new"
+        if is_renewed and not self._api.known_identity.is_agent:
+            self._handed_over.pop(message.key, None)
+        elif message.is_private and (is_renewed or command is None):
+            self._handed_over[message.key] = message.reply_target.thread
+
+    def note_refused(self, message: InboundMessage) -> None:
+        """Note that a message went nowhere, nor what was added to it."""
+        for state in (self._handed_over, self._read_for):
+            state.pop(message.key, None)
+
+    async def _is_missing(self, message: InboundMessage, intake: Intake, *, begins: bool) -> bool:
+        """Return whether the conversation lacks the beginning of the thread, as far as that is known here."""
+        thread = message.reply_target.thread
+        is_handed_over = self._handed_over.get(message.key) == thread
+        if not (message.is_private or message.is_addressed or begins):
+            return False
+        if self._unread.get(message.key) == thread:
+            return True
+        if message.is_private:
+            # The conversation goes on in many threads. Those of an agent begin by themselves: nobody chose their
+            # first message.
+            is_agent = self._api.known_identity.is_agent
+            goes_on = is_handed_over and (is_agent or await intake.has_conversation(message.key))
+        else:
+            goes_on = is_handed_over or await intake.has_conversation(message.key)
+        return not goes_on
+
+    async def _read(self, message: InboundMessage, thread: "_Thread") -> bool:
+        """Read what precedes a message, page by page; return whether all of them came."""
         window: dict[str, Any] = {
             "channel": message.key.chat,
             "ts": message.reply_target.thread,
             "latest": message.message_id,
-            "limit": _PAGE,
+            "limit": 1 if message.is_private else _PAGE,
         }
-        asked_at = parse_timestamp(message.message_id) or math.inf
-        first: list[Mapping[str, Any]] = []
-        newest = deque[Mapping[str, Any]](maxlen=MESSAGES - 1)
         while True:
-            page = await self._api.call(lambda web: web.conversations_replies(**window))
-            for one in map(as_mapping, as_list(page.get("messages"))):
-                ts = as_str(one.get("ts"))
-                at = parse_timestamp(ts) or math.inf
-                if as_str(one.get("subtype")) not in _QUOTED_SUBTYPES or at >= asked_at:
-                    continue
-                if ts == window["ts"]:
-                    first = [one]  # Each page begins with it.
-                else:
-                    newest.append(one)
+            try:
+                page = await self._api.call(lambda web: web.conversations_replies(**window))
+            except SlackError as error:
+                _log.warning("%s: a thread cannot be read: %s", self._api.channel, error)
+                return False
+            thread.read(map(as_mapping, as_list(page.get("messages"))))
             window["cursor"] = as_str(as_mapping(page.get("response_metadata")).get("next_cursor"))
-            if not window["cursor"]:
-                return [*first, *newest]
+            if message.is_private or not window["cursor"]:
+                return True
 
-    async def _with_earlier(
-        self, message: InboundMessage, said: Sequence[Mapping[str, Any]]
-    ) -> InboundMessage:
-        me = self._api.known_identity
-        names: dict[str, str] = {}
-        with anyio.move_on_after(self._timeouts.names_s):
-            for user in dict.fromkeys(as_str(one.get("user")) for one in said):
-                names[user] = await self._users.name_of(user) if user else ""
-        files = parse_attachments(
-            [file for one in said for file in all_files(one)], installation=me.installation
-        )
-        quoted = [quotation(_words(one), _author(one, names, me)) for one in said]
-        earlier = "\n".join([EARLIER_HEADING, *filter(None, quoted)]) if any(quoted) else ""
+
+class _Thread:
+    """What precedes a message in its thread: the first message, and the newest ones."""
+
+    def __init__(self, message: InboundMessage, me: SlackIdentity) -> None:
+        self._root = message.reply_target.thread
+        self._before = parse_timestamp(message.message_id) or math.inf
+        self._me = me
+        self._first: list[Mapping[str, Any]] = []
+        self._newest = deque[Mapping[str, Any]](maxlen=MESSAGES - 1)
+        self._is_renewed = False
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything was read."""
+        return bool(self._first or self._newest)
+
+    def read(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Take a page; each begins with the first message of the thread."""
+        for one in messages:
+            ts, subtype = as_str(one.get("ts")), as_str(one.get("subtype"))
+            if (parse_timestamp(ts) or math.inf) >= self._before:
+                continue
+            if ts == self._root:
+                self._first = [one] if subtype != _NEVER_QUOTED else []
+            elif subtype in _QUOTED_SUBTYPES:
+                self._take(one)
+
+    def _take(self, reply: Mapping[str, Any]) -> None:
+        """Take a reply; a /new takes away what was said before it. Commands say nothing to others."""
+        content = read_message(reply, self._me)
+        command = parse_command(content.text)
+        if command is not None and command.name == "new":
+            self._newest.clear()
+            self._is_renewed = True
+        elif command is None or not content.mentions_bot:
+            self._newest.append(reply)
+
+    def add_to(self, message: InboundMessage, *, is_whole: bool) -> InboundMessage:
+        """Return the message with what was read as a quotation."""
+        first, newest = self._first, list(self._newest)
+        if self._is_renewed:  # Neither what began the former conversation nor the bot's part of it.
+            first = [one for one in first if not read_message(one, self._me).mentions_bot]
+            newest = [one for one in newest if author_of(one, self._me) != OWN_NAME]
+        said = [*first, *newest]
+        quoted = [
+            *(quote_message(one, self._me) for one in first),
+            *(quote_message(one, self._me, limit=MESSAGE_CHARS) for one in newest),
+        ]
+        note = [] if is_whole else [CUT_NOTE]
+        earlier = "\n".join([EARLIER_HEADING, *filter(None, quoted), *note]) if any(quoted) else ""
+        files = [file for one in said for file in read_message(one, self._me).files]
         return replace(
             message,
             quoted="\n\n".join(filter(None, (message.quoted, earlier))),
@@ -114,31 +209,5 @@ class SlackThreadHistory:
         )
 
 
-def _words(said: Mapping[str, Any]) -> str:
-    """Return what a message says, and which files it has."""
-    text, _ = parse_mrkdwn(as_str(said.get("text")))
-    words = "\n\n".join(filter(None, (text, forwarded(said)))) or "\n".join(_previews(said))
-    if len(words) > MESSAGE_CHARS:
-        words = f"{words[:MESSAGE_CHARS]}…"
-    return "\n".join([*([words] if words else []), *_file_names(said)])
-
-
-def _previews(said: Mapping[str, Any]) -> list[str]:
-    """Return what the attachments of an alert say, which often has no other text."""
-    found = (
-        as_str(one.get("text")) or as_str(one.get("fallback")) or as_str(one.get("title"))
-        for one in map(as_mapping, as_list(said.get("attachments")))
-    )
-    return [parse_mrkdwn(text)[0] for text in found if text]
-
-
-def _file_names(said: Mapping[str, Any]) -> list[str]:
-    return [f"[File: {one.name}]" for one in parse_attachments(list(all_files(said)))]
-
-
-def _author(said: Mapping[str, Any], names: Mapping[str, str], me: SlackIdentity) -> str:
-    user = as_str(said.get("user"))
-    if user == me.user_id or (me.bot_id and said.get("bot_id") == me.bot_id):
-        return "You"
-    bot = as_str(as_mapping(said.get("bot_profile")).get("name")) or as_str(said.get("username"))
-    return bot or names.get(user) or user or "Somebody"
+def _is_command(message: InboundMessage) -> bool:
+    return parse_command(message.text) is not None or bool(misspelled_command(message.text))

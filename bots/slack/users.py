@@ -1,4 +1,4 @@
-"""Slack user lookups: tells members, guests and people of other companies apart (users.info, users.list, cached)."""
+"""Slack user lookups: names, and who is a member, a guest or of another company (users.info, users.list, cached)."""
 
 import logging
 from collections.abc import Mapping
@@ -19,6 +19,9 @@ _log: Final = logging.getLogger(__name__)
 
 FRESH_S: Final = 3600.0
 """How long an answer is trusted. An older one is used only while Slack cannot be asked."""
+
+UNNAMED_S: Final = 60.0
+"""How long a name that could not be looked up is not asked for again."""
 
 LOOKUP_S: Final = 1.5
 """Deadline of one lookup: the event has to be acknowledged within 3 s."""
@@ -51,6 +54,7 @@ class SlackUserDirectory:
         self._api = api
         self._known = BoundedDict[tuple[str, str], tuple[SenderKind, float]](_MAX_USERS)
         self._names = BoundedDict[tuple[str, str], str](_MAX_USERS)
+        self._unnamed = BoundedDict[tuple[str, str], float](_MAX_USERS)
         self._cannot_look_up = False
         self._listing = anyio.Lock()
         self._listed_at: dict[str, float] = {}
@@ -83,13 +87,22 @@ class SlackUserDirectory:
 
     async def name_of(self, user_id: str) -> str:
         """Return a person's name; "" where it cannot be had now. Raises nothing."""
-        person = (self._api.known_identity.installation, user_id)
-        if person not in self._names:
+        if name := self.known_name(user_id):
+            return name
+        person, now = (self._api.known_identity.installation, user_id), anyio.current_time()
+        if now - self._unnamed.get(person, -UNNAMED_S) >= UNNAMED_S:
             try:
                 await self._ask(user_id)
             except SlackError as error:
                 _log.info("%s: a name cannot be looked up: %s", self._api.channel, error)
-        return self._names.get(person, "")
+            if not self.known_name(user_id):
+                self._unnamed[person] = now
+        return self.known_name(user_id)
+
+    def known_name(self, user_id: str) -> str:
+        """Return a person's name without asking for it; "" if it is not known."""
+        me = self._api.known_identity
+        return me.name if user_id == me.user_id else self._names.get((me.installation, user_id), "")
 
     async def _look_up(self, user_id: str, *, give_up_at: float) -> SenderKind:
         """Ask for one person, again as long as Slack limits the rate; meanwhile for everybody. Raises SlackError."""

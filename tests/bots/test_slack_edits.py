@@ -82,6 +82,42 @@ def test_changes_without_an_edit_are_ignored(
     assert found.reason is Disposition.UNSUPPORTED
 
 
+def rich(*parts: dict[str, Any]) -> list[dict[str, Any]]:
+    section = {"type": "rich_text_section", "elements": [*parts]}
+    return [{"type": "rich_text", "elements": [section]}]
+
+
+STRUCK = {"type": "text", "text": "hi", "style": {"strike": True}}
+SHARED = {"is_share": True, "author_name": "Bob", "text": "look"}
+CLIP = {"id": "F1", "name": "a.m4a"}
+SPOKEN = {"transcription": {"status": "complete", "preview": {"content": "call me"}}}
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "prompt"),
+    [
+        ({"blocks": rich(STRUCK)}, {"blocks": rich({"type": "text", "text": "hi"})}, "~~hi~~"),
+        ({"attachments": [SHARED]}, {}, "hi\n\n[Forwarded]\n> Bob: look"),
+        ({}, {"attachments": [SHARED]}, "hi"),
+        ({"text": "<@UBOT> hi"}, {}, "hi"),
+        ({"text": "", "files": [CLIP | SPOKEN]}, {"text": "", "files": [CLIP]}, "[Speech in a.m4a]\ncall me"),
+    ],
+    ids=["formatting", "forwarded", "no longer forwarded", "mention", "speech"],
+)  # fmt: skip
+def test_what_people_notice_is_an_edit(
+    now: dict[str, Any], before: dict[str, Any], prompt: str
+) -> None:
+    assert change(parse_event(changed(now, before), ME)).edited.prompt == prompt
+
+
+LINK = {"from_url": "https://x.test/", "title": "A page", "text": "words", "blocks": rich(STRUCK)}
+
+
+def test_a_preview_of_a_link_is_no_edit() -> None:
+    found = parse_event(changed({"attachments": [LINK]}, {}), ME)
+    assert isinstance(found, IgnoredEvent)
+
+
 def test_an_edit_without_its_past_is_one_if_it_says_so() -> None:
     found = change(
         parse_event(changed({"text": "new", "edited": {"user": "U1", "ts": "11.0"}}), ME)

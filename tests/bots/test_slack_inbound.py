@@ -9,6 +9,7 @@ import pytest
 
 from bots.common.events import IgnoredEvent
 from bots.slack.inbound import SlackEvent, parse_event, parse_slash_command
+from bots.slack.mentions import put_names, take_bot
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import SlackIdentity
 from bus.messages import (
@@ -56,6 +57,7 @@ def test_a_channel_message_opens_a_thread() -> None:
         is_addressed=True,
         track_replies=True,
         sent_at=10.0001,
+        order=10_000_100,
     )
     assert found.sender.user_id == "U1"
 
@@ -214,13 +216,14 @@ def test_files_are_described() -> None:
         ("<https://x.org|x.org>", "https://x.org", False),
         ("<mailto:a@x.org|a@x.org>", "a@x.org", False),
         ("<#C7|general> <#C8>", "#general #C8", False),
-        ("<!here> <!subteam^S1|@devs> <!subteam^S2>", "@here @devs @subteam", False),
+        ("<!here> <!subteam^S1|@devs> <!subteam^S2>", "@here @devs @S2", False),
         ("<!date^1^{date}|1970>", "1970", False),
         ("a < b, unescaped", "a < b, unescaped", False),
     ],
 )
 def test_mark_up_becomes_plain_text(marked: str, text: str, *, mentioned: bool) -> None:
-    assert parse_mrkdwn(marked, bot="UBOT") == (text, mentioned)
+    said, is_mentioned = take_bot(parse_mrkdwn(marked), "UBOT")
+    assert (put_names(said, {}), is_mentioned) == (text, mentioned)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +267,7 @@ def forwarded(**fields: object) -> dict[str, Any]:
 
 def test_a_forwarded_message_is_read_with_what_was_written_above_it() -> None:
     found = taken(parse_event(body(text="Which day?", attachments=[forwarded()]), ME))
-    assert found.prompt == (
+    assert put_names(found.prompt, {}) == (
         "Which day?\n\n[Forwarded]\n"
         "> Bob: @UBOT the launch is on *Friday* & free\n> x (https://x.org)"
     )
@@ -278,7 +281,8 @@ def test_a_forwarded_message_needs_no_words_of_the_sender() -> None:
         text="",
         attachments=[forwarded(author_name="A\n[x]"), forwarded(text="", fallback="")],
     )
-    assert taken(parse_event(alone, ME)).prompt.startswith("[Forwarded]\n> A [x]: @UBOT")
+    prompt = put_names(taken(parse_event(alone, ME)).prompt, {})
+    assert prompt.startswith("[Forwarded]\n> A [x]: @UBOT")
     file = {"id": "F7", "name": "plan.pdf", "mimetype": "application/pdf", "size": 3}
     files = body(text="", attachments=[forwarded(text="", fallback="", files=[file])])
     (attached,) = taken(parse_event(files, ME)).attachments

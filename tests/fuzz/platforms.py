@@ -65,13 +65,52 @@ FILE = {
     "size": 9,
     "url_private_download": "https://f/a",
 }
+SHOWN = [
+    {"type": "rich_text", "elements": [
+        {"type": "rich_text_section", "elements": [
+            {"type": "user", "user_id": "U2", "style": {"bold": True}},
+            {"type": "text", "text": " hi", "style": {"code": True}},
+            {"type": "emoji", "name": "x", "unicode": "1f44b"},
+            {"type": "date", "timestamp": 5, "format": "{date}"}, {"type": "link", "url": "https://x", "text": "y"}]},
+        {"type": "rich_text_list", "style": "ordered", "indent": 1, "offset": 2, "elements": [
+            {"type": "rich_text_section", "elements": [{"type": "text", "text": "one"}]}]},
+        {"type": "rich_text_preformatted", "language": "py", "elements": [{"type": "text", "text": "a`b"}]}]},
+    {"type": "section", "text": {"type": "mrkdwn", "text": "*a* <#C1>"}, "accessory": {
+        "type": "static_select", "options": [{"text": {"type": "plain_text", "text": "o"}, "value": "1"}]}},
+    {"type": "table", "rows": [[{"type": "raw_text", "text": "a"}, {"type": "raw_number", "value": 1}]]},
+    {"type": "data_visualization", "title": "t", "chart": {"type": "bar", "axis_config": {"categories": ["a"]},
+        "series": [{"name": "s", "data": [{"label": "a", "value": 1}]}]}},
+    {"type": "container", "title": {"type": "plain_text", "text": "c"}, "child_blocks": [
+        {"type": "image", "alt_text": "i", "slack_file": {"id": "F3"}}]},
+    {"type": "plan", "title": "p", "tasks": [{"task_id": "1", "title": "t", "status": "complete"}]},
+]  # fmt: skip
+SHARED = {
+    "is_share": True,
+    "author_id": "U3",
+    "author_name": "Bob",
+    "text": "x",
+    "fallback": "f",
+    "ts": "1.5",
+    "title": "T",
+    "fields": [{"title": "a", "value": "b"}],
+    "actions": [{"type": "button", "text": "go"}],
+    "message_blocks": [{"message": {"blocks": SHOWN}}],
+    "files": [FILE],
+    "attachments": [{"text": "in"}],
+}
+CLIP = FILE | {
+    "subtype": "slack_audio",
+    "transcription": {"preview": {"content": "hi", "has_more": True}},
+}
 SLACK_EVENTS = [
+    slack_body(blocks=SHOWN, attachments=[SHARED], files=[CLIP, FILE | {"mode": "quip", "title": "t"}]),
+    slack_body(bot_id="B2", blocks=SHOWN, attachments=[{**SHARED, "is_share": False, "blocks": SHOWN}]),
     slack_body(),
     slack_body(type="app_mention", thread_ts="5.000001", parent_user_id="UBOT"),
     slack_body(subtype="file_share", files=[FILE], channel_type="im", client_msg_id="m", user_team="T2"),
     slack_body(subtype="bot_message", bot_id="B2", bot_profile={"name": "b"}, blocks=[{"type": "rich_text"}]),
     slack_body(subtype="message_changed", message={"text": "new", "ts": "1.1", "user": "U1", "files": [FILE],
-               "edited": {"user": "U1", "ts": "2"}}, previous_message={"text": "old", "ts": "1.1"}),
+               "edited": {"user": "U1", "ts": "2"}, "blocks": SHOWN}, previous_message={"text": "old", "ts": "1.1"}),
     slack_body(subtype="message_deleted", deleted_ts="1.1", previous_message={"ts": "1.1", "user": "U1"}),
     slack_body(type="assistant_thread_started", assistant_thread={"channel_id": "D1", "user_id": "U1",
                "thread_ts": "1.1", "context": {"channel_id": "C1"}}),

@@ -1,0 +1,293 @@
+"""The one reader of Slack messages: live ones, edits, threads, forwarded and linked messages. Pure.
+
+Payloads come from outside: every field is checked before it is used, and nothing here raises. Names of people,
+channels and user groups are marks (mentions.py), which `SlackNames` replaces.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bots.slack.attachments import describe_content, parse_attachments
+from bots.slack.block_text import block_images, read_blocks
+from bots.slack.mentions import OWN_NAME, author_mark, cut, plain, take_bot
+from bots.slack.mrkdwn_parser import date_words, link, parse_mrkdwn, parse_plain
+from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str
+from bots.text.quotations import FORWARDED, quotation
+from bus.messages import Attachment
+
+CUT_CHARS: Final = 4_000
+"""Slack makes several messages of a plain text that is longer (undocumented; slack-go/slack#972). Its own composer
+sends rich text, which stays whole."""
+
+_CUT_EARLIER: Final = 200
+"""How much earlier a text is cut, at a line or a word."""
+
+_MOST_NESTED: Final = 3
+"""How deep forwarded messages are read that forward others."""
+
+_MOST_COMPARED: Final = 50
+"""Parts of a message among which repetitions are looked for."""
+
+_UNREADABLE: Final = "[Not readable here: "
+_NO_FALLBACK: Final = ("[no preview available]", "This content can't be displayed.")
+"""What Slack itself puts where an app said nothing."""
+
+_WORD: Final = re.compile(r"\w+")
+_EMOJI: Final = re.compile(r":[\w+-]+:")
+_NAMES_OF_ELEMENTS: Final = frozenset({"button", "image", "link", "select", "menu"})
+"""Words that Slack adds where it makes the fallback text of blocks itself."""
+
+_MESSAGE_FLAGS: Final = ("is_share", "is_msg_unfurl", "is_thread_root_unfurl", "is_reply_unfurl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackContent:
+    """The content of a message.
+
+    Attributes:
+        text: The author's own words, as Markdown.
+        quoted: Messages that it forwards or links to, as quotations.
+        files: Its files, then those of the forwarded messages.
+        mentions_bot: Whether its own words mention the bot, which are then without the mention.
+        is_forwarded: Whether it passes on another message.
+        is_cut: Whether Slack may have cut it from a longer text.
+    """
+
+    text: str
+    quoted: str
+    files: tuple[Attachment, ...]
+    mentions_bot: bool = False
+    is_forwarded: bool = False
+    is_cut: bool = False
+
+
+def read_message(message: Mapping[str, Any], me: SlackIdentity) -> SlackContent:
+    r"""Return what a message holds.
+
+    >>> shared = {"is_share": True, "author_name": "Ann", "text": "See &lt;b&gt;\nand c"}
+    >>> me = SlackIdentity(team_id="T1", user_id="U0", bot_id="B0")
+    >>> read_message({"text": "<@U0> look", "attachments": [shared]}, me).text
+    'look'
+    >>> read_message({"text": "<@U0> look", "attachments": [shared]}, me).quoted
+    '[Forwarded]\n> Ann: See <b>\n> and c'
+    """
+    typed, mentions_bot = take_bot(
+        _text_and_blocks(message, by_app=_is_by_app(message)), me.user_id
+    )
+    size = len(parse_plain(as_str(message.get("text"))))
+    return SlackContent(
+        text=_own_words(message, typed),
+        quoted="\n\n".join(_forwarded_messages(message, me, depth=0)),
+        files=parse_attachments(list(_files(message, depth=0)), installation=me.installation),
+        mentions_bot=mentions_bot,
+        is_forwarded=any(one.get("is_share") is True for one in _attachments(message)),
+        is_cut=CUT_CHARS - _CUT_EARLIER <= size <= CUT_CHARS,
+    )
+
+
+def quote_message(
+    message: Mapping[str, Any], me: SlackIdentity, *, limit: int | None = None
+) -> str:
+    """Return a message as a quotation with its author; "" if it says nothing. `limit`: characters of its words."""
+    typed = _text_and_blocks(message, by_app=_is_by_app(message))
+    parts = [_own_words(message, typed), *_forwarded_messages(message, me, depth=0)]
+    words = cut("\n\n".join(filter(None, parts)), limit)
+    return _quotation(words, as_list(message.get("files")), author_of(message, me))
+
+
+def author_of(message: Mapping[str, Any], me: SlackIdentity) -> str:
+    """Return who wrote a message: a name, or a mark for one."""
+    user, bot = as_str(message.get("user")), as_str(message.get("bot_id"))
+    if (user and user == me.user_id) or (bot and bot == me.bot_id):
+        return OWN_NAME
+    return _name(bot_name(message)) or (author_mark(user) if user else "Somebody")
+
+
+def bot_name(message: Mapping[str, Any]) -> str:
+    """Return the name that a message of another bot carries; "" for none."""
+    profile = as_mapping(message.get("bot_profile"))
+    return plain(as_str(profile.get("name")) or as_str(message.get("username")))
+
+
+def _name(name: str) -> str:
+    """Return a name that others chose; one like the heading of the bot's own words is marked."""
+    name = plain(name)
+    return f"{name} (not the bot)" if name.strip().casefold() == OWN_NAME.casefold() else name
+
+
+def _quotation(words: str, files: Sequence[Any], author: str, heading: str = "") -> str:
+    names = [
+        f"[File: {parsed.name}]"
+        for file in files
+        for parsed in parse_attachments([file])
+        if not describe_content(as_mapping(file)).startswith("[File")
+    ]
+    return quotation("\n".join(filter(None, [words, *names])), author, heading=heading)
+
+
+def _is_by_app(message: Mapping[str, Any]) -> bool:
+    return bool(message.get("bot_id")) or message.get("subtype") == "bot_message"
+
+
+def _attachments(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return [as_mapping(one) for one in as_list(message.get("attachments"))]
+
+
+def _is_message(attachment: Mapping[str, Any]) -> bool:
+    return any(attachment.get(flag) is True for flag in _MESSAGE_FLAGS)
+
+
+def _is_preview(attachment: Mapping[str, Any]) -> bool:
+    """Return whether Slack or an app added an attachment for a link."""
+    return bool(attachment.get("from_url") or attachment.get("original_url"))
+
+
+def _own_words(message: Mapping[str, Any], typed: str) -> str:
+    """Return the author's own words: the typed text, the attachments of an app, the speech in its files.
+
+    Link previews are read only if there is nothing else: others wrote them, and the agent can open the link.
+    """
+    spoken = [describe_content(as_mapping(file)) for file in as_list(message.get("files"))]
+    others = [one for one in _attachments(message) if not _is_message(one)]
+    content = [one for one in others if _is_by_app(message) and not _is_preview(one)]
+    attached = _joined([typed, *(_attachment_text(one, depth=0) for one in content)])
+    words = "\n".join(filter(None, [attached, *spoken]))
+    if words or any(map(_is_message, _attachments(message))):
+        return words
+    return _joined(_attachment_text(one, depth=0) for one in others)
+
+
+def _text_and_blocks(message: Mapping[str, Any], *, by_app: bool) -> str:
+    """Return what the text and the blocks of a message say, without saying the same twice.
+
+    Where people write, the text is a poorer copy of the blocks. Apps put there what a notification shows, which may
+    be more than the blocks say.
+    """
+    text = parse_mrkdwn(as_str(message.get("text"))).strip()
+    blocks = as_list(message.get("blocks")) or list(_message_blocks(message))
+    shown = read_blocks(blocks).strip()
+    if not shown or not text or text in _NO_FALLBACK:
+        return shown or ("" if text in _NO_FALLBACK else text)
+    is_copy = all(as_mapping(block).get("type") == "rich_text" for block in blocks)
+    if is_copy and not by_app and _UNREADABLE not in shown:
+        return shown
+    return shown if _words(text) - _NAMES_OF_ELEMENTS <= _words(shown) else f"{text}\n{shown}"
+
+
+def _message_blocks(attachment: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the blocks of a forwarded message, which Slack nests in a list of messages."""
+    for part in map(as_mapping, as_list(attachment.get("message_blocks"))):
+        yield from as_list(as_mapping(part.get("message")).get("blocks"))
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(_EMOJI.sub(" ", text).casefold()))
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """Return parts one below the other, without those that another one says word for word."""
+    given = [part for part in parts if part.strip()]
+    if len(given) > _MOST_COMPARED:
+        return "\n".join(given)
+    phrases = [f" {' '.join(_WORD.findall(part.casefold()))} " for part in given]
+
+    def is_said(at: int) -> bool:
+        phrase = phrases[at]
+        return bool(phrase.strip()) and any(
+            phrase in other and (phrase != other or position < at)
+            for position, other in enumerate(phrases)
+            if position != at
+        )
+
+    return "\n".join(part for at, part in enumerate(given) if not is_said(at))
+
+
+def _forwarded_messages(
+    message: Mapping[str, Any], me: SlackIdentity, *, depth: int
+) -> Iterator[str]:
+    """Yield what a message forwards, or links to, as quotations."""
+    for shared in filter(_is_message, _attachments(message)):
+        parts = [_attachment_text(shared, depth=depth)]
+        if depth < _MOST_NESTED:
+            parts += _forwarded_messages(shared, me, depth=depth + 1)
+        words = "\n\n".join(filter(None, parts))
+        author = as_str(shared.get("author_id"))
+        name = _name(as_str(shared.get("author_name"))) or (author_mark(author) if author else "")
+        name = OWN_NAME if author and author == me.user_id else name
+        if quoted := _quotation(words, as_list(shared.get("files")), name, FORWARDED):
+            yield quoted
+
+
+def _attachment_text(attachment: Mapping[str, Any], *, depth: int) -> str:
+    """Return what an attachment shows, from top to bottom.
+
+    The fields: docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments. Not read are `color`,
+    small pictures (`author_icon`, `footer_icon`, `thumb_url`), `callback_id` and `mrkdwn_in`.
+    """
+    is_message = _is_message(attachment)
+    body = _joined([
+        _mrkdwn(attachment, "pretext"),
+        "" if is_message else _linked(attachment, "author_name", "author_link"),
+        "" if is_message else _mrkdwn(attachment, "author_subname"),
+        _linked(attachment, "title", "title_link"),
+        _text_and_blocks(attachment, by_app=not is_message),
+        *(_field(as_mapping(field)) for field in as_list(attachment.get("fields"))),
+        *_nested(attachment, depth),
+        *(describe_content(as_mapping(file)) for file in as_list(attachment.get("files"))),
+    ])  # fmt: skip
+    if not body and not as_list(attachment.get("files")):
+        fallback = _mrkdwn(attachment, "fallback")
+        body = "" if fallback in _NO_FALLBACK else fallback
+    picture = plain(as_str(attachment.get("image_url")))
+    return _joined([
+        body,
+        f"[Image: {picture}]" if picture else "",
+        "" if is_message else _footer(attachment),
+        *(_action(as_mapping(action)) for action in as_list(attachment.get("actions"))),
+    ])  # fmt: skip
+
+
+def _nested(attachment: Mapping[str, Any], depth: int) -> Iterator[str]:
+    if depth < _MOST_NESTED:
+        for inner in _attachments(attachment):
+            if not _is_message(inner) and not _is_preview(inner):
+                yield _attachment_text(inner, depth=depth + 1)
+
+
+def _mrkdwn(attachment: Mapping[str, Any], name: str) -> str:
+    return parse_mrkdwn(as_str(attachment.get(name))).strip()
+
+
+def _linked(attachment: Mapping[str, Any], name: str, address: str) -> str:
+    label = _mrkdwn(attachment, name)
+    return link(parse_plain(as_str(attachment.get(address))), label) if label else ""
+
+
+def _field(field: Mapping[str, Any]) -> str:
+    title, value = _mrkdwn(field, "title").rstrip(":"), _mrkdwn(field, "value")
+    return f"{title}: {value}" if title and value else title or value
+
+
+def _footer(attachment: Mapping[str, Any]) -> str:
+    moment = date_words(attachment.get("ts"), "") if attachment.get("ts") else ""
+    return ", ".join(filter(None, [_mrkdwn(attachment, "footer"), moment]))
+
+
+def _action(action: Mapping[str, Any]) -> str:
+    options = (_mrkdwn(as_mapping(one), "text") for one in as_list(action.get("options")))
+    label = _linked(action, "text", "url") or _mrkdwn(action, "name")
+    if action.get("type") == "select":
+        return f"[Field: {'; '.join(filter(None, [label, ', '.join(options)]))}]"
+    return f"[Button: {label}]" if label else ""
+
+
+def _files(message: Mapping[str, Any], *, depth: int) -> Iterator[Any]:
+    """Yield the files of a message, then those of the messages that it forwards."""
+    yield from as_list(message.get("files"))
+    yield from block_images(as_list(message.get("blocks")) or list(_message_blocks(message)))
+    if depth <= _MOST_NESTED:
+        for one in _attachments(message):
+            if _is_message(one) or not _is_preview(one):
+                yield from _files(one, depth=depth + 1)
