@@ -1,5 +1,6 @@
 """File downloads from Slack: looks up the URL, and sends the bot token to Slack's hosts only."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ import anyio
 from bots.common.downloads import limit_size
 from bots.common.proxy import proxy_url_for
 from bots.slack.api import SlackApi
-from bots.slack.attachments import split_ref, unavailable_reason
+from bots.slack.attachments import document_extension, split_ref, unavailable_reason
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
 from bus.errors import FileTooLarge
 from bus.messages import Attachment
@@ -25,6 +26,12 @@ CHUNK_BYTES = 64 * 1024
 
 _BREAKS = (aiohttp.ClientError, OSError)
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_SIGN_IN_PAGE = re.compile(
+    rb"<(?:title|html)[^>]*>\s*(?:sign in|log ?in)\b[^<]{0,80}slack", re.IGNORECASE
+)
+_HEAD_BYTES = 4096
+"""How much of a page is looked at."""
+
 _SIGN_IN = "Slack gave its sign-in page instead: the app needs the permission files:read"
 
 
@@ -53,15 +60,21 @@ class SlackDownloader:
         if why := unavailable_reason(attachment.ref):
             raise SlackError(why)
         file = await self._file_info(attachment.ref)
+        is_document = bool(document_extension(file))
         size = file.get("size")
-        if isinstance(size, int) and size > max_bytes:
+        if isinstance(size, int) and size > max_bytes and not is_document:
             raise FileTooLarge(max_bytes)
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._api.session())
             answer = await self._open_url(stack, session, _address(file))
-            _check(answer, file, max_bytes)
-            pieces = answer.content.iter_chunked(CHUNK_BYTES)
-            yield limit_size(pieces, max_bytes, errors=_BREAKS, convert=_broken)
+            _check(answer, max_bytes)
+            pieces = limit_size(
+                answer.content.iter_chunked(CHUNK_BYTES), max_bytes, errors=_BREAKS, convert=_broken
+            )
+            if answer.content_type == "text/html":
+                yield await _page(pieces, answer, file)
+            else:
+                yield pieces
 
     async def _file_info(self, ref: str) -> Mapping[str, Any]:
         """Ask for a file's present address: those in events expire, and shared channels send none.
@@ -124,13 +137,18 @@ class SlackDownloader:
 def _address(file: Mapping[str, Any]) -> str:
     if file.get("is_external") or file.get("mode") == "external":
         raise SlackError("The file is stored outside Slack, only its link was shared.")
+    if document_extension(file) == ".csv":
+        url = file.get("list_csv_download_url")  # Its own address gives no more than a description.
+        if not isinstance(url, str) or not url:
+            raise SlackError("Slack does not give the items of this list to apps.")
+        return url
     url = file.get("url_private_download") or file.get("url_private")
     if not isinstance(url, str) or not url:
         raise SlackError("Slack no longer provides the file: it was deleted or is too old.")
     return url
 
 
-def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: int) -> None:
+def _check(answer: aiohttp.ClientResponse, max_bytes: int) -> None:
     if answer.status != 200:  # noqa: PLR2004
         failure = error_from_status(answer.status, answer.headers)
         failure.ambiguous = False
@@ -138,11 +156,36 @@ def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: i
     length = answer.content_length
     if length is not None and length > max_bytes:
         raise FileTooLarge(max_bytes)
-    # Without permission Slack answers 200 with a page. A page that somebody shared is as long as it was said to be.
-    if answer.content_type == "text/html":
-        is_page = str(file.get("mimetype")).startswith("text/html")
-        if not is_page or length not in (None, file.get("size")):
-            raise SlackError(_SIGN_IN)
+
+
+async def _page(
+    pieces: AsyncIterator[bytes], answer: aiohttp.ClientResponse, file: Mapping[str, Any]
+) -> AsyncIterator[bytes]:
+    """Return the bytes of a page, unless it is the one that Slack answers without permission, with 200.
+
+    A page that somebody uploaded is as long as it was said to be. A document that is made in Slack is a page of
+    another length than its description says.
+    """
+    is_document = bool(document_extension(file))
+    is_upload = str(file.get("mimetype")).startswith("text/html")
+    head = b""
+    async for piece in pieces:
+        head += piece
+        if len(head) >= _HEAD_BYTES:
+            break
+    if is_document:
+        is_file = not _SIGN_IN_PAGE.search(head)
+    else:
+        is_file = is_upload and answer.content_length in (None, file.get("size"))
+    if not is_file:
+        raise SlackError(_SIGN_IN)
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield head
+        async for piece in pieces:
+            yield piece
+
+    return whole()
 
 
 def _broken(error: Exception) -> SlackError:

@@ -65,6 +65,76 @@ async def test_a_shared_web_page_is_a_file_and_no_sign_in_page() -> None:
         assert await fetched(adapter, ref_of(file)) == b"<html>hi</html>"
 
 
+CANVAS = b"<div class='quip-canvas-content'><h1>Q3 plan</h1><p>Sign in to Slack first.</p></div>"
+
+
+@pytest.mark.parametrize(
+    ("mode", "mimetype"),
+    [
+        ("quip", "application/vnd.slack-docs"),
+        ("space", "text/plain"),
+        ("post", "text/plain"),
+        ("email", "text/html"),
+        ("canvas", "text/html"),
+    ],
+)
+async def test_what_is_made_in_slack_comes_as_a_page(mode: str, mimetype: str) -> None:
+    intake = RecordingIntake()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        file = slack.document(mode, "Q3 &amp; more", CANVAS * 2_000, mimetype=mimetype)
+        slack.dm("see", files=[file], subtype="file_share")
+        await slack.wait_for(lambda: intake.received)
+        (attached,) = intake.received[0].attachments
+        assert (attached.name, attached.mime) == ("Q3 & more.html", "text/html")
+        assert await fetched(adapter, attached.ref) == CANVAS * 2_000
+    assert slack.violations == []
+
+
+async def test_a_list_comes_as_a_table_and_one_that_slack_keeps_says_so() -> None:
+    intake = RecordingIntake()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        known = slack.list_of_items("To-do", b"Name,Done\nFerry,false\n")
+        kept = slack.list_of_items("Secret", None)
+        slack.dm("see", files=[known, kept], subtype="file_share")
+        await slack.wait_for(lambda: intake.received)
+        first, second = intake.received[0].attachments
+        assert (first.name, first.mime) == ("To-do.csv", "text/csv")
+        assert await fetched(adapter, first.ref) == b"Name,Done\nFerry,false\n"
+        with pytest.raises(DeliveryError, match="does not give the items of this list") as caught:
+            await fetched(adapter, second.ref)
+        assert not caught.value.retryable
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<html>Sign in to Slack</html>",
+        "<!DOCTYPE html><html lang='en'><head><title>Sign in | Slack</title>",
+        "<html><head><title>Login | Slack</title>",
+    ],
+)
+async def test_the_sign_in_page_is_no_canvas(page: str) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        file = slack.document("quip", "Plan", CANVAS, mimetype="application/vnd.slack-docs")
+        slack.fail("download", body=page)
+        with pytest.raises(DeliveryError, match="files:read"):
+            await fetched(adapter, ref_of(file))
+
+
+@pytest.mark.parametrize(
+    ("access", "says"),
+    [("access_denied", "not allowed to see it"), ("file_not_found", "was deleted, or the app")],
+)
+async def test_files_that_the_app_may_not_see_say_so(access: str, says: str) -> None:
+    intake = RecordingIntake()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        slack.dm("see", files=[{"id": "F2", "file_access": access}], subtype="file_share")
+        await slack.wait_for(lambda: intake.received)
+        with pytest.raises(DeliveryError, match=says):
+            await fetched(adapter, intake.received[0].attachments[0].ref)
+
+
 @pytest.mark.parametrize("mimetype", ["image/png", "text/html"])
 async def test_the_sign_in_page_is_no_file(mimetype: str) -> None:
     async with fast_slack() as slack, running(slack) as adapter:
