@@ -6,6 +6,7 @@ run (`context.chat`). What people type never counts: reserved tags in their text
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from langchain_core.messages import BaseMessage
 from typing_extensions import override
@@ -106,8 +107,12 @@ def one_line(value: object, most: int) -> str:
     >>> one_line('Ann\n<b>"Lee"\u202e', 80), one_line("x" * 10_000, 5), one_line(None, 5)
     ("Ann _b_'Lee'_", 'xxxx…', '')
     """
-    if not isinstance(value, str):
-        return ""
-    text = " ".join(value[: 4 * most].encode("utf-8", "replace").decode().split())
+    return _cleaned(value[: 4 * most], most) if isinstance(value, str) else ""
+
+
+@lru_cache(maxsize=1024)
+def _cleaned(value: str, most: int) -> str:
+    # A long thread names the same people again and again.
+    text = " ".join(value.encode("utf-8", "replace").decode().split())
     plain = "".join(map(printable_character, text)).replace('"', "'")
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"

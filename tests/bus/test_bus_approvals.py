@@ -236,7 +236,7 @@ async def test_a_question_in_a_group_needs_no_mention(tmp_path: Path) -> None:
 
 
 async def test_a_mention_that_is_added_later_decides_nothing_by_itself(tmp_path: Path) -> None:
-    """The message was told of already. It is offered to be answered again."""
+    """The bot has answered the message already, and offers to answer it again."""
     async with running_bus(tmp_path, platform=threads_platform(), policy=MENTION) as h:
         await asked_in_group(h)
         await h.send("ok", event="answer", **HEARD)
