@@ -29,6 +29,14 @@ class OpenQuestion:
     question: Question
     asked: InboundMessage
 
+    def may_be_answered_by(self, message: InboundMessage) -> bool:
+        """Return whether a message may be an answer, whoever sent it.
+
+        In a group an approval takes words to the bot: others write there too, and "ok" may be meant for them.
+        """
+        is_for_bot = message.is_private or message.is_addressed or bool(message.answers_row)
+        return is_for_bot or not self.question.needs_approval
+
 
 class Questions:
     """The questions of finished turns, and the buttons under their answers.

@@ -143,10 +143,13 @@ class TurnEffects:
 
     async def prepare(self, turn: Turn) -> TurnEvent:
         """Show that work begins; look up the question that the message may answer."""
-        if turn.live_reply is None:
+        question = await self._questions.open_before(turn.row, turn.message.text)
+        turn.attempt.question = question
+        # What people say to each other gets no sign of work, and mostly no answer.
+        is_for_bot = question is None or question.may_be_answered_by(turn.message.inbound)
+        if turn.live_reply is None and is_for_bot:
             shown = show_live_reply(self._delivery, turn.row, turn.message.inbound)
             turn.live_reply = await turn.stack.enter_async_context(shown)
-        turn.attempt.question = await self._questions.open_before(turn.row, turn.message.text)
         return TurnEvent.PREPARED if turn.attempt.attachments else TurnEvent.UPLOADED
 
     async def upload_files(self, turn: Turn) -> TurnEvent:
@@ -267,8 +270,8 @@ class TurnEffects:
             rows += rerun_offers(turn)
         ok = reply is not None and not (reply.failed or reply.stopped)
         outcomes = {message.inbound.reply_target: ok for message in turn.consumed}
-        if reply is None:
-            outcomes[inbound.reply_target] = turn.reason is None
+        if reply is None and turn.reason is not None:
+            outcomes[inbound.reply_target] = False
         rows += self._indicator_rows(row, outcomes)
         answered = [message.row.id for message in turn.consumed]
         if turn.reason is CancelReason.DELETED:

@@ -159,24 +159,14 @@ class RunReader:
         return None
 
     def _refusal(self, turn: Turn, asked: OpenQuestion) -> str | None:
-        """Return what to say to words that decide nothing; "" = nothing, None = they decide.
-
-        In a group an approval takes words to the bot: others write there too, and "ok" may be meant for them.
-        """
-        inbound = turn.message.inbound
-        asker = asked.asked.sender
-        may_decide = inbound.sender.user_id == asker.user_id or turn.is_admin
-        is_meant = (
-            inbound.is_private
-            or inbound.is_addressed
-            or bool(inbound.answers_row)
-            or not asked.question.needs_approval
-        )
-        if may_decide:
+        """Return what to say to words that decide nothing; "" = nothing, None = they decide."""
+        inbound, asker = turn.message.inbound, asked.asked.sender
+        may_be_answer = asked.may_be_answered_by(inbound)
+        if inbound.sender.user_id == asker.user_id or turn.is_admin:
             hint = f"{turn.texts.approval_undecided} {self._approval_hint(turn)}"
-            return None if is_meant else hint
+            return None if may_be_answer else hint
         name = asker.name or asker.user_id
-        return turn.texts.approval_waits.format(name=name) if is_meant else ""
+        return turn.texts.approval_waits.format(name=name) if may_be_answer else ""
 
     def _approval_hint(self, turn: Turn) -> str:
         """Return how people approve and deny in the chat of a turn."""

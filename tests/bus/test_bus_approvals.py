@@ -194,6 +194,22 @@ async def test_in_a_group_words_decide_only_if_they_are_for_the_bot(tmp_path: Pa
         assert resumed(h) == [{"decisions": [APPROVE]}]
 
 
+async def test_what_people_say_to_each_other_gets_no_sign_of_work(tmp_path: Path) -> None:
+    """No card, no reaction, no answer; the question stays."""
+    platform = CardPlatform("fake")
+    async with running_bus(tmp_path, platform=platform, policy=MENTION) as h:
+        await asked_in_group(h)
+        for words in ("lunch?", "ok"):
+            await h.send(words, user="bob", **HEARD)
+        await h.wait_until_finished()
+        await h.send("ok", **TO_BOT)
+        await eventually(lambda: h.platform.texts[-1] == "Hello you")
+        assert len(h.platform.texts) == 2
+        assert resumed(h) == [{"decisions": [APPROVE]}]
+        # Those of the question and of the decision.
+        await eventually(lambda: platform.marks == {"root": "done", f"e{h.sent}": "done"})
+
+
 async def test_an_admin_decides_for_others_with_a_mention(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=threads_platform(), policy=MENTION) as h:
         await asked_in_group(h)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bus.config import ChannelPolicy
 from bus.history.user_messages import last_rewind_point
 from bus.messages import RewindPoint, encode_inbound
 from store.config import StoreConfig
@@ -103,6 +104,20 @@ async def test_retry_answers_the_last_message_again(tmp_path: Path) -> None:
         assert len({message["id"] for message in messages}) == len(messages)
         assert await ask(harness, "/undo") == "Undone: “two”."
         assert thread(harness) == ["one", "You said one"]
+
+
+async def test_a_message_that_somebody_else_repeats_keeps_its_author(tmp_path: Path) -> None:
+    policy = ChannelPolicy(group_policy="open")
+    async with running_bus(tmp_path, policy=policy) as harness:
+        await ask(harness, "one", is_private=False, user="ann")
+        await ask(harness, "/retry", is_private=False, user="bob")
+        first, again = (run.body["input"]["messages"][0] for run in harness.server.runs)
+        for message in (first, again):
+            assert message["additional_kwargs"] == {
+                "sender": {"id": "ann", "name": "ann"},
+                "chat_type": "group",
+            }
+        assert harness.server.runs[1].body["context"]["channel_user_id"] == "bob"
 
 
 async def test_a_failed_turn_can_be_retried(tmp_path: Path) -> None:

@@ -122,28 +122,24 @@ async def test_a_slack_thread_with_an_approval(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
         slack = platforms.slack
         config = {
-            **forgetful(model),
+            **writing(model),
             "channels": {"slack": platforms.channels["slack"]},
             "guardrails": {"enabled": True, "ask": ["Write_*"]},
         }
-        path = "/mnt/user-data/outputs/a.txt"
-        call = ToolCall("write_file", {"path": path, "content": "hi"})
-        model.reply(ModelReply(calls=(call,)), "Written.")
-        ann: dict[str, Any] = {"user_profile": {"display_name": "Ann Lee"}}
-        bo: dict[str, Any] = {"user_profile": {"real_name": "Bo"}}
+        ann, bo = {"display_name": "Ann Lee"}, {"real_name": "Bo"}
         async with serving(tmp_path, config, "slack") as service:
-            root = slack.mention("write it", user="U1ANN", **ann)
+            root = slack.mention("write it", user="U1ANN", user_profile=ann)
             await eventually(lambda: slack.replies(root), within_s=20)
             [question] = slack.replies(root)
             assert "Mention me and say" in question.words
-            slack.say("lunch?", user="U2BO", thread_ts=root.ts, **bo)
-            slack.say("ok", user="U1ANN", thread_ts=root.ts, **ann)
+            slack.say("lunch?", user="U2BO", thread_ts=root.ts, user_profile=bo)
+            slack.say("ok", user="U1ANN", thread_ts=root.ts, user_profile=ann)
             await eventually(lambda: len(slack.replies(root)) == 2, within_s=20)
             assert "I am still waiting for your decision." in slack.replies(root)[1].words
             assert len(model.requests) == 1
-            slack.mention("ok", user="U1ANN", thread_ts=root.ts, **ann)
+            slack.mention("ok", user="U1ANN", thread_ts=root.ts, user_profile=ann)
             await eventually(lambda: len(slack.replies(root)) == 3, within_s=20)
-            slack.say("who asked?", user="U2BO", thread_ts=root.ts, **bo)
+            slack.say("who asked?", user="U2BO", thread_ts=root.ts, user_profile=bo)
             await eventually(lambda: len(slack.replies(root)) == 4, within_s=20)
             assert await service.stop() == 0
         assert [one.words for one in slack.replies(root)][2:] == [
@@ -155,6 +151,44 @@ async def test_a_slack_thread_with_an_approval(tmp_path: Path) -> None:
             '<speaker id="U2BO">Bo</speaker>\nwho asked?',
         ]
         assert "on Slack" in system(model.requests[-1])
+        assert platforms.violations == []
+
+
+def writing(model: FakeModelServer) -> dict[str, Any]:
+    """Let the model ask for one approval; return the configuration."""
+    call = ToolCall("write_file", {"path": "/mnt/user-data/outputs/a.txt", "content": "hi"})
+    model.reply(ModelReply(calls=(call,)), "Written.")
+    return {**forgetful(model), "guardrails": {"enabled": True, "ask": ["write_file"]}}
+
+
+async def test_a_reply_to_the_question_approves_on_telegram(tmp_path: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        telegram, channels = platforms.telegram, {"telegram": platforms.channels["telegram"]}
+        async with serving(tmp_path, {**writing(model), "channels": channels}, "telegram"):
+            telegram.mention(-5, "write it")
+            [question] = await telegram.wait_for(lambda: telegram.answers(-5))
+            assert "Reply to this message, or mention me" in question.text
+            telegram.say(-5, "ok", reply_to=question.message_id)
+            await telegram.wait_for(lambda: len(telegram.answers(-5)) == 2)
+            assert telegram.answers(-5)[1].text == "Written."
+        assert platforms.violations == []
+
+
+async def test_a_reply_to_the_question_approves_on_feishu(tmp_path: Path) -> None:
+    """The event of a reply does not say whose message it replies to."""
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        feishu, channels = platforms.feishu, {"feishu": platforms.feishu.settings}
+        async with serving(tmp_path, {**writing(model), "channels": channels}, "feishu"):
+            asked = await feishu.mention("write it", chat="oc_room")
+            question = await feishu.wait_for(
+                lambda: next((one for one in feishu.answers("oc_room") if one.buttons), None)
+            )
+            await feishu.say("ok", chat="oc_room", reply_to=asked.id)
+            await feishu.wait_for(lambda: len(feishu.answers("oc_room")) == 2)
+            assert "I am still waiting" in feishu.answers("oc_room")[1].text
+            await feishu.say("ok", chat="oc_room", reply_to=question.id)
+            await feishu.wait_for(lambda: feishu.answers("oc_room")[-1].text == "Written.")
+            assert len(feishu.answers("oc_room")) == 3
         assert platforms.violations == []
 
 
