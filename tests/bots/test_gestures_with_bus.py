@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import pytest
 
 from bots.slack.adapter import SlackAdapter
@@ -114,7 +113,7 @@ async def test_telegram_a_mention_and_forwards_in_a_group(
 async def test_telegram_a_picture_and_its_words(telegram: TelegramServer, tmp_path: Path) -> None:
     async with serving(telegram, tmp_path) as harness:
         telegram.send_file(1001, TelegramUpload(name="a.jpg", content=JPEG), kind="photo")
-        await anyio.sleep(0.3)
+        await eventually(harness.unfinished_events)
         telegram.dm("what is this?")
         await telegram.wait_for(lambda: answers(telegram, 1001))
         await settled(harness)
@@ -170,7 +169,7 @@ async def test_slack_a_picture_and_its_words(tmp_path: Path) -> None:
     async with slack_rig.fast_slack() as slack:
         async with serving_slack(slack, tmp_path) as harness:
             slack.dm("", files=[slack.file("a.jpg", JPEG, "image/jpeg")], subtype="file_share")
-            await anyio.sleep(0.3)
+            await eventually(harness.unfinished_events)
             slack.dm("what is this?")
             await eventually(lambda: harness.prompts() == ["what is this?"])
             await settled(harness)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from bus.config import BusConfig, ChannelPolicy, RateLimit, SessionConfig
@@ -212,7 +211,7 @@ async def test_forwards_join_a_comment_that_waits_for_another_answer(tmp_path: P
 async def test_a_picture_and_its_words_are_one_turn(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform()) as harness:
         await harness.send("", **photo(1))
-        await anyio.sleep(0.3)
+        await eventually(harness.unfinished_events, lambda events: events == ["e1"])
         await harness.send("what is this?", order=2)
         await harness.expect_replies("Hello you")
         assert harness.prompts() == ["what is this?"]
