@@ -175,6 +175,7 @@ class InboundMessage:
         original_chat: The first id of a migrated chat, which its memory is stored under; "" = not migrated.
         album: What messages that were sent together have in common, one message per file; "" for none.
         order: The platform's order of a chat's messages (Telegram's number, Slack's and Feishu's time); 0 = unknown.
+        is_bare_mention: Whether it mentions the bot and says nothing else, so that `text` asks for help.
         is_forwarded: Whether the person passed on somebody else's message; more may follow it.
         is_cut: Whether the text is as long as the platform's clients allow: the rest of a paste may follow.
         parts: The messages of its gesture, in order, if there are several (bus/inbound/gestures.py); `text`, `quoted`
@@ -205,6 +206,7 @@ class InboundMessage:
     language: str = ""
     album: str = ""
     order: int = 0
+    is_bare_mention: bool = False
     is_forwarded: bool = False
     is_cut: bool = False
     parts: tuple[MessagePart, ...] = ()

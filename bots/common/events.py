@@ -29,4 +29,4 @@ def or_help(message: InboundMessage) -> InboundMessage | IgnoredEvent:
         return message
     if message.sender.is_bot:
         return IgnoredEvent("a mention by a bot", Disposition.EMPTY)
-    return replace(message, text=HELP)
+    return replace(message, text=HELP, is_bare_mention=True)

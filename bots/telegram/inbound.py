@@ -64,8 +64,7 @@ def parse_message(
         return IgnoredEvent(kind_of_message(message), Disposition.FROM_BOT)
     text, quoted = _text(message, content, identity, commands)
     files = content.files + quoted.files
-    if content.mentioned and not (text or quoted.text or files or author.is_bot):
-        text = HELP
+    is_bare = content.mentioned and not (text or quoted.text or files or author.is_bot)
     message_id = str(message["message_id"])
     return InboundMessage(
         event_id=str(update_id),
@@ -80,7 +79,7 @@ def parse_message(
             chat=str(message["chat"]["id"]), thread=thread_of(message), reply_to=message_id
         ),
         sender=author,
-        text=text,
+        text=HELP if is_bare else text,
         quoted=quoted.text,
         is_private=is_private,
         is_addressed=is_addressed,
@@ -91,6 +90,7 @@ def parse_message(
         language=language_of(message.get("from")),
         album=str(message.get("media_group_id") or ""),
         order=as_int(message["message_id"]) or 0,
+        is_bare_mention=is_bare,
         is_forwarded=is_forwarded(message),
         is_cut=utf16_length(clean(as_str(message.get("text")))) > _CUT_FROM_UNITS,
         chat_title=chat_title(message),

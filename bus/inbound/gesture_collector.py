@@ -133,6 +133,8 @@ class GestureCollector(Stage):
 
     @override
     async def __call__(self, context: InboundContext) -> None:
+        if context.message.is_bare_mention:
+            self._point_at_kept(context)
         message = context.message
         if context.command is not None or not may_be_part(message):
             return
@@ -373,6 +375,16 @@ class GestureCollector(Stage):
         sent_at = came_at if message.sent_at is None else message.sent_at
         kept = [one for one in self._kept_of(person, now) if one[1].event_id != message.event_id]
         self._unaddressed[person] = [*kept, (now, replace(message, sent_at=sent_at))]
+
+    def _point_at_kept(self, context: InboundContext) -> None:
+        """Let a mention of the bot without words be about what the person sent right before it, if anything."""
+        message = context.message
+        person = _person(message)
+        if kept := self._kept_of(person, anyio.current_time()):
+            del self._unaddressed[person]
+            parts = [part_of(one) for _, one in kept]
+            context.message = with_parts(replace(message, text="", is_bare_mention=False), parts)
+            context.command = None
 
     def _kept_of(self, person: _Person, now: float) -> list[tuple[float, InboundMessage]]:
         kept = self._unaddressed.get(person, [])

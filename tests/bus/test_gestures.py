@@ -426,6 +426,22 @@ async def test_what_comes_before_the_mention_belongs_to_it(tmp_path: Path) -> No
         assert len(harness.server.threads) == 1
 
 
+async def test_a_mention_without_words_is_about_what_came_before_it(tmp_path: Path) -> None:
+    bare = {"is_addressed": True, "is_bare_mention": True}
+    async with running_bus(tmp_path, platform=platform(), policy=TEAM) as harness:
+        for number, words in ((1, "one"), (2, "two")):
+            early = in_group(f"e{number}", **forward(words, number))
+            assert await harness.send("", **early) is Disposition.NOT_ADDRESSED
+        await harness.send("/help", **in_group("e3", order=3, **bare))
+        await harness.wait_for_runs(1)
+        [prompt] = harness.prompts()
+        assert prompt.index("one") < prompt.index("two")
+        await harness.wait_until_finished()
+        await harness.send("/help", **in_group("e4", order=4, **bare))
+        await harness.wait_until_finished()
+        assert len(harness.prompts()) == 1  # nothing came before it: the help
+
+
 async def test_words_to_others_end_what_was_kept_and_what_was_begun(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform(), policy=TEAM) as harness:
         await harness.send("", **in_group("e1", **photo(1)))
