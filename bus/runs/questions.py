@@ -189,16 +189,18 @@ def resume_value(interrupts: Sequence[PendingInterrupt], text: str) -> object:
 
 
 def is_approval(text: str) -> bool:
-    """Return whether a text approves.
+    """Return whether a text approves, also in bold or italics; crossed out, it does not.
 
     >>> [is_approval(words) for words in ("Approve", "OK.", "好的！", "yes, but not there", "no")]
     [True, True, True, False, False]
+    >>> [is_approval(words) for words in ("**yes**", "_ok_!", "~~yes~~")]
+    [True, True, False]
     """
     return _plain(text) in APPROVALS
 
 
 def _plain(text: str) -> str:
-    return _ENDINGS.sub("", text.strip().casefold())
+    return _ENDINGS.sub("", text.strip().casefold()).strip("*_`")
 
 
 def _answer(one: PendingInterrupt, text: str) -> object:
