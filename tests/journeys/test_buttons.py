@@ -8,7 +8,7 @@ import anyio
 from bus.locales.en import ENGLISH
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.journeys.chat_users import ChatUser, PlatformServers
+from tests.journeys.chat_users import ChatUser, PlatformServers, own_words
 from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
@@ -25,7 +25,7 @@ class ButtonModel:
 
     def answer(self, request: ModelRequest) -> ModelReply:
         last = request.messages[-1]
-        said = request.last_user_text
+        said = own_words(request.last_user_text)
         if last["role"] == "tool":
             is_refused = "did not approve" in str(last["content"])
             self.written += not is_refused
