@@ -50,22 +50,19 @@ def _storable_container(value: Any, depth: int) -> Any:  # noqa: ANN401
 
 def _storable_object(value: Any, depth: int) -> Any:  # noqa: ANN401
     if isinstance(value, BaseModel):
-        changed = _changed(((n, getattr(value, n)) for n in type(value).model_fields), depth)
-        copy = value.model_copy(update=changed)
+        model = value.model_copy(update=_changed(value, type(value).model_fields, depth))
         if value.__pydantic_extra__:
-            copy.__pydantic_extra__ = storable(value.__pydantic_extra__, depth)
-        return copy if _is_storable(copy) else _text(str(value))
+            model.__pydantic_extra__ = storable(value.__pydantic_extra__, depth)
+        return model if _is_storable(model) else _text(str(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = (
-            (one.name, getattr(value, one.name)) for one in dataclasses.fields(value) if one.init
-        )
-        copy = dataclasses.replace(value, **_changed(fields, depth))
+        names = [one.name for one in dataclasses.fields(value) if one.init]
+        copy = dataclasses.replace(value, **_changed(value, names, depth))
         return copy if _is_storable(copy) else _text(str(value))
     return value if _is_storable(value) else _text(repr(value))
 
 
-def _changed(fields: Iterable[tuple[str, Any]], depth: int) -> dict[str, Any]:
-    return {name: storable(value, depth) for name, value in fields}
+def _changed(value: object, names: Iterable[str], depth: int) -> dict[str, Any]:
+    return {name: storable(getattr(value, name), depth) for name in names}
 
 
 def _is_storable(value: Any) -> bool:  # noqa: ANN401

@@ -188,6 +188,8 @@ def _is_empty_response(response: Response) -> bool:
 
 def _only_thought(message: AIMessage) -> bool:
     """Return whether all that a model wrote is thinking."""
-    details = (message.usage_metadata or {}).get("output_token_details") or {}
-    has_thought = any(message.additional_kwargs.get(name) for name in THINKING_FIELDS)
-    return not message.text.strip() and (has_thought or bool(details.get("reasoning")))
+    if message.text.strip():
+        return False
+    usage = message.usage_metadata
+    tokens = usage.get("output_token_details", {}).get("reasoning") if usage else 0
+    return bool(tokens) or any(message.additional_kwargs.get(name) for name in THINKING_FIELDS)

@@ -98,7 +98,9 @@ def _kept_skill_reads(head: Sequence[AnyMessage], call_ids: Collection[str]) -> 
     }
     pairs: list[AnyMessage] = []
     for message in head:
-        for call in message.tool_calls if isinstance(message, AIMessage) else ():
+        if not isinstance(message, AIMessage):
+            continue
+        for call in message.tool_calls:
             if call["id"] in results and call["id"] in call_ids:
                 pairs += [_only_call(message, call), results[call["id"]]]
     return pairs

@@ -92,8 +92,8 @@ class AnswerNormalizer:
             choice = choices[0]
             if type(choice) is dict and type(delta := choice.get("delta")) is dict:
                 text = delta.get("content")
-                is_plain = len(delta) == 1 and type(text) is str
-                if is_plain and not (choice.get("finish_reason") or choice.get("logprobs")):
+                is_unusual = choice.get("finish_reason") or choice.get("logprobs")
+                if len(delta) == 1 and type(text) is str and not is_unusual:
                     self._new_texts.append(text)  # nearly all chunks
                     return
         self._add_unusual(chunk)
@@ -189,8 +189,8 @@ class AnswerNormalizer:
 
     def _delta(self) -> JSON:
         delta: JSON = {}
-        for name, pieces in self._parts.items():
-            text = "".join(pieces)
+        for name, parts in self._parts.items():
+            text = "".join(parts)
             joiner = self._joiners.get(name)
             if joiner is not None or not text.isascii() or "\0" in text:
                 joiner = self._joiners.setdefault(name, _Characters())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from agent.models.answers import parse_json
 
@@ -174,15 +174,15 @@ def _error(error: object, around: Mapping[str, Any]) -> ServerError:
     if not isinstance(error, dict):
         error = {**around, "message": str(error)}
     message = next((error[name] for name in _ERROR_TEXTS if error.get(name)), error)
-    code = next((one for name in _ERROR_CODES if _is_code(one := error.get(name))), "")
+    codes = (error.get(name) for name in _ERROR_CODES)
     return ServerError(
         message=str(message)[:_TEXT_CHARS],
-        code=code,
+        code=next((one for one in codes if _is_code(one)), ""),
         kind=str(error.get("type") or error.get("status") or ""),
     )
 
 
-def _is_code(value: object) -> bool:
+def _is_code(value: object) -> TypeGuard[str | int]:
     return bool(value) and isinstance(value, str | int) and value != "error"
 
 

@@ -46,7 +46,8 @@ def create_chat_model(
         raise ModelUnusable(f"models: {entry.name}: {error}") from error
     _add_defaults(settings, model_class, http_client)
     if any(kind.__name__ == "BaseChatOpenAI" for kind in model_class.__mro__):
-        model_class = import_object("agent.models.openai_chat:compatible_class")(model_class)
+        compatible_class: Any = import_object("agent.models.openai_chat:compatible_class")
+        model_class = compatible_class(model_class)
     return _construct(entry, model_class, settings)
 
 

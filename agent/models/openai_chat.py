@@ -22,6 +22,7 @@ from langchain_core.messages import (
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from openai.resources.chat.completions import AsyncCompletions
+from pydantic import create_model
 from typing_extensions import override
 
 from agent.models.answers import PROVIDER_FIELDS, REASONING_FIELDS, TAGGED_THINKING
@@ -30,7 +31,10 @@ from agent.values import read_json
 
 _KEPT = (*REASONING_FIELDS, TAGGED_THINKING, PROVIDER_FIELDS)
 
-_Base = BaseChatOpenAI if TYPE_CHECKING else object
+if TYPE_CHECKING:
+    _Base = BaseChatOpenAI
+else:
+    _Base = object  # else pydantic would take the fields of BaseChatOpenAI for those of a class below it
 
 
 class CompatibleServer(_Base):
@@ -107,19 +111,20 @@ class CompatibleServer(_Base):
         """Add the fields that a message had to the form in which it is sent."""
         fields = kept.get(PROVIDER_FIELDS)
         is_marked = isinstance(fields, dict)
-        if is_marked and fields.get("server") != getattr(self.async_client, "server", ""):
+        if not isinstance(fields, dict):
+            fields = {}
+        elif fields.get("server") != getattr(self.async_client, "server", ""):
             return
         if self.returns_all_reasoning or (is_marked and sent.get("tool_calls")):
             sent.update({name: kept[name] for name in REASONING_FIELDS if kept.get(name)})
-        if is_marked:
-            for name, value in (fields.get("message") or {}).items():
-                sent.setdefault(name, value)
-            of_calls = fields.get("calls") or {}
-            sent_calls = sent.get("tool_calls") or []
-            if of_calls and sent_calls:
-                sent["tool_calls"] = [
-                    _with_fields(call, of_calls.get(call["id"])) for call in sent_calls
-                ]
+        for name, value in (fields.get("message") or {}).items():
+            sent.setdefault(name, value)
+        of_calls = fields.get("calls") or {}
+        sent_calls = sent.get("tool_calls") or []
+        if of_calls and sent_calls:
+            sent["tool_calls"] = [
+                _with_fields(call, of_calls.get(call["id"])) for call in sent_calls
+            ]
 
 
 @cache
@@ -127,8 +132,12 @@ def compatible_class(model_class: type[BaseChatOpenAI]) -> type[BaseChatOpenAI]:
     """Return the class with `CompatibleServer`, under its own name; the class itself if it has them."""
     if issubclass(model_class, CompatibleServer):
         return model_class
-    names = {"__module__": model_class.__module__, "__doc__": model_class.__doc__}
-    return type(model_class)(model_class.__name__, (CompatibleServer, model_class), names)
+    return create_model(
+        model_class.__name__,
+        __base__=(CompatibleServer, model_class),
+        __module__=model_class.__module__,
+        __doc__=model_class.__doc__,
+    )
 
 
 def _token_limit_name(settings: Mapping[str, Any], host: str) -> str:

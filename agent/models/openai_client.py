@@ -301,8 +301,8 @@ class ChunkStream:
                     break
             if reader.is_done:
                 await _drain(body)
-            for chunk in reader.end(rest):
-                answer.add(chunk)
+            for last in reader.end(rest):
+                answer.add(last)
         if not (answer.has_ended or reader.is_done or answer.is_full):
             raise openai.APIConnectionError(
                 message="The answer stopped before its end.", request=self._response.request
@@ -335,9 +335,9 @@ def _package_errors(request: httpx2.Request) -> Iterator[None]:
     except httpx2.RequestError as error:
         raise openai.APIConnectionError(request=request) from error
     except AnswerFailed as failed:
-        error = failed.error
-        body = {"message": error.message, "code": error.code, "type": error.kind}
-        raise openai.APIError(message=error.message, request=request, body=body) from failed
+        said = failed.error
+        body = {"message": said.message, "code": said.code, "type": said.kind}
+        raise openai.APIError(message=said.message, request=request, body=body) from failed
     except NoAnswer as odd:
         message = f"The server did not answer as a model does: {odd}"
         raise openai.APIConnectionError(message=message, request=request) from odd

@@ -52,8 +52,7 @@ def model_at(server: FakeModelServer, client: ModelHttpClient, **keys: object) -
 
 
 async def streamed(model: ChatOpenAI) -> AIMessageChunk:
-    chunks = [chunk async for chunk in model.astream("hi")]
-    return add_ai_message_chunks(*(one for one in chunks if isinstance(one, AIMessageChunk)))
+    return add_ai_message_chunks(*[chunk async for chunk in model.astream("hi")])
 
 
 def call(

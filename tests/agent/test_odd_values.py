@@ -272,7 +272,7 @@ def test_messages_with_any_value_become_clean(value: object) -> None:
 # ---- the store, for whatever comes through another door ------------------------------------------
 
 
-class AnyState(TypedDict):
+class AnyState(TypedDict, total=False):
     """The state of a graph that keeps anything."""
 
     value: Any
@@ -304,6 +304,7 @@ async def test_no_value_of_a_graph_makes_its_thread_unusable(tmp_path: Path, at:
     for rounds in (1, 2):
         async with open_checkpointer(tmp_path) as checkpointer:
             graph = builder.compile(checkpointer=checkpointer)
-            state = await graph.ainvoke({"value": ODD_OBJECTS[at]}, config, durability="sync")
+            given_state: AnyState = {"value": ODD_OBJECTS[at]}
+            state = await graph.ainvoke(given_state, config, durability="sync")
             assert state["rounds"] == rounds
             dumps((await graph.aget_state(config)).values)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
 
 from agent.config import AgentConfig
 from agent.factory import AgentFactory, open_agent_factory
@@ -166,12 +166,12 @@ async def test_ids_that_come_again_keep_their_fields(tmp_path: Path) -> None:
 
 
 def test_fields_stay_with_calls_that_a_summary_keeps() -> None:
-    call = {"name": "read_file", "args": {"path": "/mnt/skills/a/SKILL.md"}, "id": "a"}
+    call = ToolCall(name="read_file", args={"path": "/mnt/skills/a/SKILL.md"}, id="a")
     fields = {"server": "s", "calls": {"a": {"y": 1}}}
     calling = AIMessage(
         "Hm", id="1", tool_calls=[call], additional_kwargs={PROVIDER_FIELDS: fields}
-    )  # type: ignore[list-item]
-    messages = [
+    )
+    messages: list[AnyMessage] = [
         HumanMessage("x", id="0"),
         calling,
         ToolMessage("ok", tool_call_id="a", id="2"),
@@ -183,9 +183,9 @@ def test_fields_stay_with_calls_that_a_summary_keeps() -> None:
 
 
 def test_fields_stay_with_what_is_left_of_a_message() -> None:
-    calls = [{"name": "ls", "args": {"path": f"/mnt/skills/{n}"}, "id": n} for n in ("a", "b")]
+    calls = [ToolCall(name="ls", args={"path": f"/mnt/skills/{n}"}, id=n) for n in ("a", "b")]
     fields = {"server": "s", "message": {"x": 1}, "calls": {"a": {"y": 1}, "b": {"y": 2}}}
-    answer = AIMessage("", id="1", tool_calls=calls, additional_kwargs={PROVIDER_FIELDS: fields})  # type: ignore[arg-type]
+    answer = AIMessage("", id="1", tool_calls=calls, additional_kwargs={PROVIDER_FIELDS: fields})
     assert (
         remove_tool_calls(answer, lambda one: one["id"] == "a").additional_kwargs[PROVIDER_FIELDS]
         == fields
