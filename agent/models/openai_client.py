@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from types import TracebackType
 from typing import Any, Self
 from urllib.request import getproxies, proxy_bypass
@@ -75,12 +76,13 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             connector = aiohttp.TCPConnector(limit=CONNECTIONS)
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         waits = request.extensions.get("timeout", {})
+        body = await request.aread()
         try:
             response = await self._session.request(
                 request.method,
                 str(request.url),
                 headers=[*request.headers.multi_items(), *trace_headers().items()],
-                data=await request.aread() or None,
+                data=BytesIO(body) if body else None,  # sent in pieces: others wait for none of 4 MB
                 allow_redirects=False,
                 proxy=_proxy_url(request.url),
                 timeout=aiohttp.ClientTimeout(
