@@ -82,7 +82,9 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
                 request.method,
                 str(request.url),
                 headers=[*request.headers.multi_items(), *trace_headers().items()],
-                data=BytesIO(body) if body else None,  # sent in pieces: others wait for none of 4 MB
+                data=BytesIO(body)
+                if body
+                else None,  # sent in pieces: others wait for none of 4 MB
                 allow_redirects=False,
                 proxy=_proxy_url(request.url),
                 timeout=aiohttp.ClientTimeout(

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
-from langgraph.graph import START, StateGraph
 from langgraph.types import Command
-from typing_extensions import TypedDict
 
 from agent.config import AgentConfig
 from agent.factory import AgentFactory, open_agent_factory
@@ -267,44 +265,3 @@ def test_messages_with_any_value_become_clean(value: object) -> None:
     )
     json.dumps(message.model_dump(), allow_nan=False).encode()
     assert clean_message(message) is message
-
-
-# ---- the store, for whatever comes through another door ------------------------------------------
-
-
-class AnyState(TypedDict, total=False):
-    """The state of a graph that keeps anything."""
-
-    value: Any
-    rounds: int
-
-
-ODD_OBJECTS: list[Any] = [
-    *VALUES.values(),
-    object(),
-    1j,
-    range(3),
-    lambda: None,
-    {2**70: "key"},
-    AIMessage("x", additional_kwargs={"deep": nested(300)}),
-    [HumanMessage("x", additional_kwargs={"n": 2**70, "o": object()})] * 20,
-    ({1j}, "tuple"),
-]
-
-
-@pytest.mark.parametrize("at", range(len(ODD_OBJECTS)))
-async def test_no_value_of_a_graph_makes_its_thread_unusable(tmp_path: Path, at: int) -> None:
-    def put(state: AnyState) -> AnyState:
-        return {"value": ODD_OBJECTS[at], "rounds": state.get("rounds", 0) + 1}
-
-    builder = StateGraph(AnyState)
-    builder.add_node("put", put)
-    builder.add_edge(START, "put")
-    config: RunnableConfig = {"configurable": {"thread_id": THREAD}}
-    for rounds in (1, 2):
-        async with open_checkpointer(tmp_path) as checkpointer:
-            graph = builder.compile(checkpointer=checkpointer)
-            given_state: AnyState = {"value": ODD_OBJECTS[at]}
-            state = await graph.ainvoke(given_state, config, durability="sync")
-            assert state["rounds"] == rounds
-            dumps((await graph.aget_state(config)).values)
