@@ -46,6 +46,7 @@ _STANDARD_FIELDS = frozenset(
 )
 _CALL_FIELDS = frozenset({"index", "id", "type", "function", "name", "arguments"})
 _FUNCTION_FIELDS = frozenset({"name", "arguments"})
+_NO_ARGUMENTS = ["{}"]
 _HEAD = ("id", "created", "model", "system_fingerprint", "service_tier")
 _JOINED_TEXTS = ("text", "summary")
 """Fields of a list's items that arrive in pieces (OpenRouter's `reasoning_details`)."""
@@ -334,7 +335,11 @@ class _CallAssembler:
         call.name += name
         call.raw_id = call.raw_id or piece.id
         if arguments:
+            if call.arguments == _NO_ARGUMENTS:
+                call.arguments.clear()  # put there before the arguments came
             call.arguments.append(arguments)
+            if call.arguments == _NO_ARGUMENTS:
+                arguments = ""  # means the same
         if is_new or name or arguments:
             new = self._pieces.setdefault(call.position, _new_piece(call, is_new=is_new))
             function = new["function"]

@@ -60,8 +60,10 @@ _BY_STATUS: Mapping[int, FailureReason] = {
     429: "rate_limit",
 }
 _QUOTA = re.compile(
-    r"insufficient[_ ](?:quota|balance|credits?|funds)|billing|credit balance|quota[_ ]exceeded"
-    r"|exceeded[a-z_ ]{0,20} quota|arrearage|余额不足|欠费",
+    r"insufficient[_ ](?:user[_ ])?(?:quota|balance|credits?|funds)|billing|payment[_ ]required|credit balance"
+    r"|(?:quota|credits)[a-z_ ]{0,20}[_ ](?:exceeded|exhausted|depleted|used up|not enough|failed)|out of credits"
+    r"|exceeded[a-z_ ]{0,20}[_ ]quota|(?:usage|spend|spending|credit|monthly|daily request)[_ ]limit|arrear|overdue"
+    r"|余额|欠费|额度|充值",
     re.IGNORECASE,
 )
 _RATE_LIMIT = re.compile(
@@ -198,7 +200,8 @@ def is_context_overflow(messages: Sequence[BaseMessage]) -> bool:
 
 
 def _reason(error: Exception, status: int | None, names: set[str]) -> FailureReason | None:
-    text = f"{_code(error)} {error}"
+    codes = f"{getattr(error, 'code', '')} {getattr(error, 'type', '')}"
+    text = f"{codes} {error}"
     of_a_provider = (
         bool(names & _PROVIDER_ERRORS or _error_body(error)) or str(error) in _EMPTY_STREAM
     )
@@ -213,16 +216,15 @@ def _reason(error: Exception, status: int | None, names: set[str]) -> FailureRea
     if names & _CONNECTIONS:
         return "connection"
     of_a_provider = of_a_provider or getattr(error, "title", None) in _ANSWERS
-    return _reason_without_status(error, text) if of_a_provider else None
+    return _reason_without_status(error, codes, text) if of_a_provider else None
 
 
-def _reason_without_status(error: Exception, text: str) -> FailureReason:
+def _reason_without_status(error: Exception, codes: str, text: str) -> FailureReason:
     """Return the reason of an error that came with status 200, by its words."""
     if _QUOTA.search(text):
         return "quota"
     if _RATE_LIMIT.search(text):
         return "rate_limit"
-    codes = f"{getattr(error, 'code', '')} {getattr(error, 'type', '')}"
     refused = isinstance(error, ModelError) and not error.is_retryable
     by_code = (reason for reason, pattern in _BY_CODE.items() if pattern.search(codes))
     return next(by_code, "request" if refused else "server")

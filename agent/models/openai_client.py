@@ -40,6 +40,9 @@ DRAIN_S = 0.5
 MAX_REQUEST_DEPTH = 200
 """Levels of a request: schemas of tools may have many."""
 
+TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
+"""Names of the most tokens of an answer: OpenAI's newer models refuse the first one, other servers the second."""
+
 _WALKED = ("messages", "tools")
 """The arguments of `create` that hold nearly all of a request."""
 
@@ -157,12 +160,12 @@ class DirectCompletions:
     Args:
         completions: An `AsyncCompletions`.
         base_url: The server.
-        names_token_limit: What the server calls the most tokens of an answer: `max_tokens` or `max_completion_tokens`.
+        names_token_limit: What the server calls the most tokens of an answer: one of `TOKEN_LIMITS`.
         thinks_first: The server and name of each model that writes only the end of its thinking; completed here.
 
     Attributes:
         server: A short name for the server: its fields in messages are sent to no other.
-        names_token_limit: As given.
+        names_token_limit: As given, or the other name, if the server took only that.
     """
 
     def __init__(
@@ -192,17 +195,30 @@ class DirectCompletions:
 
     async def create_raw(self, *, extra_body: Any = None, **arguments: Any) -> "_RawAnswer":  # noqa: ANN401
         """Create a completion, whose headers have arrived."""
-        if "max_completion_tokens" in arguments:
-            arguments[self.names_token_limit] = arguments.pop("max_completion_tokens")
+        limit = arguments.pop("max_completion_tokens", None)
         body = {name: arguments.pop(name) for name in _WALKED if name in arguments}
         body["messages"] = arrange_messages(body["messages"])
+        body |= extra_body or {}
+        if limit is None:
+            return _RawAnswer(await self._send(body, arguments), self, arguments)
+        name = self.names_token_limit
+        (other,) = set(TOKEN_LIMITS) - {name}
+        try:
+            raw = await self._send(body, {**arguments, name: limit})
+        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+            if name not in str(error):
+                raise
+            raw = await self._send(body, {**arguments, other: limit})
+            self.names_token_limit = other
+        return _RawAnswer(raw, self, arguments)
+
+    async def _send(self, body: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
         create = self._completions.with_raw_response.create
         try:
-            raw = await create(messages=[], extra_body={**body, **(extra_body or {})}, **arguments)
+            return await create(messages=[], extra_body=body, **arguments)
         except UnicodeEncodeError:  # an old thread may have half a surrogate pair
             body = {name: clean_json(value, MAX_REQUEST_DEPTH) for name, value in body.items()}
-            raw = await create(messages=[], extra_body={**body, **(extra_body or {})}, **arguments)
-        return _RawAnswer(raw, self, arguments)
+            return await create(messages=[], extra_body=body, **arguments)
 
     def normalizer(self, model: str) -> AnswerNormalizer:
         """Return what normalizes the next answer of a model."""
@@ -295,7 +311,7 @@ class ChunkStream:
         """
         answer, reader = self._answer, self._reader
         with _package_errors(self._response.request):
-            body, rest = self._response.aiter_bytes(), b""
+            body, rest = self._data(), b""
             async for data in body:
                 *lines, rest = (rest + data).split(b"\n")
                 self._read(lines)
@@ -314,6 +330,15 @@ class ChunkStream:
         yield answer.finish()
         self._on_end()
 
+    async def _data(self) -> AsyncIterator[bytes]:
+        try:
+            async for data in self._response.aiter_bytes():
+                yield data
+        except httpx2.RequestError:
+            # Some servers break the connection after the answer's end.
+            if not (self._answer.has_ended or self._reader.is_done):
+                raise
+
     def _read(self, lines: list[bytes]) -> None:
         for chunk in self._reader.read(lines):
             self._answer.add(chunk)
@@ -321,12 +346,9 @@ class ChunkStream:
 
 async def _drain(body: AsyncIterator[bytes]) -> None:
     """Read what follows an answer: nothing, from most servers."""
-    try:
-        with anyio.move_on_after(DRAIN_S):
-            async for _ in body:
-                pass
-    except httpx2.RequestError:
-        pass
+    with anyio.move_on_after(DRAIN_S):
+        async for _ in body:
+            pass
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Separates thinking that a server leaves in the text, between tags, from the answer. Pure.
 
-Thinking is only where models put it: at the beginning of an answer, after other thinking, and after tool calls.
-Elsewhere the tags are words of the answer. A model whose chat template opens the tag writes its end alone, which nobody
-expects before it comes: `split_thinking` finds it in whole texts, a stream only of a model that is known to do so.
+Thinking is only where models put it: at the beginning of an answer, after other thinking, and after tool calls; within
+an answer at the beginning of a line, if it ends. Elsewhere, and in code, the tags are words of the answer. A model
+whose chat template opens the tag writes its end alone, which nobody expects before it comes: `split_thinking` finds it
+in whole texts, a stream only of a model that is known to do so.
 """
 
 import re
@@ -35,7 +36,8 @@ class ThinkingSplitter:
 
     def __init__(self, *, ends_alone: bool = False) -> None:
         # start: thinking may begin. thinking: in it. unclear: it may end later, or have ended. text: the answer.
-        self._state: Literal["start", "thinking", "unclear", "text"] = (
+        # aside: in thinking within the answer, if it ends.
+        self._state: Literal["start", "thinking", "unclear", "text", "aside"] = (
             "unclear" if ends_alone else "start"
         )
         self.has_ended_alone = False
@@ -45,10 +47,14 @@ class ThinkingSplitter:
         self._is_nested = False
         self._shown: list[str] = []
         self._thought: list[str] = []
+        self._answer: list[str] = []
+        self._is_blank_line = True
 
     def feed(self, text: str) -> Split:
         """Add a piece; return what is now known of the answer and of the thinking."""
-        if self._state == "text":
+        if self._state == "text" and not self._held and "<" not in text:
+            self._show(text)
+            self._shown = []
             return text, ""
         self._held += text
         while self._held and self._advance():
@@ -64,13 +70,14 @@ class ThinkingSplitter:
     def end(self, *, is_cut: bool = False) -> Split:
         """Return what was held: the text has ended. `is_cut` = at the model's limit, perhaps amid thinking."""
         held, self._held = self._held, ""
-        if self._state == "thinking" or (is_cut and self._is_first and not self.has_ended_alone):
+        is_first = self._is_first and not self.has_ended_alone
+        if self._state == "thinking" or (is_cut and (is_first or self._state == "aside")):
             self._thought.append(held)
         elif self._state == "unclear":
             shown, thought = split_thinking(held)
             self._shown.append(shown)
             self._thought.append(thought)
-        elif not self._has_thought or held.strip():
+        elif self._state != "start" or not self._has_thought or held.strip():
             self._shown.append(held)
         return self._take()
 
@@ -86,9 +93,9 @@ class ThinkingSplitter:
         if self._state == "thinking":
             return self._think()
         if self._state == "text":
-            self._shown.append(self._held)
-            self._held = ""
-            return False
+            return self._find_aside()
+        if self._state == "aside":
+            return self._end_aside()
         return self._find_end()
 
     def _begin(self) -> bool:
@@ -104,6 +111,40 @@ class ThinkingSplitter:
         if self._has_thought:
             self._held = text
         return True
+
+    def _find_aside(self) -> bool:
+        """Show the text up to thinking at the beginning of a line."""
+        while (at := self._held.find("<")) >= 0:
+            self._show(self._held[:at])
+            self._held = self._held[at:]
+            word = self._held[:_LONGEST].lower()
+            if self._is_blank_line and word.startswith(_OPENING):
+                if not _ends_in_code("".join(self._answer)):
+                    self._state = "aside"
+                    return True
+            elif self._is_blank_line and any(one.startswith(word) for one in _OPENING):
+                return False  # the tag may go on
+            self._show("<")
+            self._held = self._held[1:]
+        self._show(self._held)
+        self._held = ""
+        return False
+
+    def _end_aside(self) -> bool:
+        tags = _TAG.finditer(self._held)
+        ending = next((tag for tag in tags if tag[1]), None)
+        if ending is None:
+            return False
+        self._thought.append(self._held[self._held.index(">") + 1 : ending.start()])
+        self._held = self._held[ending.end() :]
+        self._state = "text"
+        return True
+
+    def _show(self, text: str) -> None:
+        self._shown.append(text)
+        self._answer.append(text)
+        _, line_end, line = text.rpartition("\n")
+        self._is_blank_line = (bool(line_end) or self._is_blank_line) and not line.strip()
 
     def _think(self) -> bool:
         tag = _TAG.search(self._held)

@@ -18,7 +18,7 @@ from agent.models.factory import create_chat_model
 from agent.models.failures import classify_error
 from agent.models.http_client import ModelHttpClient
 from agent.models.thinking_tags import ThinkingSplitter, split_thinking, without_thinking
-from tests.fakes.model import FakeModelServer, ModelReply, event_stream, whole_body
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, event_stream, whole_body
 
 Delta = Mapping[str, Any]
 
@@ -178,6 +178,17 @@ CALLS: dict[str, list[dict[str, Any]]] = {
         call(A[5:], call_id="2", index=0),
         call(B, name="ls", call_id="3", index=1),
     ),
+    "no arguments, then arguments": calls(
+        call({}, name="ls", call_id="x", index=0),
+        call(A[:5], index=0),
+        call(A[5:], index=0),
+        call("{}", name="ls", call_id="y", index=1),
+        call(B, index=1),
+    ),
+    "the whole calls at the end again": [
+        *two_calls(),
+        {"tool_calls": [call(A, name="ls", call_id="id0"), call(B, name="ls", call_id="id1")]},
+    ],
     "nulls": [
         {"content": None, "tool_calls": None},
         {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "ls", "arguments": None}}]},
@@ -341,6 +352,12 @@ THINKING = {
     "<think>if a < b: </thin": ("", "if a < b: </thin"),
     "<think>never ends": ("", "never ends"),
     "<think></think>Yes.": ("Yes.", ""),
+    "Look.\n\n<think>Hm.</think>\n\nYes.": ("Look.\n\n\n\nYes.", "Hm."),
+    "Look.\n  <think>\nHm.</think>\nYes.\n<think>b</think>": ("Look.\n  \nYes.\n", "\nHm.b"),
+    "<think>a</think>Look.\n<thinking>b</thinking>Yes.": ("Look.\nYes.", "ab"),
+    "One:\n<think>\nhas no end": ("One:\n<think>\nhas no end", ""),
+    "Look.\n<thi": ("Look.\n<thi", ""),
+    "a\n<b>bold</b>\n<think": ("a\n<b>bold</b>\n<think", ""),
     "<think>What is <think>?</think>`<think>` opens, `</think>` ends.": (
         "`<think>` opens, `</think>` ends.",
         "What is <think>?",
@@ -376,7 +393,11 @@ def test_thinking_is_split_alike_however_the_text_is_cut(text: str) -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["<think>", "</think>", "`", "```\n", "\n", "a", " ", "<", "think>"])),
+    st.lists(
+        st.sampled_from(
+            ["<think>", "\n<think>", "</think>", "`", "```\n", "\n", "a", " ", "<", "think>"]
+        )
+    ),
     st.randoms(),
 )
 def test_every_text_is_split_alike_however_it_is_cut(words: list[str], random: Random) -> None:
@@ -514,6 +535,11 @@ ERRORS: dict[str, tuple[bytes, str]] = {
     "MiniMax": (data('{"base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}'), "quota"),
     "quota": (data('{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}'), "quota"),
     "quota by type": (data('{"error": {"message": "no", "type": "insufficient_quota"}}'), "quota"),
+    "quota of Moonshot": (data('{"error": {"message": "no", "type": "exceeded_current_quota_error"}}'), "quota"),
+    "quota of a proxy": (data('{"error": {"message": "no", "code": "insufficient_user_quota"}}'), "quota"),
+    "quota of Alibaba": (data('{"code": "Arrearage", "message": "Access denied"}'), "quota"),
+    "quota of Baidu": (data('{"error_code": 17, "error_msg": "Open api daily request limit reached"}'), "quota"),
+    "quota of Zhipu": (data('{"error": {"code": "1113", "message": "账户已欠费"}}'), "quota"),
     "quota by number": (data('{"error": {"message": "pay", "code": 402}}'), "quota"),
     "billing": (data('{"error": {"message": "Billing hard limit has been reached"}}'), "quota"),
     "rate": (data('{"error": {"message": "slow down", "code": "rate_limit_exceeded"}}'), "rate_limit"),
@@ -585,6 +611,18 @@ async def test_only_an_answer_with_an_end_is_whole(
             await streamed(model_at(server, client))
 
 
+async def test_an_answer_whose_connection_breaks_after_its_end_is_whole(
+    server: FakeModelServer, client: ModelHttpClient
+) -> None:
+    body = event_stream({"content": "a"}, done=False)
+    server.reply(ModelReply(body=body, breaks_after_body=True))
+    assert (await streamed(model_at(server, client))).text == "a"
+    body = event_stream({"content": "a"}, done=False, finish=None)
+    server.reply(ModelReply(body=body, breaks_after_body=True))
+    with pytest.raises(openai.APIConnectionError):
+        await streamed(model_at(server, client))
+
+
 async def test_finish_reasons_are_not_joined(
     server: FakeModelServer, client: ModelHttpClient
 ) -> None:
@@ -612,6 +650,35 @@ async def test_the_limit_of_tokens_is_named_as_the_server_takes_it(
     for request in server.requests:
         limits = {name: one for name, one in request.body.items() if name.startswith("max_")}
         assert limits == sent
+
+
+@pytest.mark.parametrize("known", ["max_tokens", "max_completion_tokens"])
+async def test_a_server_that_refuses_a_name_of_the_limit_is_sent_the_other(
+    server: FakeModelServer, client: ModelHttpClient, known: str
+) -> None:
+    (refused,) = {"max_tokens", "max_completion_tokens"} - {known}
+
+    def answer(request: ModelRequest) -> ModelReply:
+        if refused in request.body:
+            text = f"Unsupported parameter: '{refused}' is not supported with this model."
+            return ModelReply(status=400, error_code="unsupported_parameter", error_text=text)
+        return ModelReply(text="Yes.")
+
+    server.answer = answer
+    model = model_at(server, client, **{refused: 9})
+    assert [(await streamed(model)).text for _ in range(2)] == ["Yes.", "Yes."]
+    assert [request.body.get(known) for request in server.requests] == [None, 9, 9]
+
+
+async def test_a_limit_that_is_refused_for_its_size_is_told(
+    server: FakeModelServer, client: ModelHttpClient
+) -> None:
+    def refuse(_: ModelRequest) -> ModelReply:
+        return ModelReply(status=400, error_text="max_tokens is too large: 9")
+
+    server.answer = refuse
+    with pytest.raises(openai.BadRequestError, match="too large"):
+        await streamed(model_at(server, client, max_tokens=9))
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ class ModelReply:
         headers: Of the answer, for example Retry-After.
         finish_reason: None = derived.
         body: The bytes of the answer, instead of all that; of type `content_type`.
+        breaks_after_body: Break the connection then, instead of ending the answer.
     """
 
     text: str = ""
@@ -75,6 +76,7 @@ class ModelReply:
     finish_reason: str | None = None
     body: bytes | None = None
     content_type: str = "text/event-stream"
+    breaks_after_body: bool = False
 
 
 @dataclass
@@ -248,7 +250,7 @@ class FakeModelServer:
         if reply.status != 200:
             return _error(reply)
         if reply.body is not None:
-            return web.Response(body=reply.body, content_type=reply.content_type)
+            return await _send_body(http, reply, reply.body)
         if request.body.get("stream"):
             return await self._stream(http, request, reply)
         await anyio.sleep(reply.first_token_delay_s)
@@ -332,6 +334,17 @@ def _error(reply: ModelReply) -> web.Response:
     code = reply.error_code or reply.status
     error = {"message": reply.error_text, "type": "server_error", "code": code}
     return web.json_response({"error": error}, status=reply.status, headers=reply.headers)
+
+
+async def _send_body(http: web.Request, reply: ModelReply, body: bytes) -> web.StreamResponse:
+    if not reply.breaks_after_body:
+        return web.Response(body=body, content_type=reply.content_type)
+    response = web.StreamResponse(headers={"content-type": reply.content_type})
+    await response.prepare(http)
+    await response.write(body)
+    if http.transport is not None:
+        http.transport.close()  # what was written is sent, the end of the chunked body is not
+    raise ScriptedDisconnect
 
 
 def _drop(http: web.Request) -> None:
