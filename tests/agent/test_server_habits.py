@@ -1,14 +1,22 @@
 """Whole turns with servers that imitate OpenAI's: what people see of their habits."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
 
+from agent.config import AgentConfig
+from agent.factory import open_agent_factory
 from agent.locales.en import ENGLISH
 from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
 from agent.models.failures import classify_error
+from agent.services import AgentSetup
+from agent.suggestions import ConversationMessage, suggest_follow_ups
+from tests.agent.memory_model import noted
 from tests.agent.test_model_servers import agents_with, openai_at, turn
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, event_stream, whole_body
 
@@ -79,6 +87,79 @@ async def test_hidden_thinking_alone_is_known_by_its_tokens(tmp_path: Path) -> N
         server.reply(bytes_of({"content": ""}, {"choices": [], "usage": usage}, finish="length"))
         _, message = await answer_to(tmp_path, server)
     assert message.text == ENGLISH.only_thought
+
+
+FORMS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "tags": lambda text: {"content": f"<think>SECRET</think>{text}"},
+    "the end alone": lambda text: {"content": f"SECRET</think>{text}"},
+    "amid the answer": lambda text: {"content": f"Now:\n<think>SECRET</think>\n{text}"},
+    "beside it": lambda text: {"reasoning_content": "SECRET", "content": text},
+    "parts": lambda text: {
+        "content": [{"type": "thinking", "thinking": "SECRET"}, {"type": "text", "text": text}]
+    },
+}
+
+
+def files_in(folder: Path) -> str:
+    return "".join(path.read_text() for path in folder.rglob("*.json"))
+
+
+def words_for(request: ModelRequest) -> str:
+    """Return what a model says to the agent's own questions."""
+    said = request.last_user_text
+    if said.startswith("Write a title"):
+        return "A title"
+    if "<conversation>" in said:
+        return noted(said)
+    return "They talked." if said.startswith("Below is the beginning") else "Seen."
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+async def test_thinking_is_in_nothing_that_is_made_of_answers(
+    tmp_path: Path, form: str, *, is_streamed: bool
+) -> None:
+    """Neither in titles, summaries, memory and suggestions, nor in what a subagent reports."""
+    brief = {"description": "d", "prompt": "mark1", "subagent_type": "general-purpose"}
+    calling = {"index": 0, "id": "c", "function": {"name": "task", "arguments": brief}}
+
+    def answer(request: ModelRequest) -> ModelReply:
+        message = FORMS[form](words_for(request))
+        is_lead = "task" in request.tool_names and request.messages[-1]["role"] == "user"
+        if is_lead and request.last_user_text.endswith("delegate"):
+            message["tool_calls"] = [calling]
+        if not is_streamed:
+            return ModelReply(body=whole_body(message))
+        content = message.pop("content")
+        pieces = content if isinstance(content, str) else [[one] for one in content]
+        return bytes_of(*({"content": piece} for piece in pieces), message)
+
+    async with FakeModelServer(answer=answer) as server:
+        sections = {
+            "models": [openai_at(server, disable_streaming=not is_streamed)],
+            "title": {"model_name": "gpt"},
+            "memory": {"debounce_seconds": 300},
+            "summarization": {
+                "enabled": True,
+                "trigger": [{"type": "messages", "value": 4}],
+                "keep": {"type": "messages", "value": 2},
+            },
+        }
+        setup = AgentSetup(config=AgentConfig.model_validate(sections), home=tmp_path)
+        async with open_agent_factory(setup, InMemorySaver()) as agents:
+            scope = "person:slack:T1:U1"
+            for said in ("mark2 delegate", "and now?", "and then?", "and at last?"):
+                _, messages = await turn(agents, said, subagent_enabled=True, memory_scope=scope)
+            shown = [ConversationMessage(role=one.type, text=one.text) for one in messages]
+            await suggest_follow_ups(agents.services.auxiliary_models.get, shown, count=2)
+    asked = [request.last_user_text for request in server.requests]
+    for purpose in ("Write a title", "Below is the beginning", "<conversation>", "mark1"):
+        assert any(purpose in text for text in asked), purpose
+    contents = [one["content"] for request in server.requests for one in request.messages]
+    assert "SECRET" not in json.dumps(contents)
+    assert all("SECRET" not in one.text for one in messages)
+    assert "mark2" in (learned := files_in(tmp_path / "memory"))
+    assert "SECRET" not in learned
 
 
 # ---- empty answers, refusals and ends -----------------------------------------------------------
