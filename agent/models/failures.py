@@ -85,11 +85,13 @@ _BY_CODE: Mapping[FailureReason, re.Pattern[str]] = {
 
 _PICTURE_LIMIT = re.compile(
     r"(?:at most|up to|max(?:imum)?(?: number)?(?: of)?|limit(?: of| is)?|only|more than|exceeds?|allow(?:s|ed)?|>)"
-    r"[^.\n\d]{0,40}?\b(\d{1,3}|one|single|a single)\b(?! ?(?:mb|kb|px|pixel|byte|token))",
+    r"[^.\n\d]{0,40}?\b(\d{1,3}|one|single|a single)\b(?! ?(?:mb|kb|px|pixel|byte|token))"
+    r"|(?:最多|超过|上限|[只仅]支持)[^。\n\d]{0,20}?(\d{1,3}|[一单])(?=[张幅个])|multiple images|多张",
     re.IGNORECASE,
 )
 _PICTURES = re.compile(
-    r"\bimages?\b|\bpictures?\b|image\(s\)|multimodal|mm-per-prompt", re.IGNORECASE
+    r"\bimages?\b|\bpictures?\b|image\(s\)|multimodal|mm-per-prompt|图片|图像|张图",
+    re.IGNORECASE,
 )
 _CONTEXT_OVERFLOW = re.compile(
     r"context_length_exceeded|maximum context length|context window|(?:prompt|input) is too long|context size"
@@ -243,7 +245,8 @@ def _picture_limit(text: str) -> int | None:
     found = _PICTURE_LIMIT.search(text)
     if found is None:
         return None
-    return int(found[1]) if found[1].isdecimal() else 1
+    number = found[1] or found[2] or ""
+    return int(number) if number.isdecimal() else 1
 
 
 def _reason_of_status(status: int, text: str) -> FailureReason:
