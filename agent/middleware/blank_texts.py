@@ -7,10 +7,8 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage
 
+from agent.models.roles import NO_TEXT
 from agent.user_messages import HUMAN
-
-NO_TEXT = "(no text)"
-"""What an empty message of a person says to the model."""
 
 Content = str | list[str | dict[Any, Any]]
 

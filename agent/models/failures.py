@@ -204,9 +204,7 @@ def is_context_overflow(messages: Sequence[BaseMessage]) -> bool:
 def _reason(error: Exception, status: int | None, names: set[str]) -> FailureReason | None:
     codes = f"{getattr(error, 'code', '')} {getattr(error, 'type', '')}"
     text = f"{codes} {error}"
-    of_a_provider = (
-        bool(names & _PROVIDER_ERRORS or _error_body(error)) or str(error) in _EMPTY_STREAM
-    )
+    of_a_provider = bool(names & _PROVIDER_ERRORS) or str(error) in _EMPTY_STREAM
     if isinstance(error, ContextOverflowError) or (
         of_a_provider and _CONTEXT_OVERFLOW.search(text)
     ):
@@ -273,18 +271,11 @@ def _status(error: Exception) -> int | None:
             getattr(one, "status_code", None),
             getattr(response, "status_code", None),
             getattr(one, "code", None),
-            _error_body(one).get("code"),
         ):
             number = int(value) if isinstance(value, str) and value.isdecimal() else value
             if isinstance(number, int) and number in _STATUSES:
                 return number
     return None
-
-
-def _error_body(error: BaseException) -> Mapping[str, object]:
-    """Return the error object of a response with status 200: ChatOpenAI raises a ValueError with it."""
-    held = error.args[0] if isinstance(error, ValueError) and error.args else None
-    return held if isinstance(held, Mapping) and "message" in held else {}
 
 
 def _code(error: Exception) -> str:

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
-from agent.middleware.blank_texts import NO_TEXT, without_blank_texts
+from agent.middleware.blank_texts import without_blank_texts
 from agent.middleware.call_ids import MAX_CHARS, unique_call_ids
+from agent.models.roles import NO_TEXT
 from tests.agent.agent_harness import open_agent
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
