@@ -98,9 +98,29 @@ NEWEST_ID = """
 SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = :ns
 ORDER BY checkpoint_id DESC LIMIT 1
 """
-GET_WRITES = """
+HISTORY = "__history__"
+"""Task id of the rows of `writes` that hold the history of a channel before its checkpoint: no task's writes."""
+GET_WRITES = f"""
 SELECT task_id, task_path, idx, channel, type, value FROM writes
-WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND checkpoint_id = :id
+WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND checkpoint_id = :id AND task_id <> '{HISTORY}'
+"""  # noqa: S608 - literals only
+LINEAGE = """
+WITH RECURSIVE lineage (checkpoint_id, parent_checkpoint_id, metadata) AS (
+    SELECT checkpoint_id, parent_checkpoint_id, metadata FROM checkpoints
+    WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND checkpoint_id = :id
+    UNION
+    SELECT older.checkpoint_id, older.parent_checkpoint_id, older.metadata
+    FROM lineage CROSS JOIN checkpoints AS older
+    WHERE older.thread_id = :thread_id AND older.checkpoint_ns = :ns
+        AND older.checkpoint_id = lineage.parent_checkpoint_id
+)
+SELECT checkpoint_id, parent_checkpoint_id, metadata FROM lineage
+"""
+GET_CHANNEL_WRITES = """
+SELECT checkpoint_id, task_id, task_path, idx, channel, type, value FROM writes
+WHERE thread_id = :thread_id AND checkpoint_ns = :ns
+    AND checkpoint_id IN (SELECT value FROM json_each(:ids))
+    AND channel IN (SELECT value FROM json_each(:channels))
 """
 LIST = """
 SELECT thread_id, checkpoint_ns, checkpoint_id, metadata FROM checkpoints
@@ -123,12 +143,21 @@ ORDER BY checkpoint_id DESC LIMIT 1 OFFSET :keep - 1
 # Ids grow with time over all namespaces. The namespace of a subgraph's run holds a task id after a colon
 # and is over when the checkpoint it belongs to is; one without is a subgraph with a memory of its own,
 # whose newest checkpoint stays however old it is.
-PRUNE = """
-DELETE FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_id < :oldest AND (
-    checkpoint_ns = '' OR checkpoint_ns LIKE '%:%' OR checkpoint_id < (
+_PRUNED = """
+{0}.thread_id = :thread_id AND {0}.checkpoint_id < :oldest AND (
+    {0}.checkpoint_ns = '' OR {0}.checkpoint_ns LIKE '%:%' OR {0}.checkpoint_id < (
         SELECT max(newest.checkpoint_id) FROM checkpoints AS newest
-        WHERE newest.thread_id = :thread_id AND newest.checkpoint_ns = checkpoints.checkpoint_ns))
+        WHERE newest.thread_id = :thread_id AND newest.checkpoint_ns = {0}.checkpoint_ns))
 """
+PRUNE = f"DELETE FROM checkpoints WHERE {_PRUNED.format('checkpoints')}"  # noqa: S608 - literals only
+# The checkpoints that stay and lose their parent.
+PRUNED_PARENTS = f"""
+SELECT child.checkpoint_ns, child.checkpoint_id, child.metadata
+FROM checkpoints AS child CROSS JOIN checkpoints AS parent
+WHERE child.thread_id = :thread_id AND {_PRUNED.format("parent")}
+    AND parent.checkpoint_ns = child.checkpoint_ns AND parent.checkpoint_id = child.parent_checkpoint_id
+    AND NOT ({_PRUNED.format("child")})
+"""  # noqa: S608 - literals only
 PRUNE_WRITES = """
 DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id < :oldest AND NOT EXISTS (
     SELECT 1 FROM checkpoints WHERE checkpoints.thread_id = writes.thread_id

@@ -21,11 +21,11 @@ import anyio.to_thread
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    DeltaChannelHistory,
     PendingWrite,
     get_checkpoint_id,
     get_checkpoint_metadata,
@@ -35,13 +35,16 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from typing_extensions import override
 
 from store import checkpoint_sql as sql
+from store.blocking_saver import BlockingSaver
 from store.checkpoint_configs import has_metadata, row_config, row_key
 from store.checkpoint_ids import advance_checkpoint_ids
 from store.chunk_rows import SavedChunks, read_chunks, write_chunks
 from store.chunks import ChunkedValues, MessageChunker, StoredChunk
 from store.config import CHECKPOINTS_FILE
 from store.database import Database
+from store.delta_histories import DeltaHistories, StoredHistory, changed_channels
 from store.errors import StoreUnavailable
+from store.owner_loop import in_owner_loop
 from store.storable import storable
 from store.transaction import Row, Transaction, UnitRunner, Value
 from store.write_retry import submit_with_retry
@@ -91,7 +94,7 @@ class _Serde(JsonPlusSerializer):
         return super().loads_typed((_PLAIN if kind == _CHUNKED else kind, blob))
 
 
-class CheckpointSaver(BaseCheckpointSaver[str]):
+class CheckpointSaver(BlockingSaver):
     """A LangGraph saver with grouped writes, single-trip reads, shared messages, pruning and rollback.
 
     Args:
@@ -104,6 +107,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         self._counts: OrderedDict[str, int] = OrderedDict()
         self._chunks = MessageChunker(self.serde)
         self._input_ids: dict[str, str] = {}
+        self._histories = DeltaHistories(self.serde, self._read_values)
 
     @override
     def get_next_version(self, current: str | None, channel: None) -> str:
@@ -112,6 +116,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         return f"{number + 1:032}.{random():016}"  # noqa: S311 - no secret
 
     @override
+    @in_owner_loop
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         key = row_key(config)
         key["id"] = get_checkpoint_id(config)
@@ -139,6 +144,10 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """List checkpoints, newest first. One that is deleted at the same time may be missing."""
+        if not self.owner.is_current():
+            for one in self.list(config, filter=filter, before=before, limit=limit):
+                yield one
+            return
         options = config["configurable"] if config else {}
         params: dict[str, Value] = {
             "thread_id": str(options["thread_id"]) if config else None,
@@ -159,6 +168,25 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             if (loaded := await self._load(key, held)) is not None:
                 held = {chunk.name: chunk for chunk in loaded[1]}
                 yield loaded[0]
+
+    @override
+    @in_owner_loop
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what LangGraph computes the values of DeltaChannels from, at a checkpoint that has none of them."""
+        key = row_key(config)
+        checkpoint_id = get_checkpoint_id(config)
+
+        def work(tx: Transaction) -> Mapping[str, StoredHistory]:
+            found = checkpoint_id
+            if found is None:
+                rows = tx.run(sql.NEWEST_ID, key)
+                found = rows[0]["checkpoint_id"] if rows else None
+            return self._histories.read(tx, key | {"id": found}, channels)
+
+        found = await self._writer.submit(work)
+        return {channel: one.loaded(channel, self.serde) for channel, one in found.items()}
 
     async def _load(
         self, key: dict[str, Value], held: Mapping[str, StoredChunk]
@@ -184,6 +212,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         return self._join_chunks(self._tuple(key, row, writes), held, saved, unchanged=unchanged)
 
     @override
+    @in_owner_loop
     async def aput(
         self,
         config: RunnableConfig,
@@ -227,6 +256,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         return row_config(key, checkpoint["id"])
 
     @override
+    @in_owner_loop
     async def aput_writes(
         self,
         config: RunnableConfig,
@@ -253,6 +283,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         await submit_with_retry(self._writer, work)
 
     @override
+    @in_owner_loop
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete every checkpoint of a thread."""
 
@@ -266,6 +297,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         self._input_ids.pop(thread_id, None)
 
     @override
+    @in_owner_loop
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy the checkpoints of a thread to one that has none."""
         both: dict[str, Value] = {"source": source_thread_id, "target": target_thread_id}
@@ -292,6 +324,9 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             if not oldest:
                 return int(tx.run(sql.COUNT, params)[0]["n"])
             limits = params | {"oldest": oldest[0]["checkpoint_id"]}
+            for row in tx.run(sql.PRUNED_PARENTS, limits):
+                if changed := changed_channels(json.loads(row["metadata"] or "{}")):
+                    self._histories.save(tx, _place(thread_id, row), changed)
             statements = (sql.PRUNE, sql.PRUNE_WRITES, sql.MAY_HAVE_ORPHANED_CHUNKS)
             *_, chunks = tx.run_all([(statement, limits) for statement in statements])
             if chunks[0]["may"]:
@@ -344,6 +379,14 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         plain = {key: value for key, value in found.checkpoint.items() if key != _PARTS}
         whole = cast("Checkpoint", plain | {"channel_values": values})
         return found._replace(checkpoint=whole), chunks
+
+    def _read_values(self, tx: Transaction, thread_id: str, row: Row) -> Mapping[str, Any]:
+        """Return the values of a saved checkpoint."""
+        checkpoint = self.serde.loads_typed((row["type"], row["checkpoint"]))
+        parts = _parts(checkpoint)
+        names = [name for part in parts.values() for name in part]
+        saved = read_chunks(tx, thread_id, names)
+        return self._chunks.join(checkpoint["channel_values"], parts, held={}, saved=saved)[0]
 
     def _tuple(self, key: dict[str, Value], row: Row, writes: Sequence[Row]) -> CheckpointTuple:
         ordered = sorted(
@@ -401,6 +444,14 @@ def connect_checkpoints(file: Path) -> sqlite3.Connection:
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"The checkpoints {file} cannot be opened: {error}.") from error
     return connection
+
+
+def _place(thread_id: str, row: Row) -> dict[str, Value]:
+    return {
+        "thread_id": thread_id,
+        "ns": row["checkpoint_ns"],
+        "id": row["checkpoint_id"],
+    }
 
 
 def _parts(checkpoint: Checkpoint) -> dict[str, list[str]]:

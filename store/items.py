@@ -1,7 +1,5 @@
 """LangGraph's key-value store (BaseStore) in the database."""
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,6 +21,7 @@ from langgraph.store.base import (
 from typing_extensions import override
 
 from store.database import Database, Row, Value
+from store.owner_loop import OwnerLoop, in_owner_loop
 from store.threads import encode
 
 _ALIVE = "(expires_at IS NULL OR expires_at > :now)"
@@ -69,17 +68,15 @@ class ItemStore(BaseStore):
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
         self._now = now
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self.owner = OwnerLoop()
 
     @override
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations from another thread, as tools without `async` do. Raises RuntimeError in the event loop."""
-        if threading.get_ident() == self._thread:
-            raise RuntimeError("In the event loop use the store's async methods (aget, aput ...).")
-        return asyncio.run_coroutine_threadsafe(self.abatch(ops), self._loop).result()
+        return self.owner.wait(self.abatch(ops))
 
     @override
+    @in_owner_loop
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations one after the other.
 
