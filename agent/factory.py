@@ -28,6 +28,7 @@ from agent.listed_names import find_unmatched_names
 from agent.middleware import Middleware, chain_middleware, middleware_stack
 from agent.middleware.chat import ChatMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
+from agent.middleware.content_blocks import ContentBlocksMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.file_storage import FileStorageMiddleware
 from agent.middleware.guardrails import guardrail_middleware
@@ -355,6 +356,9 @@ def _shared_middleware(
             names=fallback_order(config, model_name),
             models=services.auxiliary_models.get,
             breakers=services.circuit_breakers,
+        ),
+        ContentBlocksMiddleware(
+            config, model, supports_vision=spec.revision.supports_vision(model_name)
         ),
         ToolSchemaMiddleware(),
     ]

@@ -23,7 +23,10 @@ MESSAGE_TOKENS = 3
 IMAGE_TOKENS = 1_200
 """Tokens of an image: OpenAI up to 1,105, Anthropic up to 1,600."""
 
-_IMAGES = frozenset({"image", "image_url", "input_image"})
+_ATTACHMENTS = frozenset(
+    {*("image", "image_url", "input_image"), *("audio", "input_audio", "video", "file")}
+)
+"""Types of blocks with data in base64, which are no text. What a file takes is unknown: as much as an image."""
 
 
 def estimate_tokens(text: str) -> int:
@@ -77,7 +80,7 @@ def _content_tokens(content: str | list[str | dict[str, Any]]) -> int:
 def _block_tokens(block: str | dict[str, Any]) -> int:
     if isinstance(block, str):
         return estimate_tokens(block)
-    if block.get("type") in _IMAGES:
+    if str(block.get("type")) in _ATTACHMENTS:
         return IMAGE_TOKENS
     text = block.get("text")
     return estimate_tokens(text if isinstance(text, str) else repr(block))

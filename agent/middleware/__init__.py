@@ -13,6 +13,7 @@ from langchain.agents.middleware import AgentMiddleware
 from agent.middleware.chain import MiddlewareChain
 from agent.middleware.chat import ChatMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
+from agent.middleware.content_blocks import ContentBlocksMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.file_storage import FileStorageMiddleware
 from agent.middleware.guardrails import GuardrailMiddleware
@@ -61,6 +62,7 @@ MIDDLEWARE_ORDER: tuple[type[Middleware], ...] = (
     LoopDetectionMiddleware,
     ToolCallRepairMiddleware,
     LlmRetryMiddleware,
+    ContentBlocksMiddleware,
     ClarificationMiddleware,
     ToolSchemaMiddleware,
 )

@@ -215,7 +215,7 @@ def image_chars(block: object) -> int:
     >>> image_chars(image_block(b"abc", "image/png")), image_chars({"type": "text", "text": "hi"})
     (26, 0)
     """
-    if not isinstance(block, dict) or block.get("type") not in _IMAGE_TYPES:
+    if not isinstance(block, dict) or str(block.get("type")) not in _IMAGE_TYPES:
         return 0
     inner = [v for value in block.values() if isinstance(value, dict) for v in value.values()]
     return max((len(v) for v in [*block.values(), *inner] if isinstance(v, str)), default=0)

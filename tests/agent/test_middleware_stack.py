@@ -53,6 +53,7 @@ def test_the_order_is_pinned() -> None:
         "LoopDetection",
         "ToolCallRepair",
         "LlmRetry",
+        "ContentBlocks",
         "Clarification",
         "ToolSchema",
     ]

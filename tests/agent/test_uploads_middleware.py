@@ -227,7 +227,7 @@ async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
 async def test_the_block_precedes_the_first_text_block(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("one", "two")
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    async with open_agent(tmp_path, model) as harness:
+    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as harness:
         put(harness.folders(), a__txt="hello")
         await harness.say(message([picture, {"type": "text", "text": "look"}], "a.txt"))
         await harness.say(message([picture], "a.txt"))

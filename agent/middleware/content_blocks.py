@@ -1,0 +1,54 @@
+"""Sends models only the attachments that they can take."""
+
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.language_models import BaseChatModel
+from typing_extensions import override
+
+from agent.config import AgentConfig
+from agent.content_blocks import fit_messages, model_inputs
+from agent.langgraph_internals import override_request
+from agent.middleware.handlers import ModelHandler
+from agent.state import ThreadState
+
+
+class ContentBlocksMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Replaces what the model cannot take by a line that says so, in requests only.
+
+    A model class raises for a block that it does not know: without this, no later message of the thread would be
+    answered. Innermost but for the schemas of tools: a fallback model may take less than the run's.
+
+    Args:
+        config: Says which models see images.
+        model: The run's model.
+        supports_vision: Whether the run's model sees images.
+    """
+
+    def __init__(self, config: AgentConfig, model: BaseChatModel, *, supports_vision: bool) -> None:
+        super().__init__()
+        self._config = config
+        self._name = _provider_name(model)
+        self._supports_vision = supports_vision
+
+    @override
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelHandler
+    ) -> ModelResponse[Any]:
+        inputs = model_inputs(request.model, supports_vision=self._sees(request.model))
+        messages = fit_messages(request.messages, inputs)
+        if messages is not request.messages:
+            request = override_request(request, messages=messages)
+        return await handler(request)
+
+    def _sees(self, model: BaseChatModel) -> bool:
+        name = _provider_name(model)
+        if name == self._name:
+            return self._supports_vision
+        return any(one.supports_vision for one in self._config.chat_models if one.model == name)
+
+
+def _provider_name(model: BaseChatModel) -> str:
+    """Return the provider's name of a model; "" if its class has none."""
+    return str(getattr(model, "model_name", None) or getattr(model, "model", None) or "")
