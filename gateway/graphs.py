@@ -1,22 +1,22 @@
 """Graphs of your own: LangGraph graphs that are assistants of the embedded runtime, beside the agent."""
 
 import importlib.util
-import inspect
 import json
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import StateGraph
 from langgraph.pregel import Pregel
 
 from agent.errors import AgentError, ObjectNotImportable
 from agent.importer import import_object
 from gateway.runtime.assistants import GraphSource
+from gateway.runtime.graph_sources import FixedGraph, GraphFactory, UnknownParameter
 from gateway.runtime.worker import Graph
 
 LEAD_ASSISTANT: Final = "lead_agent"
@@ -62,8 +62,8 @@ def find_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, str]:
 def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphSource]:
     """Import the graphs that `find_graphs` returns; return what gives each of them to a run.
 
-    A compiled graph or an `@entrypoint` is used as it is, a `StateGraph` is compiled. A function is called for each
-    run, with the run's config if it takes an argument, and may be asynchronous.
+    A compiled graph or an `@entrypoint` is used as it is, a `StateGraph` is compiled. A function is called each time
+    a graph is needed: see `GraphFactory`.
 
     Args:
         configured: The `graphs` of the configuration.
@@ -79,26 +79,22 @@ def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphS
 def _source(name: str, use: str, folder: Path) -> GraphSource:
     found = _import(name, use, folder)
     if not callable(found) or isinstance(found, Pregel | StateGraph):
-        graph = _compiled(name, found)
-
-        async def same(_config: RunnableConfig) -> Graph:
-            return graph
-
-        return same
-    takes_config = bool(inspect.signature(found).parameters)
-
-    async def made(config: RunnableConfig) -> Graph:
-        result = found(config) if takes_config else found()
-        return _compiled(name, await result if inspect.isawaitable(result) else result)
-
-    return made
+        return FixedGraph(_compiled(name, found))
+    try:
+        return GraphFactory(found, partial(_compiled, name))
+    except UnknownParameter as error:
+        raise GraphUnusable(
+            f"graphs.{name}: the function has a parameter {str(error)!r}: it can take the run's config and a"
+            " ServerRuntime"
+        ) from error
 
 
 def _compiled(name: str, found: object) -> Graph:
     if isinstance(found, StateGraph):
         return found.compile()
     if isinstance(found, Pregel):
-        return found
+        # A copy: it gets a checkpointer, without which its module may call it in places that know no thread.
+        return found.copy()
     kind = type(found).__name__
     raise GraphUnusable(
         f"graphs.{name}: names a {kind}: must be a StateGraph, compiled or not, an @entrypoint,"

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langgraph.checkpoint.base import DeltaChannelHistory, writes_sort_key
+from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, writes_sort_key
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from store import checkpoint_sql as sql
 from store.transaction import Row, Transaction, Value
@@ -36,6 +37,14 @@ _Form = tuple[str, bytes]
 def changed_channels(metadata: Mapping[str, Any]) -> list[str]:
     """Return the DeltaChannels that a checkpoint has no value of, from its metadata."""
     return sorted(metadata.get(_COUNTERS) or ())
+
+
+def has_deltas(found: CheckpointTuple) -> bool:
+    """Return whether only the graph can tell some values of a checkpoint: those of its DeltaChannels."""
+    values = found.checkpoint["channel_values"].values()
+    return bool(changed_channels(found.metadata)) or any(
+        isinstance(value, _DeltaSnapshot) for value in values
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Assistants: one for each graph, one for each custom agent, and those created over the API."""
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Annotated, Any
 from uuid import uuid4
@@ -157,8 +158,8 @@ async def get_graph(
 ) -> Response:
     """Return the nodes and edges of an assistant's graph."""
     depth = int(xray) if xray.isdigit() else xray.lower() == "true"
-    graph = await _load_graph(services, await get_assistant(services, assistant_id))
-    drawn = await anyio.to_thread.run_sync(partial(graph_schemas.draw_graph, graph, xray=depth))
+    async with _open_graph(services, await get_assistant(services, assistant_id)) as graph:
+        drawn = await anyio.to_thread.run_sync(partial(graph_schemas.draw_graph, graph, xray=depth))
     return json_response(drawn)
 
 
@@ -166,10 +167,9 @@ async def get_graph(
 async def get_schemas(assistant_id: str, services: ServicesDep) -> Response:
     """Return the JSON schemas of an assistant's input, output, state and context."""
     one = await get_assistant(services, assistant_id)
-    graph = await _load_graph(services, one)
-    return json_response(
-        await anyio.to_thread.run_sync(graph_schemas.graph_schemas, graph, one.graph_id)
-    )
+    async with _open_graph(services, one) as graph:
+        schemas = await anyio.to_thread.run_sync(graph_schemas.graph_schemas, graph, one.graph_id)
+    return json_response(schemas)
 
 
 @router.get("/assistants/{assistant_id}/subgraphs", response_model=dict[str, Any])
@@ -239,17 +239,19 @@ async def _delete_threads(services: Services, assistant_id: str) -> None:
             await services.delete_thread(thread.thread_id)
 
 
-async def _load_graph(services: Services, one: Assistant) -> Graph:
+def _open_graph(services: Services, one: Assistant) -> AbstractAsyncContextManager[Graph]:
     options = merge_options(one.config, one.context)
-    return await services.runs.graph(one.graph_id, RunnableConfig(configurable=options))
+    config = RunnableConfig(configurable=options)
+    return services.runs.open_graph(one.graph_id, config, "assistants.read")
 
 
 async def _subgraphs(
     services: Services, assistant_id: str, namespace: str | None, *, recurse: bool
 ) -> Response:
-    graph = await _load_graph(services, await get_assistant(services, assistant_id))
-    found = partial(graph_schemas.subgraph_schemas, graph, namespace, recurse=recurse)
-    return json_response(await anyio.to_thread.run_sync(found))
+    async with _open_graph(services, await get_assistant(services, assistant_id)) as graph:
+        found = partial(graph_schemas.subgraph_schemas, graph, namespace, recurse=recurse)
+        schemas = await anyio.to_thread.run_sync(found)
+    return json_response(schemas)
 
 
 async def _find_matching(services: Services, query: AssistantSearch) -> list[View]:

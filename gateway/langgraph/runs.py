@@ -222,7 +222,7 @@ async def join_run(
         return wait_response(request, services, live, cancel_on_disconnect=cancel_on_disconnect)
     if run.status == "error" and run.error:
         return json_response({"__error__": run.error})
-    values = await services.states.values(run.thread_id)
+    values = await services.states.values(await services.runs.threads.get(run.thread_id))
     return json_response({} if values is None else values)
 
 
@@ -253,7 +253,8 @@ async def join_run_stream(
     if live is not None:
         return options.respond(request, services, live)
     after = parse_last_event_id(options.last_event_id)
-    log = _expired_event_log(run, await services.states.values(run.thread_id), after=after)
+    values = await services.states.values(await services.runs.threads.get(run.thread_id))
+    log = _expired_event_log(run, values, after=after)
     return EventStreamResponse(
         stream_events(log.subscribe(after)), headers={}, heartbeat_s=services.heartbeat_s
     )

@@ -20,7 +20,7 @@ _STEP = re.compile(r"\w+|\[-?\d+\]")
 
 async def thread_values(services: Services, thread: Thread) -> Any:  # noqa: ANN401 - JSON
     """Return a thread's latest values as plain JSON."""
-    values = await services.states.values(thread.thread_id)
+    values = await services.states.values(thread)
     return None if values is None else orjson.loads(dumps(values))
 
 

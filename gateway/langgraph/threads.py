@@ -254,7 +254,7 @@ async def _get_thread(services: Services, thread_id: str) -> Thread:
 
 
 async def _thread_with_values(services: Services, thread: Thread) -> View:
-    return thread_view(thread, await services.states.values(thread.thread_id))
+    return thread_view(thread, await services.states.values(thread))
 
 
 async def _search_result(services: Services, thread: Thread, body: ThreadSearch) -> View:
@@ -265,7 +265,7 @@ async def _search_result(services: Services, thread: Thread, body: ThreadSearch)
     if paths:
         values = await thread_values(services, thread)
     elif not select or any(one.partition(".")[0] == "values" for one in select):
-        values = await services.states.values(thread.thread_id)
+        values = await services.states.values(thread)
     view = thread_view(thread, values)
     shown = select_fields(view, select)
     if paths:

@@ -7,10 +7,11 @@ from uuid import UUID, uuid5
 from langchain_core.runnables import RunnableConfig
 
 from gateway.runtime.errors import UnknownAssistant
+from gateway.runtime.graph_sources import GraphFactory
 from gateway.runtime.worker import Graph
 
-GraphSource = Callable[[RunnableConfig], Awaitable[Graph]]
-"""Returns the graph for a run's config."""
+GraphSource = Callable[[RunnableConfig], Awaitable[Graph]] | GraphFactory
+"""Returns the graph for a run's config, or makes one each time it is needed."""
 
 _NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 """The namespace from which LangGraph's server derives the ids of default assistants."""

@@ -1,14 +1,16 @@
 """RunExecutor: takes one run from its place in the queue to its recorded end."""
 
+import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 from langchain_core.runnables import RunnableConfig
+from langgraph_sdk.runtime import AccessContext
 
 from agent.options import STEERING_SOURCE_KEY
 from agent.thread_queue import ThreadQueue
@@ -17,7 +19,13 @@ from gateway.runtime.lifecycle import RunFailure, RunResult
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
 from gateway.runtime.loop_budget import LoopBudget, ModelPacer
-from gateway.runtime.request import GraphRunRequest, graph_input, runnable_config
+from gateway.runtime.message_state import has_messages
+from gateway.runtime.request import (
+    GraphRunRequest,
+    graph_input,
+    request_options,
+    runnable_config,
+)
 from gateway.runtime.serialization import dumps
 from gateway.runtime.steering import SteeringQueue
 from gateway.runtime.subscribers import ThreadSubscribers
@@ -36,6 +44,9 @@ from store.write_retry import WRITE_RETRY
 
 MAX_CRASHES = 3
 """Attempts of a run that ended with their process. It is given up then: it may be what ends them."""
+
+CLOSE_S = 10.0
+"""Time limit of the cleanup of a function that made a graph, seconds."""
 
 _CRASHED = RunFailure(
     error="TooManyAttempts",
@@ -58,8 +69,14 @@ class RunOwner(Protocol):
     rows: RunStore
     subscribers: ThreadSubscribers
 
-    async def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
-        """Return a graph with a checkpointer and a key-value store."""
+    def open_graph(
+        self,
+        graph_id: str,
+        config: RunnableConfig,
+        access: AccessContext,
+        context: Mapping[str, Any] | None = None,
+    ) -> AbstractAsyncContextManager[Graph]:
+        """Yield a graph with a checkpointer and a key-value store."""
         ...
 
     def close(self, live: LiveRun) -> None:
@@ -139,15 +156,19 @@ class RunExecutor:
             live.log.append("error", dumps(_CRASHED.as_dict()))
             return RunResult(status="error", thread_status="error", failure=_CRASHED)
         self._steering.open(live.run_id)
-        prepare = partial(self._prepare, live, request)
+        graphs = AsyncExitStack()
+        prepare = partial(self._prepare, live, request, graphs)
         roll_back = partial(self._finalizer.roll_back, live)
         try:
             return await execute_run(live, prepare, roll_back, self._budget)
         finally:
             left = self._steering.close(live.run_id)
             live.unconsumed_ids = tuple(str(message.id) for message in left)
+            await _close_graph(graphs, live)
 
-    async def _prepare(self, live: LiveRun, request: GraphRunRequest) -> PreparedRun:
+    async def _prepare(
+        self, live: LiveRun, request: GraphRunRequest, graphs: AsyncExitStack
+    ) -> PreparedRun:
         config = runnable_config(
             request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
         )
@@ -155,10 +176,14 @@ class RunExecutor:
         config["configurable"][STEERING_SOURCE_KEY] = partial(self._steering.take, live.run_id)
         if live.temporary and request.durability is None:
             request = replace(request, durability="exit")
+        opening = self._runs.open_graph(
+            live.graph_id, config, "threads.create_run", request_options(request)
+        )
+        graph = await graphs.enter_async_context(opening)
         prepared = PreparedRun(
             request=request,
-            graph=await self._runs.graph(live.graph_id, config),
-            input=graph_input(request),
+            graph=graph,
+            input=graph_input(request, has_messages=has_messages(graph)),
             config=config,
         )
         if live.attempt > 1:
@@ -166,3 +191,13 @@ class RunExecutor:
             if continued := await continue_attempt(prepared):
                 return continued
         return await address_resume(prepared)
+
+
+async def _close_graph(graphs: AsyncExitStack, live: LiveRun) -> None:
+    """Let the factory of a run's graph clean up: the run has its result, whatever comes of it."""
+    try:
+        # Not a cancel scope of anyio: the factory may have some open, and they end in the order of their nesting.
+        async with asyncio.timeout(CLOSE_S):
+            await graphs.aclose()
+    except Exception:  # noqa: BLE001 - a function of a user's: whatever it raises ends nothing
+        _log.exception("Run %s: the function that made its graph failed to clean up.", live.run_id)

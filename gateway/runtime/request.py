@@ -10,6 +10,7 @@ from langchain_core.messages.utils import convert_to_messages
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Send
 
+from agent.content_blocks import standard_message
 from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.stream_modes import StreamModes
 from store.runs import MultitaskStrategy, Run
@@ -153,20 +154,31 @@ def requested_checkpoint(request: GraphRunRequest) -> dict[str, Any]:
     return {key: value for key, value in named.items() if key in CHECKPOINT_KEYS and value}
 
 
-def graph_input(request: GraphRunRequest) -> object:
-    """Return the graph's input. Raises InvalidRequest."""
+def graph_input(request: GraphRunRequest, *, has_messages: bool = True) -> object:
+    """Return the graph's input.
+
+    Args:
+        request: The request.
+        has_messages: `messages` are LangChain's messages, by the graph's schema; else they stay what the client sent.
+
+    Raises:
+        InvalidRequest: It is malformed.
+    """
     if request.command is not None:
         given = request.command
         if given.get("resume") is None and not given.get("update") and not given.get("goto"):
             raise InvalidRequest("command is empty: give resume, update or goto.", malformed=True)
         return parse_command(given)
-    return parse_state_values(request.input)
+    return parse_state_values(request.input, has_messages=has_messages)
 
 
-def parse_state_values(given: object) -> object:
-    """Return state values with converted messages. Raises InvalidRequest."""
-    if isinstance(given, Mapping) and "messages" in given:
+def parse_state_values(given: object, *, has_messages: bool = True) -> object:
+    """Return state values; `messages` are converted if the graph's schema says so. Raises InvalidRequest."""
+    if not isinstance(given, Mapping) or "messages" not in given:
+        return given
+    if has_messages:
         return {**given, "messages": _parse_message_list(given["messages"])}
+    _check_message_count(given["messages"])
     return given
 
 
@@ -228,7 +240,7 @@ def _parse_message(index: int, given: object) -> AnyMessage:
     except (ValueError, TypeError, KeyError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidRequest(f"Invalid message at input.messages[{index}]: {reason}") from error
-    return converted[0]  # type: ignore[return-value]  # one in, one out
+    return standard_message(converted[0])  # type: ignore[return-value]  # one in, one out
 
 
 def parse_command(given: Mapping[str, Any]) -> Command[Any]:

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import uuid4
 
 import anyio
 from anyio.abc import TaskGroup
 from langchain_core.runnables import RunnableConfig
+from langgraph_sdk.runtime import AccessContext
 
 from agent.thread_queue import ThreadQueue
 from gateway.runtime.assistants import GraphSource, resolve_graph_id
@@ -21,6 +22,7 @@ from gateway.runtime.event_log import MAX_BYTES
 from gateway.runtime.executor import RunExecutor
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.finished_runs import FinishedRuns
+from gateway.runtime.graph_sources import FixedGraph, GraphFactory, server_runtime
 from gateway.runtime.known_checkpoint import require_checkpoint
 from gateway.runtime.left_runs import LeftRuns
 from gateway.runtime.lifecycle import CancelAction
@@ -196,9 +198,9 @@ class RunManager:
             UnknownAssistant, InvalidRequest: The request cannot be carried out.
             RowNotFound: The checkpoint to continue from does not exist.
         """
-        resolve_graph_id(request.assistant_id, self.graphs)
+        source = self.graphs[resolve_graph_id(request.assistant_id, self.graphs)]
         request_options(request)
-        graph_input(request)
+        graph_input(request, has_messages=_may_check_messages(source))
         if request.thread_id is not None:
             await require_checkpoint(
                 self.checkpointer, request.thread_id, requested_checkpoint(request)
@@ -327,9 +329,31 @@ class RunManager:
         finally:
             self._queue.leave(ticket)
 
-    async def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
-        """Return a graph with a checkpointer and a key-value store."""
-        graph = await self.graphs[graph_id](config)
+    @asynccontextmanager
+    async def open_graph(
+        self,
+        graph_id: str,
+        config: RunnableConfig,
+        access: AccessContext,
+        context: Mapping[str, Any] | None = None,
+    ) -> AsyncIterator[Graph]:
+        """Yield a graph with a checkpointer and a key-value store.
+
+        Args:
+            graph_id: Its name.
+            config: The config of the run, or what is known of it.
+            access: What the graph is needed for.
+            context: The context of the run.
+        """
+        source = self.graphs[graph_id]
+        if isinstance(source, GraphFactory):
+            runtime = server_runtime(access, self.items, context or {})
+            async with source.open(config, runtime) as graph:
+                yield self._with_stores(graph)
+        else:
+            yield self._with_stores(await source(config))
+
+    def _with_stores(self, graph: Graph) -> Graph:
         if graph.checkpointer is None:
             graph.checkpointer = self.checkpointer
         if graph.store is None:
@@ -378,3 +402,10 @@ class RunManager:
             await anyio.sleep(self._settings.sweep_s)
             self._finished_runs.evict(now=anyio.current_time())
             await self._finalizer.save_unsaved()
+
+
+def _may_check_messages(source: GraphSource) -> bool:
+    """Return whether the graph's `messages` are known to be messages; what a function makes is known in the run."""
+    if isinstance(source, FixedGraph):
+        return source.has_messages
+    return not isinstance(source, GraphFactory)

@@ -1,7 +1,9 @@
 """ThreadStates: reads, lists and updates the states of threads."""
 
+import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +11,21 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.constants import END
 from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateSnapshot, StateUpdate
+from langgraph_sdk.runtime import AccessContext
 
 from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.graph_sources import GraphFactory
 from gateway.runtime.known_checkpoint import require_checkpoint
 from gateway.runtime.lifecycle import state_fields
 from gateway.runtime.masking import mask_secrets
-from gateway.runtime.request import parse_command, parse_state_values
+from gateway.runtime.message_state import has_messages
+from gateway.runtime.request import merge_options, parse_command, parse_state_values
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph, interrupts_by_task
+from store.delta_histories import has_deltas
 from store.threads import Thread
+
+_log = logging.getLogger(__name__)
 
 _METADATA_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 """A dotted path to a field of a checkpoint's metadata."""
@@ -56,35 +64,43 @@ class ThreadStates:
     def __init__(self, runs: RunManager) -> None:
         self._runs = runs
 
-    async def values(self, thread_id: str) -> Any:  # noqa: ANN401 - of an @entrypoint: whatever it returned
-        """Return the latest saved values without building a graph; None before the first."""
-        found = await self._runs.checkpointer.aget_tuple(_checkpoint_config(thread_id, {}))
+    async def values(self, thread: Thread) -> Any:  # noqa: ANN401 - of an @entrypoint: whatever it returned
+        """Return the latest saved values; None before the first. Only those with deltas need the graph."""
+        found = await self._runs.checkpointer.aget_tuple(_checkpoint_config(thread.thread_id, {}))
         if found is None:
             return None
         channels = found.checkpoint["channel_values"]
         if END in channels:
             return channels[END]
-        return {k: v for k, v in channels.items() if not k.startswith(_INTERNAL_CHANNELS)}
+        shown = {k: v for k, v in channels.items() if not k.startswith(_INTERNAL_CHANNELS)}
+        if has_deltas(found):
+            try:
+                state = await self.snapshot(thread, {})
+            except Exception:  # noqa: BLE001 - a graph of a user's: a search shows the other threads
+                _log.exception("The values of thread %s cannot be computed.", thread.thread_id)
+            else:
+                return shown if state is None else state.values
+        return shown
 
     async def snapshot(
         self, thread: Thread, checkpoint: Mapping[str, Any], *, subgraphs: bool = False
     ) -> StateSnapshot | None:
         """Return the state at a checkpoint (empty = the latest); None if there is no graph."""
-        graph = await self._graph(thread)
-        if graph is None:
+        if (graph_id := self._graph_id(thread)) is None:
             return None
-        return await graph.aget_state(
-            _checkpoint_config(thread.thread_id, checkpoint), subgraphs=subgraphs
-        )
+        async with self._open(graph_id, thread, "threads.read") as graph:
+            return await graph.aget_state(
+                _checkpoint_config(thread.thread_id, checkpoint), subgraphs=subgraphs
+            )
 
     async def has_subgraph(self, thread: Thread, namespace: Sequence[str]) -> bool:
         """Return whether a thread's graph has a subgraph with this namespace."""
-        graph = await self._graph(thread)
-        if graph is None:
+        if (graph_id := self._graph_id(thread)) is None:
             return False
         wanted = "|".join(step.partition(":")[0] for step in namespace)
-        async for _ in graph.aget_subgraphs(namespace=wanted, recurse=True):
-            return True
+        async with self._open(graph_id, thread, "threads.read") as graph:
+            async for _ in graph.aget_subgraphs(namespace=wanted, recurse=True):
+                return True
         return False
 
     async def history(
@@ -98,16 +114,16 @@ class ThreadStates:
     ) -> AsyncIterator[StateSnapshot]:
         """Yield past states, latest first; each is read when it is asked for. Raises InvalidRequest."""
         _check_filter(metadata or {})
-        graph = await self._graph(thread)
-        if graph is None:
+        if (graph_id := self._graph_id(thread)) is None:
             return
         config = _checkpoint_config(thread.thread_id, checkpoint)
         earlier = _checkpoint_config(thread.thread_id, before) if before else None
-        found = graph.aget_state_history(
-            config, filter=dict(metadata or {}) or None, before=earlier, limit=limit
-        )
-        async for snapshot in found:
-            yield snapshot
+        async with self._open(graph_id, thread, "threads.read") as graph:
+            found = graph.aget_state_history(
+                config, filter=dict(metadata or {}) or None, before=earlier, limit=limit
+            )
+            async for snapshot in found:
+                yield snapshot
 
     async def update(self, thread: Thread, change: ThreadStateUpdate) -> RunnableConfig:
         """Write a new checkpoint and return its config.
@@ -118,20 +134,22 @@ class ThreadStates:
             InvalidRequest: The graph rejects the update.
             RowNotFound: There is no such checkpoint.
         """
-        graph = await self._graph(thread) if thread.metadata.get("graph_id") else None
-        if graph is None:
+        graph_id = str(thread.metadata.get("graph_id"))
+        if graph_id not in self._runs.graphs:
             # Another graph would drop what its state does not have.
             raise InvalidRequest(
                 "The thread has no graph yet: start a run on it first, or create it with metadata.graph_id."
             )
         config = _checkpoint_config(thread.thread_id, change.checkpoint)
-        async with self._runs.lock_thread(thread.thread_id):
+        async with (
+            self._runs.lock_thread(thread.thread_id),
+            self._open(graph_id, thread, "threads.update") as graph,
+        ):
             await self._runs.rows.check_thread(thread.thread_id)
             await require_checkpoint(self._runs.checkpointer, thread.thread_id, change.checkpoint)
             try:
-                written = await graph.aupdate_state(
-                    config, parse_state_values(change.values), as_node=change.as_node
-                )
+                values = parse_state_values(change.values, has_messages=has_messages(graph))
+                written = await graph.aupdate_state(config, values, as_node=change.as_node)
             except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
                 raise InvalidRequest(mask_secrets(str(error))) from error
             await self._mark_changed(graph, thread.thread_id)
@@ -145,16 +163,17 @@ class ThreadStates:
             raise InvalidRequest(
                 "supersteps need metadata.graph_id: the name of the graph.", malformed=True
             )
-        graph = await self._runs.graph(
-            thread.metadata["graph_id"], _checkpoint_config(thread.thread_id, {})
-        )
-        updates = [[_state_update(step) for step in steps] for steps in supersteps]
-        try:
-            await graph.abulk_update_state(_checkpoint_config(thread.thread_id, {}), updates)
-        except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
-            await self._runs.checkpointer.adelete_thread(thread.thread_id)
-            raise InvalidRequest(mask_secrets(str(error))) from error
-        await self._mark_changed(graph, thread.thread_id)
+        async with self._open(thread.metadata["graph_id"], thread, "threads.update") as graph:
+            converts = has_messages(graph)
+            updates = [
+                [_state_update(one, converts=converts) for one in step] for step in supersteps
+            ]
+            try:
+                await graph.abulk_update_state(_checkpoint_config(thread.thread_id, {}), updates)
+            except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
+                await self._runs.checkpointer.adelete_thread(thread.thread_id)
+                raise InvalidRequest(mask_secrets(str(error))) from error
+            await self._mark_changed(graph, thread.thread_id)
 
     async def _mark_changed(self, graph: Graph, thread_id: str) -> None:
         """Record what the thread's new state says about it."""
@@ -168,15 +187,32 @@ class ThreadStates:
             now=self._runs.now(),
         )
 
-    async def _graph(self, thread: Thread) -> Graph | None:
-        """Return the graph of the thread's last run, or else the first graph."""
+    def _graph_id(self, thread: Thread) -> str | None:
+        """Return the graph of the thread's last run, or else the first graph; None = there are no graphs."""
         graphs = self._runs.graphs
-        graph_id = thread.metadata.get("graph_id")
-        if graph_id not in graphs:
-            graph_id = next(iter(graphs), None)
-        if graph_id is None:
-            return None
-        return await self._runs.graph(graph_id, _checkpoint_config(thread.thread_id, {}))
+        used = thread.metadata.get("graph_id")
+        return used if used in graphs else next(iter(graphs), None)
+
+    @asynccontextmanager
+    async def _open(
+        self, graph_id: str, thread: Thread, access: AccessContext
+    ) -> AsyncIterator[Graph]:
+        """Yield a graph for a thread; one that a function makes is made as for the thread's last run."""
+        config = _checkpoint_config(thread.thread_id, {})
+        if isinstance(self._runs.graphs[graph_id], GraphFactory):
+            config["configurable"] = await self._last_options(thread) | config["configurable"]
+        async with self._runs.open_graph(graph_id, config, access) as graph:
+            yield graph
+
+    async def _last_options(self, thread: Thread) -> dict[str, Any]:
+        """Return the options of the thread's assistant and of its last run."""
+        used = await self._runs.assistants.find(str(thread.metadata.get("assistant_id")))
+        options = merge_options(used.config, used.context) if used else {}
+        for run in await self._runs.rows.list_by_thread(thread.thread_id, limit=1):
+            options |= merge_options(
+                run.kwargs.get("config") or {}, run.kwargs.get("context") or {}
+            )
+        return options
 
 
 def _check_filter(metadata: Mapping[str, Any]) -> None:
@@ -191,9 +227,11 @@ def _check_filter(metadata: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"metadata.{key}: the number is too large.", malformed=True)
 
 
-def _state_update(step: SuperstepUpdate) -> StateUpdate:
+def _state_update(step: SuperstepUpdate, *, converts: bool) -> StateUpdate:
     values = (
-        parse_state_values(step.values) if step.command is None else parse_command(step.command)
+        parse_state_values(step.values, has_messages=converts)
+        if step.command is None
+        else parse_command(step.command)
     )
     return StateUpdate(values=values, as_node=step.as_node)  # type: ignore[arg-type]  # a Command is taken as well
 

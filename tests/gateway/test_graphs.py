@@ -1,20 +1,39 @@
 """Graphs of one's own: what may be named, what is told about what cannot be used."""
 
+import importlib
 import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 import pytest
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.store.memory import InMemoryStore
+from langgraph_sdk.runtime import AccessContext
 
 from gateway.config import load_config, prepare_process_for_agent
 from gateway.graphs import GraphUnusable, find_graphs, load_graphs
 from gateway.runtime.assistants import GraphSource
+from gateway.runtime.graph_sources import GraphFactory, server_runtime
+from gateway.runtime.worker import Graph
 
 GRAPHS = """
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
 from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph
 from own_words import polite
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph_sdk.runtime import ServerRuntime
 
 def answer(state):
     return {"messages": [("ai", polite(state["messages"][-1].content))]}
@@ -26,6 +45,49 @@ def make(config):
     return builder if config["configurable"]["wanted"] else None
 
 async def make_later():
+    return graph
+
+def make_for(runtime: "ServerRuntime[dict]"):
+    assert runtime.store is not None
+    assert (runtime.execution_runtime is None) == (runtime.access_context != "threads.create_run")
+    return graph
+
+async def make_for_config(settings: RunnableConfig, runtime: ServerRuntime):
+    return make(settings)
+
+def make_turned(rt: ServerRuntime, config):
+    return make(config)
+
+def make_plain(runtime, config=None):
+    assert runtime.access_context and config["configurable"]
+    return graph
+
+def make_optional(config, /, *, greeting="hello", **more):
+    return make(config)
+
+opened = []
+
+@asynccontextmanager
+async def open_it(config: RunnableConfig, runtime: ServerRuntime):
+    opened.append(runtime.access_context)
+    try:
+        yield make(config)
+    finally:
+        opened.append("closed")
+
+@contextmanager
+def open_plainly():
+    opened.append("plain")
+    yield graph
+    opened.append("closed")
+
+class Maker:
+    def __call__(self, config):
+        return make(config)
+
+maker = Maker()
+
+def make_from(settings, model):
     return graph
 
 @entrypoint()
@@ -46,27 +108,75 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def loaded(use: str, folder: Path) -> dict[str, GraphSource]:
-    return await anyio.to_thread.run_sync(load_graphs, {"support": use}, folder)
+async def loaded(use: str, folder: Path) -> GraphSource:
+    sources = await anyio.to_thread.run_sync(load_graphs, {"support": use}, folder)
+    return sources["support"]
 
 
-@pytest.mark.parametrize("attribute", ["graph", "builder", "make", "make_later"])
-async def test_graphs_builders_and_functions_are_assistants(folder: Path, attribute: str) -> None:
-    sources = await loaded(f"./own_graphs.py:{attribute}", folder)
-    graph = await sources["support"](CONFIG)
-    state = await graph.ainvoke({"messages": [("human", "tea")]})
+@asynccontextmanager
+async def opened(
+    source: GraphSource, access: AccessContext = "threads.create_run", config: RunnableConfig = CONFIG
+) -> AsyncIterator[Graph]:
+    """Yield a graph as the runtime does for a run, or for another purpose."""
+    if isinstance(source, GraphFactory):
+        async with source.open(config, server_runtime(access, InMemoryStore(), {})) as graph:
+            yield graph
+    else:
+        yield await source(config)
+
+
+FORMS = [
+    "graph",
+    "builder",
+    "make",
+    "make_later",
+    "make_for",
+    "make_for_config",
+    "make_turned",
+    "make_plain",
+    "make_optional",
+    "open_it",
+    "open_plainly",
+    "maker",
+]
+
+
+@pytest.mark.parametrize("access", ["threads.create_run", "threads.read"])
+@pytest.mark.parametrize("attribute", FORMS)
+async def test_graphs_builders_and_functions_are_assistants(
+    folder: Path, attribute: str, access: AccessContext
+) -> None:
+    source = await loaded(f"./own_graphs.py:{attribute}", folder)
+    async with opened(source, access) as graph:
+        state = await graph.ainvoke({"messages": [("human", "tea")]})
     assert state["messages"][-1].content == "tea, please"
 
 
+async def test_what_a_function_opens_is_closed_after_the_use(folder: Path) -> None:
+    source = await loaded("./own_graphs.py:open_it", folder)
+    seen = sys.modules["parley_graph_support"].opened
+    async with opened(source, "assistants.read"):
+        assert seen == ["assistants.read"]
+    assert seen == ["assistants.read", "closed"]
+
+
 async def test_a_function_of_the_functional_api_is_an_assistant(folder: Path) -> None:
-    graph = await (await loaded("./own_graphs.py:function", folder))["support"](CONFIG)
-    state = await graph.ainvoke({"messages": [("human", "tea")]})
+    async with opened(await loaded("./own_graphs.py:function", folder)) as graph:
+        state = await graph.ainvoke({"messages": [("human", "tea")]})
     assert state["messages"][-1] == ("ai", "tea, please")
 
 
 async def test_a_module_is_named_without_a_path(folder: Path) -> None:
-    sources = await loaded("own_graphs:graph", folder)
-    assert await sources["support"](CONFIG) is not None
+    async with opened(await loaded("own_graphs:graph", folder)) as graph:
+        assert graph is not None
+
+
+async def test_the_graph_of_a_module_stays_without_a_checkpointer(folder: Path) -> None:
+    """Its module may call it in a thread that no run has given a config."""
+    async with opened(await loaded("own_graphs:graph", folder)) as graph:
+        graph.checkpointer = InMemorySaver()
+    own: Any = importlib.import_module("own_graphs")
+    assert own.graph.invoke({"messages": [("human", "tea")]})["messages"][-1].content
 
 
 @pytest.mark.parametrize(
@@ -78,6 +188,7 @@ async def test_a_module_is_named_without_a_path(folder: Path) -> None:
         ("./broken.py:graph", "cannot be imported: ZeroDivisionError"),
         ("no_such_module_here:graph", "graphs.support: Could not import module"),
         ("graph", "is not of the form module:name"),
+        ("./own_graphs.py:make_from", "graphs.support: the function has a parameter 'model'"),
     ],
 )
 def test_what_cannot_be_used_is_told(folder: Path, use: str, told: str) -> None:
@@ -88,9 +199,10 @@ def test_what_cannot_be_used_is_told(folder: Path, use: str, told: str) -> None:
 
 
 async def test_a_function_that_returns_no_graph_fails_its_run(folder: Path) -> None:
-    sources = await loaded("./own_graphs.py:make", folder)
+    source = await loaded("./own_graphs.py:make", folder)
     with pytest.raises(GraphUnusable, match="NoneType"):
-        await sources["support"]({"configurable": {"wanted": False}})
+        async with opened(source, config={"configurable": {"wanted": False}}):
+            pass
 
 
 def test_a_langgraph_json_names_graphs_too(tmp_path: Path) -> None:

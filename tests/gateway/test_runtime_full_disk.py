@@ -110,9 +110,8 @@ async def test_a_run_waits_for_room_and_goes_on(
         assert live.row.status == "success"
         assert (await runs.rows.get(THREAD, live.run_id)).status == "success"
         assert (await runs.threads.get(THREAD)).status == "idle"
-        state = await (await runs.graph("large", {})).aget_state(
-            {"configurable": {"thread_id": THREAD}}
-        )
+        async with runs.open_graph("large", {}, "threads.read") as graph:
+            state = await graph.aget_state({"configurable": {"thread_id": THREAD}})
         assert (state.values["n"], state.values["title"]) == (7, LARGE)
         assert runs.outage == ""
     assert gate.calls == ["large", "last"]
