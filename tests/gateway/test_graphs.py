@@ -115,7 +115,9 @@ async def loaded(use: str, folder: Path) -> GraphSource:
 
 @asynccontextmanager
 async def opened(
-    source: GraphSource, access: AccessContext = "threads.create_run", config: RunnableConfig = CONFIG
+    source: GraphSource,
+    access: AccessContext = "threads.create_run",
+    config: RunnableConfig = CONFIG,
 ) -> AsyncIterator[Graph]:
     """Yield a graph as the runtime does for a run, or for another purpose."""
     if isinstance(source, GraphFactory):
