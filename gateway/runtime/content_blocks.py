@@ -11,18 +11,23 @@ import orjson
 
 Data = dict[str, Any]
 _STREAMED = "AIMessageChunk"
+_ATTACHMENTS = frozenset({"image", "image_url", "audio", "video", "file", "text-plain"})
+_LARGE = frozenset({"args", "base64", "data", "image_url", "text"})
 _ROLES = {"ai": "ai", _STREAMED: "ai", "human": "human", "system": "system", "tool": "tool"}
 
 
 @dataclass(slots=True)
 class _Block:
-    """One block of a message: text, reasoning, or a tool call."""
+    """One block of a message: text, reasoning, or a tool call. `whole`: one that came at once."""
 
     index: int
     content: Data
     text: list[str] = field(default_factory=list)
+    whole: Data | None = None
 
     def final_content(self) -> Data:
+        if self.whole is not None:
+            return self.whole
         said = "".join(self.text)
         if self.content["type"] == "tool_call_chunk":
             return _finished_call(self.content, said)
@@ -52,6 +57,9 @@ class ContentBlockEncoder:
             yield _message_start(chunk, key)
         for block_key, content, delta in _split_chunk(chunk):
             yield from self._add_to_block(message, block_key, content, delta)
+        if chunk.get("type") != _STREAMED:
+            for number, block in enumerate(_whole_blocks(chunk)):
+                yield from self._add_whole(message, number, block)
         if chunk.get("type") != _STREAMED or chunk.get("chunk_position") == "last":
             yield from self._finish_message(key, chunk.get("usage_metadata"))
 
@@ -77,6 +85,13 @@ class ContentBlockEncoder:
         if said:
             block.text.append(said)
             yield {"event": "content-block-delta", "index": block.index, "delta": delta}
+
+    def _add_whole(self, message: _Message, number: int, whole: Data) -> Iterator[Data]:
+        """Yield the start of a block whose content comes with its end."""
+        yield from _finish_block(message)
+        block = _Block(len(message.blocks), _skeleton(whole), whole=whole)
+        message.blocks["whole", number] = message.open = block
+        yield {"event": "content-block-start", "index": block.index, "content": block.content}
 
     def _finish_message(self, key: str, usage: object) -> Iterator[Data]:
         yield from _finish_block(self._messages.pop(key))
@@ -134,6 +149,23 @@ def _split_chunk(chunk: Mapping[str, Any]) -> Iterator[tuple[tuple[str, object],
             {**start, "args": ""},
             {"type": "tool-call-delta", "args": call.get("args") or ""},
         )
+
+
+def _whole_blocks(message: Mapping[str, Any]) -> Iterator[Data]:
+    """Yield the blocks of a complete message that have no deltas: attachments, and the calls of tools."""
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and part.get("type") in _ATTACHMENTS:
+            yield part
+    for kind, calls in (("tool_call", "tool_calls"), ("invalid_tool_call", "invalid_tool_calls")):
+        for call in message.get(calls) or ():
+            yield {**call, "type": kind}
+
+
+def _skeleton(block: Data) -> Data:
+    """Return a block without what is large: it comes with the end."""
+    empty: Data = {"args": {}} if block["type"] == "tool_call" else {}
+    return {key: value for key, value in block.items() if key not in _LARGE} | empty
 
 
 def _text_piece(said: str) -> tuple[tuple[str, object], Data, Data]:

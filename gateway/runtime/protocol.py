@@ -121,7 +121,8 @@ class ProtocolEncoder:
         message = orjson.loads(data)[0]
         for piece in pieces.encode(message):
             yield "messages", piece
-            if (piece.get("content") or {}).get("type") == "tool_call":
+            is_end = piece["event"] == "content-block-finish"
+            if is_end and piece["content"].get("type") == "tool_call":
                 yield "tools", _tool_started(piece["content"])
         if message.get("type") == "tool":
             yield "tools", _tool_finished(message)
@@ -192,7 +193,7 @@ def _tool_finished(message: Mapping[str, Any]) -> dict[str, Any]:
     data = {"tool_call_id": message.get("tool_call_id")}
     if message.get("status") == "error":
         return {"event": "tool-error", **data, "message": str(message.get("content"))}
-    return {"event": "tool-finished", **data, "output": message.get("content")}
+    return {"event": "tool-finished", **data, "output": dict(message)}
 
 
 class ThreadEventLog:

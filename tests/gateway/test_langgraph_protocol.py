@@ -256,6 +256,36 @@ def test_whole_messages_are_said_at_once() -> None:
     ]
 
 
+def test_the_calls_of_a_model_that_does_not_stream_are_blocks_too() -> None:
+    call = {"name": "ls", "args": {"path": "/"}, "id": "c1", "type": "tool_call"}
+    broken = {"name": "ls", "args": "{oh", "id": "c2", "error": None}
+    picture = {"type": "image", "base64": "AA==", "mime_type": "image/png"}
+    content = [{"type": "text", "text": "Let me look."}, {"type": "tool_use", "id": "c1"}, picture]
+    whole = {
+        "type": "ai",
+        "content": content,
+        "tool_calls": [call, {**call, "id": "c3"}],
+        "invalid_tool_calls": [broken],
+    }
+    told = pieces(whole)
+    assert [p["content"] for p in told if p["event"] == "content-block-finish"] == [
+        {"type": "text", "text": "Let me look."},
+        picture,
+        call,
+        {**call, "id": "c3"},
+        {**broken, "type": "invalid_tool_call"},
+    ]
+    starts = [piece for piece in told if piece["event"] == "content-block-start"]
+    assert [piece["index"] for piece in starts] == [0, 1, 2, 3, 4]
+    assert starts[1]["content"] == {"type": "image", "mime_type": "image/png"}
+    assert starts[2]["content"] == {**call, "args": {}}
+    run = ProtocolEncoder("agent")
+    event = RunEvent(1, "messages", dumps([{**whole, "id": "m"}, {}]))
+    tools = [data for _, (method, data) in run.encode(event) if method == "tools"]
+    assert [one["tool_call_id"] for one in tools] == ["c1", "c3"]
+    assert tools[0]["input"] == {"path": "/"}
+
+
 def test_arguments_that_are_no_json_stay_text() -> None:
     call = {"name": "ls", "args": "{oh", "id": "c1", "index": 0}
     last = {"type": "AIMessageChunk", "content": "", "chunk_position": "last"}
@@ -285,7 +315,7 @@ def test_tools_are_told_of_their_own() -> None:
             "tool_name": "ls",
             "input": {"path": "/"},
         },
-        {"event": "tool-finished", "tool_call_id": "c1", "output": "a b"},
+        {"event": "tool-finished", "tool_call_id": "c1", "output": answers[0]},
         {"event": "tool-error", "tool_call_id": "c2", "message": "no"},
     ]
 

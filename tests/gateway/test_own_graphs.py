@@ -148,6 +148,7 @@ async def test_nodes_call_graphs_synchronously(tmp_path: Path, database_url: str
 
         async def talk() -> None:
             thread = await new_thread(api)
+            values: Any = {}
             for number in range(3):
                 asked = _said(f"q{number}", number)
                 values = await api.sdk.runs.wait(thread, "calling", input=asked)
@@ -160,6 +161,7 @@ async def test_nodes_call_graphs_synchronously(tmp_path: Path, database_url: str
 
 async def test_a_graph_with_deltas_keeps_every_message(tmp_path: Path, database_url: str) -> None:
     expected: list[str] = []
+    values: Any = {}
     async with opened(tmp_path, database_url) as api:
         thread = await new_thread(api)
         for number in range(100):
