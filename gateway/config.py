@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
@@ -24,6 +24,7 @@ from gateway.config_validation import (
 )
 from gateway.config_variables import MIN_SECRET_CHARS, join_path, resolve_variables
 from gateway.gateway_config import MIN_TOKEN_CHARS, GatewayConfig
+from gateway.langgraph_file import LangGraphFile, LangGraphFileError, read_langgraph_file
 from gateway.node_config import NodeConfig
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
 from gateway.time_zone import find_time_zone_problem
@@ -66,7 +67,9 @@ class Config:
         warnings: What else looks wrong, like duplicate keys, one line each.
         graphs: LangGraph graphs that are assistants beside the agent: names to `./file.py:graph` or `module:graph`.
         secrets: Values to redact in logs.
-        environment: All variables, including those of the `.env` file; the extensions file refers to them.
+        environment: All variables, including those of the `.env` file and of `langgraph.json`; the extensions file
+            refers to them.
+        import_folders: Folders of the modules of graphs, beside the configuration's own.
         dropped: Keys of which something was dropped because it is invalid, as `models`, `channels.slack`: such a
             configuration is only for further checks (`ConfigError.partial`).
     """
@@ -88,6 +91,7 @@ class Config:
     warnings: tuple[str, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    import_folders: tuple[Path, ...] = ()
     tracing: TracingConfig = field(default_factory=TracingConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     dropped: frozenset[str] = frozenset()
@@ -146,8 +150,10 @@ def load_config(
     environ = os.environ if environ is None else environ
     source = find_config(path, environ)
     label = str(source) if source else "(built-in defaults)"
-    dotenv = read_dotenv((source.parent if source else Path()) / ".env")
-    variables = {**dotenv.variables, **environ}
+    folder = (source.parent if source else Path()).absolute()
+    dotenv = read_dotenv(folder / ".env")
+    graphs = _read_graphs(folder)
+    variables = {**graphs.variables, **dotenv.variables, **environ}
     tree, warnings = read_yaml(source) if source else ({}, [])
     if gateway and isinstance(section := tree.get("gateway") or {}, dict):
         tree["gateway"] = {**section, **gateway}
@@ -159,14 +165,24 @@ def load_config(
     ]
     builder = _ConfigBuilder(
         resolved.tree,
-        [*dotenv.problems, *(f"{label}: {line}" for line in warnings)],
+        [*dotenv.problems, *graphs.warnings, *(f"{label}: {line}" for line in warnings)],
         problems,
         label,
     )
     config = builder.build(source, variables, frozenset(resolved.secrets))
+    if config is not None:
+        config = replace(config, import_folders=graphs.folders)
     if problems or config is None:
         raise ConfigError(*problems, partial=config)
     return config
+
+
+def _read_graphs(folder: Path) -> LangGraphFile:
+    """Return what a `langgraph.json` says; one that cannot be read stops the service when it loads its graphs."""
+    try:
+        return read_langgraph_file(folder)
+    except LangGraphFileError:
+        return LangGraphFile()
 
 
 def prepare_process_for_agent(
@@ -174,8 +190,9 @@ def prepare_process_for_agent(
 ) -> None:
     """Let what the configuration names be imported, and find its variables. Call it once, when a program starts.
 
-    Modules beside the configuration can be imported; they replace no installed ones. Variables of the `.env` file
-    are added that `environ` (default: the process's) lacks: some model classes read their keys there. LangChain's own
+    Modules beside the configuration, and in the folders that a `langgraph.json` names, can be imported; they replace
+    no installed ones. Variables of the `.env` file and of the `langgraph.json` are added that `environ` (default: the
+    process's) lacks: some model classes read their keys there. LangChain's own
     tracing is turned off unless Parley's is on: LangChain uses different rules.
     """
     environ = os.environ if environ is None else environ
@@ -183,8 +200,9 @@ def prepare_process_for_agent(
         environ.setdefault(name, value)
     if not is_langsmith_enabled(config.environment):
         environ["LANGSMITH_TRACING_V2"] = "false"
-    if str(config.folder) not in sys.path:
-        sys.path.append(str(config.folder))
+    for folder in map(str, (config.folder, *config.import_folders)):
+        if folder not in sys.path:
+            sys.path.append(folder)
 
 
 def read_admin_token(config: Config, environ: Mapping[str, str] | None = None) -> str | None:

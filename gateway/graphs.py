@@ -1,7 +1,6 @@
 """Graphs of your own: LangGraph graphs that are assistants of the embedded runtime, beside the agent."""
 
 import importlib.util
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -15,14 +14,10 @@ from langgraph.pregel import Pregel
 
 from agent.errors import AgentError, ObjectNotImportable
 from agent.importer import import_object
+from gateway.langgraph_file import LEAD_ASSISTANT, LangGraphFileError, read_langgraph_file
 from gateway.runtime.assistants import GraphSource
 from gateway.runtime.graph_sources import FixedGraph, GraphFactory, UnknownParameter
 from gateway.runtime.worker import Graph
-
-LEAD_ASSISTANT: Final = "lead_agent"
-"""Parley's own agent. A `langgraph.json` may name it too, for a LangGraph Server; here it is always there."""
-
-LANGGRAPH_FILE: Final = "langgraph.json"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -41,15 +36,10 @@ def find_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, str]:
     Raises:
         GraphUnusable: The `langgraph.json` or a name is invalid.
     """
-    file = folder / LANGGRAPH_FILE
-    further: dict[str, str] = {}
-    if file.is_file():
-        for name, given in _read_graphs(file).items():
-            use = given.get("path") if isinstance(given, dict) else given
-            if not isinstance(use, str):
-                raise GraphUnusable(f"{file}: graphs.{name}: must be text like ./file.py:graph")
-            if name != LEAD_ASSISTANT:
-                further[name] = use
+    try:
+        further = read_langgraph_file(folder).graphs
+    except LangGraphFileError as error:
+        raise GraphUnusable(str(error)) from error
     if LEAD_ASSISTANT in configured:
         raise GraphUnusable(f"graphs.{LEAD_ASSISTANT}: is Parley's own agent: choose another name")
     found = {**further, **configured}
@@ -132,16 +122,3 @@ def _load_file(name: str, file: Path) -> ModuleType:
         text = f"graphs.{name}: {file} cannot be imported: {type(error).__name__}: {error}"
         raise GraphUnusable(text) from error
     return module
-
-
-def _read_graphs(file: Path) -> dict[str, object]:
-    try:
-        document = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise GraphUnusable(f"{file}: cannot be read: {error}") from error
-    graphs = document.get("graphs") if isinstance(document, dict) else None
-    if graphs is None:
-        return {}
-    if not isinstance(graphs, dict):
-        raise GraphUnusable(f"{file}: graphs: must name graphs")
-    return graphs

@@ -225,3 +225,78 @@ def test_a_langgraph_json_that_cannot_be_read_is_told(tmp_path: Path, text: str)
 def test_names_that_cannot_be_used_are_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(GraphUnusable):
         find_graphs({name: "./a.py:graph"}, tmp_path)
+
+
+WANTS = """
+import os
+from shop_words import polite
+from langgraph.graph import START, MessagesState, StateGraph
+
+def answer(state):
+    return {"messages": [("ai", f"{polite('tea')} {os.environ['SHOP']} {os.environ['FLOOR']}")]}
+
+graph = StateGraph(MessagesState).add_node(answer).add_edge(START, "answer").compile()
+"""
+
+
+async def test_a_langgraph_json_brings_folders_and_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    shared = tmp_path / "libs" / "shared"
+    shared.mkdir(parents=True)
+    (shared / "shop_words.py").write_text("def polite(text):\n    return f'{text}, please'\n")
+    bots = tmp_path / "bots"
+    bots.mkdir()
+    (bots / "wants.py").write_text(WANTS)
+    (bots / "config.yaml").touch()
+    (bots / "shop.env").write_text("SHOP=corner\nFLOOR=3\n")
+    document: dict[str, Any] = {
+        "graphs": {"shop": "./wants.py:graph"},
+        "dependencies": [".", "../libs/shared", "pytest>=7", "./gone", "no-such-package==1"],
+        "env": "./shop.env",
+        "python_version": "3.12",
+        "http": {"app": "./app.py:app"},
+        "auth": {"path": "./auth.py:auth"},
+    }
+    file = bots / "langgraph.json"
+    file.write_text(json.dumps(document))
+    config = load_config(str(bots / "config.yaml"), {"FLOOR": "9"})
+    assert config.warnings == (
+        f"{file}: dependencies: there is no folder {bots / 'gone'}",
+        f"{file}: dependencies: no-such-package==1 is not installed: install it into Parley's environment",
+        f"{file}: auth: Parley ignores this key",
+        f"{file}: http: Parley ignores this key",
+    )
+    environ = {"FLOOR": "9"}
+    prepare_process_for_agent(config, environ)
+    assert (environ["SHOP"], environ["FLOOR"]) == ("corner", "9")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    sources = await anyio.to_thread.run_sync(load_graphs, config.graphs, config.folder)
+    async with opened(sources["shop"]) as graph:
+        state = await graph.ainvoke({"messages": [("human", "tea")]})
+    assert state["messages"][-1].content == "tea, please corner 9"
+
+
+def test_the_variables_of_a_langgraph_json_may_be_in_it(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("log_level: $LEVEL\n")
+    document = {"graphs": {"a": "./a.py:graph"}, "env": {"LEVEL": "debug", "PORT": 7}}
+    (tmp_path / "langgraph.json").write_text(json.dumps(document))
+    config = load_config(str(tmp_path / "config.yaml"), {})
+    assert (config.log_level, config.environment["PORT"]) == ("debug", "7")
+    (tmp_path / "langgraph.json").write_text(json.dumps({**document, "env": "./none.env"}))
+    (tmp_path / "config.yaml").write_text("log_level: info\n")
+    config = load_config(str(tmp_path / "config.yaml"), {})
+    assert config.warnings == (
+        f"{tmp_path / 'langgraph.json'}: env: there is no file {tmp_path / 'none.env'}",
+    )
+
+
+def test_a_langgraph_json_for_a_langgraph_server_alone_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    document = {"graphs": {"lead_agent": "x:y"}, "env": {"A": "1"}, "http": {"app": "x:y"}}
+    (tmp_path / "langgraph.json").write_text(json.dumps(document))
+    config = load_config(str(tmp_path / "config.yaml"), {})
+    assert (config.warnings, config.import_folders) == ((), ())
+    assert "A" not in config.environment
