@@ -31,8 +31,8 @@ from gateway.deferred_schemas import deferred_schemas
 from gateway.forwarding.routing import open_node_router
 from gateway.graphs import load_graphs
 from gateway.in_process_client import InProcessLangGraphClient
+from gateway.langgraph.responses import INTERRUPT, ON_NODE_LOSS
 from gateway.langgraph.run_webhooks import build_webhooks
-from gateway.langgraph.runs import INTERRUPT, ON_NODE_LOSS
 from gateway.langgraph_file import LEAD_ASSISTANT
 from gateway.lazy_packages import PLATFORM_UNUSED_MODULES, hidden_modules
 from gateway.request_stats import RequestStats

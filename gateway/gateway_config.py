@@ -40,6 +40,7 @@ class GatewayConfig(BaseModel):
         connections: Limits of network connections.
         required_channels: Names of channels without which the service is not ready; others may be broken.
         metrics: Who may read /metrics: clients with the token, everyone, or nobody.
+        stream_end_event: Streams of runs close with `event: end`, except for LangGraph's own SDKs.
         watchdog_s: How long the event loop must be blocked before all stacks are logged, seconds; 0 = never.
     """
 
@@ -58,6 +59,7 @@ class GatewayConfig(BaseModel):
     connections: ConnectionConfig = Field(default_factory=ConnectionConfig)
     required_channels: list[str] = Field(default_factory=list)
     metrics: Literal["token", "open", "off"] = "token"
+    stream_end_event: bool = True
     watchdog_s: float = Field(default=10.0, ge=0)
 
     @field_validator("admin_token")

@@ -21,8 +21,9 @@ from typing_extensions import override
 from gateway.app import Application
 from gateway.errors import STATUS_BY_ERROR
 from gateway.langgraph.request_models import RunCreate
+from gateway.langgraph.responses import INTERRUPT, ON_NODE_LOSS
 from gateway.langgraph.route import parse_json, validate_body
-from gateway.langgraph.runs import INTERRUPT, ON_NODE_LOSS, start_run
+from gateway.langgraph.runs import start_run
 from gateway.runtime.live_run import LiveRun
 
 _STREAM = re.compile(r"/threads/([^/?%]+)/runs/stream")

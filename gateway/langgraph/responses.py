@@ -7,12 +7,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.langgraph.route import json_response, parse_names
-from gateway.runtime.events import CONTROL_EVENTS, RunEvent
+from gateway.runtime.event_log import EventLog
+from gateway.runtime.events import CONTROL_EVENTS
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.stream_modes import STREAM_MODES
 from gateway.runtime.wire import run_to_wire
 from gateway.services import Services
-from gateway.sse import DelayedJsonResponse, EventStreamResponse, stream_events
+from gateway.sse import (
+    DelayedJsonResponse,
+    EventPredicate,
+    EventStreamResponse,
+    stream_events,
+)
+
+ON_NODE_LOSS, INTERRUPT = "X-Parley-On-Node-Loss", "interrupt"
+"""A header with which the bus starts runs: it starts them again itself when their process has ended."""
 
 HOPS = "parley.hops"
 """Scope key: how many nodes have passed the request on."""
@@ -46,14 +55,23 @@ def stream_response(
         stream_modes: Only events of these modes; empty = all.
         cancel_on_disconnect: Cancel the run if the client disconnects.
     """
+    wanted = _event_filter(request, services, _mode_filter(stream_modes))
     return EventStreamResponse(
-        stream_events(live.log.subscribe(after), _mode_filter(stream_modes)),
+        stream_events(live.log.subscribe(after), wanted),
         headers={
             **location_headers(request, live, "stream"),
             **(CANCEL_HEADERS if cancel_on_disconnect else {}),
         },
         heartbeat_s=services.heartbeat_s,
         on_disconnect=_on_disconnect(live, cancel=cancel_on_disconnect),
+    )
+
+
+def ended_response(request: Request, services: Services, log: EventLog, after: int) -> Response:
+    """Return the events of a run whose own are no longer kept."""
+    wanted = _event_filter(request, services, lambda _event: True)
+    return EventStreamResponse(
+        stream_events(log.subscribe(after), wanted), headers={}, heartbeat_s=services.heartbeat_s
     )
 
 
@@ -90,7 +108,24 @@ def _on_disconnect(live: LiveRun, *, cancel: bool) -> Callable[[], None]:
     return (lambda: live.request_cancel("interrupt")) if cancel else (lambda: None)
 
 
-def _mode_filter(values: Sequence[str]) -> Callable[[RunEvent], bool]:
+def _event_filter(request: Request, services: Services, wanted: EventPredicate) -> EventPredicate:
+    """Return a filter that also drops the last event, `end`, for clients that would take it for a result.
+
+    LangGraph's server sends none. Its SDKs are known by their User-Agent: that of the one for Python names it, the one
+    for JavaScript has Node's. In browsers it has the page's, and finds `end` useful: it then need not ask whether the
+    run is over.
+    """
+    headers = request.headers
+    if headers.get(ON_NODE_LOSS):
+        return wanted
+    agent = headers.get("user-agent", "")
+    is_sdk = agent == "node" or agent.startswith("langgraph-sdk-py/")
+    if services.config.gateway.stream_end_event and not is_sdk:
+        return wanted
+    return lambda event: event.name != "end" and wanted(event)
+
+
+def _mode_filter(values: Sequence[str]) -> EventPredicate:
     """Return the filter for `stream_mode`. Raises HTTPException (422) for an unknown mode."""
     modes = parse_names(values)
     if unknown := [name for name in modes if name not in STREAM_MODES]:

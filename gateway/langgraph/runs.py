@@ -12,6 +12,9 @@ from gateway.langgraph.assistant_lookup import resolve_assistant
 from gateway.langgraph.request_models import MAX_OFFSET, RunCreate
 from gateway.langgraph.response_models import RunResponse
 from gateway.langgraph.responses import (
+    INTERRUPT,
+    ON_NODE_LOSS,
+    ended_response,
     location_headers,
     run_response,
     stream_response,
@@ -33,14 +36,11 @@ from gateway.runtime.live_run import LiveRun
 from gateway.runtime.serialization import dumps
 from gateway.runtime.wire import run_to_wire
 from gateway.services import Services
-from gateway.sse import DelayedJsonResponse, EventStreamResponse, parse_last_event_id, stream_events
+from gateway.sse import DelayedJsonResponse, EventStreamResponse, parse_last_event_id
 from store.errors import RowNotFound, StoreUnavailable
 from store.runs import Run, RunStatus
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
-
-ON_NODE_LOSS, INTERRUPT = "X-Parley-On-Node-Loss", "interrupt"
-"""A header with which the bus starts runs: it starts them again itself when their process has ended."""
 
 CancelAction = Annotated[
     Literal["interrupt", "rollback"],
@@ -255,9 +255,7 @@ async def join_run_stream(
     after = parse_last_event_id(options.last_event_id)
     values = await services.states.values(await services.runs.threads.get(run.thread_id))
     log = _expired_event_log(run, values, after=after)
-    return EventStreamResponse(
-        stream_events(log.subscribe(after)), headers={}, heartbeat_s=services.heartbeat_s
-    )
+    return ended_response(request, services, log, after)
 
 
 @router.get(
