@@ -24,6 +24,7 @@ from gateway.openapi import COMMON_RESPONSES, error_responses, install_openapi
 from gateway.proxies import ProxyMiddleware
 from gateway.routes import (
     agents,
+    api_description,
     artifacts,
     broadcasts,
     channels,
@@ -162,6 +163,8 @@ def included_routes() -> list[BaseRoute]:
     for router in langgraph_routers():
         root.include_router(router, prefix=described, responses=error_responses(400, 404, 409))
         root.include_router(router, prefix=also, include_in_schema=False)
+    root.include_router(api_description.router)
+    root.include_router(api_description.langgraph_hints())
     return root.routes
 
 

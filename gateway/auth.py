@@ -50,6 +50,7 @@ OPEN_PATHS = frozenset({"/health", "/health/ready"})
 
 DOCUMENTATION_PREFIX = "/docs"
 CONSOLE_PREFIX = "/console"
+OPENAPI_PATH = "/openapi.json"
 """Pages that need no token: browsers send none."""
 
 WEBHOOK_PREFIX = "/webhooks/"
@@ -67,6 +68,7 @@ _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognised, not bound
 NO_TOKEN = "Send the admin token as `Authorization: Bearer ...` or `X-Api-Key`."  # noqa: S105 - a sentence
 WRONG_TOKEN = "The admin token is wrong."  # noqa: S105 - a sentence
 FORBIDDEN = "The token {name} has the scope `{scope}`, which does not permit this request."
+TWO_HOSTS = "Send one Host header."
 WRONG_HOST = "Unknown Host header: see gateway.allowed_hosts."
 NOT_FOUND = "Not Found"
 WRONG_ORIGIN = "This origin is not allowed: see gateway.cors_origins."
@@ -227,6 +229,8 @@ class AccessMiddleware:
 
     def _check_address(self, scope: Scope, headers: Headers) -> Rejection | None:
         """Return why a host or path is not served."""
+        if len(headers.getlist("host")) > 1:  # a proxy may believe the other one
+            return Rejection(status=400, detail=TWO_HOSTS)
         if _host_name(headers.get("host", "")) not in self._hosts:
             return Rejection(status=421, detail=WRONG_HOST)
         # Routes end with `$`, which also matches before a line break at the end; `token_scopes` reads it otherwise.
@@ -234,7 +238,7 @@ class AccessMiddleware:
 
     def _is_open(self, scope: Scope) -> bool:
         path, method = scope["path"], scope["method"]
-        is_page = path == "/" or f"{path}/".startswith(_PAGE_PREFIXES)
+        is_page = path in {"/", OPENAPI_PATH} or f"{path}/".startswith(_PAGE_PREFIXES)
         return path in self._open_paths or (is_page and method in _SAFE_METHODS)
 
     def _check_websocket(self, scope: Scope, named: ApiToken | None) -> Rejection | None:

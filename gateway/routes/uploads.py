@@ -120,6 +120,9 @@ async def upload_files(
         raise _http_error(error) from None
     if form.count == 0:
         raise HTTPException(400, f"No files were sent. {NOT_A_FORM}")
+    if not accepted.files:
+        names = ", ".join(accepted.skipped)
+        raise HTTPException(400, f"No file was stored: these names cannot be used: {names}.")
     return UploadResponse(
         success=not accepted.skipped,
         files=[UploadedFileView(**upload_to_json(thread_id, file)) for file in accepted.files],

@@ -34,7 +34,7 @@ MIN_CONNECTIONS = 16
 """Connections that are allowed however few file descriptors there are."""
 
 MAX_HEAD_BYTES = 65_536
-"""Bytes without a complete head or a piece of a body before a connection is closed: uvicorn would keep them all."""
+"""Largest head of a request, and largest trailers of a body: uvicorn would keep them all."""
 
 MAX_PIPELINED = 16
 """Requests that may wait for the one before on the same connection."""
@@ -188,6 +188,10 @@ class TooManyPipelined(Exception):
     """A client sends requests without end and waits for no response. The parser answers it with 400."""
 
 
+class HeadTooLarge(Exception):
+    """The head of a request, or the trailers of its body, are too large. The parser answers it with 400."""
+
+
 class LimitedHttpProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with connection limits."""
 
@@ -195,6 +199,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().__init__(**options)
         self._limiter = limiter
         self._connection: Connection | None = None
+        self._received = 0
         self._head_bytes = 0
 
     @override
@@ -212,25 +217,44 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         connection = self._connection
         if connection and not connection.is_serving and connection.head_started_at is None:
             connection.head_started_at = self._limiter.clock()
-        self._head_bytes += len(data)
+        self._received += len(data)
         super().data_received(data)
-        if self._head_bytes > MAX_HEAD_BYTES:  # of a head, or of trailers
+        if (
+            self._received > MAX_HEAD_BYTES
+        ):  # of one piece of a head, or of trailers, that does not end
             self.transport.abort()
 
     @override
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)  # the colon, a space and the end of the line
+        super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        """Count bytes of a head or of trailers, however many arrived together. Raises HeadTooLarge."""
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise HeadTooLarge
+
+    @override
     def on_body(self, body: bytes) -> None:
-        self._head_bytes = 0
+        self._received = 0
         super().on_body(body)
 
     @override
     def on_message_begin(self) -> None:
+        self._head_bytes = 0
         super().on_message_begin()
         if self._connection is not None:
             self._connection.head_started_at = self._limiter.clock()
 
     @override
     def on_headers_complete(self) -> None:
-        self._head_bytes = 0
+        self._head_bytes = self._received = 0
         if self._connection is not None:
             self._connection.head_started_at = None
             self._connection.awaits_body = True
@@ -241,7 +265,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     @override
     def on_message_complete(self) -> None:
-        self._head_bytes = 0
+        self._received = 0
         super().on_message_complete()
         if self._connection is not None:
             self._connection.head_started_at = None

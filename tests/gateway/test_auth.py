@@ -127,6 +127,18 @@ async def test_only_known_host_names_are_answered(host: str, status: int) -> Non
             assert (await operator.get(path, headers={"Host": host})).status_code == status
 
 
+async def test_a_request_with_two_hosts_is_refused() -> None:
+    """What stands before Parley may believe the other one."""
+    async with client(AccessMiddleware(APP, token=None)) as operator:
+        for hosts in (
+            ("localhost", "evil.example"),
+            ("evil.example", "localhost"),
+            ("localhost",) * 2,
+        ):
+            headers = [("Host", host) for host in hosts]
+            assert (await operator.get("/api/x", headers=headers)).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("method", "origin", "status"),
     [

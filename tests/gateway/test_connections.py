@@ -373,6 +373,26 @@ async def test_a_head_without_end_is_not_kept(start: bytes, more: bytes) -> None
             await send_repeatedly(connection, start, more)
 
 
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        pytest.param(HEAD_START + b"X: " + b"x" * 100_000 + b"\r\n\r\n", id="one header"),
+        pytest.param(HEAD_START + b"X: x\r\n" * 30_000 + b"\r\n", id="many headers"),
+        pytest.param(b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", id="path"),
+        pytest.param(HEAD_START + b"\r\n" + HEAD_START + b"X: " + b"x" * 100_000 + b"\r\n\r\n", id="second"),
+    ],
+)  # fmt: skip
+async def test_a_large_head_in_one_write_is_refused(request_bytes: bytes) -> None:
+    async with (
+        limited() as (_, port, _),
+        await anyio.connect_tcp("127.0.0.1", port) as connection,
+    ):
+        await connection.send(request_bytes)
+        answers = await read_to_the_end(connection)
+        assert b"HTTP/1.1 400" in answers
+        assert answers.count(b"HTTP/1.1 200") <= request_bytes.count(b"GET") - 1
+
+
 async def test_a_long_head_and_a_long_body_are_read() -> None:
     long = {"X": "x" * 60_000}
     async with (

@@ -196,6 +196,17 @@ async def test_a_bad_thread_id(tmp_path: Path) -> None:
             assert all("detail" in answer.json() for answer in asked)
 
 
+@pytest.mark.parametrize("name", ["..", ".", "a/..", "..\\..", " ", ".upload-1.part"])
+async def test_a_name_that_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
+    async with composed(tmp_path, NO_CONVERSION) as service:
+        answer = await send(service, THREAD, (name, b"1"))
+        assert answer.status_code == 400
+        assert "No file was stored" in answer.json()["detail"]
+        both = await send(service, THREAD, (name, b"1"), ("a.txt", b"2"))
+        assert [file["filename"] for file in both.json()["files"]] == ["a.txt"]
+        assert both.json()["success"] is False
+
+
 async def test_an_unsafe_place_is_skipped(tmp_path: Path) -> None:
     async with composed(tmp_path, NO_CONVERSION) as service:
         await send(service, THREAD, ("first.txt", b"1"))
