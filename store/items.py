@@ -24,6 +24,9 @@ from store.database import Database, Row, Value
 from store.owner_loop import OwnerLoop, in_owner_loop
 from store.threads import encode
 
+MAX_NAME_BYTES = 2000
+"""Longest namespace and key together: PostgreSQL's index takes some 2,700 bytes."""
+
 _ALIVE = "(expires_at IS NULL OR expires_at > :now)"
 _GET = f"SELECT * FROM item WHERE namespace = :namespace AND key = :key AND {_ALIVE}"  # noqa: S608 - literals only
 _PUT = """
@@ -82,7 +85,7 @@ class ItemStore(BaseStore):
 
         Raises:
             StoreError: the database cannot be read or written.
-            ValueError: a filter has an operator that does not exist.
+            ValueError: a filter has an operator that does not exist, or a namespace and a key are too long.
         """
         return [await self._run(op) for op in ops]
 
@@ -111,6 +114,8 @@ class ItemStore(BaseStore):
         return _item(rows[0])
 
     async def _put(self, op: PutOp) -> None:
+        if len(f"{_joined(op.namespace)}{op.key}".encode()) > MAX_NAME_BYTES:
+            raise ValueError(f"namespace and key have at most {MAX_NAME_BYTES:,} bytes together.")
         key: dict[str, Value] = {"namespace": _joined(op.namespace), "key": op.key}
         if op.value is None:
             await self._database.transaction(lambda tx: tx.run(_DELETE, key))

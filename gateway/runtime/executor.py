@@ -33,6 +33,7 @@ from gateway.runtime.worker import (
     Graph,
     PreparedRun,
     address_resume,
+    check_update,
     continue_attempt,
     execute_run,
     untaken_messages,
@@ -190,6 +191,7 @@ class RunExecutor:
             self._steering.restore(live.run_id, await untaken_messages(live, prepared))
             if continued := await continue_attempt(prepared):
                 return continued
+        await check_update(prepared)
         return await address_resume(prepared)
 
 

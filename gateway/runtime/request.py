@@ -168,7 +168,7 @@ def graph_input(request: GraphRunRequest, *, has_messages: bool = True) -> objec
         given = request.command
         if given.get("resume") is None and not given.get("update") and not given.get("goto"):
             raise InvalidRequest("command is empty: give resume, update or goto.", malformed=True)
-        return parse_command(given)
+        return parse_command(given, has_messages=has_messages)
     return parse_state_values(request.input, has_messages=has_messages)
 
 
@@ -198,6 +198,8 @@ def _check_types(config: Mapping[str, Any]) -> None:
     ):
         if config.get(key) and not isinstance(config[key], kind):
             raise InvalidRequest(f"config.{key} must be {form}.", malformed=True)
+    if not all(isinstance(tag, str) for tag in config.get("tags") or ()):
+        raise InvalidRequest("config.tags must be texts.", malformed=True)
     limit = config.get("recursion_limit")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise InvalidRequest("config.recursion_limit must be a whole number.", malformed=True)
@@ -243,30 +245,31 @@ def _parse_message(index: int, given: object) -> AnyMessage:
     return standard_message(converted[0])  # type: ignore[return-value]  # one in, one out
 
 
-def parse_command(given: Mapping[str, Any]) -> Command[Any]:
-    """Return LangGraph's command from its wire form. Raises InvalidRequest."""
+def parse_command(given: Mapping[str, Any], *, has_messages: bool = True) -> Command[Any]:
+    """Return LangGraph's command from its wire form; `has_messages` as of `graph_input`. Raises InvalidRequest."""
     goto = given.get("goto") or ()
     targets = [goto] if isinstance(goto, str | Mapping) else list(goto)
     return Command(
         resume=given.get("resume"),
-        update=_parse_update(given.get("update")),
+        update=_parse_update(given.get("update"), has_messages=has_messages),
         goto=[_parse_goto(target) for target in targets],
     )
 
 
-def _parse_update(given: object) -> object:
-    """Return the update of a command. JSON has no tuples: pairs of a key and its value arrive as lists."""
+def _parse_update(given: object, *, has_messages: bool) -> object:
+    """Return the update of a command. JSON has no tuples: pairs of a key and its value arrive as lists.
+
+    LangGraph saves it before it is applied: messages that cannot be read would make the thread unreadable.
+    """
     if given is None or isinstance(given, Mapping):
-        _check_message_count((given or {}).get("messages"))
-        return given
+        return parse_state_values(given, has_messages=has_messages)
     pairs: list[Any] = given if isinstance(given, list) else [given]
     if not all(map(_is_pair, pairs)):
         raise InvalidRequest(
             "command.update must be an object, or a list of [key, value] pairs.", malformed=True
         )
-    for _key, value in pairs:
-        _check_message_count(value)
-    return [tuple(one) for one in pairs]
+    parsed = (parse_state_values({key: value}, has_messages=has_messages) for key, value in pairs)
+    return [pair for one in parsed for pair in one.items()]  # type: ignore[attr-defined]  # a mapping
 
 
 def _is_pair(given: object) -> bool:

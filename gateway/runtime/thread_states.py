@@ -231,7 +231,7 @@ def _state_update(step: SuperstepUpdate, *, converts: bool) -> StateUpdate:
     values = (
         parse_state_values(step.values, has_messages=converts)
         if step.command is None
-        else parse_command(step.command)
+        else parse_command(step.command, has_messages=converts)
     )
     return StateUpdate(values=values, as_node=step.as_node)  # type: ignore[arg-type]  # a Command is taken as well
 

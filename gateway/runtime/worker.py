@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.channels.base import BaseChannel
 from langgraph.constants import START
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
@@ -144,6 +145,25 @@ async def untaken_messages(live: LiveRun, prepared: PreparedRun) -> Sequence[Any
         getattr(message, "id", None) for message in state_fields(state.values).get("messages") or ()
     }
     return [message for message in live.messages if message.id not in taken]
+
+
+async def check_update(prepared: PreparedRun) -> None:
+    """Raise what the graph's channels raise for the update of a command.
+
+    LangGraph saves an update before it applies it: with one that does not fit, the thread could never be read again.
+    """
+    update = prepared.input.update if isinstance(prepared.input, Command) else None
+    if not update:
+        return
+    state = await prepared.graph.aget_state(prepared.config)
+    values = state_fields(state.values)
+    for key, value in update.items() if isinstance(update, Mapping) else update:
+        channel = prepared.graph.channels.get(key)
+        if isinstance(channel, BaseChannel):
+            tried = channel.copy()
+            if key in values:
+                tried.update([values[key]])
+            tried.update([value])
 
 
 async def address_resume(prepared: PreparedRun) -> PreparedRun:
