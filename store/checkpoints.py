@@ -42,7 +42,12 @@ from store.chunk_rows import SavedChunks, read_chunks, write_chunks
 from store.chunks import ChunkedValues, MessageChunker, StoredChunk
 from store.config import CHECKPOINTS_FILE
 from store.database import Database
-from store.delta_histories import DeltaHistories, StoredHistory, changed_channels
+from store.delta_histories import (
+    DeltaHistories,
+    StoredHistory,
+    changed_channels,
+    lock_histories,
+)
 from store.errors import StoreUnavailable
 from store.owner_loop import in_owner_loop
 from store.storable import storable
@@ -320,6 +325,7 @@ class CheckpointSaver(BlockingSaver):
         params: dict[str, Value] = {"thread_id": thread_id, "keep": keep}
 
         def work(tx: Transaction) -> int:
+            lock_histories(tx, thread_id)
             oldest = tx.run(sql.OLDEST_KEPT, params)
             if not oldest:
                 return int(tx.run(sql.COUNT, params)[0]["n"])

@@ -64,6 +64,11 @@ class StoredHistory:
         return history
 
 
+def lock_histories(tx: Transaction, thread_id: str) -> None:
+    """Let no other transaction read or delete a thread's histories until this one ends."""
+    tx.lock(f"histories of {thread_id}")
+
+
 class DeltaHistories:
     """Reads and saves the histories of channels.
 
@@ -79,13 +84,14 @@ class DeltaHistories:
     def read(
         self, tx: Transaction, place: Place, channels: Sequence[str]
     ) -> dict[str, StoredHistory]:
-        """Return the histories of channels at a checkpoint.
+        """Return the histories of channels at a checkpoint. No other transaction trims the thread until this one ends.
 
         Args:
             tx: The transaction.
             place: The checkpoint.
             channels: The channels' names.
         """
+        lock_histories(tx, str(place["thread_id"]))
         lineage = list(_lineage(tx, place))
         params = place | {
             "ids": json.dumps([row["checkpoint_id"] for row in lineage]),

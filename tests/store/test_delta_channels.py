@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
+import anyio
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
 from langchain_core.runnables import RunnableConfig
@@ -50,7 +51,7 @@ class Plain(TypedDict, total=False):
     messages: Annotated[list[AnyMessage], add_messages]
 
 
-def _answer(state: State) -> dict[str, Any]:
+def _answer(state: Any) -> dict[str, Any]:  # noqa: ANN401 - of any of the schemas
     said = state["messages"][-1].content
     files = {"files": {"once.txt": 1}} if said == "0" else {}
     return {"messages": [AIMessage(f"re {said}", id=f"a{said}")], **files}
@@ -124,6 +125,25 @@ async def test_a_thread_that_is_pruned_to_its_last_checkpoint_goes_on(
         assert len([one async for one in saver.alist(THREAD)]) == 1
         await saver.acopy_thread("t", "u")
         assert await _said(graph, {"configurable": {"thread_id": "u"}}) == _expected(30)
+
+
+async def test_a_thread_that_is_trimmed_while_it_is_read_is_read_whole(
+    open_saver: SaverOpener,
+) -> None:
+    async with open_saver() as saver, anyio.create_task_group() as tasks:
+        graph = _graph(saver)
+
+        async def trim() -> None:
+            while True:
+                await saver.trim_thread("t", keep=1)
+                saver._counts.clear()
+
+        for _ in range(3):
+            tasks.start_soon(trim)
+        for number in range(60):
+            await _turns(graph, None, range(number, number + 1))
+            assert await _said(graph) == _expected(number + 1)
+        tasks.cancel_scope.cancel()
 
 
 async def test_every_state_that_is_kept_is_as_in_a_thread_that_is_never_trimmed(
