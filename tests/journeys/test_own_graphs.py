@@ -45,6 +45,53 @@ def make(config):
     return StateGraph(MessagesState).add_node(answer).add_edge(START, "answer")
 """
 
+REMEMBERING = """
+from contextlib import asynccontextmanager
+from typing import Annotated, TypedDict
+
+from langchain_core.messages import AnyMessage
+from langgraph.channels import DeltaChannel
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import _messages_delta_reducer
+from langgraph_sdk.runtime import ServerRuntime
+
+
+class State(TypedDict):
+    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+
+
+def count(state: State):
+    said = [one for one in state["messages"] if one.type == "human"]
+    return {"messages": [("ai", f"I remember {len(said)} messages, the first is {said[0].content}.")]}
+
+
+counting = StateGraph(State).add_node(count).add_edge(START, "count").compile()
+
+
+def ask(state: State):
+    return {"messages": counting.invoke(state)["messages"][-1:]}
+
+
+@asynccontextmanager
+async def remembering(runtime: ServerRuntime):
+    yield StateGraph(State).add_node(ask).add_edge(START, "ask")
+"""
+
+
+async def test_a_bot_with_deltas_remembers_every_message(tmp_path: Path) -> None:
+    (tmp_path / "memory.py").write_text(REMEMBERING)
+    async with PlatformServers() as platforms:
+        config: dict[str, Any] = {
+            "graphs": {"memory": "./memory.py:remembering"},
+            "channels": {**platforms.channels, "session": {"assistant_id": "memory"}},
+        }
+        async with serving(tmp_path, config, "slack") as service:
+            user = platforms.private_users(1)[0]
+            for number in range(1, 16):  # a thread is trimmed after some ten turns
+                await user.send(f"m{number}")
+                await user.wait_for_message(f"I remember {number} messages, the first is m1.")
+            assert await service.stop() == 0
+
 
 async def test_graphs_of_ones_own_are_bots_in_every_chat(tmp_path: Path) -> None:
     (tmp_path / "support.py").write_text(SUPPORT)
