@@ -48,7 +48,7 @@ BROAD_EXCEPTS = {
     "gateway/runtime/run_creation.py": "the write of a run's start: it goes to whoever starts the run",
     "gateway/runtime/executor.py": "a run's worker: one that cannot be finished must not end the others",
     "gateway/runtime/runs.py": "a run whose row could not be written leaves its queue",
-    "gateway/runtime/thread_states.py": "the values of a thread in a search: a graph that fails must not hide the others",
+    "gateway/runtime/thread_states.py": "a thread in a search: a graph that fails must not hide the others",
     "gateway/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
     "agent/uploads/worker.py": "a document or image: every parser raises its own kinds, in a process of its own",
     "bots/feishu/receiver.py": "a handed-over event: whatever failed, it is not acknowledged",

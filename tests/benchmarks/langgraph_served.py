@@ -21,6 +21,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
+from gateway.runtime.assistants import GraphSource
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
 from gateway.serving import gc_tuning
@@ -38,7 +39,7 @@ WAITS = "waits"
 @asynccontextmanager
 async def ours(folder: Path, store: StoreConfig) -> AsyncIterator[FastAPI]:
     """Our routers, runtime and store."""
-    sources = {**Graphs().sources, WAITS: _waits}
+    sources: dict[str, GraphSource] = {**Graphs().sources, WAITS: _waits}
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(Database.open(store, folder))
         checkpointer = await stack.enter_async_context(open_checkpointer(folder, database))

@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 from typing_extensions import override
 
 from agent.options import take_steering_messages
-from gateway.runtime.assistants import GraphSource
+from gateway.runtime.graph_sources import FixedGraph
 from gateway.runtime.worker import Graph
 from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel
@@ -124,16 +124,9 @@ class Graphs:
         }
 
     @property
-    def sources(self) -> dict[str, GraphSource]:
+    def sources(self) -> dict[str, FixedGraph]:
         """The graphs as the runtime takes them."""
-        return {name: self._source(graph) for name, graph in self._graphs.items()}
-
-    @staticmethod
-    def _source(graph: Graph) -> GraphSource:
-        async def source(_config: RunnableConfig) -> Graph:
-            return graph
-
-        return source
+        return {name: FixedGraph(graph) for name, graph in self._graphs.items()}
 
     @staticmethod
     def _line(**nodes: Node | Graph) -> Graph:
