@@ -1,4 +1,8 @@
-"""Markdown in the dialect of Feishu's card JSON 2.0 `markdown` element. Pure."""
+"""Markdown in the dialect of Feishu's card JSON 2.0 `markdown` element. Pure.
+
+Literal characters that Feishu could take for marks are written as HTML entities, as the platform documents ("Rich Text
+Component"). It documents no entities inside code, so code with a live tag is written as text.
+"""
 
 import json
 import re
@@ -6,7 +10,7 @@ import re
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import close_open, parse
 from bots.text.measure import MeasuredSize
-from bots.text.renderer import fence, render_blocks
+from bots.text.renderer import code_span, fence, render_blocks
 from bots.text.tree import Block, ImageInline, Table, Text, walk
 
 __all__ = ["fits", "render"]
@@ -17,19 +21,22 @@ MAX_BYTES = 28_000
 MAX_TABLES = 3
 """Tables of one card; one more gives 230099 with sub code 11310."""
 
-_JOINER = "\u2060"
-"""WORD JOINER: invisible, and no part of any live token."""
+_ACTIVE = re.compile(
+    r"&(?=#?\w{1,32};)"
+    r"|<"
+    r"|`"
+    r"|\\(?=[!-/:-@\[-`{-~]|\Z)"
+    r"|[*~](?=\S)|(?<=\S)[*~]"
+    r"|(?<![^\W_])_|_(?![^\W_])"
+    # An image without a key fails the whole card (200570), a link may be one to `javascript:`.
+    r"|!(?=\[)|\](?=[(:])"
+    r"|@(?=_|\Z)"
+)
+"""What Feishu may take for a mark, an entity, a tag, an image, a link or a mention."""
 
-_ENTITY = re.compile(r"&(?=#?\w{1,32};)")
-_MENTION_ALL = re.compile("@(?=_all|_user)")
-_IMAGE = re.compile(r"!(?=\[)")
-"""What Feishu may take for an image, also unfinished: one without a key fails the whole card (200570)."""
-
-_LINK = re.compile(r"\](?=\()")
-"""What Feishu may take for a link though it is none here: one to `javascript:` or `file:`."""
-
-_TAG = re.compile(r"<(?=/?\s*(?:at|person)\b)", re.IGNORECASE)
-_SPECIAL = {char: f"&#{ord(char)};" for char in "!\"#$%'()*+,-./:;=?@[\\]^_`{|}~"}
+_NAMED = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+_ESCAPED = frozenset("!\"#$%'()*+,-./:;=?@[\\]^_`{|}~<>&")
+_LIVE_IN_CODE = re.compile(r"<(?=/?\s*(?:at|person|font)\b)|@(?=_all|_user)", re.IGNORECASE)
 
 
 def render(markdown: str, *, partial: bool = False) -> str:
@@ -63,6 +70,14 @@ def _emit(blocks: tuple[Block, ...]) -> str:
     return render_blocks(blocks, _Feishu(), flat_code=True)
 
 
+def _escape(text: str) -> str:
+    return _ACTIVE.sub(lambda found: _entity(found[0]), text)
+
+
+def _entity(char: str) -> str:
+    return _NAMED.get(char) or f"&#{ord(char)};"
+
+
 class _Feishu:
     """Feishu escapes with HTML entities, knows no mailto links, shows images by their keys alone."""
 
@@ -71,22 +86,27 @@ class _Feishu:
 
     def text(self, text: Text) -> str:
         if text.source != text.text:  # an escape or an entity: one character
-            return {"<": "&lt;", ">": "&gt;", "&": "&amp;", **_SPECIAL}.get(text.text, text.text)
-        inert = _IMAGE.sub(f"!{_JOINER}", _ENTITY.sub("&amp;", text.text).replace("<", "&lt;"))
-        inert = _LINK.sub(f"]{_JOINER}", inert)
-        return re.sub(r"@(?=_all|_user|\Z)", f"@{_JOINER}", inert)
+            return _entity(text.text) if text.text in _ESCAPED else text.text
+        escaped = _escape(text.text)
+        is_address = text.native is not None and text.native.kind == "address"
+        return self.link(text.text, escaped) if is_address and escaped != text.text else escaped
 
     def code(self, code: str) -> str:
-        return _MENTION_ALL.sub(f"@{_JOINER}", _TAG.sub(f"<{_JOINER}", code))
+        return code_span(code) if _LIVE_IN_CODE.search(code) is None else _escape(code)
+
+    def code_block(self, code: str, language: str) -> str:
+        if _LIVE_IN_CODE.search(code) is None:
+            return fence(code, language)
+        return "\n".join(map(_code_line, code.split("\n")))
 
     def link(self, url: str, label: str) -> str:
         if is_clickable_url(url, also=()):
-            return f"[{label}]({self.code(escape_url(url))})"
-        return f"{label} ({self.text(Text(text=url, source=url))})"
+            return f"[{label}]({_address(url)})"
+        return f"{label} ({_escape(url)})"
 
     def image(self, image: ImageInline) -> str:
         words = image.alt.translate({ord("["): "(", ord("]"): ")"}).replace("\n", " ")
-        label = self.text(Text(text=words, source=words))
+        label = _escape(words)
         if re.fullmatch(r"img_[\w-]{1,200}", image.url):
             return f"![{label}]({image.url})"
         return self.link(image.url, label or "image")
@@ -94,6 +114,21 @@ class _Feishu:
     def heading(self, level: int) -> int:
         return 4 if level == 1 else 5
 
+    def box(self, *, checked: bool) -> str:
+        return "☑" if checked else "☐"
+
     def table(self, table: str) -> str:
         self._tables += 1
-        return table if self._tables <= MAX_TABLES else fence(self.code(table), "")
+        return table if self._tables <= MAX_TABLES else self.code_block(table, "")
+
+
+def _address(url: str) -> str:
+    """Return the target of a link in which nothing reads as a mention."""
+    return escape_url(url).replace("@_", "%40_")
+
+
+def _code_line(line: str) -> str:
+    """Return a line of code as text that keeps its indentation."""
+    words = line.lstrip(" ")
+    indent = "&nbsp;" * (len(line) - len(words))
+    return (indent + _escape(words)) or "&nbsp;"

@@ -1,19 +1,24 @@
-"""Markdown as Slack messages: `markdown` and `table` blocks, with escaped mrkdwn as fallback text. Pure."""
+"""Markdown as Slack messages: `markdown`, `table` and `rich_text` blocks, with mrkdwn as fallback text. Pure.
 
-import re
-from collections.abc import Sequence
+A `markdown` block holds text that every reader of Markdown shows alike. Text that Slack's reader could take otherwise
+(an escape, a literal `*`, `@here`) goes out as rich text. All text is literal there, so nothing needs a disguise.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from bots.slack.buttons import action_blocks
 from bots.slack.mrkdwn import escape, render_mrkdwn
+from bots.slack.rich_text_blocks import is_sure, rich_text, rich_text_size
 from bots.slack.tables import native_table, table_block, table_chars, table_load
 from bots.text import tree
 from bots.text.characters import clean_outbound
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import parse
 from bots.text.measure import MeasuredSize
-from bots.text.renderer import render_blocks
+from bots.text.renderer import code_span, fence, render_blocks
 from bots.text.table_grid import table_grid
 from bots.text.tree import walk
 from bus.messages import Button
@@ -35,16 +40,11 @@ MAX_SECTION = 3_000
 MAX_ITEMS = 45
 """Headings, dividers and blocks of one message: Slack expands a `markdown` block into at most 50 items."""
 
+MAX_SHOWN = 45
+"""Blocks of one message that is not split first: Slack takes 50, and buttons come below."""
+
 EMPTY = "…"
 """Stands for a reply without text: Slack refuses an empty message."""
-
-_JOINER = "\u2060"
-"""WORD JOINER: invisible, and no part of any live token."""
-
-_TOKEN = re.compile(
-    r"<(?=!(?:channel|here|everyone|group|subteam|date)|[@#][A-Z0-9])", re.IGNORECASE
-)
-_CALL = re.compile(r"@(?=(?:channel|here|everyone|group)\b|\Z)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def render(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     >>> render("**hi** <!here>").text
     '*hi* &lt;!here&gt;'
     """
-    blocks = parse(markdown)
+    blocks = tree.open_details(parse(markdown))
     shown = _shown(blocks) or ({"type": "markdown", "text": EMPTY},)
     text = render_mrkdwn(blocks, limit=MAX_TEXT) or EMPTY
     return SlackText(text=text, blocks=(*shown, *action_blocks(buttons)))
@@ -76,7 +76,7 @@ def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     text = escape(clean_outbound(markdown))[:MAX_TEXT] or EMPTY
     if not buttons or len(text) > MAX_SECTION:
         return SlackText(text=text, blocks=())
-    section = {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
     return SlackText(text=text, blocks=(section, *action_blocks(buttons)))
 
 
@@ -84,39 +84,53 @@ def fits(markdown: str) -> MeasuredSize:
     """Tell whether a reply is one message: characters, expanded items, one table within Slack's limits."""
     if len(markdown) > MAX_BLOCK * 2:
         return MeasuredSize(share=len(markdown) / ROOM)
-    blocks = parse(markdown)
+    blocks = tree.open_details(parse(markdown))
     tables = [table for block in blocks if (table := native_table(block))]
-    words = _words([block for block in blocks if native_table(block) is None])
-    chars = len(words) + sum(map(table_chars, tables))
-    items = (
-        sum(isinstance(block, tree.HeadingBlock | tree.Rule) for block in walk(blocks))
-        + 1
-        + 2 * len(tables)
-    )
+    shown = list(_runs([block for block in blocks if native_table(block) is None]))
+    chars = sum(map(_size, shown)) + sum(map(table_chars, tables))
+    headings = sum(isinstance(block, tree.HeadingBlock | tree.Rule) for block in walk(blocks))
+    items = headings + 1 + max(len(shown) - 1, 0) + 2 * len(tables)
     return MeasuredSize(share=max(items / MAX_ITEMS, chars / ROOM, table_load(tables)))
 
 
 def _shown(blocks: Sequence[tree.Block]) -> tuple[dict[str, Any], ...]:
-    """Return the blocks of a message: the first table by itself, what stands around it as Markdown."""
+    """Return the blocks of a message: the first table as one, what stands around it as text."""
     for at, block in enumerate(blocks):
         table = native_table(block)
         if table is not None and table_load([table]) <= 1:
-            before = _markdown(blocks[:at], MAX_BLOCK)
-            used = sum(len(block["text"]) for block in before)
-            return (*before, table_block(table), *_markdown(blocks[at + 1 :], MAX_BLOCK - used))
-    return _markdown(blocks, MAX_BLOCK)
+            before = _within(blocks[:at], MAX_BLOCK)
+            used = sum(map(_size, before))
+            return (*before, table_block(table), *_within(blocks[at + 1 :], MAX_BLOCK - used))
+    return _within(blocks, MAX_BLOCK)
 
 
-def _markdown(blocks: Sequence[tree.Block], room: int) -> tuple[dict[str, Any], ...]:
-    """Return a `markdown` block, or nothing if there is nothing to say or no room to say it."""
-    text = _words(blocks)
-    if not text.strip() or room < 1:
-        return ()
-    return ({"type": "markdown", "text": text if len(text) <= room else text[: room - 1] + "…"},)
+def _within(blocks: Sequence[tree.Block], room: int) -> tuple[dict[str, Any], ...]:
+    """Return what blocks show, as far as there is room: of a long `markdown` block the beginning."""
+    shown: list[dict[str, Any]] = []
+    for block in _runs(blocks):
+        size = _size(block)
+        if size > room:
+            if block["type"] == "markdown" and room > 0:
+                shown.append(block | {"text": block["text"][: room - 1] + "…"})
+            break
+        shown.append(block)
+        room -= size
+    return tuple(shown[:MAX_SHOWN])
 
 
-def _words(blocks: Sequence[tree.Block]) -> str:
-    return render_blocks(tuple(map(_drawn, blocks)), _Slack()).strip("\n")
+def _runs(blocks: Sequence[tree.Block]) -> Iterator[dict[str, Any]]:
+    """Yield `markdown` blocks, each as long as it can be, and rich text for what stands between them."""
+    for sure, run in groupby(map(_drawn, blocks), is_sure):
+        if sure:
+            text = render_blocks(tuple(run), _Slack()).strip("\n")
+            if text.strip():
+                yield {"type": "markdown", "text": text}
+        else:
+            yield from map(rich_text, run)
+
+
+def _size(block: dict[str, Any]) -> int:
+    return len(block["text"]) if block["type"] == "markdown" else rich_text_size(block)
 
 
 def _drawn(block: tree.Block) -> tree.Block:
@@ -133,29 +147,28 @@ def _drawn(block: tree.Block) -> tree.Block:
 
 
 class _Slack:
-    """Slack's Markdown is like GFM. An invisible joiner breaks live tokens; images become links."""
+    """Slack's Markdown is like GFM; only what is sure to be read so is written in it. Images become links."""
 
     def text(self, text: tree.Text) -> str:
-        if text.source != text.text:  # an escape or an entity: one character
-            return text.source + (_JOINER if text.text in {"<", "@"} else "")
-        # "](": Slack may take for a link what is none here, such as one to `javascript:` or `file:`.
-        inert = text.source.replace("<", f"<{_JOINER}").replace("](", f"]{_JOINER}(")
-        return _CALL.sub(f"@{_JOINER}", inert)
+        return text.text
 
     def code(self, code: str) -> str:
-        return _TOKEN.sub(f"<{_JOINER}", code)
+        return code_span(code)
+
+    def code_block(self, code: str, language: str) -> str:
+        return fence(code, language)
 
     def link(self, url: str, label: str) -> str:
-        if is_clickable_url(url):
-            return f"[{label}]({escape_url(url)})"
-        return f"{label} ({self.text(tree.Text(text=url, source=url))})"
+        return f"[{label}]({escape_url(url)})" if is_clickable_url(url) else f"{label} ({url})"
 
     def image(self, image: tree.ImageInline) -> str:
-        words = image.alt.translate({ord("["): "(", ord("]"): ")"}).replace("\n", " ")
-        return self.link(image.url, self.text(tree.Text(text=words, source=words)) or "image")
+        return self.link(image.url, image.alt.replace("\n", " ") or "image")
 
     def heading(self, level: int) -> int:
         return level
+
+    def box(self, *, checked: bool) -> str:
+        return "[x]" if checked else "[ ]"
 
     def table(self, table: str) -> str:
         return table

@@ -1,15 +1,23 @@
-"""Markdown tree as Slack mrkdwn, with every `&`, `<` and `>` of the text escaped. Pure."""
+"""Markdown tree as Slack mrkdwn, with every `&`, `<` and `>` of the text escaped. Pure.
+
+Nothing else calls anybody: without `parse` and `link_names` Slack reads no name in a text
+(docs.slack.dev/messaging/formatting-message-text, "Automatic parsing").
+"""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bots.text import tree
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.table_grid import table_grid
 from bots.text.tree import plain
 
-_CALL = re.compile(r"@(?=(?:channel|here|everyone|group)\b|\Z)", re.IGNORECASE)
-_MARKS = {tree.Strong: "*", tree.Emphasis: "_", tree.Strike: "~"}
+_MARKS: Mapping[type[tree.Inline], str] = {
+    tree.Strong: "*",
+    tree.Emphasis: "_",
+    tree.Strike: "~",
+    tree.Spoiler: "||",
+}
 _HALF = re.compile(r"(?:&[a-z]{0,3}|<[^<>]*)\Z")
 _FENCE = "```"
 
@@ -27,7 +35,7 @@ def escape(text: str) -> str:
 
 
 def render_mrkdwn(blocks: Sequence[tree.Block], *, limit: int) -> str:
-    """Write blocks as mrkdwn of at most `limit` characters (>= 10); a cut text ends in an ellipsis."""
+    """Write blocks without details as mrkdwn of at most `limit` characters (>= 10); a cut text ends in an ellipsis."""
     parts: list[str] = []
     size = 0
     for block in blocks:
@@ -49,7 +57,7 @@ def _cut(text: str, limit: int) -> str:
 def _block(block: tree.Block) -> str:  # noqa: PLR0911 - one return per kind
     match block:
         case tree.HeadingBlock(children=children):
-            words = _text(plain(children).replace("\n", " "))
+            words = escape(plain(children).replace("\n", " "))
             return f"*{words}*" if words.strip() else ""
         case tree.Paragraph(children=children):
             return _inlines(children)
@@ -61,7 +69,7 @@ def _block(block: tree.Block) -> str:  # noqa: PLR0911 - one return per kind
             return _pre(text)
         case tree.Table():
             return _pre(table_grid(block))
-        case tree.Rule():
+        case _:
             return "———"
 
 
@@ -73,6 +81,8 @@ def _listing(listing: tree.ListBlock) -> str:
     lines = []
     for index, item in enumerate(listing.items):
         marker = "• " if listing.start is None else f"{listing.start + index}. "
+        if (check := listing.checks[index]) is not None:
+            marker += "☑ " if check else "☐ "
         first, *rest = _stack(item).split("\n")
         lines.append(marker + first)
         lines += [f"    {line}" for line in rest]
@@ -80,8 +90,8 @@ def _listing(listing: tree.ListBlock) -> str:
 
 
 def _pre(code: str) -> str:
-    inner = escape(code.replace(_FENCE, "`\u2060`\u2060`"))
-    return f"{_FENCE}\n{inner}\n{_FENCE}"
+    """Fence code; mrkdwn has one fence only, so code with that in it is text."""
+    return escape(code) if _FENCE in code else f"{_FENCE}\n{escape(code)}\n{_FENCE}"
 
 
 def _inlines(inlines: Iterable[tree.Inline]) -> str:
@@ -91,9 +101,9 @@ def _inlines(inlines: Iterable[tree.Inline]) -> str:
 def _inline(inline: tree.Inline) -> str:  # noqa: PLR0911 - one return per kind
     match inline:
         case tree.Text(text=text):
-            return _text(text)
+            return escape(text)
         case tree.Code(text=text):
-            return f"`{escape(text)}`" if "`" not in text and text.strip() else _text(text)
+            return f"`{escape(text)}`" if "`" not in text and text.strip() else escape(text)
         case tree.Break():
             return "\n"
         case tree.Link(url=url, children=children):
@@ -104,18 +114,14 @@ def _inline(inline: tree.Inline) -> str:  # noqa: PLR0911 - one return per kind
             return _styled(inline)
 
 
-def _styled(inline: tree.Strong | tree.Emphasis | tree.Strike) -> str:
+def _styled(inline: tree.Style) -> str:
     inner = _inlines(inline.children)
     mark = _MARKS[type(inline)]
     return f"{mark}{inner}{mark}" if inner.strip() else inner
 
 
 def _link(url: str, label: str) -> str:
-    words = _text(label.replace("\n", " "))
+    words = escape(label.replace("\n", " "))
     if not is_clickable_url(url):
-        return f"{words} ({_text(url)})"
+        return f"{words} ({escape(url)})"
     return f"<{escape(escape_url(url))}|{words}>" if words.strip() else escape(url)
-
-
-def _text(text: str) -> str:
-    return _CALL.sub("@\u2060", escape(text))

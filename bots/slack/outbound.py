@@ -255,7 +255,7 @@ class SlackMessages:
             await change()
 
     async def _post(self, target: ReplyTarget, message: SlackText, *, key: str) -> MessageId:
-        # Links in model output are not unfurled: fetching them could carry data out.
+        # Links in model output are not unfurled: fetching them could carry data out. Names in it call nobody.
         answer = await self._api.call(
             lambda web: web.chat_postMessage(
                 channel=target.chat,
@@ -264,6 +264,8 @@ class SlackMessages:
                 thread_ts=target.thread or None,
                 unfurl_links=False,
                 unfurl_media=False,
+                parse="none",
+                link_names=False,
                 metadata=delivery_metadata(key),
             )
         )
@@ -278,6 +280,7 @@ class SlackMessages:
                 text=form.text,
                 blocks=list(form.blocks),
                 parse="none",
+                link_names=False,
             )
         )
         return message

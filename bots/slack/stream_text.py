@@ -5,6 +5,7 @@ next character decides, the last one is held back.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from bots.text.characters import strip_bidi
@@ -12,11 +13,27 @@ from bots.text.characters import strip_bidi
 _JOINER: Final = "\u2060"
 """WORD JOINER: invisible, and no part of any live token."""
 
-_LIVE: Final = re.compile(r"<(?=[!@#])|@(?=[chegCHEG])|!(?=\[)|:(?=//)")
+_CALLS: Final = ("channel", "here", "everyone", "group")
+_TOKENS: Final = ("!channel", "!here", "!everyone", "!group", "!subteam", "!date")
+
+_LIVE: Final = re.compile(
+    rf"<(?={'|'.join(_TOKENS)}|[@#][A-Z0-9])|@(?=(?:{'|'.join(_CALLS)})\b)|!(?=\[)|:(?=//)",
+    re.IGNORECASE,
+)
 """What begins Slack's tokens, names of everybody, images, and addresses: Slack would fetch those for a preview."""
 
-_OPEN: Final = re.compile(r"(?<![<@!:])(?<!:/)(?:[<@!]|:/?)+\Z")
-"""An end whose meaning the next character decides. Each run is looked at once, from its beginning."""
+
+def _beginnings(words: Iterable[str]) -> str:
+    """Return a pattern for what the words begin with, themselves included."""
+    return "|".join(word[:size] for word in words for size in range(len(word), 0, -1))
+
+
+_OPEN: Final = re.compile(
+    rf"(?<![<@!:])(?<!:/)(?:[<@!]|:/?)*"
+    rf"(?:[<@!]|:/?|<[@#]|<(?:{_beginnings(_TOKENS)})|@(?:{_beginnings(_CALLS)}))\Z",
+    re.IGNORECASE,
+)
+"""An end whose meaning the next characters decide. Each run is looked at once, from its beginning."""
 
 
 def escape_stream_text(markdown: str, *, is_complete: bool = False) -> str:

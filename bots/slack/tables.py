@@ -6,8 +6,8 @@ The block: docs.slack.dev/reference/block-kit/blocks/table-block.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from bots.slack.rich_text_blocks import section
 from bots.text import tree
-from bots.text.links import escape_url, is_clickable_url
 from bots.text.tree import plain
 
 MAX_ROWS: Final = 100
@@ -15,12 +15,6 @@ MAX_COLUMNS: Final = 20
 
 MAX_CHARS: Final = 10_000
 """Characters of all cells together."""
-
-_STYLES: Final[Mapping[type[tree.Inline], str]] = {
-    tree.Strong: "bold",
-    tree.Emphasis: "italic",
-    tree.Strike: "strike",
-}
 
 
 def native_table(block: tree.Block) -> tree.Table | None:
@@ -56,40 +50,4 @@ def table_block(table: tree.Table) -> dict[str, Any]:
 
 
 def _cell(inlines: Iterable[tree.Inline], style: Mapping[str, bool]) -> dict[str, Any]:
-    parts = [part for inline in inlines for part in _parts(inline, style)]
-    # Slack refuses a cell without text.
-    section = {
-        "type": "rich_text_section",
-        "elements": parts or [{"type": "text", "text": " "}],
-    }
-    return {"type": "rich_text", "elements": [section]}
-
-
-def _parts(inline: tree.Inline, style: Mapping[str, bool]) -> list[dict[str, Any]]:  # noqa: PLR0911 - one return per kind
-    match inline:
-        case tree.Text(text=text):
-            return _text(text, style)
-        case tree.Code(text=text):
-            return _text(text, {**style, "code": True})
-        case tree.Break():
-            return _text("\n", style)
-        case tree.Link(url=url, children=children):
-            return _link(url, plain(children), style)
-        case tree.ImageInline(url=url, alt=alt):
-            return _link(url, alt or "image", style)
-        case _:
-            inner = {**style, _STYLES[type(inline)]: True}
-            return [part for child in inline.children for part in _parts(child, inner)]
-
-
-def _text(text: str, style: Mapping[str, bool]) -> list[dict[str, Any]]:
-    if not text:
-        return []
-    return [{"type": "text", "text": text, **({"style": dict(style)} if style else {})}]
-
-
-def _link(url: str, label: str, style: Mapping[str, bool]) -> list[dict[str, Any]]:
-    if not is_clickable_url(url):
-        return _text(f"{label} ({url})", style)
-    shown = {"style": dict(style)} if style else {}
-    return [{"type": "link", "url": escape_url(url), "text": label or url, **shown}]
+    return {"type": "rich_text", "elements": [section(inlines, style)]}

@@ -1,6 +1,5 @@
 """Calls about one message: send, edit, delete, typing; with a fallback where formatting is refused."""
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from telegram.constants import ChatAction
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
 from bots.telegram.api import MALFORMED
+from bots.telegram.entities import FormattedText, TextEntity, hide_mentions
 from bots.telegram.errors import (
     delivery_error,
     is_deleted,
@@ -18,14 +18,11 @@ from bots.telegram.errors import (
     is_not_modified,
     is_unknown_method,
 )
-from bots.telegram.format import FormattedText, TextEntity
 from bots.telegram.keyboard import keyboard
 from bus.errors import DeliveryError
 from bus.messages import Button, MessageId, ReplyTarget
 
 T = TypeVar("T")
-
-_NAME = re.compile(r"@(?=\w)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +53,13 @@ class OutgoingMessage:
 
     Attributes:
         text: Text and entities.
-        blocks: The same as blocks of a rich message; None = not as one.
+        rich: The same as a rich message (InputRichMessage); None = not as one.
         buttons: Below the message.
         silent: Without notification sound.
     """
 
     text: FormattedText
-    blocks: Sequence[Mapping[str, Any]] | None = None
+    rich: Mapping[str, Any] | None = None
     buttons: Sequence[Button] = ()
     silent: bool = False
 
@@ -210,7 +207,7 @@ def _edit_error(error: InvalidToken) -> Exception:
 
 def _without_entities(content: OutgoingMessage) -> OutgoingMessage:
     """Return the text without entities, and with harmless names: names in code would become mentions."""
-    text = FormattedText(text=_NAME.sub("@\u2060", content.text.text), entities=())
+    text = FormattedText(text=hide_mentions(content.text.text), entities=())
     return replace(content, text=text)
 
 

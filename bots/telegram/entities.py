@@ -7,9 +7,17 @@ from dataclasses import dataclass, replace
 
 from bots.text.characters import utf16_length
 
-_NAME = re.compile(r"(?<![A-Za-z0-9_])@(?=\w|\Z)")
-_RANK = ("text_link", "pre", "code", "blockquote", "bold", "italic", "strikethrough")
-"""What is kept first if there are too many entities."""
+_NAME = re.compile(r"(?<![A-Za-z0-9_])@(?:\w[\w./-]*(?<![./-])|\Z)")
+"""What Telegram, or a reader, takes for the name of somebody; "@" at an end, for what follows may be one."""
+
+_RANK = (
+    "text_link", "pre", "code", "blockquote", "expandable_blockquote", "spoiler", "bold", "italic", "strikethrough",
+)  # fmt: skip
+"""What is kept first if there are too many entities, behind those that keep a name from being a mention."""
+
+
+_QUOTES = frozenset({"blockquote", "expandable_blockquote"})
+"""What may hold code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +25,7 @@ class TextEntity:
     """A formatted range: `offset` and `length` in UTF-16 code units.
 
     Attributes:
-        type: bold, italic, strikethrough, code, pre, text_link or blockquote.
+        type: bold, italic, strikethrough, spoiler, code, pre, text_link, blockquote or expandable_blockquote.
         url: Of a text_link, else "".
         language: Of a pre, else "".
     """
@@ -65,8 +73,18 @@ class EntityWriter:
         self._indent = ""
 
     def text(self, text: str) -> None:
-        """Write text in which names do not become mentions."""
-        self.raw(defuse_mentions(text))
+        """Write text in which names do not become mentions: each is code, in which Telegram looks for none.
+
+        Nor does it in a link, so a name in one stays as it is.
+        """
+        if self._bare or self._is_in_link():
+            self.raw(hide_mentions(text) if self._bare else text)
+            return
+        for words, is_name in split_names(text):
+            if is_name:
+                self.code(words, kind="code")
+            else:
+                self.raw(words)
 
     def raw(self, text: str) -> None:
         """Write text unchanged, indented after line breaks."""
@@ -74,19 +92,19 @@ class EntityWriter:
 
     def code(self, code: str, *, kind: str, language: str = "") -> None:
         """Write code as `code` or `pre`."""
-        if any(style.type == "text_link" for style in self._open):
+        if self._is_in_link():
             self.text(code)
             return
         for style in self._open:
-            if style.type != "blockquote":
+            if style.type not in _QUOTES:
                 self._close(style)
         start = self._units
-        self._put(defuse_mentions(code) if self._bare else code)
+        self._put(hide_mentions(code) if self._bare else code)
         self._entities.append(
             TextEntity(type=kind, offset=start, length=self._units - start, language=language)
         )
         for style in self._open:
-            if style.type != "blockquote":
+            if style.type not in _QUOTES:
                 style.start = self._units
 
     @contextmanager
@@ -120,6 +138,9 @@ class EntityWriter:
         ordered = sorted(shifted, key=lambda entity: (entity.offset, -entity.length))
         return FormattedText(text=text[lead:].rstrip(), entities=tuple(ordered))
 
+    def _is_in_link(self) -> bool:
+        return any(style.type == "text_link" for style in self._open)
+
     def _put(self, text: str) -> None:
         self._parts.append(text)
         self._units += utf16_length(text)
@@ -136,16 +157,46 @@ class EntityWriter:
             )
 
 
-def defuse_mentions(text: str) -> str:
-    """Return a text that looks the same and mentions nobody."""
-    return _NAME.sub("@\u2060", text)
+def split_names(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a text, and whether each could mention somebody.
+
+    >>> list(split_names("npm i @types/node, a@b.c"))
+    [('npm i ', False), ('@types/node', True), (', a@b.c', False)]
+    """
+    end = 0
+    for name in _NAME.finditer(text):
+        if name.start() > end:
+            yield text[end : name.start()], False
+        yield name[0], True
+        end = name.end()
+    if end < len(text):
+        yield text[end:], False
 
 
-def limit_entities(message: FormattedText, most: int) -> FormattedText:
-    """Drop formatting beyond `most` entities, links last."""
-    ranked = sorted(message.entities, key=lambda entity: _RANK.index(entity.type))[:most]
-    ordered = sorted(ranked, key=lambda entity: (entity.offset, -entity.length))
+def hide_mentions(text: str) -> str:
+    """Return a text that looks the same and mentions nobody, for where it cannot be code: beyond 100 entities."""
+    return _NAME.sub(lambda name: "@\u2060" + name[0][1:], text)
+
+
+def limit_entities(message: FormattedText, most: int) -> FormattedText | None:
+    """Drop formatting beyond `most` entities; None if a name would become a mention by that."""
+    units = message.text.encode("utf-16-le")
+    guards = {entity for entity in message.entities if _is_guard(entity, units)}
+    ranked = sorted(
+        message.entities, key=lambda entity: (entity not in guards, _RANK.index(entity.type))
+    )
+    if len(guards) > most:
+        return None
+    ordered = sorted(ranked[:most], key=lambda entity: (entity.offset, -entity.length))
     return FormattedText(text=message.text, entities=tuple(ordered))
+
+
+def _is_guard(entity: TextEntity, units: bytes) -> bool:
+    """Return whether an entity keeps a name in it from being a mention."""
+    if entity.type not in {"code", "pre", "text_link"}:
+        return False
+    content = units[entity.offset * 2 : (entity.offset + entity.length) * 2]
+    return _NAME.search(content.decode("utf-16-le")) is not None
 
 
 def _trimmed(text: str, entities: list[TextEntity]) -> Iterator[TextEntity]:

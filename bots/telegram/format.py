@@ -1,7 +1,7 @@
 """Markdown to Telegram's text and entities. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bots.telegram.entities import EntityWriter, FormattedText, TextEntity, limit_entities
 from bots.text import tree
@@ -25,7 +25,12 @@ EMPTY = "…"
 
 _SCHEMES = ("mailto:", "tg://")
 _MENTION_LINK = re.compile(r"tg:(?://)?(?:user|openmessage)\b", re.IGNORECASE)
-_STYLES = {tree.Strong: "bold", tree.Emphasis: "italic", tree.Strike: "strikethrough"}
+_STYLES: Mapping[type[tree.Inline], str] = {
+    tree.Strong: "bold",
+    tree.Emphasis: "italic",
+    tree.Strike: "strikethrough",
+    tree.Spoiler: "spoiler",
+}
 
 
 def render(markdown: str) -> FormattedText:
@@ -38,8 +43,9 @@ def render(markdown: str) -> FormattedText:
     blocks = parse(markdown)
     message = _write(blocks, bare=False)
     if len(message.entities) > MAX_ENTITIES:
-        # Code whose entity is dropped would be live text, so everything is written as such.
-        message = limit_entities(_write(blocks, bare=True), MAX_ENTITIES)
+        limited = limit_entities(message, MAX_ENTITIES)
+        # Too many names: they are disguised, and the formatting goes.
+        message = limited or FormattedText(text=_write(blocks, bare=True).text, entities=())
     return message if is_visible(message.text) else FormattedText(text=EMPTY, entities=())
 
 
@@ -84,20 +90,23 @@ class _Renderer:
             case tree.ListBlock():
                 self._listing(block)
             case tree.Quote(children=children):
-                self._quote(children)
+                self._quote(children, kind="blockquote")
+            case tree.Details(summary=summary, children=children):
+                title = tree.Paragraph(children=(tree.Strong(children=summary),))
+                self._quote((title, *children), kind="expandable_blockquote")
             case tree.CodeBlock(text=text, language=language):
                 self.writer.code(text, kind="pre", language=language)
             case tree.Table():
                 self.writer.code(table_grid(block), kind="pre")
-            case tree.Rule():
+            case _:
                 self.writer.raw("———")
 
-    def _quote(self, children: Sequence[tree.Block]) -> None:
+    def _quote(self, children: Sequence[tree.Block], *, kind: str) -> None:
         if self._quoted:  # quotations do not nest on Telegram
             self.blocks(children, gap="\n")
             return
         self._quoted = True
-        with self.writer.style("blockquote"):
+        with self.writer.style(kind):
             self.blocks(children, gap="\n")
         self._quoted = False
 
@@ -105,7 +114,7 @@ class _Renderer:
         for index, item in enumerate(listing.items):
             if index:
                 self.writer.raw("\n" if listing.tight else "\n\n")
-            self.writer.raw("• " if listing.start is None else f"{listing.start + index}. ")
+            self.writer.raw(_marker(listing, index))
             with self.writer.indented():
                 self.blocks(item, gap="\n")
 
@@ -115,6 +124,8 @@ class _Renderer:
 
     def _inline(self, inline: tree.Inline) -> None:
         match inline:
+            case tree.Text(text=text, native=tree.Native(kind="address")):
+                self._address(text)
             case tree.Text(text=text):
                 self.writer.text(text)
             case tree.Code(text=text):
@@ -129,12 +140,28 @@ class _Renderer:
                 with self.writer.style(_STYLES[type(inline)]):
                     self._inlines(inline.children)
 
+    def _address(self, url: str) -> None:
+        """Write an address, which Telegram makes a link by itself; one with a name in it as a link, or that is one."""
+        if "@" in url and is_clickable(url):
+            with self.writer.style("text_link", url=url):
+                self.writer.raw(url)
+        else:
+            self.writer.text(url)
+
     def _link(self, url: str, children: Sequence[tree.Inline]) -> None:
         if not is_clickable(url):
             self._inlines(children)
             self.writer.text(f" ({url})")
         elif not plain(children).strip():
-            self.writer.text(url)
+            self._address(url)
         else:
             with self.writer.style("text_link", url=url):
                 self._inlines(children)
+
+
+def _marker(listing: tree.ListBlock, index: int) -> str:
+    check = listing.checks[index]
+    box = "" if check is None else ("☑ " if check else "☐ ")
+    if listing.start is not None:
+        return f"{listing.start + index}. {box}"
+    return box or "• "

@@ -20,7 +20,7 @@ from bots.telegram.calls import (
 from bots.telegram.errors import is_not_modified, is_unknown_method
 from bots.telegram.format import render
 from bots.telegram.keyboard import keyboard
-from bots.telegram.rich_blocks import rich_blocks
+from bots.telegram.rich_blocks import rich_message
 from bus.bounded import BoundedDict
 from bus.messages import Button, MessageId, ReplyTarget
 
@@ -61,7 +61,7 @@ class TelegramMessages:
         """Return the content of a Markdown message."""
         return OutgoingMessage(
             text=render(markdown),
-            blocks=rich_blocks(markdown) if self.takes_rich else None,
+            rich=rich_message(markdown) if self.takes_rich else None,
             buttons=buttons,
             silent=silent,
         )
@@ -118,10 +118,10 @@ class TelegramMessages:
         """
         chat = where["chat_id"]
         refusals = self._refusals.get(chat, 0)
-        if not content.blocks or not self.takes_rich or refusals >= _MAX_REFUSALS:
+        if not content.rich or not self.takes_rich or refusals >= _MAX_REFUSALS:
             return None
         arguments = {
-            "rich_message": {"blocks": content.blocks},
+            "rich_message": content.rich,
             "reply_markup": keyboard(content.buttons),
         }
         try:

@@ -1,15 +1,15 @@
-"""Markdown to the blocks of a rich message (Bot API 10.2), if it shows more than text with entities. Pure.
+"""Markdown to a rich message (Bot API 10.2), if it shows more than text with entities. Pure.
 
 Blocks are built from the tree, never from markup: model output can neither load an image nor add a button.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from bots.telegram.entities import defuse_mentions
+from bots.telegram.entities import split_names
 from bots.telegram.format import is_clickable
 from bots.text import tree
-from bots.text.characters import is_visible
+from bots.text.characters import is_right_to_left, is_visible
 from bots.text.markdown import parse
 from bots.text.tree import inner_blocks, plain, walk
 
@@ -24,8 +24,39 @@ MAX_LEVELS = 16
 MAX_COLUMNS = 20
 """Limits of a rich message (Bot API: "Rich message limits")."""
 
-_STYLES = {tree.Strong: "bold", tree.Emphasis: "italic", tree.Strike: "strikethrough"}
+_STYLES: Mapping[type[tree.Inline], str] = {
+    tree.Strong: "bold",
+    tree.Emphasis: "italic",
+    tree.Strike: "strikethrough",
+    tree.Spoiler: "spoiler",
+}
 _BLANK = "\u00a0"
+
+
+def rich_message(markdown: str) -> Json | None:
+    """Return the `InputRichMessage` of a text; None if text with entities shows as much, or beyond the limits.
+
+    >>> rich_message("# שלום")
+    {'blocks': [{'type': 'heading', 'text': 'שלום', 'size': 1}], 'is_rtl': True}
+    """
+    blocks = rich_blocks(markdown)
+    if blocks is None:
+        return None
+    is_rtl = is_right_to_left(" ".join(map(_words, walk(parse(markdown)))))
+    return {"blocks": blocks, **({"is_rtl": True} if is_rtl else {})}
+
+
+def _words(block: tree.Block) -> str:
+    """Return the prose directly in a block."""
+    match block:
+        case tree.HeadingBlock(children=words) | tree.Paragraph(children=words):
+            return plain(word for word in words if not isinstance(word, tree.Code))
+        case tree.Details(summary=words):
+            return plain(words)
+        case tree.Table(header=header, rows=rows):
+            return " ".join(plain(cell) for row in (header, *rows) for cell in row)
+        case _:
+            return ""
 
 
 def rich_blocks(markdown: str) -> list[Json] | None:
@@ -50,6 +81,8 @@ def _has_text(block: tree.Block) -> bool:
             return is_visible(plain(children))
         case tree.CodeBlock(text=text):
             return is_visible(text)
+        case tree.Details(summary=summary):
+            return is_visible(plain(summary))
         case tree.Table(header=header, rows=rows):
             return any(is_visible(plain(cell)) for row in (header, *rows) for cell in row)
         case _:
@@ -62,7 +95,18 @@ def _needs_rich(block: tree.Block) -> bool:
         return len(block.header) <= MAX_COLUMNS
     if isinstance(block, tree.Quote):
         return any(isinstance(child, tree.Quote) for child in block.children)
-    return isinstance(block, tree.HeadingBlock | tree.ListBlock | tree.Rule)
+    if isinstance(block, tree.Paragraph):
+        return any(map(_is_native, block.children))
+    if isinstance(block, tree.CodeBlock):
+        return bool(block.formula)
+    return isinstance(block, tree.HeadingBlock | tree.ListBlock | tree.Rule | tree.Details)
+
+
+def _is_native(inline: tree.Inline) -> bool:
+    """Return whether there is something in a line that only a rich message shows: a formula, raised text."""
+    if isinstance(inline, tree.Text):
+        return inline.native is not None and inline.native.kind != "address"
+    return isinstance(inline, tree.Style | tree.Link) and any(map(_is_native, inline.children))
 
 
 def _depth(blocks: Sequence[tree.Block]) -> int:
@@ -97,18 +141,31 @@ def _block(block: tree.Block) -> Json | None:  # noqa: PLR0911 - one return per 
             )
         case tree.Paragraph(children=children):
             return _text_block({"type": "paragraph", "text": _texts(children)}, children)
-        case tree.CodeBlock(text=text, language=language):
-            language_of = {"language": language} if language else {}
-            return {"type": "pre", "text": text or _BLANK, **language_of}
+        case tree.CodeBlock():
+            return _code(block)
         case tree.Quote(children=children):
             inner = list(_blocks(children))
             return {"type": "blockquote", "blocks": inner} if inner else None
         case tree.ListBlock():
             return _list(block)
+        case tree.Details():
+            return _details(block)
         case tree.Table():
             return _table(block)
-        case tree.Rule():
+        case _:
             return {"type": "divider"}
+
+
+def _code(block: tree.CodeBlock) -> Json:
+    if block.formula:
+        return {"type": "mathematical_expression", "expression": block.formula}
+    language = {"language": block.language} if block.language else {}
+    return {"type": "pre", "text": block.text or _BLANK, **language}
+
+
+def _details(block: tree.Details) -> Json:
+    inner = list(_blocks(block.children)) or [{"type": "paragraph", "text": _BLANK}]
+    return {"type": "details", "summary": _texts(block.summary) or "…", "blocks": inner}
 
 
 def _text_block(block: Json, children: Sequence[tree.Inline]) -> Json | None:
@@ -127,6 +184,8 @@ def _list(listing: tree.ListBlock) -> Json:
     items: list[Json] = []
     for index, item in enumerate(listing.items):
         made: Json = {"blocks": list(_blocks(item)) or [{"type": "paragraph", "text": _BLANK}]}
+        if (check := listing.checks[index]) is not None:
+            made |= {"has_checkbox": True, **({"is_checked": True} if check else {})}
         if listing.start is not None:
             made |= {"value": listing.start + index, "type": "1"}
         items.append(made)
@@ -154,18 +213,45 @@ def _texts(inlines: Sequence[tree.Inline]) -> Rich:
     """Return inlines as rich text: a string where that is enough."""
     parts: list[Rich] = []
     for inline in inlines:
-        made = _text(inline)
-        if isinstance(made, str) and parts and isinstance(parts[-1], str):
-            parts[-1] += made
-        elif made:
-            parts.append(made)
+        for made in _text(inline):
+            if isinstance(made, str) and parts and isinstance(parts[-1], str):
+                parts[-1] += made
+            elif made:
+                parts.append(made)
     return parts[0] if len(parts) == 1 else (parts or "")
 
 
-def _text(inline: tree.Inline) -> Rich:  # noqa: PLR0911 - one return per kind
+def _text(inline: tree.Inline) -> list[Rich]:
+    match inline:
+        case tree.Text(native=tree.Native() as native):
+            return [_native(native)]
+        case tree.Text(text=text):
+            return list(_literal(text))
+        case _:
+            made = _formatted(inline)
+            return made if isinstance(made, list) else [made]
+
+
+def _native(native: tree.Native) -> Rich:
+    match native.kind:
+        case "formula":
+            return {"type": "mathematical_expression", "expression": native.value}
+        case "address":
+            return _address(native.value)
+        case kind:
+            return {"type": "superscript" if kind == "sup" else "subscript", "text": native.value}
+
+
+def _literal(text: str) -> Iterator[Rich]:
+    """Yield literal text, with names as code: Telegram looks for no names there."""
+    for words, is_name in split_names(text):
+        yield {"type": "code", "text": words} if is_name else words
+
+
+def _formatted(inline: tree.Inline) -> Rich:  # noqa: PLR0911 - one return per kind
     match inline:
         case tree.Text(text=text):
-            return defuse_mentions(text)
+            return text
         case tree.Code(text=text):
             return {"type": "code", "text": text}
         case tree.Break():
@@ -179,8 +265,23 @@ def _text(inline: tree.Inline) -> Rich:  # noqa: PLR0911 - one return per kind
             return {"type": _STYLES[type(inline)], "text": inner} if inner else ""
 
 
+def _address(url: str) -> Rich:
+    """Return an address, which Telegram makes a link by itself; one with a name in it is made one here."""
+    if "@" in url and is_clickable(url):
+        return {"type": "url", "text": url, "url": url}
+    return url
+
+
 def _link(url: str, children: Sequence[tree.Inline]) -> Rich:
     if not is_clickable(url):
-        return [_texts(children), defuse_mentions(f" ({url})")]
-    text = _texts(children) if plain(children).strip() else defuse_mentions(url)
-    return {"type": "url", "text": text, "url": url}
+        return [_texts(children), *_literal(f" ({url})")]
+    text = plain(children).strip()
+    return {"type": "url", "text": _label(children) if text else url, "url": url}
+
+
+def _label(children: Sequence[tree.Inline]) -> Rich:
+    """Return the text of a link, in which Telegram looks for no names either."""
+    parts = [
+        child.text if isinstance(child, tree.Text) else _formatted(child) for child in children
+    ]
+    return parts[0] if len(parts) == 1 else parts

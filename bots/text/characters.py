@@ -67,6 +67,21 @@ def utf16_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
+def is_right_to_left(text: str) -> bool:
+    r"""Return whether the first letter with a direction is of a script that runs from right to left.
+
+    >>> is_right_to_left("1. שלום hello"), is_right_to_left("hello שלום")
+    (True, False)
+    """
+    for char in text:
+        direction = unicodedata.bidirectional(char)
+        if direction in {"R", "AL"}:
+            return True
+        if direction == "L":
+            return False
+    return False
+
+
 def is_visible(text: str) -> bool:
     r"""Return whether a text has visible characters, not only blanks and zero-width characters.
 

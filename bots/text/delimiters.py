@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from bots.text.parser import delimiters
+from bots.text.flanking import delimiters
+from bots.text.literals import LiteralSpans, unclosed_formula
 
 _RUN = re.compile(r"\\.|`+|\*+|_+|~+|!?\[|\]\(?", re.DOTALL)
 _MARK = re.compile(r"[\\`*_~!\[\]]")
@@ -48,7 +49,12 @@ class _Scan:
 
     def run(self) -> DelimiterScan:
         position = 0
+        literals = LiteralSpans(self.text)
         while (mark := _MARK.search(self.text, position)) is not None:
+            literal = literals.around(mark.start())
+            if literal is not None:
+                position = literal.end
+                continue
             run = _RUN.match(self.text, mark.start())
             position = mark.end() if run is None else self._token(run[0], run.start(), run.end())
         link = self.brackets[-1] if self.brackets else None
@@ -146,6 +152,7 @@ def finish_inline(text: str) -> str:
     >>> finish_inline("a **b"), finish_inline("a **b*"), finish_inline("x [y](ht"), finish_inline("a `")
     ('a **b**', 'a **b**', 'x y', 'a')
     """
+    text += unclosed_formula(text)
     scan = scan_delimiters(text)
     if scan.loose is not None:
         text = text[: scan.loose].rstrip()

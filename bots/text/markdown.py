@@ -19,18 +19,20 @@ _DEPTH = 8
 
 _BREAK = re.compile(r" ?<br ?/?>", re.IGNORECASE)
 
-_WRAPPERS: dict[str, type[tree.Strong] | type[tree.Emphasis] | type[tree.Strike]] = {
+_WRAPPERS: dict[str, type[tree.Style]] = {
     "strong_open": tree.Strong,
     "em_open": tree.Emphasis,
     "s_open": tree.Strike,
+    "spoiler_open": tree.Spoiler,
 }
+_BOX = re.compile(r"\[([ xX])\] +")
 
 
 def parse(markdown: str) -> tuple[tree.Block, ...]:
-    """Parse Markdown (CommonMark without HTML and references, with tables and strikethrough).
+    """Parse Markdown: CommonMark without HTML and references, with tables, strikethrough, tasks, formulas and details.
 
-    >>> parse("# Hi")
-    (HeadingBlock(level=1, children=(Text(text='Hi', source='Hi'),)),)
+    >>> parse("# Hi")[0].level
+    1
     """
     return _TreeBuilder(markdown).read()
 
@@ -63,9 +65,12 @@ class _TreeBuilder:
                 return tree.Quote(children=self._blocks(stream, "blockquote_close"))
             case "table_open":
                 return self._table(stream)
-            case "fence" | "code_block":
-                language = (token.info.split() or [""])[0]
-                return tree.CodeBlock(text=token.content.removesuffix("\n"), language=language)
+            case "fence" | "code_block" | "formula_block":
+                return _code(token)
+            case "details_open":
+                next(stream)
+                summary = self._leaf(stream)
+                return tree.Details(summary=summary, children=self._blocks(stream, "details_close"))
             case "hr":
                 return tree.Rule()
             case _:
@@ -80,15 +85,17 @@ class _TreeBuilder:
         return self._memo[content]
 
     def _list(self, opening: Token, stream: Iterator[Token]) -> tree.ListBlock:
-        items, tight = [], True
+        items, checks, tight = [], [], True
         for token in stream:
             if token.type != "list_item_open":
                 break
             inner, item_tight = self._item(stream)
-            items.append(inner)
+            item, check = _without_box(inner)
+            items.append(item)
+            checks.append(check)
             tight = tight and item_tight
         start = int(opening.attrGet("start") or _first(opening)) if opening.tag == "ol" else None
-        return tree.ListBlock(start=start, tight=tight, items=tuple(items))
+        return tree.ListBlock(start=start, tight=tight, items=tuple(items), checks=tuple(checks))
 
     def _item(self, stream: Iterator[Token]) -> tuple[tuple[tree.Block, ...], bool]:
         """Read one item; tight when markdown-it hides its paragraphs."""
@@ -118,15 +125,35 @@ class _TreeBuilder:
         return tree.Table(alignments=tuple(alignments), header=header, rows=tuple(body))
 
 
+def _code(token: Token) -> tree.CodeBlock:
+    if token.type == "formula_block":
+        formula = expression(token.content)
+        return tree.CodeBlock(text=token.content, language="latex", formula=formula)
+    language = (token.info.split() or [""])[0]
+    return tree.CodeBlock(text=token.content.removesuffix("\n"), language=language)
+
+
 def _first(opening: Token) -> int:
     return 0 if opening.attrGet("start") == 0 else 1
+
+
+def _without_box(item: tuple[tree.Block, ...]) -> tuple[tuple[tree.Block, ...], bool | None]:
+    """Return an item of a task list without its box, and whether that is checked; None if it has no box."""
+    match item:
+        case (tree.Paragraph(children=(tree.Text(text=text, source=source), *rest)), *others) if (
+            text == source and (box := _BOX.match(text)) and (rest or box.end() < len(text))
+        ):
+            words = [_text(text[box.end() :]), *rest] if box.end() < len(text) else rest
+            return (tree.Paragraph(children=tuple(words)), *others), box[1] != " "
+        case _:
+            return item, None
 
 
 def _with_breaks(cell: Iterable[tree.Inline]) -> tuple[tree.Inline, ...]:
     """Return a cell with its `<br>` as line breaks: Markdown has no other way to write one there, and models do."""
     inlines: list[tree.Inline] = []
     for inline in cell:
-        if isinstance(inline, tree.Strong | tree.Emphasis | tree.Strike):
+        if isinstance(inline, tree.Style):
             inlines.append(replace(inline, children=_with_breaks(inline.children)))
         elif isinstance(inline, tree.Text) and inline.text == inline.source:
             for index, line in enumerate(_BREAK.split(inline.text)):
@@ -195,17 +222,66 @@ def _text(text: str) -> tree.Text:
     return tree.Text(text=text, source=text)
 
 
+def _native(token: Token) -> tree.Text:
+    match token.type:
+        case "address":
+            text, native = token.content, tree.Native(kind="address", value=token.content)
+        case "formula":
+            native = tree.Native(kind="formula", value=expression(token.content))
+            text = token.content
+        case kind:
+            value = token.content[len("<sub>") : -len("</sub>")]
+            native = tree.Native(kind="sup" if kind == "sup" else "sub", value=value)
+            text = script(value, raised=kind == "sup")
+    return tree.Text(text=text, source=text, native=native)
+
+
 def _inline(token: Token) -> tree.Inline:
     match token.type:
         case "code_inline":
             return tree.Code(text=token.content)
         case "softbreak" | "hardbreak":
             return tree.Break(hard=token.type == "hardbreak")
+        case "address" | "formula" | "sub" | "sup":
+            return _native(token)
         case _:
             text = _shown(token.content)
             return tree.Text(
                 text=text, source=(token.markup or text) if text == token.content else text
             )
+
+
+_RAISED = str.maketrans("0123456789+-=()ni", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ")
+_LOWERED = str.maketrans("0123456789+-=()aeoxhklmnpst", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₒₓₕₖₗₘₙₚₛₜ")
+
+
+def script(text: str, *, raised: bool) -> str:
+    """Return raised or lowered text as plain text.
+
+    >>> script("2", raised=True), script("i,j", raised=False)
+    ('²', '_i,j')
+    """
+    table = _RAISED if raised else _LOWERED
+    if all(ord(char) in table for char in text):
+        return text.translate(table)
+    return ("^" if raised else "_") + text
+
+
+_DELIMITERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
+
+
+def expression(formula: str) -> str:
+    r"""Return a formula without its delimiters; punctuation behind it becomes a part of it.
+
+    >>> expression("$x^2$"), expression(r"\(a\),")
+    ('x^2', 'a,')
+    """
+    words = formula.strip().rstrip(".,; ")
+    behind = formula.strip()[len(words) :].strip()
+    for opening, closing in _DELIMITERS:
+        if words.startswith(opening) and words.endswith(closing):
+            return words[len(opening) : -len(closing)].strip() + behind
+    return formula.strip()
 
 
 def _shown(text: str) -> str:

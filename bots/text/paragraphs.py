@@ -4,6 +4,7 @@ import re
 
 from bots.text.characters import safe_cut
 from bots.text.delimiters import closing_delimiters, scan_delimiters
+from bots.text.literals import LiteralSpans
 from bots.text.measure import FitResult, MeasuredSize, SizeEstimator, chop_text
 
 _SENTENCE = re.compile(r"[.!?…][\"')\]*_]{0,4}\s|[。！？；]")
@@ -11,6 +12,9 @@ _LEAD = re.compile(r"(?:\d{1,9}(?=[.)](?:\s|\Z))|(?=(?:[-+*]|#{1,6})(?:\s|\Z)|>|
 _ENTITY = re.compile(r"&#?\w{0,32}\Z")
 _MARKS = "*_~`\\"
 _REACH = 64
+
+_LONGEST_LITERAL = 2_000
+"""How far behind a cut a literal span that it splits may end."""
 
 _STOP = 6
 """Characters that may follow the end of a sentence."""
@@ -120,7 +124,10 @@ def _splits_token(text: str, cut: int) -> bool:
 
 
 def _before_link(text: str, cut: int, floor: int) -> int:
-    """Move a cut inside a link to its start, unless that wastes most of the piece."""
+    """Move a cut inside a link or a literal span to its start, unless that wastes most of the piece."""
+    literal = LiteralSpans(text[: cut + _LONGEST_LITERAL]).around(cut)
+    if literal is not None and max(floor, cut // 4) < literal.start < cut:
+        return literal.start
     scan = scan_delimiters(text[:cut])
     if scan.link is None or scan.link <= max(floor, cut // 4):
         return cut

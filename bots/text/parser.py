@@ -1,12 +1,13 @@
-"""markdown-it-py configured for chat: no HTML, no references, limited nesting, emphasis next to CJK."""
+"""markdown-it-py configured for chat: no references, no HTML but `<details>`, limited nesting, emphasis next to CJK.
 
-import unicodedata
+Literal spans (`bots/text/literals.py`) are cut out before any other rule reads a paragraph.
+"""
+
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Literal
 
 from markdown_it import MarkdownIt
-from markdown_it.common.utils import isMdAsciiPunct, isPunctChar
 from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_block import StateBlock, blockquote, list_block
 from markdown_it.rules_inline import StateInline
@@ -15,7 +16,10 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType
 from typing_extensions import override
 
+from bots.text.block_rules import details_block, formula_block
 from bots.text.characters import clean_outbound
+from bots.text.flanking import delimiters
+from bots.text.literals import LiteralSpans, Span
 
 MAX_LEVEL = 16
 """Quotes and lists nest to this token level (a quote is one, a list two); deeper markers stay text.
@@ -24,48 +28,6 @@ markdown-it itself drops what lies beyond its `maxNesting` (20), so the limit mu
 """
 
 BlockRule = Callable[[StateBlock, int, int, bool], bool]
-
-
-def flanking(before: str, after: str) -> tuple[bool, bool]:
-    """Return whether a delimiter run between two characters is left- and right-flanking.
-
-    CommonMark's rule with two changes for CJK text, which has no spaces between words: CJK punctuation
-    counts as a letter, and other punctuation may stand next to a CJK character as if next to a space.
-
-    >>> flanking("：", "冒"), flanking(" ", "a"), flanking("a", ".")
-    ((True, True), (True, False), (False, True))
-    """
-    blank_before, blank_after = before.isspace(), after.isspace()
-    cjk_before, cjk_after = is_cjk(before), is_cjk(after)
-    dot_before = not cjk_before and _is_punctuation(before)
-    dot_after = not cjk_after and _is_punctuation(after)
-    left = not blank_after and (not dot_after or blank_before or dot_before or cjk_before)
-    right = not blank_before and (not dot_before or blank_after or dot_after or cjk_after)
-    return left, right
-
-
-def is_cjk(char: str) -> bool:
-    """Return whether a character is of a script without spaces between words: Han, kana, Hangul, their punctuation."""
-    if char < "\u1100" or "\U0001f000" <= char <= "\U0001fbff":
-        return False
-    return unicodedata.east_asian_width(char) in "WFH"
-
-
-def _is_punctuation(char: str) -> bool:
-    return isMdAsciiPunct(ord(char)) or isPunctChar(char)
-
-
-def delimiters(source: str, start: int, end: int) -> tuple[bool, bool]:
-    """Return whether the run `source[start:end]` of one of `*_~` can open and can close."""
-    before = source[start - 1] if start else " "
-    after = source[end] if end < len(source) else " "
-    left, right = flanking(before, after)
-    if source[start] != "_":
-        return left, right
-    return (
-        left and (not right or _is_punctuation(before)),
-        right and (not left or _is_punctuation(after)),
-    )
 
 
 class _OutlineState(StateBlock):
@@ -85,6 +47,10 @@ class _OutlineState(StateBlock):
 
 
 class _InlineState(StateInline):
+    def __init__(self, src: str, md: MarkdownIt, env: EnvType, out_tokens: list[Token]) -> None:
+        super().__init__(src, md, env, out_tokens)
+        self.literals = LiteralSpans(src)
+
     @override
     def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:
         end = start
@@ -104,6 +70,49 @@ class _InlineParser(ParserInline):
         return state.tokens
 
 
+def _text(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's call
+    """Read plain text up to what may be a mark, or up to the next literal span."""
+    found = state.md.inline.terminator_re.search(state.src, state.pos)
+    end = min(found.start(), state.posMax) if found else state.posMax
+    if isinstance(state, _InlineState):
+        end = min(end, state.literals.next_start(state.pos, end))
+    if end == state.pos:
+        return False
+    if not silent:
+        state.append_pending(state.src[state.pos : end])
+    state.pos = end
+    return True
+
+
+def _literal(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's call
+    """Read a literal span."""
+    span = state.literals.at(state.pos) if isinstance(state, _InlineState) else None
+    if span is None or span.end > state.posMax:
+        return False
+    if not silent:
+        _push_literal(state, span)
+    state.pos = span.end
+    return True
+
+
+def _push_literal(state: StateInline, span: Span) -> None:
+    source = state.src[span.start : span.end]
+    match span.kind:
+        case "text":
+            state.append_pending(source)
+        case "address" if state.linkLevel:
+            state.append_pending(source)
+        case "spoiler":
+            state.push("spoiler_open", "", 1)
+            limit = state.posMax
+            state.pos, state.posMax = span.start + 2, span.end - 2
+            state.md.inline.tokenize(state)
+            state.posMax = limit
+            state.push("spoiler_close", "", -1)
+        case _:
+            state.push(span.kind, "", 0).content = source
+
+
 def _limit_level(rule: BlockRule) -> BlockRule:
     def limited(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's call
         return state.level < MAX_LEVEL and rule(state, start, end, silent)
@@ -116,6 +125,8 @@ def _engine() -> MarkdownIt:
     """Build the parser, which has no state of its own, once: it takes 0.3 ms, and a reply is parsed several times."""
     engine = MarkdownIt("commonmark", {"html": False})
     engine.inline = _InlineParser()
+    engine.inline.ruler.at("text", _text)
+    engine.inline.ruler.before("text", "literal", _literal)
     engine.enable(["table", "strikethrough"])
     # References hide text, and a piece without its definitions could not be rendered.
     engine.disable(["reference", "html_block", "html_inline", "text_join"])
@@ -123,6 +134,9 @@ def _engine() -> MarkdownIt:
     rules = engine.block.ruler
     rules.at("blockquote", _limit_level(blockquote), {"alt": ["paragraph", "blockquote", "list"]})
     rules.at("list", _limit_level(list_block), {"alt": ["paragraph", "blockquote"]})
+    ends = ["paragraph", "blockquote", "list"]
+    rules.before("table", "formula", formula_block, {"alt": ends})
+    rules.before("table", "details", details_block, {"alt": ends})
     return engine
 
 

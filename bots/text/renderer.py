@@ -1,14 +1,20 @@
 """Renders the tree as canonical Markdown in a platform's dialect: parsers cannot be tricked. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from bots.text import tree
 
 _BACKTICKS = re.compile("`+")
-_MARKS = {tree.Strong: "**", tree.Emphasis: "*", tree.Strike: "~~"}
+_NO_LANGUAGE = re.compile(r"[^\w+#.-]")
+_MARKS: Mapping[type[tree.Inline], str] = {
+    tree.Strong: "**",
+    tree.Emphasis: "*",
+    tree.Strike: "~~",
+    tree.Spoiler: "||",
+}
 _DASHES = {"": "---", "left": ":--", "center": ":-:", "right": "--:"}
 
 
@@ -20,7 +26,11 @@ class MarkdownDialect(Protocol):
         ...
 
     def code(self, code: str) -> str:
-        """Escape the content of code."""
+        """Render code in a line."""
+        ...
+
+    def code_block(self, code: str, language: str) -> str:
+        """Render a block of code."""
         ...
 
     def link(self, url: str, label: str) -> str:
@@ -33,6 +43,10 @@ class MarkdownDialect(Protocol):
 
     def heading(self, level: int) -> int:
         """Return the level of a heading in this dialect."""
+        ...
+
+    def box(self, *, checked: bool) -> str:
+        """Return what stands for the box of a task."""
         ...
 
     def table(self, table: str) -> str:
@@ -51,9 +65,12 @@ class _Line:
 def render_blocks(
     blocks: Sequence[tree.Block], dialect: MarkdownDialect, *, flat_code: bool = False
 ) -> str:
-    """Render blocks as Markdown. `flat_code`: fences are not indented, for platforms that need that."""
+    """Render blocks as Markdown, details opened. `flat_code`: fences are not indented, for platforms that need that."""
     return "\n".join(
-        line.text for line in _Renderer(dialect, flat=flat_code).blocks(blocks, tight=False)
+        line.text
+        for line in _Renderer(dialect, flat=flat_code).blocks(
+            tree.open_details(blocks), tight=False
+        )
     )
 
 
@@ -65,7 +82,7 @@ def fence(code: str, language: str) -> str:
     """
     longest = max((len(run) for run in _BACKTICKS.findall(code)), default=0)
     mark = "`" * max(3, longest + 1)
-    return f"{mark}{language.replace('`', '')}\n{code}\n{mark}"
+    return f"{mark}{_NO_LANGUAGE.sub('', language)}\n{code}\n{mark}"
 
 
 def code_span(code: str) -> str:
@@ -91,17 +108,17 @@ class _Renderer:
 
     def blocks(self, blocks: Sequence[tree.Block], *, tight: bool) -> list[_Line]:
         lines: list[_Line] = []
+        other = False
         for index, block in enumerate(blocks):
             if index and (not tight or _would_merge(blocks[index - 1], block)):
                 lines.append(_Line(text=""))
-            if (
-                index
-                and isinstance(block, tree.ListBlock)
-                and isinstance(blocks[index - 1], tree.ListBlock)
-            ):
-                # Two consecutive lists would merge: an invisible paragraph separates them.
-                lines += [_Line(text="\u2060"), _Line(text="")]
-            lines += self._block(block)
+            before = blocks[index - 1] if index else None
+            if isinstance(block, tree.ListBlock):
+                # Two consecutive lists would merge if they had the same marker.
+                other = isinstance(before, tree.ListBlock) and not other
+                lines += self._list(block, other=other)
+            else:
+                lines += self._block(block)
         return lines
 
     def _block(self, block: tree.Block) -> list[_Line]:  # noqa: PLR0911 - one return per kind
@@ -112,31 +129,33 @@ class _Renderer:
             case tree.Paragraph(children=children):
                 return _lines(self._inlines(children))
             case tree.ListBlock():
-                return self._list(block)
+                return self._list(block, other=False)
             case tree.Quote(children=children):
                 return [
                     _Line(text=f"> {line.text}".rstrip())
                     for line in self.blocks(children, tight=False) or [_Line(text="")]
                 ]
             case tree.CodeBlock(text=text, language=language):
-                info = self._dialect.code(language)
-                return _lines(fence(self._dialect.code(text), info), flat=self._flat)
+                return _lines(self._dialect.code_block(text, language), flat=self._flat)
             case tree.Table():
                 return _lines(self._dialect.table(self._table(block)), flat=self._flat)
-            case tree.Rule():
+            case _:
                 return [_Line(text="---")]
 
-    def _list(self, listing: tree.ListBlock) -> list[_Line]:
+    def _list(self, listing: tree.ListBlock, *, other: bool) -> list[_Line]:
         lines: list[_Line] = []
-        for index, item in enumerate(listing.items):
-            marker = "- " if listing.start is None else f"{listing.start + index}. "
+        for index, (item, check) in enumerate(zip(listing.items, listing.checks, strict=True)):
+            marker = "* " if other else "- "
+            if listing.start is not None:
+                marker = f"{listing.start + index}{')' if other else '.'} "
+            box = "" if check is None else f"{self._dialect.box(checked=check)} "
             if index and not listing.tight:
                 lines.append(_Line(text=""))
             inner = self.blocks(item, tight=listing.tight) or [_Line(text="")]
             if inner[0].flat:
                 lines.append(_Line(text=marker.rstrip()))
             for number, line in enumerate(inner):
-                lead = marker if number == 0 else " " * len(marker)
+                lead = marker + box if number == 0 else " " * len(marker)
                 lines.append(
                     line
                     if line.flat
@@ -161,6 +180,8 @@ class _Renderer:
         parts: list[str] = []
         for inline in inlines:
             part = self._inline(inline)
+            if parts and parts[-1].endswith("!") and part.startswith("["):  # No image.
+                parts[-1] = parts[-1][:-1] + self._dialect.text(tree.Text(text="!", source="\\!"))
             if parts and _would_mix(parts[-1], part, inline):
                 parts.append("\u2060")
             parts.append(part)
@@ -171,7 +192,7 @@ class _Renderer:
             case tree.Text():
                 return self._dialect.text(inline)
             case tree.Code(text=text):
-                return code_span(self._dialect.code(text))
+                return self._dialect.code(text)
             case tree.Link(url=url, children=children):
                 return self._dialect.link(url, self._inlines(children))
             case tree.ImageInline():
@@ -181,7 +202,7 @@ class _Renderer:
             case _:
                 return self._style(inline)
 
-    def _style(self, inline: tree.Strong | tree.Emphasis | tree.Strike) -> str:
+    def _style(self, inline: tree.Style) -> str:
         inner = self._inlines(inline.children)
         mark = _MARKS[type(inline)]
         return f"{mark}{inner}{mark}"
@@ -192,12 +213,10 @@ def _lines(text: str, *, flat: bool = False) -> list[_Line]:
 
 
 def _would_mix(before: str, after: str, inline: tree.Inline) -> bool:
-    """Return whether two neighbors would merge: "!" before a link, a delimiter before the same one."""
+    """Return whether two neighbors would merge: a delimiter before the same one."""
     if isinstance(inline, tree.Text | tree.Break):
         return False
-    return (before.endswith("!") and after.startswith("[")) or (
-        before[-1:] == after[:1] != "" and after[0] in "*~`"
-    )
+    return before[-1:] == after[:1] != "" and after[0] in "*~`"
 
 
 def _would_merge(before: tree.Block, after: tree.Block) -> bool:

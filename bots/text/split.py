@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from bots.text.block_rules import details_parts
 from bots.text.characters import clean_outbound
 from bots.text.measure import FitResult, Fits, SizeEstimator, Wrap, chop_text, longest_fitting
 from bots.text.paragraphs import cut_prose
@@ -186,12 +187,24 @@ def _cut_block(chunk: _Chunk, gauge: SizeEstimator, depth: int) -> list[str]:  #
             return _cut_table(text, gauge)
         case "bullet_list_open" | "ordered_list_open" if depth < _DEPTH:
             return _cut_list(_list_items(text, chunk.items), gauge, depth)
+        case "details_open" if depth < _DEPTH:
+            return _cut_details(text, gauge, depth)
         case "blockquote_open" if depth < _DEPTH:
             inner = "\n".join(_QUOTE.sub("", line, count=1) for line in text.split("\n"))
             pieces = _cut(inner, gauge.inside(_quote), depth=depth + 1)
             return [_quote(piece) for piece in pieces]
         case _:
             return cut_prose(text, gauge)
+
+
+def _cut_details(text: str, gauge: SizeEstimator, depth: int) -> list[str]:
+    """Split what a reader may open: each piece is one, under the same summary."""
+    opening, inner = details_parts(text)
+
+    def wrap(piece: str) -> str:
+        return f"{opening}\n\n{piece}\n\n</details>"
+
+    return [wrap(piece) for piece in _cut(inner, gauge.inside(wrap), depth=depth + 1)]
 
 
 def _quote(text: str) -> str:

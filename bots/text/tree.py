@@ -1,18 +1,38 @@
 """The Markdown tree that renderers read: frozen, typed, with limited nesting."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 Align: TypeAlias = Literal["", "left", "center", "right"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Native:
+    """What a text is where a platform has a form of its own for it.
+
+    Attributes:
+        kind: An address, a formula, or lowered or raised text.
+        value: The address; the formula without its delimiters; the text.
+    """
+
+    kind: Literal["address", "formula", "sub", "sup"]
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Literal text. `source` is how Markdown wrote it: the same, but for escapes and entities."""
+    """Literal text.
+
+    Attributes:
+        text: What is shown.
+        source: How Markdown wrote it: the same, but for escapes and entities.
+        native: What else it is.
+    """
 
     text: str
     source: str
+    native: Native | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +52,13 @@ class Emphasis:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
     """Struck through."""
+
+    children: "tuple[Inline, ...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoiler:
+    """Hidden until the reader wants to see it."""
 
     children: "tuple[Inline, ...]"
 
@@ -66,7 +93,9 @@ class Break:
     hard: bool
 
 
-Inline: TypeAlias = Text | Strong | Emphasis | Strike | Code | Link | ImageInline | Break
+Style: TypeAlias = Strong | Emphasis | Strike | Spoiler
+
+Inline: TypeAlias = Text | Style | Code | Link | ImageInline | Break
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +115,19 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListBlock:
-    """A list. `start` is the first number, None for bullets; `tight` = no blank lines between items."""
+    """A list.
+
+    Attributes:
+        start: The first number, None for bullets.
+        tight: No blank lines between items.
+        items: The blocks of each item.
+        checks: For each item, whether its box is checked; None if it has no box.
+    """
 
     start: int | None
     tight: bool
     items: "tuple[tuple[Block, ...], ...]"
+    checks: tuple[bool | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +139,25 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeBlock:
-    """Code, without its last line break; `language` is "" or one word."""
+    """Code, without its last line break.
+
+    Attributes:
+        text: The code; a formula with its delimiters.
+        language: "" or one word.
+        formula: Of a formula with lines of its own: the formula without its delimiters.
+    """
 
     text: str
     language: str
+    formula: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """What a reader may open; `summary` is always shown."""
+
+    summary: tuple[Inline, ...]
+    children: "tuple[Block, ...]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +174,7 @@ class Rule:
     """A thematic break."""
 
 
-Block: TypeAlias = HeadingBlock | Paragraph | ListBlock | Quote | CodeBlock | Table | Rule
+Block: TypeAlias = HeadingBlock | Paragraph | ListBlock | Quote | CodeBlock | Details | Table | Rule
 
 
 def plain(inlines: Iterable[Inline]) -> str:
@@ -140,10 +192,27 @@ def _words(inline: Inline) -> str:
             return plain(inline.children)
 
 
+def open_details(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """Return blocks in which nothing is to be opened: its summary is a bold line above what is inside."""
+    opened: list[Block] = []
+    for block in blocks:
+        match block:
+            case Details(summary=summary, children=children):
+                opened += [Paragraph(children=(Strong(children=summary),))] * bool(summary)
+                opened += open_details(children)
+            case Quote(children=children):
+                opened.append(replace(block, children=open_details(children)))
+            case ListBlock(items=items):
+                opened.append(replace(block, items=tuple(map(open_details, items))))
+            case _:
+                opened.append(block)
+    return tuple(opened)
+
+
 def inner_blocks(block: Block) -> tuple[Block, ...]:
     """Return the blocks directly inside a block."""
     match block:
-        case Quote(children=children):
+        case Quote(children=children) | Details(children=children):
             return children
         case ListBlock(items=items):
             return tuple(child for item in items for child in item)

@@ -1,5 +1,7 @@
 """The tree, emphasis in CJK text, unfinished and hostile Markdown."""
 
+from typing import Literal
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,10 @@ from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 
 def text(words: str) -> tree.Text:
     return tree.Text(text=words, source=words)
+
+
+def native(words: str, kind: Literal["address", "formula", "sub", "sup"], value: str) -> tree.Text:
+    return tree.Text(text=words, source=words, native=tree.Native(kind=kind, value=value))
 
 
 def inlines(markdown: str) -> tuple[tree.Inline, ...]:
@@ -44,7 +50,15 @@ def inlines(markdown: str) -> tuple[tree.Inline, ...]:
         ("2 * 3 * 4", (text("2 * 3 * 4"),)),
         ("snake__case__name", (text("snake__case__name"),)),
         ("<b>x</b>", (text("<b>x</b>"),)),
-        ("[a]: http://x", (text("[a]: http://x"),)),
+        ("[a]: http://x", (text("[a]: "), native("http://x", "address", "http://x"))),
+        ("$a_1*b*c$", (native("$a_1*b*c$", "formula", "a_1*b*c"),)),
+        (
+            "a*b*c __init__ \\(x_1*y*\\)",
+            (text("a*b*c __init__ "), native("\\(x_1*y*\\)", "formula", "x_1*y*")),
+        ),
+        ("$5 and $6", (text("$5 and $6"),)),
+        ("||*a*||", (tree.Spoiler(children=(tree.Emphasis(children=(text("a"),)),)),)),
+        ("x<sup>2</sup>", (text("x"), native("²", "sup", "2"))),
         ("[x](javascript:alert)", (text("[x](javascript:alert)"),)),
     ],
 )
@@ -132,6 +146,10 @@ def test_hostile_texts_parse_and_close(name: str) -> None:
         ("2 * 3", "2 * 3"),
         ("| a | b |\n|--", "| a | b |"),
         ("done.", "done."),
+        ("so \\(a_1*b", "so \\(a_1*b\\)"),
+        ("**so $$a*b", "**so $$a*b$$**"),
+        ("at `/a_b/*", "at `/a_b/*`"),
+        ("at /a_b/*.py, *b", "at /a_b/*.py, *b*"),
     ],
 )
 def test_close_open(partial: str, closed: str) -> None:

@@ -1,5 +1,6 @@
 """Slack's `markdown` block and its fallback: complete, bounded, and nothing in them pings."""
 
+import html
 import re
 from typing import Any
 
@@ -12,15 +13,17 @@ from bots.text.split import split
 from bus.messages import Button
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 from tests.fakes.slack_checks import block_error, text_findings
+from tests.fakes.slack_state import block_words
 
-LIVE = re.compile(r"<(?:![a-z]|@[A-Z]|#[A-Z])|@(?:channel|here|everyone)\b")
+TOKEN = re.compile(r"<(?:![a-z]|@[A-Z]|#[A-Z])")
+LIVE = re.compile(TOKEN.pattern + r"|@(?:channel|here|everyone)\b")
 IMAGE = re.compile(r"(?<!\\)!\[")
 
 
 def block(markdown: str) -> str:
-    """Return the Markdown of a message; what stands in a table is literal."""
+    """Return the Markdown of a message; what stands in a table or in rich text is literal."""
     blocks = render(markdown).blocks
-    assert {found["type"] for found in blocks} <= {"markdown", "table"}
+    assert {found["type"] for found in blocks} <= {"markdown", "table", "rich_text", "divider"}
     assert block_error(list(blocks)) == ""
     return "\n".join(str(found["text"]) for found in blocks if found["type"] == "markdown")
 
@@ -54,6 +57,53 @@ def test_the_block_is_markdown_as_it_was() -> None:
     assert block(same) == same
 
 
+def shown(markdown: str) -> str:
+    """Return what people see of a message."""
+    return "\n".join(map(block_words, render(markdown).blocks))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "npm i @types/node",
+        "$a_1*b_1 + a_2*b_2$",
+        r"\[\sum_{i=1}^n a_i*b_i\]",
+        "call __init__ with *args and **kwargs",
+        "a*b*c at C:\\x_y and /a_b/_c_/d",
+        "https://medium.com/@someone/_a_*b*?x=1&copy=2",
+        "<YOUR_TOKEN> for {user_id}, @here and @channel",
+    ],
+)
+def test_what_was_written_is_what_is_shown_and_copied(words: str) -> None:
+    assert words in shown(words)
+    assert words in shown(f"- *so*: {words}")
+    assert words in html.unescape(render(words).text)
+
+
+def test_other_forms_of_text_have_a_rendering() -> None:
+    assert block("- [x] done\n- [ ] open") == "- [x] done\n- [ ] open"
+    assert render("- [x] done\n- [ ] open").text == "• ☑ done\n• ☐ open"
+    assert shown("- [x] __init__") == "☑ __init__"
+    assert block("<details>\n<summary>More</summary>\n\ninside\n</details>") == "**More**\n\ninside"
+    assert shown("it is ||hidden||") == "it is ||hidden||"
+    assert shown("H<sub>2</sub>O, x<sup>2</sup>") == "H₂O, x²"
+    assert shown("see[^1]\n\n[^1]: note") == "see[^1]\n[^1]: note"
+    assert block("$$\na_1*b\n$$") == "```latex\n$$\na_1*b\n$$\n```"
+
+
+def test_rich_text_keeps_the_structure() -> None:
+    markdown = (
+        "3. a\n   - @here\n\n   ```\n   x\n   ```\n4. b\n\n> q @here\n> - i\n\n---\n\n# @here"
+    )
+    blocks = render(markdown).blocks
+    assert [one["type"] for one in blocks] == ["rich_text", "rich_text", "markdown", "rich_text"]
+    kinds = [part["type"].removeprefix("rich_text_") for part in blocks[0]["elements"]]
+    assert kinds == ["list", "list", "preformatted", "list"]
+    first, inner, _, last = blocks[0]["elements"]
+    assert (first["offset"], last["offset"], inner["style"], inner["indent"]) == (2, 3, "bullet", 1)
+    assert shown(markdown) == "a\n@here\nx\nb\nq @here\n• i\n---\n@here"
+
+
 def test_nothing_pings() -> None:
     for markdown in (
         SAMPLE,
@@ -63,10 +113,8 @@ def test_nothing_pings() -> None:
         "@**channel**",
         "&lt;!here>",
     ):
-        shown = render(markdown)
         assert not LIVE.search(block(markdown))
-        assert "<!" not in shown.text
-        assert "<@" not in shown.text
+        assert not TOKEN.search(render(markdown).text)
 
 
 def test_html_in_code_is_left_alone() -> None:
@@ -111,9 +159,9 @@ def test_hostile_texts(name: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(documents)
 def test_any_document(markdown: str) -> None:
-    shown = render(markdown)
-    assert not LIVE.search(shown.text)
+    assert not TOKEN.search(render(markdown).text)
     assert not LIVE.search(block(markdown))
+    assert "\u2060" not in str(render(markdown))
 
 
 TABLE = "| Name | n |\n| :-- | --: |\n| **Ann** [x](https://a.b) | `1` |\n| <!channel> | |"

@@ -45,7 +45,7 @@ async def test_an_answer_goes_into_the_thread() -> None:
             "event_type": "parley_delivery",
             "event_payload": {"key": "7:final:0"},
         }
-        assert [block["type"] for block in answer.blocks] == ["markdown"]
+        assert [block["type"] for block in answer.blocks] == ["rich_text", "markdown"]
         assert "Hello" in answer.text
         await adapter.send(place_of(asked), "more", key="7:final:1")
         assert len(slack.replies(asked)) == 2

@@ -26,6 +26,7 @@ def check(message: FormattedText) -> None:
     assert message.text.strip()
     assert len(message.entities) <= 100
     assert not re.search(r"(?<![A-Za-z0-9_])@\w", without_code(message))
+    assert "\u2060" not in message.text
     ends: list[int] = []
     for entity in message.entities:
         end = entity.offset + entity.length
@@ -40,7 +41,7 @@ def check(message: FormattedText) -> None:
 def without_code(message: FormattedText) -> str:
     units = message.text.encode("utf-16-le")
     for entity in message.entities:
-        if entity.type in {"code", "pre"}:
+        if entity.type in {"code", "pre", "text_link"}:
             start, end = entity.offset * 2, (entity.offset + entity.length) * 2
             units = units[:start] + b" \0" * entity.length + units[end:]
     return units.decode("utf-16-le")
@@ -68,8 +69,29 @@ def without_code(message: FormattedText) -> str:
             [("pre", "名 |  n\n---+---\na  | 10")],
         ),
         ("a\n\nb\n\n---", "a\n\nb\n\n———", []),
-        ("hi @bob, a@b.c `@x`", "hi @\u2060bob, a@b.c @x", [("code", "@x")]),
-        ("@**bob**", "@\u2060bob", [("bold", "bob")]),
+        ("hi @bob, a@b.c `@x`", "hi @bob, a@b.c @x", [("code", "@bob"), ("code", "@x")]),
+        ("@**bob**", "@bob", [("code", "@"), ("bold", "bob")]),
+        (
+            "*npm i @types/node!*",
+            "npm i @types/node!",
+            [("italic", "npm i"), ("code", "@types/node"), ("italic", "!")],
+        ),
+        ("[@bob](https://x)", "@bob", [("text_link", "@bob")]),
+        (
+            "https://medium.com/@bob/_a_",
+            "https://medium.com/@bob/_a_",
+            [("text_link", "https://medium.com/@bob/_a_")],
+        ),
+        ("$a_1*b_1 + a_2*b_2$ https://a.b/_c_", "$a_1*b_1 + a_2*b_2$ https://a.b/_c_", []),
+        ("\\[\na_1*b\n\\]", "\\[\na_1*b\n\\]", [("pre", "\\[\na_1*b\n\\]")]),
+        ("- [x] a\n- [ ] b\n\n1. [ ] c", "☑ a\n☐ b\n\n1. ☐ c", []),
+        ("it is ||*so*||", "it is so", [("italic", "so"), ("spoiler", "so")]),
+        (
+            "<details><summary>More</summary>\nx\n</details>",
+            "More\nx",
+            [("expandable_blockquote", "More\nx"), ("bold", "More")],
+        ),
+        ("H<sub>2</sub>O x<sup>ab</sup>", "H₂O x^ab", []),
         ("", "…", []),
         ("\u200b", "…", []),
     ],
@@ -86,9 +108,16 @@ def test_pre_has_its_language_and_links_their_address() -> None:
 
 
 def test_excess_formatting_is_dropped_links_last() -> None:
-    message = render("`@bob` " * 150 + "[x](https://y) " * 20)
+    message = render("`@bob` " * 70 + "**b** " * 80 + "[x](https://y) " * 20)
     check(message)
-    assert sum(entity.type == "text_link" for entity in message.entities) == 20
+    kinds = [entity.type for entity in message.entities]
+    assert (kinds.count("code"), kinds.count("text_link"), kinds.count("bold")) == (70, 20, 10)
+
+
+def test_names_beyond_the_entities_of_a_message_are_disguised() -> None:
+    message = render("`@bob` @ann " * 60)
+    assert message.entities == ()
+    assert message.text.count("@\u2060") == 120
 
 
 def test_limits() -> None:

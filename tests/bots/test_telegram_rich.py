@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.format import render
-from bots.telegram.rich_blocks import MAX_BLOCKS, rich_blocks
+from bots.telegram.rich_blocks import MAX_BLOCKS, rich_blocks, rich_message
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for
 from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_rich import checked_blocks, words_of
+from tests.fakes.telegram_rich import checked_blocks, names_in, words_of
 
 GROUP = -1001234567890
 ALICE = ReplyTarget(chat="1001", reply_to="1")
@@ -109,7 +109,73 @@ def test_nothing_in_it_is_live_but_links(markdown: str) -> None:
     assert checked_blocks({"blocks": blocks})
     for url in _urls(blocks):
         assert url.startswith("http://evil.example")  # a link to press, nothing that loads
-    assert "@a" not in words_of(blocks)
+    assert names_in(blocks) == []
+
+
+def test_a_name_is_code_and_no_mention() -> None:
+    blocks = rich_blocks(
+        "# npm i @types/node\n\n[@bob](https://a.b) https://medium.com/@bob **@**x"
+    )
+    assert blocks is not None
+    assert blocks[0]["text"] == ["npm i ", {"type": "code", "text": "@types/node"}]
+    assert names_in(blocks) == []
+    assert "\u2060" not in str(blocks)
+
+
+def test_tasks_formulas_and_details_are_native() -> None:
+    assert rich_blocks("- [x] a\n- [ ] b\n- c") == [
+        {
+            "type": "list",
+            "items": [
+                {"blocks": [_said("a")], "has_checkbox": True, "is_checked": True},
+                {"blocks": [_said("b")], "has_checkbox": True},
+                {"blocks": [_said("c")]},
+            ],
+        }
+    ]
+    formula = {"type": "mathematical_expression", "expression": "a_1*b"}
+    assert rich_blocks("so $a_1*b$, \\(a_1*b\\)") == [
+        {"type": "paragraph", "text": ["so ", formula, ", ", formula]}
+    ]
+    assert rich_blocks("$$\na_1*b\n$$") == [formula]
+    assert rich_blocks("H<sub>2</sub>O ||no||") == [
+        {
+            "type": "paragraph",
+            "text": [
+                "H",
+                {"type": "subscript", "text": "2"},
+                "O ",
+                {"type": "spoiler", "text": "no"},
+            ],
+        }
+    ]
+    assert rich_blocks("<details>\n<summary>More</summary>\n\n- x\n\n</details>") == [
+        {
+            "type": "details",
+            "summary": "More",
+            "blocks": [{"type": "list", "items": [{"blocks": [_said("x")]}]}],
+        }
+    ]
+
+
+def _said(words: str) -> dict[str, str]:
+    return {"type": "paragraph", "text": words}
+
+
+@pytest.mark.parametrize(
+    ("markdown", "expected"),
+    [
+        ("# שלום", True),
+        ("- [x] מרחבא hello", True),
+        ("1. مرحبا", True),
+        ("# hello שלום", False),
+        ("- 123", False),
+    ],
+)
+def test_text_from_right_to_left_is_marked(markdown: str, expected: bool) -> None:
+    message = rich_message(markdown)
+    assert message is not None
+    assert message.get("is_rtl", False) is expected
 
 
 def _urls(value: object) -> list[str]:

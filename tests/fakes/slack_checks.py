@@ -14,6 +14,7 @@ _LIVE = re.compile(r"<(![a-z]|@[UW]|#C)", re.IGNORECASE)
 _SECTION_TEXT, _MARKDOWN_TEXT, _ALL_TEXT, _BLOCKS, _TEXT = 3_000, 12_000, 13_200, 50, 40_000
 _ROWS, _COLUMNS, _TABLE_TEXT = 100, 20, 10_000
 _ELEMENTS, _LABEL, _ID, _VALUE = 25, 75, 255, 2_000
+_INDENT = 8
 
 
 def load_methods() -> dict[str, Any]:
@@ -84,8 +85,9 @@ def text_findings(text: str, blocks: list[dict[str, Any]]) -> Iterator[str]:
         yield "blocks without a fallback text"
     if len(text) > _TEXT:
         yield f"text of {len(text)} characters would be cut"
-    # The text of a table's cells is literal.
-    for shown in (text, *(_block_text(block) for block in blocks if block.get("type") != "table")):
+    # The text of tables and of rich text is literal.
+    literal = {"table", "rich_text"}
+    for shown in (text, *(_block_text(b) for b in blocks if b.get("type") not in literal)):
         if live := _LIVE.search(shown):
             yield f"live token {live.group()}"
 
@@ -101,6 +103,8 @@ def _is_malformed(block: Mapping[str, Any]) -> bool:
     match block.get("type"):
         case "table":
             return _is_bad_table(block)
+        case "rich_text":
+            return _is_bad_rich_text(block)
         case "actions":
             return _are_bad_buttons(block.get("elements") or [])
         case _:
@@ -119,11 +123,49 @@ def _is_bad_table(block: Mapping[str, Any]) -> bool:
 
 
 def _is_bad_cell(cell: Mapping[str, Any]) -> bool:
-    if cell.get("type") != "rich_text":
-        return not cell.get("text")
-    parts = [part for section in cell["elements"] for part in section["elements"]]
-    known = all(part.get("type") in {"text", "link"} and part.get("text") for part in parts)
-    return not parts or not known
+    return _is_bad_rich_text(cell) if cell.get("type") == "rich_text" else not cell.get("text")
+
+
+def _is_bad_rich_text(block: Mapping[str, Any]) -> bool:
+    elements = block.get("elements") or []
+    return (
+        not elements
+        or bool(set(block) - {"type", "elements", "block_id"})
+        or any(map(_is_bad_element, elements))
+    )
+
+
+def _is_bad_element(element: Mapping[str, Any]) -> bool:
+    """Tell whether Slack refuses a part of rich text."""
+    inner = element.get("elements") or []
+    match element.get("type"):
+        case "rich_text_list":
+            allowed = {"type", "elements", "style", "indent", "offset", "border"}
+            return (
+                not inner
+                or element.get("style") not in {"bullet", "ordered"}
+                or not 0 <= element.get("indent", 0) <= _INDENT
+                or bool(set(element) - allowed)
+                or any(item.get("type") != "rich_text_section" for item in inner)
+                or any(map(_is_bad_element, inner))
+            )
+        case "rich_text_section" | "rich_text_quote" | "rich_text_preformatted":
+            known = all(map(_is_part, inner))
+            return not inner or not known or bool(set(element) - {"type", "elements", "border"})
+        case _:
+            return True
+
+
+def _is_part(part: Mapping[str, Any]) -> bool:
+    allowed = {"text": {"type", "text", "style"}, "link": {"type", "text", "style", "url"}}
+    fields = allowed.get(str(part.get("type")))
+    styles = set(part.get("style", ()))
+    return (
+        fields is not None
+        and not set(part) - fields
+        and bool(part.get("text"))
+        and styles <= {"bold", "italic", "strike", "code"}
+    )
 
 
 def _are_bad_buttons(elements: list[Mapping[str, Any]]) -> bool:
@@ -143,12 +185,20 @@ def _are_bad_buttons(elements: list[Mapping[str, Any]]) -> bool:
 
 def _block_text(block: Mapping[str, Any]) -> str:
     if block.get("type") == "table":
-        cells = [cell for row in block.get("rows") or [] for cell in row]
-        return "".join(
-            str(part.get("text", ""))
-            for cell in cells
-            for section in cell.get("elements", ())
-            for part in section.get("elements", ())
-        )
+        return "".join(rich_words(cell) for row in block.get("rows") or [] for cell in row)
+    if block.get("type") == "rich_text":
+        return rich_words(block)
     text = block.get("text", "")
     return str(text.get("text", "")) if isinstance(text, dict) else str(text)
+
+
+def rich_words(block: Mapping[str, Any]) -> str:
+    """Return what people read of rich text: a line for each of its parts."""
+    lines = []
+    for element in block.get("elements") or ():
+        inner = element.get("elements") or ()
+        if element.get("type") == "rich_text_list":
+            lines.append(rich_words(element))
+        else:
+            lines.append("".join(str(part.get("text") or part.get("url")) for part in inner))
+    return "\n".join(lines)

@@ -4,6 +4,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tests.fakes.slack_checks import rich_words
+
 ChannelKind = Literal["im", "mpim", "channel", "group"]
 
 
@@ -30,7 +32,7 @@ class SlackMessage:
     @property
     def words(self) -> str:
         """All that is readable: the blocks if there are any, else the text."""
-        return "\n".join(filter(None, map(_block_words, self.blocks))) or self.text
+        return "\n".join(filter(None, map(block_words, self.blocks))) or self.text
 
     @property
     def buttons(self) -> dict[str, str]:
@@ -183,18 +185,16 @@ class SlackWorkspace:
         return self.statuses.setdefault((channel, thread), AgentStatus())
 
 
-def _block_words(block: dict[str, Any]) -> str:
+def block_words(block: dict[str, Any]) -> str:
+    """Return what people read of a block."""
     match block.get("type"):
         case "markdown":
             return str(block["text"])
         case "section":
             return str(block["text"]["text"])
         case "table":
-            return "\n".join(" | ".join(map(_cell_words, row)) for row in block["rows"])
+            return "\n".join(" | ".join(map(rich_words, row)) for row in block["rows"])
+        case "rich_text":
+            return rich_words(block)
         case _:
             return ""
-
-
-def _cell_words(cell: dict[str, Any]) -> str:
-    parts = [part for section in cell["elements"] for part in section["elements"]]
-    return "".join(str(part["text"]) for part in parts)

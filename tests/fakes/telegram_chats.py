@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ Json = dict[str, Any]
 Wire = Any
 """A JSON value."""
 
-_MENTION = re.compile(r"(?<!\w)@[A-Za-z0-9_]{3,32}")
+_MENTION = re.compile(r"(?<!\w)@[A-Za-z0-9_]{2,32}(?!\w)")
 _COMMAND = re.compile(r"(?<![\w/<>])/[A-Za-z0-9_]{1,64}(?:@[A-Za-z0-9_]{3,32})?(?![\w/<>@])")
 
 
@@ -26,6 +26,24 @@ def detect(text: str) -> list[Json]:
     return [
         {"type": kind, "offset": units(text[: match.start()]), "length": units(match.group())}
         for match, kind in sorted(found, key=lambda pair: pair[0].start())
+    ]
+
+
+def mentions(text: str, entities: Sequence[Json]) -> list[str]:
+    """Return the names in a bot's text that a server makes mentions: it finds none where code or a link is marked."""
+    taken = [
+        (entity["offset"], entity["offset"] + entity["length"])
+        for entity in entities
+        if entity["type"] in {"code", "pre", "text_link"}
+    ]
+    found = [
+        (match[0], units(text[: match.start()]), units(text[: match.end()]))
+        for match in _MENTION.finditer(text)
+    ]
+    return [
+        name
+        for name, start, end in found
+        if all(end <= low or high <= start for low, high in taken)
     ]
 
 

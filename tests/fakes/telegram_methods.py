@@ -14,10 +14,11 @@ from tests.fakes.telegram_chats import (
     TelegramMessage,
     TelegramUpload,
     Wire,
+    mentions,
     units,
 )
 from tests.fakes.telegram_push import TelegramWebhookSender
-from tests.fakes.telegram_rich import checked_blocks, words_of
+from tests.fakes.telegram_rich import checked_blocks, names_in, words_of
 from tests.fakes.telegram_state import TelegramContent
 from tests.fakes.telegram_users import MessageDraft, TelegramUsers
 
@@ -158,6 +159,7 @@ class TelegramMethods:
     def _send_rich_message(self, call: TelegramCall) -> Json:
         chat = self._chat(call)
         blocks = checked_blocks(call.data("rich_message"))
+        self._calls_nobody(names_in(blocks))
         return self._posted(chat, call, text=words_of(blocks), rich=blocks)
 
     def _send_message_draft(self, call: TelegramCall) -> bool:
@@ -206,6 +208,7 @@ class TelegramMethods:
         rich = call.data("rich_message")
         if rich is not None and not self._classic:
             blocks = checked_blocks(rich)
+            self._calls_nobody(names_in(blocks))
             return self._changed(message, call, text=words_of(blocks), rich=blocks)
         text, entities = self._text(call)
         return self._changed(message, call, text=text, entities=entities)
@@ -236,10 +239,15 @@ class TelegramMethods:
         message.text, message.entities, message.rich, message.markup = text, entities, rich, markup
         return self._server.json_of(message)
 
+    def _calls_nobody(self, names: list[str]) -> None:
+        if names:
+            self._server.violations.append(f"a text calls {', '.join(names)}")
+
     def _text(self, call: TelegramCall) -> tuple[str, list[Json]]:
         self._no_markup(call)
         text = call.text("text").strip()
         entities = self._entities(call, "entities", call.text("text"))
+        self._calls_nobody(mentions(call.text("text"), entities))
         if not text:
             raise TelegramApiError(400, "Bad Request: message text is empty")
         if units(text) > _TEXT_UNITS:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.fakes.telegram_chats import Json, TelegramApiError, Wire
+from tests.fakes.telegram_chats import Json, TelegramApiError, Wire, mentions
 
 _CHARACTERS = 32_768
 _BLOCKS = 500
@@ -17,6 +17,8 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     "divider": (set(), set()),
     "list": ({"items"}, set()),
     "blockquote": ({"blocks"}, {"credit"}),
+    "mathematical_expression": ({"expression"}, set()),
+    "details": ({"summary", "blocks"}, {"is_open"}),
     "table": ({"cells"}, {"is_bordered", "is_striped", "is_compact", "caption"}),
 }
 """By type, the fields that a block needs and those that it may have; kinds that a bot of text does not send are
@@ -24,7 +26,9 @@ left out."""
 
 _ITEM = {"blocks", "value", "type", "has_checkbox", "is_checked"}
 _CELL = {"text", "is_header", "colspan", "rowspan", "align", "valign"}
-_STYLES = {"bold", "italic", "strikethrough", "code", "url", "underline", "spoiler"}
+_STYLES = {
+    "bold", "italic", "strikethrough", "code", "url", "underline", "spoiler", "subscript", "superscript", "marked",
+}  # fmt: skip
 
 
 def checked_blocks(message: Wire) -> list[Json]:
@@ -44,17 +48,33 @@ def checked_blocks(message: Wire) -> list[Json]:
     return blocks
 
 
+def names_in(value: Wire) -> list[str]:
+    """Return the names that a server makes mentions: those in text, but not in code, in links and in formulas."""
+    if isinstance(value, str):
+        return mentions(value, [])
+    if isinstance(value, list):
+        return [name for item in value for name in names_in(item)]
+    if not isinstance(value, dict) or value.get("type") in {"code", "pre", "url"}:
+        return []
+    read = ("text", "summary", "blocks", "items", "cells", "caption", "credit")
+    return [name for field in read for name in names_in(value.get(field))]
+
+
 def words_of(blocks: list[Json]) -> str:
     """Return what people read, a line for each innermost block."""
     return "\n".join(_words(block) for block in blocks)
 
 
-def _words(block: Json) -> str:
+def _words(block: Json) -> str:  # noqa: PLR0911 - one return per kind
     match block["type"]:
         case "list":
             return "\n".join(words_of(item["blocks"]) for item in block["items"])
         case "blockquote":
             return words_of(block["blocks"])
+        case "details":
+            return f"{_plain(block['summary'])}\n{words_of(block['blocks'])}"
+        case "mathematical_expression":
+            return str(block["expression"])
         case "table":
             rows = block["cells"]
             return "\n".join(
@@ -71,6 +91,8 @@ def _plain(text: Wire) -> str:
         return text
     if isinstance(text, list):
         return "".join(map(_plain, text))
+    if isinstance(text, dict) and text.get("type") == "mathematical_expression":
+        return str(text["expression"])
     if not isinstance(text, dict) or text.get("type") not in _STYLES:
         raise _refusal(f"unknown rich text {text!r:.60}")
     if set(text) - {"type", "text"} - ({"url"} if text["type"] == "url" else set()):
