@@ -24,9 +24,9 @@ error       | row               | turn              | conversation       | chann
 StoreError  | as it was         | pauses, retries   | waits, then goes   | intake refuses: no | alive; health is
             |                   | with backoff;     | on                 | acknowledgement,   | degraded
             |                   | never dead for it |                    | so it redelivers   |
-Delivery-   | retry, uncertain, | not affected      | next row after     | pauses where the   | alive
-Error       | or failed, by its |                   | the backoff        | platform says so   |
-            | flags             |                   |                    |                    |
+Delivery-   | retry, elsewhere, | not affected      | next row after     | pauses where the   | alive
+Error       | uncertain or      |                   | the backoff        | platform says so   |
+            | failed, by flags  |                   |                    |                    |
 unknown     | sends: as an      | not affected:     | goes on            | restarted if it    | alive
 exception   | ambiguous         | `decoration`      |                    | ends `run`         |
 of an       | DeliveryError,    | drops it          |                    |                    |
@@ -45,6 +45,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
+from typing import Literal, TypeAlias
 
 from typing_extensions import override
 
@@ -52,6 +53,8 @@ from store.errors import RowConflict, RowNotFound
 from store.errors import StoreError as StoreError  # noqa: PLC0414 - for adapters, which do not know the store
 
 log = logging.getLogger(__name__)
+
+PlaceGone: TypeAlias = Literal["", "thread", "chat"]
 
 
 class BusError(Exception):
@@ -109,6 +112,9 @@ class DeliveryError(BusError):
         ambiguous: The message may have arrived (timeout, connection lost after the request was sent).
             Only an idempotent send, or one that was looked up, may then be repeated at once.
         target_gone: The message that was to be patched or replied to no longer exists or can no longer be changed.
+        place_gone: The bot can no longer write there, and nothing was sent. `thread`: a topic, thread or message that
+            was deleted or closed. `chat`: one that was archived or disbanded, or that the bot is not in. An answer
+            goes elsewhere (bus/outbound/places.py).
         credentials_refused: The bot's token or secret is refused, whatever it sends; nothing arrived. Replies wait
             until it works again.
         user_message: What the admin reads in the outbox; no secrets, no stack.
@@ -122,6 +128,7 @@ class DeliveryError(BusError):
         retry_after_s: float | None = None,
         ambiguous: bool = False,
         target_gone: bool = False,
+        place_gone: PlaceGone = "",
         credentials_refused: bool = False,
     ) -> None:
         super().__init__(user_message)
@@ -130,6 +137,7 @@ class DeliveryError(BusError):
         self.retry_after_s = retry_after_s
         self.ambiguous = ambiguous
         self.target_gone = target_gone
+        self.place_gone: PlaceGone = place_gone
         self.credentials_refused = credentials_refused
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NewType
+from typing import Annotated, Any, Literal, NewType, TypeAlias
 
 from pydantic import AliasChoices, Field, TypeAdapter
 
@@ -64,7 +64,7 @@ class ReplyTarget:
         reply_to: The message to reply and react to; "" for none.
         thread_root: The message of the thread to reply to if `reply_to` is gone (Feishu); "" for none.
         response_url: A one-time reply address (Slack's response_url); "" for none.
-        user: The recipient, if the platform needs it (Slack's streams); "" for nobody.
+        user: Who is answered, as the platform needs it to reach them elsewhere; "" for nobody.
         language: The language of the bot's messages there (a key of `bus.locales.LANGUAGES`); set by the bus.
         command_prefix: What commands start with there; set by the bus.
     """
@@ -314,6 +314,8 @@ class MessageDeletion:
     message_id: str
 
 
+MovedTo: TypeAlias = Literal["", "chat", "private"]
+
 _FinalStatus = Annotated[Literal["", "ok", "failed"], renamed("final_status", "closes")]
 
 
@@ -330,6 +332,7 @@ class OutboundText:
         part: Number of the message within its row; 0 = the first, which is sent with the row's key itself.
         more: Texts of the messages that follow within the row, if the platform needs several.
         uncertain: Whether an earlier message of the row may have been sent twice, or not at all.
+        moved_to: Where it goes instead, because the place of the question is gone; "" = nowhere else.
     """
 
     kind: Literal["text"] = "text"
@@ -343,6 +346,7 @@ class OutboundText:
     part: int = 0
     more: tuple[str, ...] = ()
     uncertain: bool = False
+    moved_to: MovedTo = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +356,7 @@ class OutboundFile:
     Attributes:
         path: Virtual path below /mnt/user-data/outputs; "" for a text of the bot's own.
         content: That text.
-        final_status: As on `OutboundText`.
+        final_status, moved_to: As on `OutboundText`.
     """
 
     kind: Literal["file"] = "file"
@@ -363,6 +367,7 @@ class OutboundFile:
     name: str
     content: str = ""
     final_status: _FinalStatus = ""
+    moved_to: MovedTo = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,6 +321,15 @@ class SupportsDeletion(Protocol):
 
 
 @runtime_checkable
+class SupportsPrivateChats(Protocol):
+    """A platform where the bot may write to the person whom it answers in a group."""
+
+    async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
+        """Return the private chat with `target.user`; None if there is none. Raises DeliveryError, never ambiguous."""
+        ...
+
+
+@runtime_checkable
 class SupportsMessageLookup(Protocol):
     """A platform where a sent message can be found by its key."""
 

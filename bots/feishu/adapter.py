@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ from bus.platform import (
     SupportsDownloads,
     SupportsEditing,
     SupportsIndicators,
+    SupportsPrivateChats,
     SupportsRefusalIndicator,
     SupportsStreaming,
     WorkShown,
@@ -65,6 +67,7 @@ class FeishuAdapter(
     SupportsEditing,
     SupportsStreaming,
     SupportsIndicators,
+    SupportsPrivateChats,
     SupportsRefusalIndicator,
 ):
     """A Feishu or Lark app over the long connection, or with a webhook.
@@ -228,6 +231,13 @@ class FeishuAdapter(
         self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
     ) -> None:
         await self._indicator.show_finished(target, ok=ok, was_shown=was_shown)
+
+    @override
+    async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
+        """Return the private chat with a person, named by their open_id: Feishu finds or makes it."""
+        if not target.user.startswith("ou_") or self._private_chats.is_private(target.chat):
+            return None
+        return replace(target, chat=target.user, thread="", reply_to="", thread_root="")
 
     @override
     async def show_refused(self, target: ReplyTarget) -> None:

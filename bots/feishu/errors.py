@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, PlaceGone
 
 TOKEN_CODES: Final = frozenset({99991661, 99991663, 99991664, 99991668, 99991677})
 """The tenant token is missing, invalid or expired: fetch a new one, once."""
@@ -32,6 +32,8 @@ CHAT_ERROR_CODES: Final = frozenset({230002, 230006, 230013, 230018, 230025, 230
 
 _RATE_CODES: Final = frozenset({230020, APP_LIMIT_CODE, 11232})
 _GONE_CODES: Final = frozenset({230011, 231003, 230031, 230017, 230110})
+_THREAD_GONE_CODES: Final = frozenset({230011, 230019, 230071, 230110, 231003})
+_CHAT_GONE_CODES: Final = frozenset({230002, 230018, 230035, 232006, 232009, 232011})
 _CARD_CODES: Final = frozenset({230099, 200570, 200621, 11310})
 _LATER_CODES: Final = frozenset({1, 2200, 55001, 230049, 1000040343})
 """Busy or an internal error of the platform, whatever the HTTP status: not delivered, try again."""
@@ -170,9 +172,15 @@ def _by_code(answer: FeishuResponse) -> FeishuError:
         return _refused(text)
     if code in _LATER_CODES:
         return FeishuError(text, retryable=True)
-    error = FeishuError(text, target_gone=code in _GONE_CODES)
+    error = FeishuError(text, target_gone=code in _GONE_CODES, place_gone=_gone_place(code))
     error.bad_card = code in _CARD_CODES
     return error
+
+
+def _gone_place(code: int | None) -> PlaceGone:
+    if code in _THREAD_GONE_CODES:
+        return "thread"
+    return "chat" if code in _CHAT_GONE_CODES else ""
 
 
 def _refused(text: str) -> FeishuError:

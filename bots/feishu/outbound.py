@@ -313,8 +313,12 @@ class FeishuMessages:
     async def _deliver(
         self, target: ReplyTarget, kind: str, value: Mapping[str, object], key: str
     ) -> SentMessage:
-        """Reply to the user's message; if that is gone, to the first one of its topic, else write to the chat."""
+        """Reply to the user's message; if that is gone, to the first one of its topic.
+
+        Without a topic, write to the chat; with one that is gone, the bus decides.
+        """
         content = MessageContent(type=kind, value=value, uuid=idempotency_uuid(target, key))
+        gone: FeishuError | None = None
         for message in filter(None, (target.reply_to, target.thread_root)):
             try:
                 return await self._api.reply(message, content, in_thread=bool(target.thread))
@@ -322,6 +326,9 @@ class FeishuMessages:
                 if not error.target_gone:
                     raise
                 _log.info("a message to answer is gone: %s", error)
+                gone = error
+        if gone is not None and target.thread:
+            raise gone
         return await self._api.send(target.chat, content)
 
 

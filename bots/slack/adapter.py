@@ -44,6 +44,7 @@ from bus.platform import (
     SupportsEditing,
     SupportsIndicators,
     SupportsMessageLookup,
+    SupportsPrivateChats,
     SupportsRefusalIndicator,
     SupportsStreaming,
     WorkShown,
@@ -61,6 +62,7 @@ class SlackAdapter(
     SupportsDownloads,
     SupportsEditing,
     SupportsMessageLookup,
+    SupportsPrivateChats,
     SupportsRefusalIndicator,
     SupportsStreaming,
     SupportsDeletion,
@@ -260,6 +262,11 @@ class SlackAdapter(
             self._downloads.open(replace(attachment, ref=ref), max_bytes=max_bytes) as chunks,
         ):
             yield chunks
+
+    @override
+    async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
+        async with self._calling(target):
+            return await self._messages.private_target(target)
 
     @override
     async def find_message(

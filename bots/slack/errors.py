@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 from slack_sdk.errors import SlackApiError
 
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, PlaceGone
 
 TOKEN_CODES = frozenset({
     "account_inactive", "invalid_auth", "not_allowed_token_type", "not_authed", "org_login_required",
@@ -37,6 +37,14 @@ _MAYBE_CODES = frozenset({"fatal_error", "internal_error"})
 _GONE_CODES = frozenset({
     "cannot_reply_to_message", "cant_update_message", "edit_window_closed", "invalid_thread_ts",
     "message_not_found", "restricted_action_thread_locked", "thread_locked", "thread_not_found",
+})  # fmt: skip
+_THREAD_GONE_CODES = frozenset({
+    "cannot_reply_to_message", "invalid_thread_ts", "message_not_found", "restricted_action_non_threadable_channel",
+    "restricted_action_thread_locked", "thread_locked", "thread_not_found",
+})  # fmt: skip
+_CHAT_GONE_CODES = frozenset({
+    "channel_not_found", "is_archived", "not_in_channel", "posting_to_channel_denied", "restricted_action",
+    "restricted_action_read_only_channel", "restricted_action_thread_only_channel",
 })  # fmt: skip
 _ADVICE = {
     "channel_not_found": "Slack does not know this channel, or the bot is not in it: invite the bot.",
@@ -130,9 +138,16 @@ def _refused(code: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> 
             retryable=code in _LATER_CODES | _MAYBE_CODES,
             ambiguous=code in _MAYBE_CODES,
             target_gone=code in _GONE_CODES,
+            place_gone=_gone_place(code),
         )
     error.code = code
     return error
+
+
+def _gone_place(code: str) -> PlaceGone:
+    if code in _THREAD_GONE_CODES:
+        return "thread"
+    return "chat" if code in _CHAT_GONE_CODES else ""
 
 
 def _limited(headers: Mapping[str, str]) -> SlackError:

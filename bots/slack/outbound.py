@@ -11,7 +11,7 @@ from bots.slack.direct_messages import DirectMessages
 from bots.slack.errors import BLOCK_CODES, SlackError, error_from_status
 from bots.slack.files import SlackFileUploader
 from bots.slack.format import EMPTY, SlackText, fits, render, render_plain
-from bots.slack.payload import parse_timestamp
+from bots.slack.payload import parse_timestamp, split_recipient
 from bots.text.code_file import CodeFile, code_file
 from bots.text.split import split
 from bots.text.worker import process_text
@@ -74,6 +74,10 @@ class SlackMessages:
             # Without buttons: a press in another chat than the command's would count for nothing.
             await self._send(await self._direct.target_for(target), markdown, key=key, buttons=())
         return MessageId("")
+
+    async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
+        """Return the direct messages with the person who is answered; None if nobody is named."""
+        return await self._direct.target_for(target) if split_recipient(target.user)[2] else None
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Share a file; what answers a command goes to its author's direct messages, and its address says so."""

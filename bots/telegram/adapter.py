@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -61,6 +62,7 @@ from bus.platform import (
     SupportsDrafts,
     SupportsEditing,
     SupportsIndicators,
+    SupportsPrivateChats,
     SupportsStreaming,
     WorkShown,
 )
@@ -87,6 +89,7 @@ class TelegramAdapter(
     SupportsDrafts,
     SupportsDeletion,
     SupportsIndicators,
+    SupportsPrivateChats,
 ):
     """A Telegram bot that polls, or has a webhook. Sends also work while `run` does not.
 
@@ -267,6 +270,13 @@ class TelegramAdapter(
                 await self._drafts.show(
                     bot, target, text, number, within_s=self._timeouts.indicator_s
                 )
+
+    @override
+    async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
+        """Return the private chat with a person, whose id is theirs; it exists if they ever wrote to the bot."""
+        if not target.user.isdigit():
+            return None
+        return replace(target, chat=target.user, thread="", reply_to="")
 
     @override
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:

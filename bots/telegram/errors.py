@@ -19,7 +19,7 @@ from telegram.error import (
 
 from bots.common.limits import RateLimitExceeded
 from bots.telegram.api import RetryAfterError, UnexpectedStatus, redact_tokens
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, PlaceGone
 
 _NOT_SENT = (
     aiohttp.ClientConnectorError,
@@ -34,6 +34,17 @@ _NEVER_SENT = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError)
 _TARGET_GONE = re.compile(
     "thread not found|topic_closed|topic_deleted|topic_id_invalid|message to (edit|delete|be replied|reply) not found"
     "|replied message not found|message can't be edited|message_id_invalid",
+    re.IGNORECASE,
+)
+_THREAD_GONE = re.compile(
+    "thread not found|topic_closed|topic_deleted|topic_id_invalid|message to (be replied|reply) not found"
+    "|replied message not found",
+    re.IGNORECASE,
+)
+_CHAT_GONE = re.compile(
+    "chat not found|bot was kicked|bot is not a member|chat was deactivated|chat was deleted|chat_write_forbidden"
+    "|(not enough|have no) rights to (send|write)|chat_restricted|channel_private|user_banned_in_channel"
+    "|chat_(send_plain|admin_required|guest_send)|need administrator rights",
     re.IGNORECASE,
 )
 _GONE = re.compile("message to delete not found|message_id_invalid", re.IGNORECASE)
@@ -133,8 +144,16 @@ def _refusal(error: TelegramError) -> DeliveryError:
             )
     reason = redact_tokens(error.message)[:300]
     return DeliveryError(
-        f"Telegram refused: {reason}", target_gone=bool(_TARGET_GONE.search(reason))
+        f"Telegram refused: {reason}",
+        target_gone=bool(_TARGET_GONE.search(reason)),
+        place_gone=_gone_place(reason),
     )
+
+
+def _gone_place(reason: str) -> PlaceGone:
+    if _THREAD_GONE.search(reason):
+        return "thread"
+    return "chat" if _CHAT_GONE.search(reason) else ""
 
 
 def _no_answer(error: NetworkError) -> DeliveryError:

@@ -49,7 +49,7 @@ def clean_message(message: InboundMessage) -> InboundMessage:
             reply_to=_plain(target.reply_to),
             thread_root=_plain(target.thread_root),
             response_url=_plain(target.response_url),
-            user=_plain(target.user),
+            user=_plain(target.user or message.sender.user_id),
             language=target.language,
             command_prefix=target.command_prefix,
         ),

@@ -303,6 +303,9 @@ class Messages:
         "Please tell the person who runs this bot."
     )
     """The platform refused the answer."""
+    moved_to_chat: str = "The topic or thread was deleted or closed, so I answer here."
+    moved_to_private: str = "I can no longer write in the chat where you asked, so I answer here."
+    """Begin an answer that goes elsewhere than its question."""
 
     # Files. `upload_*` also go to the agent, which tells the person.
     artifact_gone: str = "⚠️ I could not attach **{name}**: the file is no longer there."

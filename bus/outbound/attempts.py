@@ -11,15 +11,21 @@ import httpx
 from bus.errors import DeliveryError, MessageTooLong, unwrapped
 from bus.messages import (
     MessageId,
+    MovedTo,
+    OutboundFile,
     OutboundMessage,
     OutboundText,
+    ReplyTarget,
+    decode_outbound,
     encode_outbound,
     platform_message_id,
 )
 from bus.outbound.pacing import ChatKey, SendRateLimiter
+from bus.outbound.places import can_move, find_place, moved_line
 from bus.outbound.retry_policy import GiveUp, RetryTimings, decide_retry
-from bus.outbound.rows import repeated_edit_key
+from bus.outbound.rows import is_answer_text, repeated_edit_key, text_key
 from bus.outbound.sending import RowSender, first_part, message_key, next_part
+from bus.outbound.split import split_text
 from bus.platform import Adapter, Clock, SupportsMessageLookup
 from bus.retry import StoreRetry
 from bus.tracing import NO_TRACER, MessageTracer
@@ -357,6 +363,12 @@ class DeliveryAttempts:
             decision = GiveUp(uncertain=error.ambiguous or row.uncertain_attempts > 0)
         log.warning("delivery %s to %s: %s (%s)", row.key, decoded.body.channel, reason, decision)
         if isinstance(decision, GiveUp):
+            if error.place_gone and can_move(row.key, decoded.body):
+                refusal = await self._move(decoded, error)
+                if refusal is None:
+                    return None
+                if refusal is not error:  # the private chat could not be found now
+                    return await self._record_failure(decoded, refusal, since)
             earlier = isinstance(decoded.body, OutboundText) and decoded.body.uncertain
             uncertain = decision.uncertain or earlier
             await self._store.call(
@@ -380,6 +392,66 @@ class DeliveryAttempts:
             )
         )
         return None
+
+    async def _move(self, decoded: DecodedRow, error: DeliveryError) -> DeliveryError | None:
+        """Send a row elsewhere, as if it was new; return the error that ends its attempts if that cannot be."""
+        row, body = decoded.row, decoded.body
+        if not isinstance(body, OutboundText | OutboundFile):
+            return error
+        try:
+            with unwrapped(), anyio.fail_after(SEND_DEADLINE_S):
+                found = await find_place(body, decoded.adapter, error)
+        except DeliveryError as refusal:
+            return refusal if refusal.retryable else error
+        except TimeoutError:
+            return DeliveryError("the private chat was not found in time", retryable=True)
+        if found is None:
+            return error
+        target, moved_to = found
+        if isinstance(body, OutboundFile):
+            moved: OutboundMessage = replace(body, reply_target=target, moved_to=moved_to)
+        else:
+            moved = await self._moved_text(decoded, body, target, moved_to)
+        await self._store.call(
+            lambda: self._outbox.start_part(
+                row.id,
+                encode_outbound(moved),
+                now=self._now(),
+                # An edit of a message in the place that is gone.
+                supersedes=repeated_edit_key(row.key),
+            )
+        )
+        return None
+
+    async def _moved_text(
+        self, decoded: DecodedRow, body: OutboundText, target: ReplyTarget, moved_to: MovedTo
+    ) -> OutboundText:
+        """Return a text for another place: the first one that goes there begins with a line that tells why."""
+        is_uncertain = body.uncertain or (
+            decoded.row.uncertain_attempts > 0 and not decoded.repeatable
+        )
+        moved = replace(
+            body,
+            reply_target=target,
+            moved_to=moved_to,
+            replaces="",
+            buttons=() if moved_to == "private" else body.buttons,
+            uncertain=is_uncertain,
+        )
+        if await self._was_told(decoded.row.key, moved_to):
+            return moved
+        line = moved_line(target, moved_to)
+        text = body.markdown.removeprefix(f"{moved_line(target, 'chat')}\n\n")
+        return first_part(moved, await split_text(decoded.adapter, f"{line}\n\n{text}"))
+
+    async def _was_told(self, key: str, moved_to: MovedTo) -> bool:
+        """Return whether an earlier text of the same answer went there."""
+        first = text_key(key, 0)
+        row = None
+        if key != first and is_answer_text(key):
+            row = await self._store.call(lambda: self._outbox.find(first))
+        told = decode_outbound(row.body) if row is not None else None
+        return isinstance(told, OutboundText) and told.moved_to == moved_to
 
 
 class _UnexpectedError(DeliveryError):

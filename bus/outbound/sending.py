@@ -139,7 +139,7 @@ class RowSender:
             try:
                 return await adapter.send_file(body.reply_target, file, key=row.key)
             except DeliveryError as refusal:
-                if refusal.retryable or refusal.ambiguous:
+                if refusal.retryable or refusal.ambiguous or refusal.place_gone:
                     raise
                 return await self._explain_refusal(row, body, adapter, refusal)
 
@@ -198,7 +198,7 @@ async def _edit(adapter: Adapter, message: MessageId, body: OutboundText) -> boo
         else:
             return False
     except DeliveryError as error:
-        if error.target_gone:
+        if error.target_gone or error.place_gone:
             return False
         raise _repeatable(error) from error
     return True
@@ -212,13 +212,15 @@ async def _remove(adapter: Adapter, message: MessageId, body: OutboundRemoval) -
             await adapter.delete_message(target, message)
             return
     except DeliveryError as error:
+        if error.place_gone:
+            return
         if error.retryable or error.ambiguous or not isinstance(adapter, SupportsStreaming):
             raise _repeatable(error) from error
     if isinstance(adapter, SupportsStreaming):
         try:
             await adapter.update_streaming(target, message, UNUSED_TEXT, final=True)
         except DeliveryError as error:
-            if not error.target_gone:
+            if not (error.target_gone or error.place_gone):
                 raise _repeatable(error) from error
 
 
@@ -231,7 +233,7 @@ async def _edit_only(adapter: Adapter, message: MessageId, body: OutboundEdit) -
         elif isinstance(adapter, SupportsStreaming):
             await adapter.update_streaming(target, message, text, final=True, buttons=buttons)
     except DeliveryError as error:
-        if not error.target_gone:
+        if not (error.target_gone or error.place_gone):
             raise _repeatable(error) from error
 
 

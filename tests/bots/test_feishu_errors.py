@@ -116,3 +116,21 @@ def test_refused_credentials_are_marked(code: int) -> None:
 @pytest.mark.parametrize(("code", "bad"), [(230099, True), (200570, True), (230025, False)])
 def test_bad_cards_are_marked(code: int, bad: bool) -> None:
     assert error_from(FeishuResponse(status=400, code=code)).bad_card is bad
+
+
+@pytest.mark.parametrize(
+    ("code", "gone"),
+    [
+        (230011, "thread"),
+        (230110, "thread"),
+        (231003, "thread"),
+        (230019, "thread"),
+        (232009, "chat"),
+        (230002, "chat"),
+        (230018, "chat"),
+        (230025, ""),
+        (230020, ""),
+    ],
+)
+def test_a_place_that_is_gone_is_told_from_a_refused_text(code: int, gone: str) -> None:
+    assert error_from(FeishuResponse(status=400, code=code)).place_gone == gone

@@ -167,3 +167,21 @@ def test_texts_hold_no_secret_and_no_foreign_mark_up() -> None:
         OSError(1, SECRET),
     )
     assert SECRET not in error_from_exception(addressed).user_message
+
+
+@pytest.mark.parametrize(
+    ("code", "gone"),
+    [
+        ("thread_not_found", "thread"),
+        ("message_not_found", "thread"),
+        ("restricted_action_thread_locked", "thread"),
+        ("is_archived", "chat"),
+        ("channel_not_found", "chat"),
+        ("not_in_channel", "chat"),
+        ("restricted_action_read_only_channel", "chat"),
+        ("msg_too_long", ""),
+        ("ratelimited", ""),
+    ],
+)
+def test_a_place_that_is_gone_is_told_from_a_refused_text(code: str, gone: str) -> None:
+    assert refused(code).place_gone == gone

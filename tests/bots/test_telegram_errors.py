@@ -171,3 +171,23 @@ def test_logged_urls_lose_the_token(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_refused_token_keeps_answers_until_it_works() -> None:
     assert delivery_error(InvalidToken()).credentials_refused
     assert not delivery_error(Conflict("another poll")).credentials_refused
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [
+        (BadRequest("Message thread not found"), "thread"),
+        (BadRequest("TOPIC_CLOSED"), "thread"),
+        (BadRequest("TOPIC_DELETED"), "thread"),
+        (BadRequest("Message to be replied not found"), "thread"),
+        (BadRequest("Chat not found"), "chat"),
+        (Forbidden("Forbidden: bot was kicked from the supergroup chat"), "chat"),
+        (Forbidden("Forbidden: bot is not a member of the channel chat"), "chat"),
+        (BadRequest("Not enough rights to send text messages to the chat"), "chat"),
+        (Forbidden("Forbidden: bot was blocked by the user"), ""),
+        (BadRequest("Message to edit not found"), ""),
+        (BadRequest("Message is too long"), ""),
+    ],
+)
+def test_a_place_that_is_gone_is_told_from_a_refused_text(error: TelegramError, gone: str) -> None:
+    assert delivery_error(error).place_gone == gone

@@ -309,6 +309,8 @@ class RestApi:
     async def _patch(self, request: web.Request, body: Body) -> dict[str, Any]:
         self._arguments("message.patch", body, {"content": str})
         message = self._find(request, "message.patch")
+        if message.chat in self._state.left:
+            raise FeishuApiError(230002, "Bot/User can NOT be out of the chat.")
         if not message.by_bot or message.type != "interactive":
             raise FeishuApiError(230001, "This message is NOT a card.")
         if message.entity:

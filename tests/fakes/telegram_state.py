@@ -187,6 +187,13 @@ class TelegramState:
             self.push({"message": self.json_of(message)})
         return message.message_id
 
+    def delete_topic(self, chat: int, thread: int) -> None:
+        """Delete a topic with all of its messages. Telegram tells bots nothing of it."""
+        place = self.chat(chat)
+        del place.topics[thread]
+        for message in place.messages.values():
+            message.deleted = message.deleted or message.thread == thread
+
     def block(self, chat: int, reason: str = "Forbidden: bot was blocked by the user") -> None:
         """Shut the bot out of a chat."""
         self.chat(chat).shut = reason

@@ -1,0 +1,56 @@
+"""Where an answer goes when the place of its question is gone.
+
+First into the chat itself, without its topic or thread; then into the private chat with the person who asked, and with
+nobody else; then nowhere: the row fails, and the admin sees it. A short line tells the reader why the answer is there.
+"""
+
+from dataclasses import replace
+
+from bus.errors import DeliveryError
+from bus.messages import MovedTo, OutboundFile, OutboundMessage, OutboundText, ReplyTarget
+from bus.platform import Adapter, SupportsPrivateChats
+
+
+def can_move(key: str, body: OutboundMessage) -> bool:
+    """Return whether a row is part of the answer to somebody: its key begins with the id of their message.
+
+    >>> can_move("broadcast:7:slack", OutboundText(channel="c", reply_target=ReplyTarget(chat="c"), markdown="x"))
+    False
+    """
+    if isinstance(body, OutboundText) and body.provisional:
+        return False
+    is_answer = key.partition(":")[0].isdigit()
+    return is_answer and isinstance(body, OutboundText | OutboundFile)
+
+
+async def find_place(
+    body: OutboundText | OutboundFile, adapter: Adapter, error: DeliveryError
+) -> tuple[ReplyTarget, MovedTo] | None:
+    """Return where a refused message may go instead; None if there is no such place.
+
+    Raises:
+        DeliveryError: The platform could not be asked for the private chat.
+    """
+    target = body.reply_target
+    without_thread = replace(target, thread="", reply_to="", thread_root="")
+    if (
+        error.place_gone == "thread"
+        and not body.moved_to
+        and not target.response_url  # Only its reader may see it.
+        and without_thread != target
+    ):
+        return without_thread, "chat"
+    if body.moved_to == "private" or not target.user:
+        return None
+    if not isinstance(adapter, SupportsPrivateChats):
+        return None
+    private = await adapter.private_target(target)
+    if private is None or private.chat == target.chat:
+        return None
+    return private, "private"
+
+
+def moved_line(target: ReplyTarget, moved_to: MovedTo) -> str:
+    """Return the line that tells why an answer is where it is."""
+    texts = target.texts
+    return texts.moved_to_private if moved_to == "private" else texts.moved_to_chat
