@@ -9,6 +9,7 @@ from bus.commands.gateway import GatewayCommands
 from bus.context import BusContext
 from bus.locales import Messages
 from bus.messages import chat_of
+from bus.settings.sessions import LEAD_AGENT, SessionResolver
 from store.conversations import ConversationKey
 
 RESET_WORDS = frozenset({"default", "none", "reset", "off"})
@@ -40,6 +41,7 @@ class SelectionCommands:
         self._conversations = bus.stores.conversations
         self._gateway = gateway
         self._graphs = sorted(bus.graphs)
+        self._sessions = SessionResolver(bus.config, bus.policies, bus.settings, bus.graphs)
 
     async def model(self, context: CommandContext) -> str:
         """Show or choose the model."""
@@ -54,6 +56,8 @@ class SelectionCommands:
         if found is None:
             return context.texts.agents_failed
         known = [*found, *self._graphs]
+        if self._sessions.configured_agent(context.inbound) in self._graphs:
+            known.append(LEAD_AGENT)  # Parley's own agent is not the default here.
         allowed = self._settings.allowed.agents(context.row.key.channel, known)
         return await self._choose(context, _AGENT, allowed)
 
@@ -71,7 +75,8 @@ class SelectionCommands:
         wanted, texts = context.argument.strip(), context.texts
         if not wanted:
             chosen = getattr(self._settings.resolve(context.row.key), kind.name)
-            head = texts.choice_now.format(kind=kind.word(texts), name=chosen or texts.word_default)
+            name = chosen or self._default(context, kind, texts.word_default)
+            head = texts.choice_now.format(kind=kind.word(texts), name=name)
             return _listed(head, kind, known, texts)
         reset = wanted.lower() in RESET_WORDS and wanted not in known
         name = None if reset else _matching(wanted, known)
@@ -84,8 +89,13 @@ class SelectionCommands:
         return texts.choice_done.format(
             kind=kind.word(texts),
             where=texts.word_conversation if is_own else texts.word_chat,
-            name=name or texts.word_the_default,
+            name=name or self._default(context, kind, texts.word_the_default),
         )
+
+    def _default(self, context: CommandContext, kind: _Kind, word: str) -> str:
+        """Return the word for the default, with the agent or graph that answers by default."""
+        name = self._sessions.configured_agent(context.inbound) if kind is _AGENT else ""
+        return f"{word} ({name})" if name else word
 
     async def _target(self, context: CommandContext) -> ConversationKey:
         """Return whose setting it is: a command that starts a new topic applies to the whole chat."""

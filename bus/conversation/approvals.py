@@ -9,7 +9,7 @@ from bus.messages import InboundMessage, OutboundText, decode_inbound, decode_ou
 from bus.outbound.rows import button_removal_key, button_removal_row
 from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
-from bus.runs.questions import Question, decode_question, encode_question
+from bus.runs.questions import Question, chosen_index, decode_question, encode_question
 from store.inbox import InboxRow
 from store.message_history import MessageHistoryStore
 
@@ -76,8 +76,9 @@ class Questions:
         between = await self._history.list_after(before, limit=1)
         if question.options and between and between[0].seq < row.seq:
             return None  # the turn of that one saw to the buttons
-        chosen = _chosen_option(question, text) if before.thread_id == row.thread_id else ""
-        await self.remove_buttons(before, f"✓ {chosen}" if chosen else "")
+        chosen = chosen_index(question, text) if before.thread_id == row.thread_id else None
+        mark = "" if chosen is None else f"✓ {question.options[chosen]}"
+        await self.remove_buttons(before, mark)
         if question.interrupts:
             await self.mark_answered(before)
         return None
@@ -125,11 +126,3 @@ def _decode(row: InboxRow) -> InboundMessage | None:
     except ValueError:
         log.exception("inbox row %s cannot be decoded; its question is closed", row.id)
         return None
-
-
-def _chosen_option(question: Question, text: str) -> str:
-    """Return the option that a text names: the option itself, or its number; "" = none of them."""
-    words = " ".join(text.split()).casefold()
-    numbered = {str(number): option for number, option in enumerate(question.options, start=1)}
-    named = {option.casefold(): option for option in question.options}
-    return named.get(words) or numbered.get(words.rstrip(".")) or ""

@@ -18,7 +18,7 @@ from bus.history.rewind import ThreadRewinder
 from bus.log_context import bind_run
 from bus.messages import RewindPoint
 from bus.runs.client import ACTIVE_STATUSES, AgentRunRequest, RunClient
-from bus.runs.questions import is_approval, resume_value
+from bus.runs.questions import chosen_index, is_approval, resume_value
 from bus.runs.replies import Reply, ReplyFold, error_reason, error_reply, turn_messages
 from bus.runs.stream import INTERRUPTS, RunFailed, RunPart, RunStarted, messages_in
 from bus.tracing import NO_TRACER, MessageTracer
@@ -151,7 +151,9 @@ class RunReader:
             return refusal
         # The sender's own words alone: what they quote is mostly the question.
         words = turn.message.text
-        attempt.resume = resume_value(interrupts, attempt.uploads.prompt(words, turn.texts))
+        is_choice = chosen_index(asked.question, words) is not None
+        answer = words if is_choice else attempt.uploads.prompt(words, turn.texts)
+        attempt.resume = resume_value(interrupts, answer, asked.question)
         mark = turn.texts.mark_approved if is_approval(words) else turn.texts.mark_denied
         await self._questions.remove_buttons(
             asked.row, mark if asked.question.needs_approval else ""

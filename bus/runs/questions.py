@@ -39,6 +39,10 @@ DENIALS = frozenset(
 APPROVE, DENY = "approve", "deny"
 """What the buttons say for the person who presses them."""
 
+_LABELS = ("label", "title", "name", "text")
+_VALUES = ("value", "id", "key")
+"""Fields of an option that is an object: what people read, and what the graph gets."""
+
 _ENDINGS = re.compile(r"(?<![\s.!。！,，])[\s.!。！,，]+$")
 
 
@@ -62,10 +66,12 @@ class Question:
 
     Attributes:
         options: The answers that a question offers, whole.
+        values: What each of these options is for the graph that asked; () = the options themselves.
         interrupts: What the thread is interrupted by: it goes on when that is answered.
     """
 
     options: tuple[str, ...] = ()
+    values: tuple[Any, ...] = ()
     interrupts: Annotated[tuple[PendingInterrupt, ...], renamed("interrupts", "awaited")] = ()
 
     @property
@@ -144,14 +150,55 @@ def pending_interrupts(interrupts: Sequence[Mapping[str, Any]]) -> tuple[Pending
     )
 
 
-def interrupt_options(interrupts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the answers that a graph's own question offers: under `options`, if it is the only one.
+def interrupt_choices(
+    interrupts: Sequence[Mapping[str, Any]],
+) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Return the answers that a graph's own question offers, and their values: under `options`, if it is the only one.
 
-    >>> interrupt_options([{"value": {"question": "Which?", "options": ["red", "blue"]}}])
-    ('red', 'blue')
+    >>> interrupt_choices([{"value": {"question": "Which?", "options": ["red", {"label": "Blue", "value": 2}]}}])
+    (('red', 'Blue'), ('red', 2))
     """
     values = [one.get("value") for one in interrupts]
-    return parse_options(values[0]) if len(values) == 1 and _shape(values[0]) == "other" else ()
+    if len(values) != 1 or _shape(values[0]) != "other" or not isinstance(values[0], Mapping):
+        return (), ()
+    given = values[0].get("options")
+    choices: dict[str, Any] = {}
+    for option in given if isinstance(given, list) else ():
+        label, value = _choice(option)
+        if label and len(choices) < MAX_OPTIONS:
+            choices.setdefault(label, value)
+    if not choices:
+        choices = {option: option for option in parse_options(values[0])}
+    return tuple(choices), tuple(choices.values())
+
+
+def _choice(option: object) -> tuple[str, object]:
+    """Return an option's label and value."""
+    if isinstance(option, Mapping):
+        label = next((option[key] for key in _LABELS if _is_word(option.get(key))), None)
+        value = next((option[key] for key in _VALUES if _is_word(option.get(key))), label)
+        label = value if label is None else label
+        found = next(_leaves(option, depth=4), "") if label is None else str(label)
+        return " ".join(found.split()), found if value is None else value
+    words = " ".join(str(option).split()) if _is_word(option) else ""
+    return words, option if not isinstance(option, str) else words
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def chosen_index(question: Question, text: str) -> int | None:
+    """Return which option a text names: the option itself, or its number; None = none of them.
+
+    >>> question = Question(options=("Red", "2"))
+    >>> [chosen_index(question, text) for text in ("red", "1.", "2", "blue")]
+    [0, 0, 1, None]
+    """
+    words = " ".join(text.split()).casefold()
+    named = {option.casefold(): index for index, option in enumerate(question.options)}
+    numbered = {str(index + 1): index for index in range(len(question.options))}
+    return named.get(words, numbered.get(words.rstrip(".")))
 
 
 def question_text(
@@ -164,16 +211,22 @@ def question_text(
     actions = [action for one in interrupts for action in _actions(one.get("value"))]
     others = [one.get("value") for one in interrupts if _shape(one.get("value")) == "other"]
     parts = [_free_text(value) for value in others]
-    if options := interrupt_options(interrupts):  # Not every chat has buttons.
-        parts.append(_cut(redact("\n".join(f"- {option}" for option in options)), CALL_CHARS))
+    options, _ = interrupt_choices(interrupts)
+    if options:  # Not every chat has buttons.
+        lines = [f"{number}. {option}" for number, option in enumerate(options, start=1)]
+        parts.append(_cut(redact("\n".join(lines)), CALL_CHARS))
     if actions:
         shown = [_action_text(action, texts) for action in actions]
         parts += [texts.approval_ask, *shown, approval_hint or texts.approval_hint]
     return "\n\n".join(parts) or texts.approval_free
 
 
-def resume_value(interrupts: Sequence[PendingInterrupt], text: str) -> object:
+def resume_value(
+    interrupts: Sequence[PendingInterrupt], text: str, question: Question = NO_QUESTION
+) -> object:
     """Return the value by which a run goes on: each interrupt's answer, under its id where it has one.
+
+    `question`: what was asked. A text that names one of its options becomes the option's value.
 
     >>> resume_value([PendingInterrupt(id="i", kind="review", count=2)], "Yes!")
     {'i': {'decisions': [{'type': 'approve'}, {'type': 'approve'}]}}
@@ -181,8 +234,17 @@ def resume_value(interrupts: Sequence[PendingInterrupt], text: str) -> object:
     {'i': {'type': 'reject', 'message': 'not now'}, 'j': 'not now'}
     >>> resume_value([PendingInterrupt(id="", kind="other")], "blue")
     'blue'
+    >>> asked = Question(options=("Red", "Blue"), values=("red", 7))
+    >>> resume_value([PendingInterrupt(id="", kind="other")], "2", asked)
+    7
     """
-    answers = [_answer(one, text) for one in interrupts]
+    chosen = chosen_index(question, text)
+    answers = [
+        _answer(one, text)
+        if chosen is None or one.kind != "other"
+        else (question.values or question.options)[chosen]
+        for one in interrupts
+    ]
     if len(interrupts) == 1 and not interrupts[0].id:
         return answers[0]
     return {one.id: answer for one, answer in zip(interrupts, answers, strict=True)}

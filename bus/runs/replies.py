@@ -9,7 +9,7 @@ from bus.runs.progress import RunProgress
 from bus.runs.questions import (
     NO_QUESTION,
     Question,
-    interrupt_options,
+    interrupt_choices,
     parse_options,
     pending_interrupts,
     question_text,
@@ -141,10 +141,13 @@ class ReplyFold:
             asked = list(self._interrupts.values())
             before = [text_of(m).strip() for m in messages[-1:] if m.get("type") == "ai"]
             words = [*before, question_text(asked, texts, self._approval_hint)]
+            options, values = interrupt_choices(asked)
             return Reply(
                 markdown="\n\n".join(part for part in words if _is_readable(part)),
                 question=Question(
-                    options=interrupt_options(asked), interrupts=pending_interrupts(asked)
+                    options=options,
+                    values=values if values != options else (),
+                    interrupts=pending_interrupts(asked),
                 ),
             )
         streamed = self.text if _is_readable(self.text) else texts.no_answer

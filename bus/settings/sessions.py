@@ -56,7 +56,7 @@ class SessionResolver:
         session = self._configured(message)
         chosen = dict(run_context(self._settings.resolve(message.key)))
         assistant_id = session.assistant_id
-        if chosen.get("agent_name") in self._graphs:
+        if chosen.get("agent_name") == LEAD_AGENT or chosen.get("agent_name") in self._graphs:
             assistant_id = chosen.pop("agent_name")
         elif "agent_name" in chosen and assistant_id in self._graphs:
             assistant_id = LEAD_AGENT
@@ -78,6 +78,16 @@ class SessionResolver:
             chats={},
             users={},
         )
+
+    def configured_agent(self, message: InboundMessage) -> str:
+        """Return the graph or custom agent that answers a message by the configuration; "" = Parley's own agent."""
+        try:
+            session = self._configured(message)
+        except InvalidSession as error:
+            return error.agent
+        if session.assistant_id in self._graphs:
+            return str(session.assistant_id)
+        return str(session.context.get("agent_name") or "")
 
     def busy_mode(self, message: InboundMessage) -> Busy | None:
         """Return what a message does while another turn of its conversation runs."""

@@ -168,6 +168,7 @@ async def running_bus(
     others: Mapping[str, Adapter] | None = None,
     wrap: Callable[[Database], Database] | None = None,
     store: StoreConfig | None = None,
+    graphs: frozenset[str] = frozenset(),
 ) -> AsyncIterator[BusHarness]:
     """Run a bus; with a `server` passed in (already running), the same one survives a restart.
 
@@ -189,7 +190,7 @@ async def running_bus(
                 config=config or BusConfig(drain_s=0.2),
                 policies=dict.fromkeys(adapters, policy),
                 adapters=adapters,
-                server=AgentServer(langgraph=LangGraphClient(wire), gateway=gateway),
+                server=AgentServer(langgraph=LangGraphClient(wire), gateway=gateway, graphs=graphs),
                 calls=calls,
                 now=clock,
             ) as bus,

@@ -13,6 +13,7 @@ from bus.runs.questions import (
     Question,
     decode_question,
     encode_question,
+    interrupt_choices,
     parse_options,
     pending_interrupts,
     question_text,
@@ -62,7 +63,34 @@ def test_whatever_a_graph_asks_can_be_shown_and_answered(value: object) -> None:
 def test_the_answers_that_a_graph_offers_are_listed_for_chats_without_buttons() -> None:
     asked = {"question": "Which order?", "options": ["Shoes", {"label": "Hat"}]}
     text = question_text([{"id": "i", "value": asked}], ENGLISH)
-    assert text == "Which order?\n\n- Shoes\n- Hat"
+    assert text == "Which order?\n\n1. Shoes\n2. Hat"
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "values"),
+    [
+        (["red", "blue"], ("red", "blue"), ("red", "blue")),
+        ([{"label": "Red", "value": "r"}, {"title": "Blue", "id": 7}], ("Red", "Blue"), ("r", 7)),
+        ([{"value": "r"}, {"label": "Blue"}], ("r", "Blue"), ("r", "Blue")),
+        ([3, 1.5, True, None], ("3", "1.5"), (3, 1.5)),
+        (["a", "a", " a  b "], ("a", "a b"), ("a", "a b")),
+        ('["x", "y"]', ("x", "y"), ("x", "y")),
+        ("just this", ("just this",), ("just this",)),
+        (None, (), ()),
+    ],
+)
+def test_a_graph_gets_the_value_of_the_option_that_was_chosen(
+    options: object, labels: tuple[str, ...], values: tuple[object, ...]
+) -> None:
+    asked = [{"id": "i", "value": {"question": "Which?", "options": options}}]
+    assert interrupt_choices(asked) == (labels, values)
+    question = Question(options=labels, values=values, interrupts=pending_interrupts(asked))
+    assert decode_question(encode_question(question)) == question
+    for number, (label, value) in enumerate(zip(labels, values, strict=True), start=1):
+        for said in (str(number), f"{number}.", label.upper()):
+            wanted = value if said not in labels else values[labels.index(said)]
+            assert resume_value(question.interrupts, said, question) == {"i": wanted}
+    assert resume_value(question.interrupts, "neither", question) == {"i": "neither"}
 
 
 @given(st.dictionaries(st.text(max_size=12), ANYTHING, max_size=5))

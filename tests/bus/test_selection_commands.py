@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bus.config import SessionConfig
 from bus.messages import ReplyTarget
 from bus.settings.memory_scope import global_user_id, memory_scope
 from store.config import StoreConfig
@@ -174,3 +175,25 @@ def test_no_two_people_or_chats_share_a_scope(seats: list[tuple[str, str, bool]]
     assert len({global_user_id(inbound) for inbound in inbounds if inbound.is_private}) == len(
         [seat for seat in seats if seat[2]]
     )
+
+
+async def test_the_default_says_which_graph_answers_by_default(tmp_path: Path) -> None:
+    session = SessionConfig(assistant_id="helper")
+    policy = OPEN.model_copy(update={"session": session})
+    async with running_bus(tmp_path, policy=policy, graphs=frozenset({"helper"})) as harness:
+        await harness.send("/agent reviewer")
+        await harness.send("/agent default")
+        await harness.send("/agent lead_agent")
+        await harness.expect_replies(
+            "The agent of this chat is now reviewer.",
+            "The agent of this chat is now the default (helper).",
+            "The agent of this chat is now lead_agent.",
+        )
+        await harness.send("hello")
+        await harness.wait_for_runs(1)
+        body = harness.server.runs[0].body
+        assert (body["assistant_id"], "agent_name" in body["context"]) == ("lead_agent", False)
+        await harness.send("/agent default")
+        await harness.send("again")
+        await harness.wait_for_runs(2)
+        assert harness.server.runs[1].body["assistant_id"] == "helper"
