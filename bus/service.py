@@ -23,10 +23,13 @@ from bus.conversation.run_reader import RunReader
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.steering import Steering
 from bus.conversation.workers import ConversationWorkers
+from bus.errors import RunError
+from bus.history.transcript import last_words
 from bus.inbound.build import build_inbound
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.intake import BusIntake
+from bus.locales import messages_for
 from bus.nodes.forwarding import ForwardingIntake
 from bus.nodes.takeover import ChatTakeover
 from bus.nodes.work_sharing import WorkSharing
@@ -44,6 +47,7 @@ from bus.settings.sessions import SessionResolver
 from bus.stores import JournalStores
 from bus.supervision import AdapterSupervisor
 from bus.tracing import NO_TRACER, MessageTracer
+from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import RowNotFound, StoreError, StoreUnavailable
 from store.node_calls import HAND_OVER, NodeCalls
@@ -53,6 +57,9 @@ from store.retention import Retention
 from store.signals import Signals
 
 log = logging.getLogger(__name__)
+
+LAST_WORDS_S = 5.0
+"""Timeout of the request for a conversation's last messages, seconds."""
 
 FLUSH_S = 1.5
 """How long, after the last turn, what is due may still be sent, seconds."""
@@ -166,6 +173,22 @@ class Bus:
     async def approve(self, code: str) -> Pairing:
         """Let the person of a pairing code in. Raises RowNotFound."""
         return await self.pairings.approve(code, now=self._context.now())
+
+    async def last_words(self, key: ConversationKey, *, count: int) -> list[tuple[bool, str]]:
+        """Return the last messages of a conversation (see `history.transcript.last_words`); none if it has none.
+
+        Also none if the agent's server does not answer in time. Raises StoreError.
+        """
+        found = await self.conversations.find(key)
+        if found is None or found.thread_id is None:
+            return []
+        try:
+            with anyio.fail_after(LAST_WORDS_S):
+                messages = await self._context.runs.get_messages(found.thread_id)
+        except (RunError, TimeoutError) as error:
+            log.info("the last messages of a conversation cannot be read: %r", error)
+            return []
+        return last_words(messages, messages_for(""), count=count)
 
     async def drain(self) -> None:
         """Accept nothing more; give running turns `drain_s` to finish, and their answers a moment to leave.

@@ -1,11 +1,16 @@
 """The command line: `parley COMMAND`. Starts fast: each command is imported when it runs."""
 
 import argparse
+import difflib
 import gc
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from typing_extensions import override
 
 from gateway.version import get_version
 
@@ -36,6 +41,22 @@ MAX_ROWS = 1000
 
 EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells count."""
+
+
+_INVALID_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Suggests the command that a misspelled one is close to."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        if found := _INVALID_CHOICE.search(message):
+            near = difflib.get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1)
+            if near:
+                at = message.index(" (choose from")
+                message = f"{message[:at]}, did you mean '{near[0]}'?{message[at:]}"
+        super().error(message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,14 +106,14 @@ def _discard_output_to_closed_pipes() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser for all commands; `--config` is accepted before and after the command."""
-    shared = argparse.ArgumentParser(add_help=False)
+    shared = _Parser(add_help=False)
     shared.add_argument(
         "--config",
         metavar="FILE",
         default=argparse.SUPPRESS,
         help="configuration file (default: $PARLEY_CONFIG, ./config.yaml, ../config.yaml)",
     )
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="parley",
         description="An LLM super-agent for Slack, Telegram, Feishu and your terminal.",
         parents=[shared],

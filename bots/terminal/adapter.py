@@ -146,6 +146,10 @@ class TerminalAdapter:
                 del self._attached[session]
                 self._leave(session)
 
+    def count_attached(self, session: str) -> int:
+        """Return how many terminals of this process are attached to a session."""
+        return len(self._attached.get(session, ()))
+
     async def receive_file(self, session: str, name: str, chunks: AsyncIterator[bytes]) -> str:
         """Store a file that a message will name; return its reference. Raises DeliveryError."""
         check_session(session)

@@ -1,6 +1,7 @@
 """The commands: their names, help texts and parsing. /help and the platforms' command lists are generated from here."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -55,17 +56,20 @@ def parse_command(text: str) -> ParsedCommand | None:
     return ParsedCommand(name, (match[2] or "").strip())
 
 
-def misspelled_command(text: str) -> str:
+def misspelled_command(text: str, names: Sequence[str] = ()) -> str:
     """Return the command that is one edit away from a text of one word; "" = none, or the text is no such word.
+
+    `names`: the commands to choose from, if not the bot's.
 
     >>> [misspelled_command(text) for text in ("/modle", " /Hlep ", "/nw", "/modle gpt", "/tmp", "/new", "modle")]
     ['model', 'help', 'new', '', '', '', '']
     """
     match = re.fullmatch(r"\s*/([a-zA-Z0-9_]{2,20})\s*", text)
     word = match[1].lower() if match else ""
-    if not word or word in COMMAND_NAMES:
+    names = names or COMMAND_NAMES
+    if not word or word in names:
         return ""
-    return next((name for name in COMMAND_NAMES if word in _one_edit_away(name)), "")
+    return next((name for name in names if word in _one_edit_away(name)), "")
 
 
 @cache

@@ -62,6 +62,20 @@ def _author(message: Message) -> tuple[str, str]:
     return sender_of(message) if is_in_group(message) else ("", "")
 
 
+def last_words(
+    messages: Sequence[Message], texts: Messages, *, count: int
+) -> list[tuple[bool, str]]:
+    """Return the last messages of a conversation: whether a person wrote each, and its text.
+
+    >>> from bus.locales.en import ENGLISH
+    >>> said = [{"type": "human", "content": "hi"}, {"type": "ai", "content": "Hello."}, {"type": "tool"}]
+    >>> last_words(said, ENGLISH, count=2)
+    [(True, 'hi'), (False, 'Hello.')]
+    """
+    found = ((is_user_message(message), _text(message, texts)) for message in messages)
+    return [(is_person, text) for is_person, text in found if text][-count:]
+
+
 def _newest(entries: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the newest messages that fit."""
     kept: list[tuple[str, str]] = []

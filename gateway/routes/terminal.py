@@ -1,7 +1,6 @@
 """/api/channels/terminal: the terminal channel over HTTP, for `parley chat`."""
 
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -14,8 +13,8 @@ from bus.service import Bus
 from gateway.dependencies import BusDep, TerminalDep
 from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
-from gateway.terminal.local_client import is_session_idle
-from gateway.terminal.session_events import SESSION_EVENT, SessionHeartbeat, stream_session_events
+from gateway.terminal.local_client import session_events
+from gateway.terminal.session_events import SESSION_EVENT, SessionHeartbeat
 
 router = APIRouter(route_class=IncludedRoute, prefix="/channels/terminal")
 
@@ -85,7 +84,7 @@ async def attach_file(
 async def stream_events(
     session: SessionName, terminal: TerminalDep, bus: BusDep
 ) -> StreamingResponse:
-    """Stream the events of a session, starting now."""
+    """Stream the events of a session, starting now. The first one tells what was said before."""
     return StreamingResponse(
         _event_stream(terminal, bus, session),
         media_type="text/event-stream",
@@ -96,9 +95,7 @@ async def stream_events(
 async def _event_stream(terminal: TerminalAdapter, bus: Bus, session: str) -> AsyncIterator[bytes]:
     with terminal.attach(session) as attached:
         yield b": attached\n\n"
-        async for item in stream_session_events(
-            attached.events(), partial(is_session_idle, bus, session)
-        ):
+        async for item in session_events(terminal, bus, attached, session):
             if isinstance(item, SessionHeartbeat):
                 yield b": heartbeat\n\n"
             else:

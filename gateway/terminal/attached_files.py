@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -17,7 +18,26 @@ MAX_FILES = 10
 
 _KB, _MB = 1000, 1_000_000
 CHUNK_BYTES = 256 * 1024
+_WORD = re.compile(r"""(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\])+(?=\s|\Z)""", re.DOTALL)
+"""A word as a shell reads it."""
+
+_PATH = re.compile(r"[/\\]|^~|\w\.\w{1,5}$")
+"""What a word has that is meant as a file."""
+
 _ATTACH_LINE = re.compile(rf"\s*{ATTACH_COMMAND}(?:\s+(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedLine:
+    """A line that names files.
+
+    Attributes:
+        told: What to tell the person.
+        message: The words behind the files, which go with them at once; "" = the files wait for the next message.
+    """
+
+    told: str
+    message: str = ""
 
 
 class AttachedFiles:
@@ -29,13 +49,10 @@ class AttachedFiles:
     def __len__(self) -> int:
         return len(self._paths)
 
-    async def add(self, line: str) -> str | None:
-        """Attach the files that a line names: `/attach FILE ...`, or nothing but the absolute paths of files.
+    async def add(self, line: str) -> AttachedLine | None:
+        """Attach the files that a line names: `/attach FILE ... WORDS`, or only the absolute paths of files.
 
-        The second form is what a terminal types when a file is dragged into it.
-
-        Returns:
-            What to tell the person; None: the line is an ordinary message.
+        The second form is what a terminal types when a file is dragged into it. None: the line is an ordinary message.
         """
         return await to_thread.run_sync(self._add, line)
 
@@ -44,29 +61,38 @@ class AttachedFiles:
         paths, self._paths = self._paths, []
         return paths
 
-    def _add(self, line: str) -> str | None:
+    def _add(self, line: str) -> AttachedLine | None:
         command = _ATTACH_LINE.fullmatch(line)
-        words = _words(line if command is None else command[1] or "")
-        if command is None:
-            paths = [path for word in words if (path := _dragged_file(word))]
-            if not paths or len(paths) != len(words):
-                return None
-        elif not words:
-            return f"({ATTACH_COMMAND} FILE sends a file with the next message)"
-        else:
-            paths = [Path(word).expanduser() for word in words]
-        return "\n".join(map(self._attach, paths))
+        if command is not None:
+            return self._add_command(command[1] or "")
+        words = _words(line)
+        paths = [path for word in words if (path := _dragged_file(word))]
+        if not paths or len(paths) != len(words):
+            return None
+        return AttachedLine("\n".join(told for told, _ in map(self._attach, paths)))
 
-    def _attach(self, path: Path) -> str:
-        if not path.is_file():
-            return f"(there is no file {path})"
+    def _add_command(self, argument: str) -> AttachedLine:
+        paths, rest = _leading_files(argument)
+        if not argument.strip():
+            return AttachedLine(f"({ATTACH_COMMAND} FILE sends a file with the next message)")
+        results = list(map(self._attach, paths))
+        told = [text for text, _ in results]
+        first = _first_word(rest)
+        if first and (not paths or _PATH.search(first)):
+            return AttachedLine("\n".join([*told, f"(there is no file {first})"]))
+        is_attached = all(ok for _, ok in results)
+        return AttachedLine("\n".join(told), rest if is_attached else "")
+
+    def _attach(self, path: Path) -> tuple[str, bool]:
+        """Attach a file; return what to tell, and whether it is attached."""
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
-            return f"({path.name} is larger than {MAX_FILE_BYTES // _MB} MB)"
+            return f"({path.name} is larger than {MAX_FILE_BYTES // _MB} MB)", False
         if len(self._paths) == MAX_FILES:
-            return f"({path.name} is not attached: a message takes {MAX_FILES} files)"
+            return f"({path.name} is not attached: a message takes {MAX_FILES} files)", False
         self._paths.append(path)
-        return f"(attached {path.name}, {_shown_size(size)}; Enter sends it, Ctrl-C drops it)"
+        size_text = _shown_size(size)
+        return f"(attached {path.name}, {size_text}; Enter sends it, Ctrl-C drops it)", True
 
 
 async def read_chunks(path: Path) -> AsyncIterator[bytes]:
@@ -74,6 +100,33 @@ async def read_chunks(path: Path) -> AsyncIterator[bytes]:
     async with await anyio.open_file(path, "rb") as file:
         while chunk := await file.read(CHUNK_BYTES):
             yield chunk
+
+
+def _leading_files(argument: str) -> tuple[list[Path], str]:
+    """Return the files that a text begins with, and the text behind them."""
+    paths: list[Path] = []
+    rest = argument.strip()
+    while (word := _WORD.match(rest)) is not None:
+        path = Path(shlex.split(word[0])[0]).expanduser()
+        try:
+            is_file = path.is_file()
+        except (OSError, ValueError):
+            is_file = False
+        if not is_file:
+            break
+        paths.append(path)
+        rest = rest[word.end() :].lstrip()
+    return paths, rest
+
+
+def _first_word(text: str) -> str:
+    """Return the first word of a text, without quotes.
+
+    >>> _first_word("'/tmp/a b' c"), _first_word("what's this"), _first_word("")
+    ('/tmp/a b', "what's", '')
+    """
+    word = _WORD.match(text)
+    return shlex.split(word[0])[0] if word else text.partition(" ")[0]
 
 
 def _words(line: str) -> list[str]:

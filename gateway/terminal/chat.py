@@ -10,16 +10,28 @@ from typing import TextIO, assert_never
 import anyio
 
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
+from bus.commands import misspelled_command
 from bus.platform import Disposition
 from gateway.config import Config
 from gateway.terminal.remote_client import ConnectionChange, TerminalClient, TerminalClientEvent
-from gateway.terminal.session_events import SessionHeartbeat, SessionIdle
+from gateway.terminal.session_events import SessionHeartbeat, SessionIdle, SessionJoined
 from gateway.terminal.stdin import read_lines
 
-EXIT_COMMANDS = frozenset({"/quit", "/exit"})
+EXIT_COMMANDS = ("/quit", "/exit")
 
 INTERACTIVE_MODULE = "gateway.terminal.interactive"
 """Imported only for a person at a terminal: the line editor takes 0.1 s."""
+
+
+def misspelled_exit(line: str) -> str:
+    """Return the command that leaves the chat, if a line is that but for one letter; "" otherwise.
+
+    >>> misspelled_exit("/quitt"), misspelled_exit("/quit"), misspelled_exit("quitt")
+    ('/quit', '', '')
+    """
+    name = misspelled_command(line, [command.removeprefix("/") for command in EXIT_COMMANDS])
+    return f"/{name}" if name else ""
+
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters, which untrusted text could use to control the terminal. Newlines and tabs are kept."""
@@ -62,7 +74,9 @@ class BatchChat:
             async for line in self._lines:
                 if line.strip().lower() in EXIT_COMMANDS:
                     break
-                if line.strip():
+                if command := misspelled_exit(line):
+                    self._print(f"(there is no {line.strip()}: did you mean {command}?)")
+                elif line.strip():
                     await self._say(line)
             tasks.cancel_scope.cancel()
 
@@ -92,7 +106,7 @@ class BatchChat:
                 if self._is_answered:
                     self._is_answered = False
                     self._idle.set()
-            case TerminalIndicator() | SessionHeartbeat() | ConnectionChange():
+            case TerminalIndicator() | SessionHeartbeat() | SessionJoined() | ConnectionChange():
                 pass
             case _:
                 assert_never(event)

@@ -11,6 +11,9 @@ from gateway.terminal.attached_files import ATTACH_COMMAND
 
 TERMINAL_COMMANDS = {ATTACH_COMMAND: "Attach a file to the next message", "/quit": "Leave the chat"}
 
+TERMINAL_COMMAND_NAMES = ("attach", "quit", "exit")
+"""The commands that the terminal itself takes."""
+
 _DESCRIPTIONS = {
     **{f"/{command.name}": command.help for command in COMMANDS},
     **TERMINAL_COMMANDS,

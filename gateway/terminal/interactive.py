@@ -23,12 +23,13 @@ from prompt_toolkit.styles import Style
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
 from bots.text.markdown import close_open
 from bots.text.worker import process_text
+from bus.commands import misspelled_command
 from bus.errors import unwrapped
 from bus.locales import LANGUAGES
 from bus.platform import Clock, Disposition
 from gateway.terminal.attached_files import AttachedFiles
 from gateway.terminal.chat import EXIT_COMMANDS, strip_control_characters
-from gateway.terminal.completion import CommandCompleter
+from gateway.terminal.completion import TERMINAL_COMMAND_NAMES, CommandCompleter
 from gateway.terminal.markdown import render_markdown
 from gateway.terminal.remote_client import (
     ConnectionChange,
@@ -36,12 +37,24 @@ from gateway.terminal.remote_client import (
     TerminalClient,
     TerminalClientEvent,
 )
-from gateway.terminal.session_events import SessionHeartbeat, SessionIdle
+from gateway.terminal.session_events import SessionHeartbeat, SessionIdle, SessionJoined
 from gateway.terminal.wrapping import wrap_line
 
 PROMPT = "you> "
 GREETING = "Type a message. /help lists the commands, /attach sends a file, /quit exits."
+TERMINAL_HELP = """\
+In this terminal:
+/attach FILE [WORDS] — sends a file with the next message, or with the words behind it
+/quit — leaves the chat, as Ctrl-D does
+Alt-Enter — begins a new line
+Tab — completes commands and file names
+Ctrl-C — clears the line, drops files, stops the answer, or leaves"""
+"""Printed above the bot's answer to /help, which lists the commands of every chat."""
+
 EXIT_HINT = "(to exit, press Ctrl-C again, or Ctrl-D)"
+OTHER_TERMINALS = "(this conversation is open in another terminal too; both show all answers)"
+EARLIER = "(earlier in this conversation:)"
+MAX_EARLIER_CHARS = 1_000
 FILES_DROPPED = "(the files are not attached any more)"
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -97,17 +110,17 @@ class ChatView:
         """Wait until the bot is at work."""
         await self._working.wait()
 
-    async def show(self, event: TerminalClientEvent, files: Path) -> str:
-        """Take an event; return the text to print, "" if there is none."""
+    async def show(self, event: TerminalClientEvent, files: Path, columns: int = 0) -> str:
+        """Take an event; return the text to print, "" if there is none. `columns`: see `render_markdown`."""
         match event:
             case TerminalMessage():
-                return await self._message(event)
+                return await self._message(event, columns)
+            case SessionJoined():
+                return await process_text(_render_joined, "", event, columns)
             case TerminalFile():
                 return strip_control_characters(f"[file] {event.name} -> {files / event.path}")
-            case TerminalIndicator(state="working"):
-                self.start_work()
-            case TerminalIndicator():
-                self.end_work()
+            case TerminalIndicator(state=state):
+                (self.start_work if state == "working" else self.end_work)()
             case SessionIdle():
                 self.end_work()
                 self._growing, self._is_stopped = "", False
@@ -137,7 +150,7 @@ class ChatView:
         sign = SPINNER[int(seconds / SPIN_S) % len(SPINNER)]
         return f"{_DIM}{sign} {int(seconds)} s, Ctrl-C stops{_NORMAL}\n"
 
-    async def _message(self, message: TerminalMessage) -> str:
+    async def _message(self, message: TerminalMessage, columns: int) -> str:
         if message.id in self._finished:
             return ""
         if not message.final:
@@ -153,7 +166,7 @@ class ChatView:
         self._last_text = message.text
         if said_already:
             return ""
-        return await process_text(render_markdown, message.text)
+        return await process_text(render_markdown, message.text, columns)
 
 
 class InteractiveChat:
@@ -258,6 +271,8 @@ class InteractiveChat:
         if line.strip() == "/stop":
             self._view.set_stopped(is_stopped=True)
         self._print(PROMPT + strip_control_characters(line))
+        if line.strip().lower() == "/help":
+            self._print(TERMINAL_HELP)
         self._typed.append(line)
         self._has_typed.set()
 
@@ -269,9 +284,15 @@ class InteractiveChat:
                 await self._send_line(self._typed.popleft())
 
     async def _send_line(self, line: str) -> None:
-        told = await self._attached.add(line)
-        if told is not None:
-            self._print(strip_control_characters(told))
+        attached = await self._attached.add(line)
+        if attached is not None:
+            self._print(strip_control_characters(attached.told))
+            if not attached.message:
+                return
+            line = attached.message
+        elif near := misspelled_command(line.partition(" ")[0], TERMINAL_COMMAND_NAMES):
+            word = strip_control_characters(line.split()[0])
+            self._print(f"(there is no {word}: did you mean /{near}?)")
             return
         if not line.startswith("/"):
             self._view.set_stopped(is_stopped=False)
@@ -294,7 +315,8 @@ class InteractiveChat:
 
     async def _show_events(self) -> None:
         async for event in self._link.events():
-            if text := await self._view.show(event, self._files):
+            columns = self._session.output.get_size().columns
+            if text := await self._view.show(event, self._files, columns):
                 self._print(text)
             self._session.app.invalidate()
 
@@ -309,6 +331,20 @@ class InteractiveChat:
             app.renderer.erase()
         print_formatted_text(self._session.output, ANSI(f"{text}\n"), Style([]))
         app.invalidate()
+
+
+def _render_joined(_: str, joined: SessionJoined, columns: int) -> str:
+    """Return what a person sees who joins a session: that they are not alone, and what was said before."""
+    lines = [OTHER_TERMINALS] if joined.others else []
+    if joined.earlier:
+        lines.append(EARLIER)
+    for message in joined.earlier:
+        text = message.text
+        if len(text) > MAX_EARLIER_CHARS:
+            text = f"{text[:MAX_EARLIER_CHARS]}…"
+        words = strip_control_characters(text)
+        lines.append(PROMPT + words if message.is_person else render_markdown(text, columns))
+    return "\n".join(lines)
 
 
 def _render_partial(markdown: str) -> str:

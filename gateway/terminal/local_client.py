@@ -12,9 +12,17 @@ from bus.errors import BusError
 from bus.service import Bus
 from gateway.terminal.attached_files import read_chunks
 from gateway.terminal.remote_client import MessageRefused, TerminalClient, TerminalClientEvent
-from gateway.terminal.session_events import stream_session_events
+from gateway.terminal.session_events import (
+    EarlierMessage,
+    SessionEvent,
+    SessionJoined,
+    stream_session_events,
+)
 from store.conversations import ConversationKey
 from store.errors import StoreError
+
+EARLIER_MESSAGES = 4
+"""Messages from before that a terminal shows when it joins."""
 
 
 async def is_session_idle(bus: Bus, session: str) -> bool:
@@ -26,10 +34,28 @@ async def is_session_idle(bus: Bus, session: str) -> bool:
     return await bus.outbox.next_open(key, now=time.time()) is None
 
 
+async def session_events(
+    terminal: TerminalAdapter, bus: Bus, session: TerminalSession, name: str
+) -> AsyncIterator[SessionEvent]:
+    """Yield the events of a session that a terminal joined, what was said before first."""
+    key = ConversationKey(channel=TERMINAL, workspace=WORKSPACE, chat=name)
+    others = terminal.count_attached(name) - 1
+    earlier = [
+        EarlierMessage(is_person=is_person, text=text)
+        for is_person, text in await bus.last_words(key, count=EARLIER_MESSAGES)
+    ]
+    yield SessionJoined(others=others, earlier=tuple(earlier))
+    async for event in stream_session_events(session.events(), partial(is_session_idle, bus, name)):
+        yield event
+
+
 class LocalTerminalClient:
     """A session of this process's own terminal adapter."""
 
-    def __init__(self, session: TerminalSession, bus: Bus, name: str) -> None:
+    def __init__(
+        self, terminal: TerminalAdapter, session: TerminalSession, bus: Bus, name: str
+    ) -> None:
+        self._terminal = terminal
         self._session = session
         self._bus = bus
         self._name = name
@@ -44,9 +70,7 @@ class LocalTerminalClient:
 
     def events(self) -> AsyncIterator[TerminalClientEvent]:
         """Iterate over what is to be shown."""
-        return stream_session_events(
-            self._session.events(), partial(is_session_idle, self._bus, self._name)
-        )
+        return session_events(self._terminal, self._bus, self._session, self._name)
 
 
 @asynccontextmanager
@@ -55,4 +79,4 @@ async def open_local_client(
 ) -> AsyncIterator[TerminalClient]:
     """Attach to a session in this process."""
     with terminal.attach(name) as session:
-        yield LocalTerminalClient(session, bus, name)
+        yield LocalTerminalClient(terminal, session, bus, name)

@@ -1,78 +1,108 @@
 """Markdown for terminals, with ANSI styles. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from pygments import highlight
 from pygments.formatters.terminal import TerminalFormatter
 from pygments.lexers import get_lexer_by_name
-from pygments.token import Whitespace
+from pygments.token import Error, Whitespace
 from pygments.util import ClassNotFound
 
 from bots.text import tree
 from bots.text.markdown import parse
 from bots.text.table_grid import table_grid
 from bots.text.tree import plain
+from gateway.terminal.wrapping import wrap_line
 
 _BOLD, _ITALIC, _STRIKE, _CODE = (1, 22), (3, 23), (9, 29), (36, 39)
 """SGR codes that switch a style on and off."""
 
-_STYLES = {tree.Strong: _BOLD, tree.Emphasis: _ITALIC, tree.Strike: _STRIKE}
+_STYLES: Mapping[type[tree.Inline], tuple[int, int]] = {
+    tree.Strong: _BOLD,
+    tree.Emphasis: _ITALIC,
+    tree.Strike: _STRIKE,
+}
 _COLORS: TerminalFormatter[str] = TerminalFormatter(bg="dark")
-_COLORS.colorscheme = {**_COLORS.colorscheme, Whitespace: ("", "")}
+_COLORS.colorscheme = {**_COLORS.colorscheme, Whitespace: ("", ""), Error: ("", "")}
+"""What a lexer does not know is no error of the answer: it may not be complete yet."""
 
 MAX_COLORED_CHARS = 10_000
 """Longer code is shown in one color: lexers take up to 20 ms for this much, at each change of a growing answer."""
 
 _RULE = "─" * 20
 
+_LEAST_COLUMNS = 8
+"""Narrower text is not wrapped."""
 
-def render_markdown(markdown: str) -> str:
+
+def render_markdown(markdown: str, columns: int = 0) -> str:
     r"""Return a text for the terminal; control characters of the text itself are removed.
+
+    `columns`: the width at which prose is wrapped; code, tables and addresses stay in one piece. 0 = it is not wrapped.
 
     >>> render_markdown("# Hi\n\n- **a** [b](https://c.d)")
     '\x1b[1mHi\x1b[22m\n\n• \x1b[1ma\x1b[22m b (https://c.d)'
+    >>> render_markdown("- one two three", 9)
+    '• one two\n  three'
     """
-    return _blocks(parse(markdown), gap="\n\n")
+    return _blocks(tree.open_details(parse(markdown)), columns, gap="\n\n")
 
 
-def _blocks(blocks: Iterable[tree.Block], *, gap: str) -> str:
-    return gap.join(map(_block, blocks))
+def _blocks(blocks: Iterable[tree.Block], columns: int, *, gap: str) -> str:
+    return gap.join(_block(block, columns) for block in blocks)
 
 
-def _block(block: tree.Block) -> str:  # noqa: PLR0911 - one return per kind
+def _block(block: tree.Block, columns: int) -> str:  # noqa: PLR0911 - one return per kind
     match block:
         case tree.HeadingBlock(children=children):
-            return _styled(plain(children).replace("\n", " "), _BOLD)
+            return _wrapped(_styled(plain(children).replace("\n", " "), _BOLD), columns)
         case tree.Paragraph(children=children):
-            return _inlines(children)
+            return _wrapped(_inlines(children), columns)
         case tree.ListBlock():
-            return _list(block)
+            return _list(block, columns)
         case tree.Quote(children=children):
-            return _prefixed(_blocks(children, gap="\n\n"), "│ ", "│ ")
+            inner = _blocks(children, _inside(columns, "│ "), gap="\n\n")
+            return _prefixed(inner, "│ ", "│ ")
         case tree.CodeBlock():
             return _code(block)
         case tree.Table():
             return table_grid(block)
-        case tree.Rule():
+        case _:
             return _RULE
+
+
+def _wrapped(text: str, columns: int) -> str:
+    if columns < _LEAST_COLUMNS:
+        return text
+    rows = (row for line in text.split("\n") for row in wrap_line(line, columns, cut_words=False))
+    return "\n".join(rows)
+
+
+def _inside(columns: int, prefix: str) -> int:
+    """Return the columns that a prefix leaves; the fewest that are still wrapped in a deep list."""
+    return max(columns - len(prefix), _LEAST_COLUMNS) if columns else 0
 
 
 def _code(block: tree.CodeBlock) -> str:
     if len(block.text) <= MAX_COLORED_CHARS:
         with suppress(ClassNotFound):
-            lexer = get_lexer_by_name(block.language, stripnl=False, ensurenl=False)
+            # Lexers mark a last line without a line break as an error.
+            lexer = get_lexer_by_name(block.language, stripnl=False, ensurenl=True)
             colored = highlight(block.text, lexer, _COLORS)
             return _prefixed(colored.rstrip("\n"), "  ", "  ")
     return "\n".join(_styled(f"  {line}", _CODE) for line in block.text.split("\n"))
 
 
-def _list(listing: tree.ListBlock) -> str:
+def _list(listing: tree.ListBlock, columns: int) -> str:
     gap = "\n" if listing.tight else "\n\n"
     items = []
     for index, item in enumerate(listing.items):
         marker = "• " if listing.start is None else f"{listing.start + index}. "
-        items.append(_prefixed(_blocks(item, gap=gap), marker, " " * len(marker)))
+        if (check := listing.checks[index]) is not None:
+            marker += "☑ " if check else "☐ "
+        inner = _blocks(item, _inside(columns, marker), gap=gap)
+        items.append(_prefixed(inner, marker, " " * len(marker)))
     return gap.join(items)
 
 
@@ -97,6 +127,8 @@ def _inline(inline: tree.Inline) -> str:  # noqa: PLR0911 - one return per kind
             return url if plain(children) in ("", url) else f"{label} ({url})"
         case tree.ImageInline(url=url, alt=alt):
             return f"{alt or 'image'} ({url})"
+        case tree.Spoiler(children=children):
+            return f"||{_inlines(children)}||"
         case _:
             return _styled(_inlines(inline.children), _STYLES[type(inline)])
 

@@ -14,7 +14,7 @@ from bus.retry import Backoff
 from gateway.command_errors import CommandFailed
 from gateway.service_client import error_detail
 from gateway.terminal.attached_files import read_chunks
-from gateway.terminal.session_events import HEARTBEAT_S, SESSION_EVENT, SessionEvent
+from gateway.terminal.session_events import HEARTBEAT_S, SESSION_EVENT, SessionEvent, SessionJoined
 
 CONNECTION_LOST = (
     "The connection to the service was lost: see its log, and run `parley chat` again."
@@ -82,12 +82,16 @@ class RemoteTerminalClient:
 
     async def events(self) -> AsyncIterator[TerminalClientEvent]:
         """Iterate over what is to be shown."""
-        failures = 0
+        failures, has_joined = 0, False
         while True:
             try:
                 async for line in self._lines:
-                    if line.startswith("data: "):
-                        yield SESSION_EVENT.validate_json(line.removeprefix("data: "))
+                    if not line.startswith("data: "):
+                        continue
+                    event = SESSION_EVENT.validate_json(line.removeprefix("data: "))
+                    if not (isinstance(event, SessionJoined) and has_joined):
+                        yield event
+                    has_joined = has_joined or isinstance(event, SessionJoined)
             except httpx.HTTPError:
                 pass
             if not failures and self._backoff is not None:

@@ -32,7 +32,29 @@ class SessionHeartbeat:
     kind: Literal["heartbeat"] = "heartbeat"
 
 
-SessionEvent = TerminalEvent | SessionIdle | SessionHeartbeat
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierMessage:
+    """A message from before the terminal joined. `is_person`: the person wrote it."""
+
+    is_person: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionJoined:
+    """The terminal joined the session. The first event, once for each connection.
+
+    Attributes:
+        others: Other terminals that show the session.
+        earlier: Its last messages.
+    """
+
+    kind: Literal["joined"] = "joined"
+    others: int = 0
+    earlier: tuple[EarlierMessage, ...] = ()
+
+
+SessionEvent = TerminalEvent | SessionJoined | SessionIdle | SessionHeartbeat
 
 SESSION_EVENT: TypeAdapter[SessionEvent] = TypeAdapter(SessionEvent)
 

@@ -74,6 +74,18 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
     assert "usage:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(["chta"], "chat"), (["severe"], "serve"), (["pairing", "aprove"], "approve")],
+)
+def test_a_misspelled_command_is_told_the_right_one(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
 def test_the_version_is_the_projects(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])

@@ -21,16 +21,18 @@ from bus.locales import messages_for
 from bus.platform import Disposition
 from gateway.terminal.completion import CommandCompleter
 from gateway.terminal.interactive import (
+    EARLIER,
     EXIT_HINT,
     FILES_DROPPED,
     GREETING,
+    OTHER_TERMINALS,
     PROMPT,
     ChatView,
     InteractiveChat,
 )
 from gateway.terminal.markdown import render_markdown
 from gateway.terminal.remote_client import ConnectionChange, MessageRefused, TerminalClientEvent
-from gateway.terminal.session_events import SessionIdle
+from gateway.terminal.session_events import EarlierMessage, SessionIdle, SessionJoined
 from tests.eventually import eventually
 from tests.fakes.clock import ManualClock
 
@@ -200,6 +202,102 @@ async def test_files_go_with_the_next_message(tmp_path: Path) -> None:
     assert person.bot.files == [["a b.txt", "c.txt"], []]
 
 
+async def test_words_behind_the_file_go_with_it_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a b.txt").write_text("hello")
+    (tmp_path / "c.txt").write_text("")
+    async with at_terminal(tmp_path) as person:
+        for words in ("what's in it?", "sum it up"):
+            person.keyboard.send_text(f"/attach '{tmp_path}/a b.txt' {tmp_path}/c.txt {words}")
+            person.keyboard.send_text(ENTER)
+        await person.hears("what's in it?", "sum it up")
+        assert person.bot.files == [["a b.txt", "c.txt"]] * 2
+        person.keyboard.send_text(f"/attach {tmp_path}/c.txt {tmp_path}/none words" + ENTER)
+        await person.sees(f"there is no file {tmp_path}/none")
+        person.keyboard.send_text("/attach nothing here" + ENTER)
+        await person.sees("there is no file nothing)")
+        person.keyboard.send_text("hello" + ENTER)
+        await person.hears("what's in it?", "sum it up", "hello")
+    assert person.bot.files[2:] == [["c.txt"]]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("/quitt", "quit"), ("/qiut", "quit"), ("/exi", "exit"), ("/atach x.txt", "attach")],
+)
+async def test_a_misspelled_command_of_the_terminal_is_no_message(
+    tmp_path: Path, typed: str, meant: str
+) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text(typed + ENTER)
+        await person.sees(f"(there is no {typed.split(maxsplit=1)[0]}: did you mean /{meant}?)")
+        person.keyboard.send_text("/usage" + ENTER)
+        await person.hears("/usage")
+
+
+async def test_help_names_what_only_the_terminal_knows(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text("/help" + ENTER)
+        for text in ("/attach FILE", "/quit", "Alt-Enter", "Ctrl-C"):
+            await person.sees(text)
+        await person.hears("/help")
+
+
+async def test_who_joins_sees_what_was_said_and_that_others_are_there(tmp_path: Path) -> None:
+    earlier = (
+        EarlierMessage(is_person=True, text="how are\x1b[2J you?"),
+        EarlierMessage(is_person=False, text="**Fine.** " + "x" * 2_000),
+    )
+    async with at_terminal(tmp_path) as person:
+        person.bot.tell(SessionJoined(others=1, earlier=earlier))
+        await person.sees(OTHER_TERMINALS)
+        await person.sees(EARLIER)
+        await person.sees("you> how are[2J you?")
+        await person.sees("Fine.")
+        await person.sees("x…")
+    view, printed = await shown(SessionJoined())
+    assert (view.live_text(80, 24), printed) == ("", [])
+
+
+async def test_finished_prose_is_wrapped_between_words_and_code_is_not() -> None:
+    code = "x = " + "1 + " * 10 + "1"
+    text = f"one two three four\n\n- five six seven eight\n\n> nine ten eleven\n\n```\n{code}\n```"
+    view = ChatView(ManualClock())
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", await view.show(message(text), FILES, columns=12)).split(
+        "\n"
+    )
+    assert lines == [
+        "one two", "three four", "", "• five six", "  seven", "  eight", "", "│ nine ten", "│ eleven", "", f"  {code}",
+    ]  # fmt: skip
+    address = "https://example.org/" + "a" * 40
+    assert await view.show(message(f"see {address} now", key="b"), FILES, columns=20) == (
+        f"see\n{address}\nnow"
+    )
+
+
+async def test_a_growing_answer_is_wrapped_between_words() -> None:
+    view, _ = await shown(message("one two three four", final=False))
+    rows = view.live_text(11, 24).split("\n")
+    assert rows[:2] == ["one two", "three four"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "diff\n--- a\n+++ b\n-x\n+y",
+        "makefile\nall:\n\techo hi",
+        "pycon\n>>> 1 + 1\n2",
+        'pytb\nTraceback (most recent call last):\n  File "x", line 1\nValueError: no',
+        "py\nx = 'unfinished",
+        'json\n{"a": nope}',
+    ],
+)
+def test_no_line_of_code_is_shown_as_an_error(code: str) -> None:
+    shown = render_markdown(f"```{code}\n```")
+    assert not re.search(r"\x1b\[(?:\d+;)*(?:31;)?0?4m", shown)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert plain.replace("\t", "    ").split() == code.partition("\n")[2].split()
+
+
 async def test_enter_sends_files_alone_and_ctrl_c_drops_them(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     async with at_terminal(tmp_path) as person:
@@ -327,6 +425,9 @@ async def test_files_and_lost_connections_are_told() -> None:
         ("|a|b|\n|-|-|\n|1|2|", "a | b\n--+--\n1 | 2"),
         ("[x](https://y) ![z](https://w) <https://v>", "x (https://y) z (https://w) https://v"),
         ("---", "─" * 20),
+        ("- [x] a\n- [ ] b", "• ☑ a\n• ☐ b"),
+        ("||a|| $x_1*y$ x<sup>2</sup>", "||a|| $x_1*y$ x²"),
+        ("<details><summary>M</summary>\n\nx\n</details>", "\x1b[1mM\x1b[22m\n\nx"),
         ("\x1b[2J\x9b31m a\u202eb", "[2J31m ab"),
     ],
 )

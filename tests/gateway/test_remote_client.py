@@ -16,7 +16,7 @@ from gateway.terminal.remote_client import (
     TerminalClientEvent,
     open_remote_client,
 )
-from gateway.terminal.session_events import SESSION_EVENT
+from gateway.terminal.session_events import SESSION_EVENT, SessionJoined
 
 SOON = Backoff(first_s=0.01, cap_s=0.02)
 
@@ -47,6 +47,7 @@ class Service(httpx.AsyncBaseTransport):
         yield b": attached\n\n"
         if not self._answers:
             await anyio.sleep_forever()
+        yield b"data: " + SESSION_EVENT.dump_json(SessionJoined(others=1)) + b"\n\n"
         text = self._answers.pop(0)
         event = TerminalMessage(id=text, text=text, final=True)
         yield b"data: " + SESSION_EVENT.dump_json(event) + b"\n\n"
@@ -66,11 +67,13 @@ async def test_it_connects_again_with_growing_delays() -> None:
         with anyio.fail_after(20):
             async for event in link.events():
                 seen.append(event)
-                if len(seen) == 6:
+                if len(seen) == 7:
                     break
     texts = [event.text for event in seen if isinstance(event, TerminalMessage | ConnectionChange)]
     lost, again = "connection lost, trying to connect again", "connected again"
     assert texts == ["one", lost, again, "two", lost, again]
+    # Who connects again has seen what was said before.
+    assert [event for event in seen if isinstance(event, SessionJoined)] == seen[:1]
 
 
 async def test_a_line_is_sent_until_the_service_takes_it_under_one_id() -> None:

@@ -77,6 +77,12 @@ async def chatted(link: ScriptedConnection, *lines: str) -> str:
     return out.getvalue()
 
 
+async def test_a_misspelled_way_out_is_no_message() -> None:
+    link = ScriptedConnection()
+    assert await chatted(link, "/quitt") == "(there is no /quitt: did you mean /quit?)\n"
+    assert link.said == []
+
+
 async def test_lines_are_answered_one_after_the_other() -> None:
     link = ScriptedConnection(
         [

@@ -125,6 +125,13 @@ async def test_chat_with_the_running_service(tmp_path: Path) -> None:
             async with at_a_terminal(service.config, service.home, "chat") as terminal:
                 await terminal.sees("/help", PROMPT)
                 await _talk(terminal, model)
+                async with at_a_terminal(service.config, service.home, "chat") as second:
+                    await second.sees(
+                        "open in another terminal too", "earlier in this conversation"
+                    )
+                    await second.sees("you> weiter, 你好 👋", "You said: weiter, 你好 👋", PROMPT)
+                    second.type(CTRL_D)
+                    assert await second.leaves() == 0
                 await _get_a_file(terminal)
                 await _send_a_file(terminal, model, tmp_path / "list of 3.txt")
                 terminal.type(CTRL_D)
