@@ -1,7 +1,7 @@
 """Where an answer goes when the place of its question is gone.
 
-First into the chat itself, without its topic or thread; then into the private chat with the person who asked, and with
-nobody else; then nowhere: the row fails, and the admin sees it. A short line tells the reader why the answer is there.
+First into the chat itself, without its topic or thread. Then to the person who asked, in private, and to no other
+person. Without such a place the row fails, and the admin sees it. A short line says why the answer is there.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from bus.platform import Adapter, SupportsPrivateChats
 
 
 def can_move(key: str, body: OutboundMessage) -> bool:
-    """Return whether a row is part of the answer to somebody: its key begins with the id of their message.
+    """Return whether a row is part of the answer to a message: its key begins with the id of that message.
 
     >>> can_move("broadcast:7:slack", OutboundText(channel="c", reply_target=ReplyTarget(chat="c"), markdown="x"))
     False
@@ -26,7 +26,7 @@ def can_move(key: str, body: OutboundMessage) -> bool:
 async def find_place(
     body: OutboundText | OutboundFile, adapter: Adapter, error: DeliveryError
 ) -> tuple[ReplyTarget, MovedTo] | None:
-    """Return where a refused message may go instead; None if there is no such place.
+    """Return where a refused message may go instead, or None.
 
     Raises:
         DeliveryError: The platform could not be asked for the private chat.

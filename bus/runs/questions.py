@@ -41,7 +41,7 @@ APPROVE, DENY = "approve", "deny"
 
 _LABELS = ("label", "title", "name", "text")
 _VALUES = ("value", "id", "key")
-"""Fields of an option that is an object: what people read, and what the graph gets."""
+"""Fields of an option that is an object: people read the first, the graph gets the second."""
 
 _ENDINGS = re.compile(r"(?<![\s.!。！,，])[\s.!。！,，]+$")
 
@@ -66,7 +66,7 @@ class Question:
 
     Attributes:
         options: The answers that a question offers, whole.
-        values: What each of these options is for the graph that asked; () = the options themselves.
+        values: The value that the graph gets for each option; () = the options themselves.
         interrupts: What the thread is interrupted by: it goes on when that is answered.
     """
 
@@ -226,7 +226,7 @@ def resume_value(
 ) -> object:
     """Return the value by which a run goes on: each interrupt's answer, under its id where it has one.
 
-    `question`: what was asked. A text that names one of its options becomes the option's value.
+    `question`: the question of the graph. If the text names an option of it, the graph gets the option's value.
 
     >>> resume_value([PendingInterrupt(id="i", kind="review", count=2)], "Yes!")
     {'i': {'decisions': [{'type': 'approve'}, {'type': 'approve'}]}}

@@ -84,7 +84,7 @@ async def attach_file(
 async def stream_events(
     session: SessionName, terminal: TerminalDep, bus: BusDep
 ) -> StreamingResponse:
-    """Stream the events of a session, starting now. The first one tells what was said before."""
+    """Stream the events of a session, starting now. The first one holds the last messages."""
     return StreamingResponse(
         _event_stream(terminal, bus, session),
         media_type="text/event-stream",

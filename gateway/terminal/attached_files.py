@@ -22,7 +22,7 @@ _WORD = re.compile(r"""(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\])+(?=\s|\Z)""",
 """A word as a shell reads it."""
 
 _PATH = re.compile(r"[/\\]|^~|\w\.\w{1,5}$")
-"""What a word has that is meant as a file."""
+"""A word with one of these is meant as a file."""
 
 _ATTACH_LINE = re.compile(rf"\s*{ATTACH_COMMAND}(?:\s+(.*))?", re.DOTALL)
 

@@ -334,7 +334,7 @@ class InteractiveChat:
 
 
 def _render_joined(_: str, joined: SessionJoined, columns: int) -> str:
-    """Return what a person sees who joins a session: that they are not alone, and what was said before."""
+    """Return the text for a person who joins a session: about other terminals, and the last messages."""
     lines = [OTHER_TERMINALS] if joined.others else []
     if joined.earlier:
         lines.append(EARLIER)

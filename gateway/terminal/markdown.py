@@ -25,7 +25,7 @@ _STYLES: Mapping[type[tree.Inline], tuple[int, int]] = {
 }
 _COLORS: TerminalFormatter[str] = TerminalFormatter(bg="dark")
 _COLORS.colorscheme = {**_COLORS.colorscheme, Whitespace: ("", ""), Error: ("", "")}
-"""What a lexer does not know is no error of the answer: it may not be complete yet."""
+"""Text unknown to a lexer is shown like other text: the code may be incomplete."""
 
 MAX_COLORED_CHARS = 10_000
 """Longer code is shown in one color: lexers take up to 20 ms for this much, at each change of a growing answer."""

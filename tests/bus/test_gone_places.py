@@ -30,7 +30,7 @@ BUTTON = Button(label="Go", token="t")
 
 
 class PlacesPlatform(FakePlatform):
-    """A platform with topics and private chats, of which some are gone."""
+    """A platform with topics and private chats; some are gone."""
 
     def __init__(self, gone: dict[tuple[str, str], PlaceGone]) -> None:
         super().__init__()
