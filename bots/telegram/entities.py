@@ -164,7 +164,7 @@ def split_names(text: str) -> Iterator[tuple[str, bool]]:
     [('npm i ', False), ('@types/node', True), (', a@b.c', False)]
     """
     end = 0
-    for name in _NAME.finditer(text):
+    for name in _NAME.finditer(text) if "@" in text else ():
         if name.start() > end:
             yield text[end : name.start()], False
         yield name[0], True
