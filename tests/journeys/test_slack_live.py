@@ -42,7 +42,7 @@ async def test_an_answer_grows_and_is_the_answer(tmp_path: Path) -> None:
             assert len(plain.stream.added) >= 3
             model.reply(f"Here:\n\n{TABLE}\n\nThat was <!channel> all.")
             table = await _grown(slack, slack.dm("a table"))
-            assert [block["type"] for block in table.blocks] == ["markdown", "table", "markdown"]
+            assert [block["type"] for block in table.blocks] == ["markdown", "table", "rich_text"]
             model.token_delay_s = 0.001
             await _goes_on_in_further_messages(slack, model)
         assert slack.violations == []
@@ -130,7 +130,7 @@ async def test_a_turn_that_takes_long_has_a_stop_button_that_stops_it(tmp_path: 
         assert slack.violations == []
 
 
-async def test_long_code_comes_as_a_file_and_an_archived_channel_is_left_alone(
+async def test_long_code_comes_as_a_file_and_an_archived_channel_is_answered_in_private(
     tmp_path: Path,
 ) -> None:
     code = "\n".join(f"print({n})" for n in range(1_500))
@@ -143,7 +143,7 @@ async def test_long_code_comes_as_a_file_and_an_archived_channel_is_left_alone(
             assert (look.words, done.words) == ("Look:", "Done.")
             assert slack.workspace.files[file.files[0]["id"]].content == code.encode()
             await _until_owed(service, lambda rows: {r["state"] for r in rows} == {"delivered"})
-            await _is_told_and_left_alone(slack, model, service)
+            await _is_answered_in_private(slack, model, service)
         assert slack.violations == []
 
 
@@ -157,13 +157,20 @@ async def _until_owed(service: Service, found: Callable[[list[dict[str, Any]]], 
         await eventually(rows, found)
 
 
-async def _is_told_and_left_alone(slack: FakeSlack, model: FakeModelServer, to: Service) -> None:
-    """A channel that is archived while the agent works: the outbox says so, the connection is well."""
+async def _is_answered_in_private(slack: FakeSlack, model: FakeModelServer, to: Service) -> None:
+    """A channel that is archived while the agent works: the asker alone gets the answer, the connection is well."""
     model.reply(ModelReply(text=WORDS, token_delay_s=0.05))
     asked, before = slack.mention("hello", channel="C2"), len(model.requests)
     await slack.wait_for(lambda: len(model.requests) > before, timeout_s=20)
     slack.workspace.channels["C2"].archived = True
-    await _until_owed(to, lambda rows: any("archived" in str(r["error"]) for r in rows))
+    await slack.wait_for(
+        lambda: [m for m in slack.workspace.posted if m.words.endswith(f"\n\n{WORDS}")],
+        timeout_s=20,
+    )
+    (told,) = [m for m in slack.workspace.posted if m.words.endswith(f"\n\n{WORDS}")]
+    channel = slack.workspace.channels[told.channel]
+    assert (channel.kind, channel.members) == ("im", {asked.user, slack.workspace.bot_user})
+    await _until_owed(to, lambda rows: {r["state"] for r in rows} == {"delivered"})
     async with to.client() as client:
         states = (await client.get("/api/channels")).json()["channels"]
     assert states["slack"]["running"] is True
