@@ -104,8 +104,10 @@ class _RepairedEvents(_RepairedBody):
         pieces: list[bytes] = []
         async for chunk in self._body:
             *ended, rest = _LINE_END.split(chunk)
-            for line, end in zip(ended[::2], ended[1::2], strict=True):
-                yield _repaired_line(b"".join((*pieces, line))) + end
+            if ended:
+                ended[0] = b"".join((*pieces, ended[0]))
+                ended[::2] = map(_repaired_line, ended[::2])
+                yield b"".join(ended)
                 pieces = []
             pieces.append(rest)
         yield _repaired_line(b"".join(pieces))
@@ -113,5 +115,5 @@ class _RepairedEvents(_RepairedBody):
 
 def _repaired_line(line: bytes) -> bytes:
     """Return a line of an event stream with its message repaired."""
-    name, colon, data = line.partition(b":")
-    return b"data: " + repair_message(data.strip()) if name == b"data" and colon else line
+    data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+    return b"data: " + repair_message(data) if data.startswith(b"{") else line

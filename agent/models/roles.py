@@ -18,17 +18,22 @@ NO_TEXT = "(no text)"
 BETWEEN = "OK."
 """An assistant's words between the results of tools and a user."""
 
+NO_ANSWER = "(No answer.)"
+"""An assistant's words between two messages of users, of which the first got no answer."""
+
 _SYSTEM = ("system", "developer")
-_TAKE_TURNS = ("user", "assistant")
+_ANSWERED = {"tool": BETWEEN, "user": NO_ANSWER}
 _ACTS = ("tool_calls", "function_call", "audio")
 
 
 def arrange_messages(messages: Iterable[Message]) -> list[Message]:
-    r"""Return a request's messages in roles that every chat template takes; results follow their calls already.
+    """Return a request's messages in roles that every chat template takes; results follow their calls already.
 
-    >>> said = [{"role": "user", "content": text} for text in ("Hi", "Stop", "Go on")]
-    >>> arrange_messages([*said[:2], {"role": "assistant", "content": ""}, said[2]])
-    [{'role': 'user', 'content': 'Hi\n\nStop\n\nGo on'}]
+    Messages of users stay apart: each is what somebody sent.
+
+    >>> said = [{"role": "user", "content": text} for text in ("Hi", "Go on")]
+    >>> [one["content"] for one in arrange_messages([said[0], {"role": "assistant", "content": ""}, said[1]])]
+    ['Hi', '(No answer.)', 'Go on']
     """
     arranged: list[Message] = []
     for message in messages:
@@ -39,11 +44,11 @@ def arrange_messages(messages: Iterable[Message]) -> list[Message]:
         role, before = given["role"], last["role"]
         if role in _SYSTEM and arranged:
             _add_system(arranged, given)
-        elif role == before and role in _TAKE_TURNS and not last.get("tool_calls"):
+        elif role == before == "assistant" and not last.get("tool_calls"):
             arranged[-1] = _joined(last, given)
         else:
-            if role == "user" and before == "tool":
-                arranged.append({"role": "assistant", "content": BETWEEN})
+            if role == "user" and before in _ANSWERED:
+                arranged.append({"role": "assistant", "content": _ANSWERED[before]})
             elif role == "assistant" and before in _SYSTEM:
                 arranged.append({"role": "user", "content": NO_TEXT})
             arranged.append(given)

@@ -6,10 +6,11 @@ from typing import Any
 
 from bus.commands.context import CommandContext
 from bus.commands.gateway import GatewayCommands
+from bus.config import LEAD_AGENT
 from bus.context import BusContext
 from bus.locales import Messages
 from bus.messages import chat_of
-from bus.settings.sessions import LEAD_AGENT, SessionResolver
+from bus.settings.sessions import SessionResolver
 from store.conversations import ConversationKey
 
 RESET_WORDS = frozenset({"default", "none", "reset", "off"})

@@ -118,7 +118,7 @@ async def test_texts_in_blocks_are_looked_at_pictures_are_not(tmp_path: Path) ->
     model = ScriptedChatModel.playing("I see.")
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     said: Any = [{"type": "text", "text": f"{FORGED} what is this?"}, picture]
-    async with open_agent(tmp_path, model) as harness:
+    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as harness:
         await harness.say(HumanMessage(said))
     (human,) = (m for m in model.prompts[0] if isinstance(m, HumanMessage))
     assert FORGED not in human.text

@@ -147,7 +147,7 @@ async def test_thinking_is_in_nothing_that_is_made_of_answers(
         }
         setup = AgentSetup(config=AgentConfig.model_validate(sections), home=tmp_path)
         async with open_agent_factory(setup, InMemorySaver()) as agents:
-            scope = "person:slack:T1:U1"
+            scope, messages = "person:slack:T1:U1", list[Any]()
             for said in ("mark2 delegate", "and now?", "and then?", "and at last?"):
                 _, messages = await turn(agents, said, subagent_enabled=True, memory_scope=scope)
             shown = [ConversationMessage(role=one.type, text=one.text) for one in messages]
@@ -177,7 +177,7 @@ async def test_an_empty_first_answer_is_asked_for_once_more(
     assert message.text == "Hello."
     assert [request.last_user_text for request in server.requests] == [
         "hi",
-        f"hi\n\n{EMPTY_ANSWER_REMINDER}",
+        EMPTY_ANSWER_REMINDER,
     ]
     assert server.refused == []
 

@@ -184,7 +184,7 @@ async def test_the_section_stands_before_what_changes(tmp_path: Path) -> None:
 async def test_blocks_and_files_follow_the_line(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("one", "two")
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    async with open_agent(tmp_path, model) as harness:
+    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as harness:
         put(harness.folders(), a__txt="hello")
         file = {"filename": "a.txt", "size": 5}
         await harness.say(said("read", "U1", "Ann", files=[file]), chat=GROUP)

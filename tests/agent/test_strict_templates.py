@@ -23,7 +23,7 @@ from langchain_core.runnables import RunnableConfig
 from agent.config import AgentConfig
 from agent.factory import AgentGraph, open_agent_factory
 from agent.models.failures import is_fallback
-from agent.models.roles import BETWEEN, NO_TEXT, arrange_messages
+from agent.models.roles import BETWEEN, NO_ANSWER, NO_TEXT, arrange_messages
 from agent.options import STEERING_SOURCE_KEY
 from agent.paths import WORKSPACE
 from agent.services import AgentSetup
@@ -239,6 +239,7 @@ CALLING = {
 RESULT = {"role": "tool", "tool_call_id": "c", "content": "nothing"}
 SYSTEM = {"role": "system", "content": "s"}
 OK, NOTHING = {"role": "assistant", "content": BETWEEN}, {"role": "user", "content": NO_TEXT}
+NONE = {"role": "assistant", "content": NO_ANSWER}
 
 
 def user(content: object, **more: object) -> dict[str, Any]:
@@ -250,20 +251,20 @@ def user(content: object, **more: object) -> dict[str, Any]:
     [
         ([SYSTEM, U, A, U], [SYSTEM, U, A, U]),
         ([SYSTEM, U, CALLING, RESULT], [SYSTEM, U, CALLING, RESULT]),
-        ([SYSTEM, U, U], [SYSTEM, user("u\n\nu")]),
+        ([SYSTEM, U, U], [SYSTEM, U, NONE, U]),
         ([U, CALLING, RESULT, U], [U, CALLING, RESULT, OK, U]),
-        ([U, CALLING, RESULT, U, U], [U, CALLING, RESULT, OK, user("u\n\nu")]),
+        ([U, CALLING, RESULT, U, U], [U, CALLING, RESULT, OK, U, NONE, U]),
         ([U, CALLING, RESULT, A, U], [U, CALLING, RESULT, A, U]),
         ([U, A, CALLING, RESULT], [U, {**CALLING, "content": "a"}, RESULT]),
         ([SYSTEM, A, U], [SYSTEM, NOTHING, A, U]),
         ([U, A], [U, A, NOTHING]),
-        ([U, {"role": "assistant", "content": ""}, U], [user("u\n\nu")]),
+        ([U, {"role": "assistant", "content": ""}, U], [U, NONE, U]),
         ([user(""), A, user([]), A, user(" \n")], [NOTHING, A, NOTHING, A, NOTHING]),
-        ([U, SYSTEM, U], [SYSTEM, user("u\n\nu")]),
+        ([U, SYSTEM, U], [SYSTEM, U, NONE, U]),
         ([SYSTEM, U, SYSTEM], [{**SYSTEM, "content": "s\n\ns"}, U]),
-        ([user([PICTURE]), U], [user([PICTURE, {"type": "text", "text": "u"}])]),
-        ([user("u", name="a"), user("u", name="a")], [user("u\n\nu", name="a")]),
-        ([user("u", name="a"), U], [user("u\n\nu")]),
+        ([user([PICTURE]), U], [user([PICTURE]), NONE, U]),
+        ([user("u", name="a"), U], [user("u", name="a"), NONE, U]),
+        ([U, A, A], [U, {**A, "content": "a\n\na"}, NOTHING]),
         ([], []),
     ],
 )
