@@ -13,6 +13,7 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 
+from bots.slack.thread_history import EARLIER_HEADING
 from bots.text.quotations import quotation
 from bus.config import BusConfig, ChannelPolicy
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
@@ -40,10 +41,13 @@ TITLES = {
     "feishu": ("Release team", ""),
 }
 NAMES = {"slack": "Slack", "telegram": "Telegram", "feishu": "Feishu", "terminal": "Terminal"}
+HEADINGS = {"slack": EARLIER_HEADING}
+"""On Slack, a reply is a message in a thread."""
 
 
 def example(platform: str, *, is_private: bool) -> InboundMessage:
     """A reply of Ann's to an answer of the bot, with a file."""
+    answer = quotation("The total is 41.", "You", heading=HEADINGS.get(platform, ""))
     title, topic = ("", "") if is_private else TITLES[platform]
     return InboundMessage(
         event_id="e1",
@@ -52,7 +56,7 @@ def example(platform: str, *, is_private: bool) -> InboundMessage:
         reply_target=ReplyTarget(chat="c", language="en"),
         sender=Sender(user_id=ANN[platform], name="" if platform == "terminal" else "Ann Lee"),
         text="Is this the newest offer?",
-        quoted="" if platform == "terminal" else quotation("The total is 41.", "You"),
+        quoted="" if platform == "terminal" else answer,
         is_private=is_private,
         is_addressed=True,
         chat_title=title,
