@@ -147,9 +147,9 @@ async def test_thinking_is_in_nothing_that_is_made_of_answers(
         }
         setup = AgentSetup(config=AgentConfig.model_validate(sections), home=tmp_path)
         async with open_agent_factory(setup, InMemorySaver()) as agents:
-            scope, messages = "person:slack:T1:U1", list[Any]()
-            for said in ("mark2 delegate", "and now?", "and then?", "and at last?"):
-                _, messages = await turn(agents, said, subagent_enabled=True, memory_scope=scope)
+            context = {"subagent_enabled": True, "memory_scope": "person:slack:T1:U1"}
+            said = ("mark2 delegate", "and now?", "and then?", "and at last?")
+            *_, (_, messages) = [await turn(agents, one, **context) for one in said]
             shown = [ConversationMessage(role=one.type, text=one.text) for one in messages]
             await suggest_follow_ups(agents.services.auxiliary_models.get, shown, count=2)
     asked = [request.last_user_text for request in server.requests]
