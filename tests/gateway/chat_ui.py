@@ -83,6 +83,7 @@ async def opened(folder: Path, **gateway: Any) -> AsyncIterator[ChatUiServer]:  
     async with FakeModelServer(answer=answer) as model:
         section = {"port": port, "cors_origins": [PAGE], **gateway}
         whole = {**with_model(model.base_url), "gateway": section, "title": {"enabled": False}}
+        whole["models"][0]["supports_vision"] = True
         file.write_text(yaml.safe_dump({"config_version": 1, **whole}))
         config = load_config(
             str(file), {"PARLEY_HOME": str(folder / "home"), "PARLEY_ADMIN_TOKEN": TOKEN}

@@ -248,7 +248,7 @@ async def test_graphs_share_the_store_and_it_outlives_the_process(tmp_path: Path
         kept = await anyio.to_thread.run_sync(api.runs.items.get, ("runs",), "count")
         assert kept is not None
         assert kept.value == {"n": 2}
-        with pytest.raises(RuntimeError, match="async methods"):
+        with pytest.raises(RuntimeError, match="asynchronous methods"):
             api.runs.items.get(("runs",), "count")
 
 

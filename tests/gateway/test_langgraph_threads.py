@@ -234,7 +234,7 @@ async def test_the_sync_client(tmp_path: Path) -> None:
 
     async with serving(tmp_path, way="tcp") as api:
         events = await anyio.to_thread.run_sync(talk, api.url)
-    assert events == ["metadata", "values", "values", "end"]
+    assert events == ["metadata", "values", "values"]
 
 
 async def test_old_front_ends_send_both_maps(tmp_path: Path) -> None:

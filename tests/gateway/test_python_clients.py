@@ -88,7 +88,7 @@ def _runs(client: SyncLangGraphClient) -> None:
     whole: Any = client.runs.join(thread, run["run_id"])
     assert whole["messages"][-1]["content"] == "You said: hello"
     parts = list(client.runs.join_stream(thread, run["run_id"], stream_mode="values"))
-    assert (parts[0].event, parts[-1].event) == ("metadata", "end")
+    assert (parts[0].event, parts[-1].event) == ("metadata", "values")
     after = list(client.runs.join_stream(thread, run["run_id"], last_event_id=parts[0].id))
     assert len(after) >= len(parts) - 1
     assert client.runs.get(thread, run["run_id"])["status"] == "success"
