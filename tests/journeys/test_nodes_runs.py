@@ -25,7 +25,8 @@ def said(text: str) -> dict[str, Any]:
 
 def client(service: Service) -> LangGraphClient:
     token = (service.files / "admin_token").read_text().strip()
-    headers = {"Authorization": f"Bearer {token}"}
+    # Not the SDK's own User-Agent: its streams close without `end`.
+    headers = {"Authorization": f"Bearer {token}", "User-Agent": "tests"}
     return get_client(url=f"{service.url}/api", headers=headers, api_key=None)
 
 
