@@ -164,6 +164,7 @@ async def test_feishu_answers_the_asker_alone_when_the_chat_is_gone(tmp_path: Pa
         gate = harness.hold_next_run("Done.")
         asked = await feishu.mention("hello")
         await eventually(lambda: harness.server.runs)
+        await feishu.wait_for(lambda: feishu.answers(asked.chat))
         feishu.remove_bot(asked.chat)
         gate.set()
         private = await feishu.wait_for(

@@ -373,10 +373,11 @@ async def test_a_terminal_over_http(tmp_path: Path) -> None:
                     for expected in ("accepted", "duplicate"):
                         said = await http.post("/api/channels/terminal/s1/messages", json=body)
                         assert said.json() == {"result": expected}
-                    data = [await anext_data(lines) for _ in range(2)]
-            assert '"kind":"shown"' in data[0]
-            assert "Available commands:" in data[0]
-            assert data[1] == '{"kind":"idle"}'
+                    joined, shown, idle = [await anext_data(lines) for _ in range(3)]
+            assert '"kind":"joined"' in joined
+            assert '"kind":"shown"' in shown
+            assert "Available commands:" in shown
+            assert idle == '{"kind":"idle"}'
             bad = await http.post("/api/channels/terminal/a%20b/messages", json={"text": "x"})
             assert bad.status_code == 422
 

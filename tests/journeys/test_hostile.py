@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.telegram_chats import detect
@@ -28,7 +29,7 @@ HOSTILE = {
 END = "and that was all"
 
 
-UNREADABLE = ("", " \n ", "\u200b", "\x00")
+UNREADABLE = ("", " \n ", "\u200b")
 ANSWERS = (*HOSTILE.values(), *UNREADABLE)
 
 
@@ -57,7 +58,7 @@ LONG = long_answer()
 
 def speak(request: ModelRequest) -> ModelReply:
     """Give the long answer, or one of the `ANSWERS` by its number, or say what the person said."""
-    said = request.last_user_text
+    said = [text for text in request.user_texts if text != EMPTY_ANSWER_REMINDER][-1]
     if said == "long":
         return ModelReply(text=LONG)
     if said.isdigit():

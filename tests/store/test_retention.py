@@ -165,7 +165,9 @@ def test_no_statement_reads_or_sorts_a_whole_table(
     connection: sqlite3.Connection, statement: str
 ) -> None:
     steps = plan(connection, statement)
-    small = "|".join([*SMALL_TABLES, "json_each", "needed", "found", "last", "due", "later"])
+    small = "|".join(
+        [*SMALL_TABLES, "json_each", "needed", "found", "last", "due", "later", "lineage"]
+    )
     whole = [
         step
         for step in steps
