@@ -47,9 +47,13 @@ _AMOUNT = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2}")
 """What begins as a sum of money in words: `$5 for each, $`."""
 
 _W = "[A-Za-z0-9_]"
-_GLOB = r"\*{1,2}(?=[./])"
+_STOP = r"(?(star)(?!\*))(?(wave)(?!~))"
+"""Directly behind a mark a span ends where that mark is written again: nothing behind it is read twice."""
+
+_GLOB = rf"{_STOP}\*{{1,2}}(?=[./])"
 _TOKEN = re.compile(
     rf"""
+    (?:(?<=\*)(?P<star>))?+(?:(?<=~)(?P<wave>))?+(?:
     (?P<ticks>`+)
     |(?P<auto><(?:[A-Za-z][A-Za-z0-9+.-]{{1,31}}:[^<>\s]{{0,2000}}|[^<>\s@`]{{1,100}}@[^<>\s@`]{{1,100}})>)
     |(?P<script><(?P<level>su[bp])>[^<>\n`]{{1,60}}</(?P=level)>)
@@ -58,24 +62,24 @@ _TOKEN = re.compile(
     |(?P<tex>\\[(\[]|\$\$|\\begin\{{(?P<env>[A-Za-z]{{1,30}}\*?)\}})
     |(?P<escape>\\.)
     |(?P<dollar>(?<![\w$\\])\$(?![\s$])(?:[^$\\\n`]|\\.|`[^`\n]*`)++(?<![\s(\[{{])\$(?![\w${{]))
-    |(?P<address>(?:https?|ftp)://(?:[^\s<>"'`\[\](){{}}|\\\u3000-\u303f\uff00-\uffef\u2018-\u201f]
+    |(?P<address>(?:https?|ftp)://(?:{_STOP}[^\s<>"'`\[\](){{}}|\\\u3000-\u303f\uff00-\uffef\u2018-\u201f]
         |\([^\s()<>\[\]]{{0,500}}\)|\[[^\s()<>\[\]]{{0,500}}\]|\{{[^\s{{}}<>]{{0,200}}\}})++)
-    |(?P<www>www\.[A-Za-z0-9][^\s<>"'`\[\](){{}}|\\\u3000-\u303f\uff00-\uffef\u2018-\u201f]*+)
+    |(?P<www>www\.[A-Za-z0-9](?:{_STOP}[^\s<>"'`\[\](){{}}|\\\u3000-\u303f\uff00-\uffef\u2018-\u201f])*+)
     |(?P<mail>[A-Za-z0-9_][A-Za-z0-9_.+-]{{0,100}}@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)++)
-    |(?P<drive>(?:[A-Za-z]:|%\w++%|(?<![\w.])\.{{1,2}})\\[^\s<>"|?*`]*+)
+    |(?P<drive>(?:[A-Za-z]:|%\w++%|(?<![\w.])\.{{1,2}})\\(?:{_STOP}[^\s<>"|?*`])*+)
     |(?P<comment>(?<!\w)/\*[^*\n]{{1,200}}\*/)
     |(?P<path>(?<![\w/.\\:])(?:~|\.{{1,2}})?/(?=[\w.*~@${{%+-])
-        (?:[\w./@%+=,:~$-]|{_GLOB}|\{{[^{{}}\s*]{{0,200}}\}})++)
+        (?:{_STOP}[\w./@%+=,:~$-]|{_GLOB}|\{{[^{{}}\s*]{{0,200}}\}})++)
     |(?P<at>(?<!\w)@[A-Za-z0-9_][\w./-]*+)
     |(?P<brace>\{{\{{[^{{}}\n]{{0,200}}\}}\}}|\{{%[^{{}}\n]{{0,200}}%\}}|\$?\{{[^{{}}\s]{{0,200}}\}})
     |(?P<dunder>__[a-z0-9]+(?:_+[a-z0-9]+)*__(?!{_W}))
     |(?P<word>[A-Za-z0-9]{_W}*+(?:(?:\.|/|::|->|\#|-)(?:{_GLOB}[./])?{_W}++)*+(?:(?<=/){_GLOB}[\w./-]++)?)
-    |(?P<star>(?<!\*)\*{{1,2}}(?:args|kwargs|kwds|kw|rest)\b(?!\*))
-    |(?P<glob>(?<!\*)(?:\*\.[A-Za-z0-9]++|\*{{1,2}}/(?:\*{{1,2}}(?=[./]|\Z|\s)|[\w./-])++)(?!\*))
+    |(?P<arguments>(?<!\*)\*{{1,2}}(?:args|kwargs|kwds|kw|rest)\b(?!\*))
+    |(?P<glob>(?<!\*)(?:\*\.[A-Za-z0-9]++|\*{{1,2}}/(?:\*{{1,2}}(?=[./]|\Z|\s)|[\w./-]){{1,200}}+)(?!\*))
     |(?P<spoiler>(?<![\w|])\|\|(?=[^\s|])[^\n|]++(?<!\s)\|\|(?![\w|]))
     |(?P<mark>\*+|~~+)
     |(?P<rest>_+)
-    """,
+    )""",
     re.VERBOSE,
 )
 _CLOSERS = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
@@ -211,7 +215,7 @@ def _span(match: re.Match[str], *, is_italic: bool) -> Span | None:  # noqa: PLR
             return Span(match.start(), match.end(), "formula")
         case "script":
             return Span(match.start(), match.end(), "sub" if match["level"] == "sub" else "sup")
-        case "tag" | "brace" | "comment" | "dunder" | "star" | "glob" | "unc":
+        case "tag" | "brace" | "comment" | "dunder" | "arguments" | "glob" | "unc":
             return Span(match.start(), match.end(), "text")
         case "word" if _CODE_LIKE.search(words) is None:
             return None

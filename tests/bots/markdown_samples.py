@@ -40,6 +40,15 @@ HOSTILE = {
     "surrogates": "\ud800a\udfff" * 5_000,
     "controls": "\x00\x1b[31m\x7f" * 5_000,
     "angles": "<" * 20_000,
+    "paths behind stars": "/*" * 30_000 + "{",
+    "paths behind waves": "/~" * 30_000 + "{",
+    "addresses behind stars": "*https://a.b/" * 6_000,
+    "globs in a row": "a$" + "**/" * 20_000,
+    "words behind stars": "a/*" * 20_000 + "{",
+    "drives behind waves": "~C:\\a" * 12_000,
+    "dollars": "$a" * 20_000,
+    "formulas": "$$a\\(b" * 10_000,
+    "placeholders": "<a {b" * 10_000,
 }
 
 _WORDS = st.text(alphabet="abcdeXYZ012中文字é", min_size=1, max_size=8)
