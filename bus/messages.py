@@ -356,6 +356,7 @@ class OutboundFile:
     Attributes:
         path: Virtual path below /mnt/user-data/outputs; "" for a text of the bot's own.
         content: That text.
+        uncertain: Whether it may have arrived in the place that is gone.
         final_status, moved_to: As on `OutboundText`.
     """
 
@@ -367,6 +368,7 @@ class OutboundFile:
     name: str
     content: str = ""
     final_status: _FinalStatus = ""
+    uncertain: bool = False
     moved_to: MovedTo = ""
 
 

@@ -309,8 +309,8 @@ class DeliveryAttempts:
         """
         row, now = decoded.row, self._now()
         is_uncertain = row.uncertain_attempts > 0 and not decoded.repeatable
+        is_uncertain = is_uncertain or _was_uncertain(decoded.body)
         if isinstance(decoded.body, OutboundText):
-            is_uncertain = is_uncertain or decoded.body.uncertain
             body = replace(decoded.body, uncertain=is_uncertain)
             if isinstance(outcome, MessageTooLong) and len(outcome.pieces) > 1:
                 # What the row's edit is to say once more is now the text of several messages.
@@ -369,8 +369,7 @@ class DeliveryAttempts:
                     return None
                 if refusal is not error:  # the private chat could not be found now
                     return await self._record_failure(decoded, refusal, since)
-            earlier = isinstance(decoded.body, OutboundText) and decoded.body.uncertain
-            uncertain = decision.uncertain or earlier
+            uncertain = decision.uncertain or _was_uncertain(decoded.body)
             await self._store.call(
                 lambda: self._outbox.mark_failed(row.id, error=reason, now=now, uncertain=uncertain)
             )
@@ -408,6 +407,8 @@ class DeliveryAttempts:
         if found is None:
             return error
         target, moved_to = found
+        # The platform drops a repeated send in the same place alone.
+        body = replace(body, uncertain=body.uncertain or row.uncertain_attempts > 0)
         if isinstance(body, OutboundFile):
             moved: OutboundMessage = replace(body, reply_target=target, moved_to=moved_to)
         else:
@@ -427,16 +428,12 @@ class DeliveryAttempts:
         self, decoded: DecodedRow, body: OutboundText, target: ReplyTarget, moved_to: MovedTo
     ) -> OutboundText:
         """Return a text for another place: the first one that goes there begins with a line that tells why."""
-        is_uncertain = body.uncertain or (
-            decoded.row.uncertain_attempts > 0 and not decoded.repeatable
-        )
         moved = replace(
             body,
             reply_target=target,
             moved_to=moved_to,
             replaces="",
             buttons=() if moved_to == "private" else body.buttons,
-            uncertain=is_uncertain,
         )
         if await self._was_told(decoded.row.key, moved_to):
             return moved
@@ -463,6 +460,11 @@ class _UnexpectedError(DeliveryError):
             retryable=True,
             ambiguous=not decoded.edits,
         )
+
+
+def _was_uncertain(body: OutboundMessage) -> bool:
+    """Return whether an earlier send of a row may have been successful, elsewhere or in part."""
+    return isinstance(body, OutboundText | OutboundFile) and body.uncertain
 
 
 def _unknown_outcome(decoded: DecodedRow, reason: str) -> DeliveryError:

@@ -19,7 +19,7 @@ from bus.messages import (
     decode_outbound,
     encode_outbound,
 )
-from bus.platform import OutgoingFile
+from bus.platform import Capabilities, OutgoingFile
 from store.outbox import NewOutboxRow
 from tests.bus.test_delivery_worker import FAST, KEY, pump, settle
 from tests.eventually import eventually
@@ -32,8 +32,14 @@ BUTTON = Button(label="Go", token="t")
 class PlacesPlatform(FakePlatform):
     """A platform with topics and private chats; some are gone."""
 
-    def __init__(self, gone: dict[tuple[str, str], PlaceGone]) -> None:
-        super().__init__()
+    def __init__(
+        self, gone: dict[tuple[str, str], PlaceGone], *, idempotent_send_s: float = 0.0
+    ) -> None:
+        super().__init__(
+            capabilities=Capabilities(
+                streaming=False, send_interval_s=0.0, idempotent_send_s=idempotent_send_s
+            )
+        )
         self.gone = gone
         self.asked: list[str] = []
         self.private_error: DeliveryError | None = None
@@ -159,15 +165,24 @@ async def test_the_private_chat_is_asked_for_again_while_the_platform_is_busy(
     assert (sent.state, platform.asked) == ("delivered", ["ann", "ann"])
 
 
-async def test_a_send_in_doubt_stays_in_doubt_elsewhere(tmp_path: Path) -> None:
-    platform = PlacesPlatform({})
-    platform.fail("send", DeliveryError("broke", retryable=True, ambiguous=True))
+@pytest.mark.parametrize("window_s", [0.0, 3600.0])
+@pytest.mark.parametrize("method", ["send", "send_file"])
+async def test_a_send_in_doubt_stays_in_doubt_elsewhere(
+    tmp_path: Path, method: str, window_s: float
+) -> None:
+    """A platform drops a repeated send in the same place alone."""
+    platform = PlacesPlatform({}, idempotent_send_s=window_s)
+    platform.fail(method, DeliveryError("broke", retryable=True, ambiguous=True))
+    file = OutboundFile(
+        channel="fake", reply_target=TOPIC, thread_id="", path="", name="a.md", content="all of it"
+    )
     async with pump(platform, tmp_path, timings=FAST) as delivery:
-        await delivery.enqueue(KEY, [row("7:reply:0", said("one"))])
-        await eventually(lambda: platform.calls == ["send"])
+        await delivery.enqueue(KEY, [row("7:reply:0", said("one") if method == "send" else file)])
+        await eventually(lambda: platform.calls == [method])
         platform.gone[("c", "t")] = "thread"
         sent = await settle(delivery, "7:reply:0")
     assert sent.state == "uncertain"
+    assert platform.calls == [method] * 2
 
 
 async def test_a_growing_message_in_a_topic_that_is_gone_is_not_moved(tmp_path: Path) -> None:
