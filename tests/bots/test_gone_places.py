@@ -19,6 +19,7 @@ from tests.bots.telegram_rig import COMMANDS, FAST, config_for
 from tests.bus.harness import BusHarness, running_bus
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
+from tests.fakes.langgraph import Script
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 
@@ -171,4 +172,77 @@ async def test_feishu_answers_the_asker_alone_when_the_chat_is_gone(tmp_path: Pa
             lambda: [m for m in feishu.state.messages.values() if "no longer write" in m.text]
         )
         assert [message.chat for message in private] == ["oc_dm_ou_alice"]
+        assert await failed(harness) == []
+
+
+def stream_next_run(harness: BusHarness) -> anyio.Event:
+    """Have the next run write its answer at once, and end when the event that is returned is set."""
+    ends = anyio.Event()
+    harness.server.scripts.append(Script(words=("Do", "ne."), ends=ends))
+    return ends
+
+
+@pytest.mark.parametrize("how", ["archived", "kicked"])
+async def test_slack_answers_the_asker_when_the_channel_goes_while_it_streams(
+    tmp_path: Path, how: str
+) -> None:
+    async with fast_slack() as slack:
+        async with serving(SlackAdapter(config(slack), timeouts=SLACK_FAST), tmp_path) as harness:
+            ends = stream_next_run(harness)
+            slack.mention("hello")
+            await eventually(lambda: slack_said(slack, "C1"))
+            channel = slack.workspace.channels["C1"]
+            if how == "archived":
+                channel.archived = True
+            else:
+                channel.members.discard(slack.workspace.bot_user)
+            ends.set()
+            await eventually(lambda: [m for m in slack.workspace.posted if m.words == PRIVATE])
+            assert await failed(harness) == []
+        assert slack.violations == []
+
+
+async def test_slack_answers_in_the_channel_when_the_thread_goes_while_it_streams(
+    tmp_path: Path,
+) -> None:
+    async with fast_slack() as slack:
+        async with serving(SlackAdapter(config(slack), timeouts=SLACK_FAST), tmp_path) as harness:
+            ends = stream_next_run(harness)
+            slack.mention("hello")
+            await eventually(lambda: slack_said(slack, "C1"))
+            slack.workspace.posted[:] = [m for m in slack.workspace.posted if m.channel != "C1"]
+            ends.set()
+            await eventually(lambda: CHAT in slack_said(slack, "C1"))
+            assert await failed(harness) == []
+        assert slack.violations == []
+
+
+async def test_feishu_answers_the_asker_when_the_chat_goes_while_it_streams(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu, serving(adapter_for(feishu), tmp_path) as harness:
+        ends = stream_next_run(harness)
+        asked = await feishu.mention("hello")
+        await feishu.wait_for(lambda: [m for m in feishu.answers(asked.chat) if "Done." in m.text])
+        feishu.remove_bot(asked.chat)
+        ends.set()
+        private = await feishu.wait_for(
+            lambda: [m for m in feishu.state.messages.values() if "no longer write" in m.text]
+        )
+        assert [message.chat for message in private] == ["oc_dm_ou_alice"]
+        assert "Done." in private[0].text
+        assert await failed(harness) == []
+
+
+async def test_telegram_answers_the_asker_when_the_group_goes_while_it_streams(
+    telegram: TelegramServer, tmp_path: Path
+) -> None:
+    config = config_for(telegram, streaming=True)
+    async with serving(TelegramAdapter(config, COMMANDS, timeouts=FAST), tmp_path) as harness:
+        telegram.dm("/start", user=1001)
+        telegram.add_forum(GROUP)
+        ends = stream_next_run(harness)
+        telegram.mention(GROUP, "hello", user=1001)
+        await telegram.wait_for(lambda: said(telegram, GROUP))
+        telegram.block(GROUP, "Forbidden: bot was kicked from the supergroup chat")
+        ends.set()
+        await telegram.wait_for(lambda: PRIVATE in said(telegram, 1001))
         assert await failed(harness) == []
