@@ -194,6 +194,8 @@ async def test_the_default_says_which_graph_answers_by_default(tmp_path: Path) -
         body = harness.server.runs[0].body
         assert (body["assistant_id"], "agent_name" in body["context"]) == ("lead_agent", False)
         await harness.send("/agent default")
+        told = "The agent of this chat is now the default (helper)."
+        await eventually(lambda: harness.platform.texts.count(told) == 2)
         await harness.send("again")
         await harness.wait_for_runs(2)
         assert harness.server.runs[1].body["assistant_id"] == "helper"
