@@ -18,8 +18,8 @@ NO_TEXT = "(no text)"
 BETWEEN = "OK."
 """An assistant's words between the results of tools and a user."""
 
-NO_ANSWER = "(No answer.)"
-"""An assistant's words between two messages of users, of which the first got no answer."""
+NO_ANSWER = "(No answer yet.)"
+"""An assistant's words between two messages of users: after a stop, and when the second came while it worked."""
 
 _SYSTEM = ("system", "developer")
 _ANSWERED = {"tool": BETWEEN, "user": NO_ANSWER}
@@ -33,7 +33,7 @@ def arrange_messages(messages: Iterable[Message]) -> list[Message]:
 
     >>> said = [{"role": "user", "content": text} for text in ("Hi", "Go on")]
     >>> [one["content"] for one in arrange_messages([said[0], {"role": "assistant", "content": ""}, said[1]])]
-    ['Hi', '(No answer.)', 'Go on']
+    ['Hi', '(No answer yet.)', 'Go on']
     """
     arranged: list[Message] = []
     for message in messages:

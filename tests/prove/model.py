@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
+from agent.models.roles import BETWEEN, NO_ANSWER
 from tests.fakes.model import ModelReply, ModelRequest, ToolCall, text_of
 from tests.prove.plan import ModelBehavior, PlannedMessage
 
@@ -58,9 +59,12 @@ def _unanswered(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _is_answer(message: Mapping[str, Any]) -> bool:
-    """Return whether people see this message of the model as an answer: a question is one, another tool call is not."""
+    """Return whether people see a message of the model as an answer.
+
+    A question is one, neither another tool call nor the words between messages that have none yet.
+    """
     names = {call["function"]["name"] for call in message.get("tool_calls") or ()}
-    return not names or "ask_clarification" in names
+    return "ask_clarification" in names or not (names or message["content"] in (BETWEEN, NO_ANSWER))
 
 
 class ProofModel:

@@ -3,6 +3,7 @@
 import pytest
 
 from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
+from agent.models.roles import arrange_messages
 from tests.fakes.model import ModelReply, ModelRequest
 from tests.prove.model import ProofModel, answer_text
 from tests.prove.plan import MessageKind, ModelBehavior, PlannedMessage
@@ -65,7 +66,17 @@ def test_injected_messages_are_answered_together_unless_a_question_did(
         {"role": "tool", "tool_call_id": "1", "content": "done"},
         {"role": "user", "content": "m00002v1"},
     ]
+    messages = arrange_messages(messages)
     model = ProofModel({mark: message(mark) for mark in ("m00001", "m00002")}, ["a"])
     reply = model.answer(ModelRequest(body={"messages": messages}, headers={}))
     assert (answer_text("m00001", 1) in reply.text) is covers_both
     assert reply.text.endswith(answer_text("m00002", 1))
+
+
+def test_messages_that_wait_together_are_answered_together() -> None:
+    messages = arrange_messages(
+        {"role": "user", "content": f"{mark}v1"} for mark in ("m00001", "m00002")
+    )
+    model = ProofModel({mark: message(mark) for mark in ("m00001", "m00002")}, ["a"])
+    reply = model.answer(ModelRequest(body={"messages": messages}, headers={}))
+    assert reply.text == f"{answer_text('m00001', 1)}\n\n{answer_text('m00002', 1)}"

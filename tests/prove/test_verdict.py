@@ -207,6 +207,24 @@ def test_files_and_words_that_were_sent_together_have_one_answer() -> None:
     assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED, Outcome.ANSWERED], [])
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_part_of_a_gesture_has_the_answer_of_the_whole(version: int) -> None:
+    words = sent(1, versions=("m00001v1 hello", "m00001v2 hello, edited"))
+    file = sent(2, kind=MessageKind.FILE)
+    whole = {"text": f"m00001v{version} hello", "attachments": [{"name": "m00002v1.txt"}]}
+    part = accepted(2, run_id=None, run_status=None, run_version=None, body={"part_of": 1})
+    answer = shown(text=answer_text("m00001", version))
+    found = verdict([words, file], [accepted(body=whole), part], [delivered()], [answer])
+    assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED, Outcome.ANSWERED], [])
+
+
+def test_a_part_of_a_gesture_that_its_first_row_does_not_contain_is_found() -> None:
+    part = accepted(2, run_id=None, run_status=None, run_version=None, body={"part_of": 1})
+    rows = [accepted(body={"text": "m00001v1 hello"}), part]
+    found = verdict([sent(), sent(2)], rows, [delivered()], [shown()])
+    assert ViolationKind.SILENT in kinds(found)
+
+
 def test_an_answer_that_the_person_asked_for_again_may_be_there_twice() -> None:
     again = accepted(2, event_id="press:1:retry", message_id="")
     sends = [delivered(), delivered(2)]

@@ -13,6 +13,8 @@ from tests.prove.plan import MessageKind, ModelBehavior
 from tests.prove.platforms import Arrival, ShownMessage
 
 FAILURE_SIGN = "⚠️"
+_END = re.compile(rf"End of {MARK.pattern}")
+_BEGIN = re.compile(rf"Reply to {MARK.pattern}:")
 _NO_ANSWER = tuple(words.no_answer for words in LANGUAGES.values())
 
 _REFUSED_MORE = tuple(
@@ -140,6 +142,12 @@ class MessageHistory:
     outcome: Outcome | None = None
     violations: list[Violation] = field(default_factory=list)
 
+    @property
+    def is_part(self) -> bool:
+        """Whether the row of another message, which was sent together with it, contains it."""
+        own = {row.message_id or row.event_id for row in self.inbox[:1]}
+        return bool(own) and self.sent.message_id not in own
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -178,6 +186,7 @@ class _VerdictBuilder:
         self._again: dict[str, list[InboxRecord]] = defaultdict(list)
         self._by_mark: dict[str, list[InboxRecord]] = defaultdict(list)
         self._by_run: dict[str, list[InboxRecord]] = defaultdict(list)
+        self._by_id = {row.id: row for row in evidence.journal.inbox}
         for row in evidence.journal.inbox:
             self._rows[row.channel, row.chat, row.message_id or row.event_id].append(row)
             if row.run_id:
@@ -214,6 +223,8 @@ class _VerdictBuilder:
         rows = list(self._rows[sent.channel, sent.chat, sent.message_id])
         # Files and words that were sent together are one row, that of the first of them.
         rows = rows or [row for row in self._by_mark[sent.id] if row.chat == sent.chat]
+        # The row of a gesture's first message has the content of the others, and the answer.
+        rows = [self._by_id.get(row.body.get("part_of") or row.id, row) for row in rows]
         rows += [again for row in rows for again in self._again[str(row.id)] if again not in rows]
         # A message that a run consumed shares the answer, or the failure, of that run's turn.
         runs = {row.run_id for row in rows if row.run_id}
@@ -232,6 +243,9 @@ class _VerdictBuilder:
         marks = {sent.id, *(mark for row in rows for mark in _marks(row))}
         history = MessageHistory(sent=sent, marks=marks, inbox=rows, outbox=outbox, shown=shown)
         history.outcome = self._outcome(history)
+        if history.is_part and sent.deletion is None and sent.id not in _marks(rows[0]):
+            text = f"inbox row {rows[0].id}, which it was joined to, does not contain it"
+            _violate(history, ViolationKind.SILENT, text)
         self._check_repeats(history)
         self._check_completeness(history)
         if sent.working_signs:
@@ -410,7 +424,7 @@ class _VerdictBuilder:
         for version, answers in _answers(history, sent).items():
             # An answer to later messages may cover this one again, if its own was stopped or taken back.
             shown = [one for one in answers if MARK.findall(one.text)[-1][0] in history.marks]
-            if len(shown) > 1 + uncertain + max(again, 0):
+            if not history.is_part and len(shown) > 1 + uncertain + max(again, 0):
                 text = f"version {version} is answered {len(shown)} times, {uncertain} attempts are uncertain"
                 _violate(history, ViolationKind.DOUBLED, text)
 
@@ -426,8 +440,12 @@ class _VerdictBuilder:
         if any(one.platform_id not in ids for one in in_doubt):
             return  # what is missing may be what the outbox says is in doubt
         for version in _answers(history, sent):
-            ends = [f"End of {mark}v{version}" for mark in history.marks]
-            if not any(end in text for end in ends) and not was_cut:
+            ends = {
+                min(int(at), len(sent.versions))
+                for mark, at in _END.findall(text)
+                if mark in history.marks
+            }
+            if version not in ends and not was_cut:
                 _violate(
                     history,
                     ViolationKind.INCOMPLETE,
@@ -580,11 +598,16 @@ def _is_outside(row: InboxRecord) -> bool:
 
 
 def _answers(history: MessageHistory, sent: SentMessage) -> dict[int, list[ShownMessage]]:
-    """Return, by version of the message, the messages that begin an answer to it."""
+    """Return, by version of the message, the messages that begin an answer to it.
+
+    An answer to a message that was sent together with it counts for it as well: that may have more versions.
+    """
     found: dict[int, list[ShownMessage]] = {}
-    for version in range(1, len(sent.versions) + 1):
-        begins = [f"Reply to {mark}v{version}:" for mark in history.marks]
-        shown = [one for one in history.shown if any(begin in one.text for begin in begins)]
-        if shown:
-            found[version] = shown
+    for message in history.shown:
+        begun = [(mark, int(version)) for mark, version in _BEGIN.findall(message.text)]
+        versions = {
+            min(version, len(sent.versions)) for mark, version in begun if mark in history.marks
+        }
+        for version in versions:
+            found.setdefault(version, []).append(message)
     return found
