@@ -1,5 +1,7 @@
 """The model of a proof answers what a person said last, not what else it is shown."""
 
+from typing import Any
+
 import pytest
 
 from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
@@ -60,7 +62,7 @@ def test_injected_messages_are_answered_together_unless_a_question_did(
     tool: str, covers_both: bool
 ) -> None:
     call = {"id": "1", "type": "function", "function": {"name": tool, "arguments": "{}"}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "m00001v1"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "done"},
