@@ -23,7 +23,6 @@ from gateway.lazy_packages import (
 )
 from gateway.serving import gc_tuning, malloc_tuning, startup_report
 from gateway.serving.listener import open_listener
-from gateway.serving.startup_responder import StartupResponder
 from gateway.serving.thread_switching import shorten_switch_interval
 from gateway.storage import prepare_storage
 
@@ -31,7 +30,7 @@ MIN_FREE_BYTES = 2_000_000
 """Free disk space without which the databases cannot be created."""
 
 SERVICE_MODULE = "gateway.serving.service"
-"""Imported after the port is open: it takes a second, during which health checks are answered and requests wait."""
+"""Imported after the port is open: it takes a second, during which requests wait in the kernel's queue."""
 
 EVENT_LOOP_MODULE = "gateway.serving.event_loop"
 
@@ -55,17 +54,16 @@ def run(arguments: argparse.Namespace) -> int:
         def on_config_change(later: Config) -> None:
             _configure_logs(later, secrets | later.secrets, to_file=has_chat)
 
-        with StartupResponder(listener) as earlier:
-            serving = import_service()
-            run_service = partial(
-                serving.run_service,
-                token=token,
-                has_chat=has_chat,
-                overrides=overrides,
-                on_config_change=on_config_change,
-            )
-            options = {"loop_factory": importlib.import_module(EVENT_LOOP_MODULE).FairEventLoop}
-            anyio.run(run_service, config, listener, earlier, backend_options=options)
+        serving = import_service()
+        run_service = partial(
+            serving.run_service,
+            token=token,
+            has_chat=has_chat,
+            overrides=overrides,
+            on_config_change=on_config_change,
+        )
+        options = {"loop_factory": importlib.import_module(EVENT_LOOP_MODULE).FairEventLoop}
+        anyio.run(run_service, config, listener, backend_options=options)
     return 0
 
 

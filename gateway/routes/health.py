@@ -31,16 +31,16 @@ class ReadinessCheckView(BaseModel):
 
 
 class ReadinessResponse(BaseModel):
-    """Whether messages can be answered; requests with the token also get the checks, except while `starting`."""
+    """Whether messages can be answered; requests with the token also get the checks."""
 
-    status: Literal["ready", "not ready", "starting"]
+    status: Literal["ready", "not ready"]
     checks: dict[str, ReadinessCheckView] | None = None
 
 
 @router.get("/health")
 @router.head("/health", include_in_schema=False)
 async def get_health() -> HealthResponse:
-    """Return 200 as soon as the process listens, also while it starts. Needs no token."""
+    """Return 200 as soon as the gateway serves. Needs no token."""
     return HealthResponse()
 
 

@@ -1,10 +1,9 @@
 """The HTTP server: uvicorn on an open socket, without its own signal handlers."""
 
-import asyncio
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import anyio
 import uvicorn
@@ -22,7 +21,6 @@ from gateway.serving.connections import (
     protocols,
     raise_descriptor_limit,
 )
-from gateway.serving.startup_responder import StartupResponder
 from store.work_group import WORK_GROUP
 
 GRACE_PERIOD_S = 1
@@ -41,7 +39,6 @@ class HttpServer(UvicornServer):
         app: The application.
         listener: A listening socket.
         limits: Limits of connections; None = the defaults.
-        earlier: Accepts connections until the server starts.
     """
 
     def __init__(
@@ -49,14 +46,11 @@ class HttpServer(UvicornServer):
         app: ASGIApp,
         listener: socket.socket,
         limits: ConnectionConfig | None = None,
-        *,
-        earlier: StartupResponder | None = None,
     ) -> None:
         self._limiter = ConnectionLimiter(
             limits or ConnectionConfig(), max_descriptors=raise_descriptor_limit()
         )
         http, websocket = protocols(self._limiter)
-        self._http = http
         super().__init__(
             UvicornConfig(
                 app,
@@ -75,7 +69,6 @@ class HttpServer(UvicornServer):
             )
         )
         self._listener = listener
-        self._earlier = earlier
         self.ready = anyio.Event()
 
     @override
@@ -86,26 +79,14 @@ class HttpServer(UvicornServer):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take over the connections of the startup responder, start serving, and set `ready`."""
-        connections = self._earlier.stop() if self._earlier else []
+        """Start serving, and set `ready`."""
         # Connections inherit it, and the tasks of their requests: also the first step of each, before the middleware.
         group = WORK_GROUP.set(API_GROUP)
         try:
             await super().startup(sockets)
-            for connection in connections:
-                with suppress(OSError):  # the client left
-                    await asyncio.get_running_loop().connect_accepted_socket(
-                        self._protocol, connection
-                    )
         finally:
             WORK_GROUP.reset(group)
         self.ready.set()
-
-    def _protocol(self) -> asyncio.Protocol:
-        protocol: asyncio.Protocol = self._http(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return protocol
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called."""

@@ -23,7 +23,6 @@ from gateway.serving import gc_tuning, malloc_tuning, startup_report
 from gateway.serving.connections import RepeatedErrorFilter
 from gateway.serving.server import HttpServer, UvicornLogFilter
 from gateway.serving.shutdown import ShutdownSignal
-from gateway.serving.startup_responder import StartupResponder
 from gateway.terminal.chat import run_chat
 from gateway.terminal.local_client import open_local_client
 from gateway.version import get_version
@@ -57,7 +56,6 @@ log = logging.getLogger(__name__)
 async def run_service(
     config: Config,
     listener: socket.socket,
-    earlier: StartupResponder,
     *,
     token: AdminToken | None,
     has_chat: bool,
@@ -69,7 +67,6 @@ async def run_service(
     Args:
         config: The configuration.
         listener: The socket.
-        earlier: Accepts the connections of the socket until the server starts.
         token: The admin token; None = not required.
         has_chat: Whether to open the chat in this terminal.
         overrides: Keys of the `gateway` section set on the command line.
@@ -84,7 +81,7 @@ async def run_service(
         async with open_app(config, description, _end_at_once) as app:
             network = network_app(app, config.gateway, token=token.value if token else None)
             limits = config.gateway.connections
-            server = HttpServer(network, listener, limits, earlier=earlier)
+            server = HttpServer(network, listener, limits)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
                 agents = app.state.services.agents
