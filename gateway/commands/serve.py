@@ -23,7 +23,6 @@ from gateway.lazy_packages import (
 )
 from gateway.serving import gc_tuning, malloc_tuning, startup_report
 from gateway.serving.listener import open_listener
-from gateway.serving.thread_switching import shorten_switch_interval
 from gateway.storage import prepare_storage
 
 MIN_FREE_BYTES = 2_000_000
@@ -38,7 +37,6 @@ EVENT_LOOP_MODULE = "gateway.serving.event_loop"
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP."""
     gc_tuning.limit_gc()
-    shorten_switch_interval()
     overrides = {"host": arguments.host, "port": arguments.port}
     overrides = {key: value for key, value in overrides.items() if value}
     config = load_config(arguments.config, gateway=overrides)

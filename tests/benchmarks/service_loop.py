@@ -1,4 +1,4 @@
-"""Runs a benchmark as `parley serve` runs the service: its event loop, its turns between threads, its allocator."""
+"""Runs a benchmark as `parley serve` runs the service: its event loop, its allocator."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,6 @@ from typing_extensions import TypeVar, TypeVarTuple, Unpack
 
 from gateway.serving.event_loop import FairEventLoop
 from gateway.serving.malloc_tuning import tune_allocator
-from gateway.serving.thread_switching import shorten_switch_interval
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -19,5 +18,4 @@ def run_as_service(
 ) -> _Result:
     """Run a coroutine function to its end, and return its result."""
     tune_allocator(os.environ)
-    shorten_switch_interval()
     return anyio.run(main, *args, backend_options={"loop_factory": FairEventLoop})
