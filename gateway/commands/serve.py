@@ -21,7 +21,7 @@ from gateway.lazy_packages import (
     install_lazy_packages,
     lazy_calls,
 )
-from gateway.serving import gc_tuning, malloc_tuning, startup_report
+from gateway.serving import gc_tuning, startup_report
 from gateway.serving.listener import open_listener
 from gateway.storage import prepare_storage
 
@@ -40,7 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = {"host": arguments.host, "port": arguments.port}
     overrides = {key: value for key, value in overrides.items() if value}
     config = load_config(arguments.config, gateway=overrides)
-    malloc_tuning.tune_allocator(config.environment)
     prepare_process_for_agent(config)
     _check_folders(config)
     with open_listener(config.gateway) as listener:

@@ -19,7 +19,7 @@ from gateway.config import Config
 from gateway.reload import ConfigReloader
 from gateway.routes.channels import channel_states
 from gateway.services import Services
-from gateway.serving import gc_tuning, malloc_tuning, startup_report
+from gateway.serving import gc_tuning, startup_report
 from gateway.serving.connections import RepeatedErrorFilter
 from gateway.serving.server import HttpServer, UvicornLogFilter
 from gateway.serving.shutdown import ShutdownSignal
@@ -90,7 +90,6 @@ async def run_service(
                 )
                 await server.ready.wait()
                 gc_tuning.freeze_objects()
-                malloc_tuning.release_unused()
                 faults = await anyio.to_thread.run_sync(_find_faults, config)
                 _announce(app.state.services, listener, token, faults, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)
@@ -139,7 +138,6 @@ async def _wait_for_stop(
         tasks.start_soon(reload.run)
         tasks.start_soon(services.watchdog.run)
         tasks.start_soon(_watch_folders, services.config, stop)
-        tasks.start_soon(malloc_tuning.release_regularly)
         await stop.wait()
         tasks.cancel_scope.cancel()
 

@@ -1,13 +1,11 @@
-"""Runs a benchmark as `parley serve` runs the service: its event loop, its allocator."""
+"""Runs a benchmark as `parley serve` runs the service: its event loop."""
 
-import os
 from collections.abc import Awaitable, Callable
 
 import anyio
 from typing_extensions import TypeVar, TypeVarTuple, Unpack
 
 from gateway.serving.event_loop import FairEventLoop
-from gateway.serving.malloc_tuning import tune_allocator
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -17,5 +15,4 @@ def run_as_service(
     main: Callable[[Unpack[_Arguments]], Awaitable[_Result]], *args: *_Arguments
 ) -> _Result:
     """Run a coroutine function to its end, and return its result."""
-    tune_allocator(os.environ)
     return anyio.run(main, *args, backend_options={"loop_factory": FairEventLoop})
