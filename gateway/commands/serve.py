@@ -21,7 +21,7 @@ from gateway.lazy_packages import (
     install_lazy_packages,
     lazy_calls,
 )
-from gateway.serving import gc_tuning, startup_report
+from gateway.serving import startup_report
 from gateway.serving.listener import open_listener
 from gateway.storage import prepare_storage
 
@@ -36,7 +36,6 @@ EVENT_LOOP_MODULE = "gateway.serving.event_loop"
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP."""
-    gc_tuning.limit_gc()
     overrides = {"host": arguments.host, "port": arguments.port}
     overrides = {key: value for key, value in overrides.items() if value}
     config = load_config(arguments.config, gateway=overrides)

@@ -1,5 +1,6 @@
 """The service behind `parley serve`: services, HTTP server, terminal chat, and shutdown."""
 
+import gc
 import hashlib
 import logging
 import os
@@ -19,7 +20,7 @@ from gateway.config import Config
 from gateway.reload import ConfigReloader
 from gateway.routes.channels import channel_states
 from gateway.services import Services
-from gateway.serving import gc_tuning, startup_report
+from gateway.serving import startup_report
 from gateway.serving.connections import RepeatedErrorFilter
 from gateway.serving.server import HttpServer, UvicornLogFilter
 from gateway.serving.shutdown import ShutdownSignal
@@ -89,7 +90,7 @@ async def run_service(
                     config, agents, on_applied=on_config_change, overrides=overrides
                 )
                 await server.ready.wait()
-                gc_tuning.freeze_objects()
+                gc.freeze()  # modules, classes and schemas live as long as the process
                 faults = await anyio.to_thread.run_sync(_find_faults, config)
                 _announce(app.state.services, listener, token, faults, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)

@@ -1,5 +1,6 @@
 """The bus: how fast and how evenly messages become runs, on a real journal; and whether anybody waits for others."""
 
+import gc
 import shutil
 import statistics
 import time
@@ -29,7 +30,6 @@ from gateway.app import Application
 from gateway.in_process_client import InProcessLangGraphClient
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
-from gateway.serving import gc_tuning
 from gateway.transport import InProcessClient
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
@@ -81,7 +81,7 @@ def run() -> list[Figure]:
 
 
 async def _measure() -> list[Figure]:
-    gc_tuning.freeze_objects()  # as the service does
+    gc.freeze()  # as the service does
     with TemporaryDirectory() as full:
         async with Database.open(StoreConfig(), Path(full)) as database:
             for first in range(0, MAPPED, _MAPPED_AT_ONCE):

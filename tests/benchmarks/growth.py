@@ -1,5 +1,6 @@
 """A long conversation: what its turns cost as it grows, in time and on disk, through the real lead agent."""
 
+import gc
 import sqlite3
 import statistics
 import time
@@ -16,7 +17,6 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from agent.models.demo import DemoChatModel
-from gateway.serving.gc_tuning import freeze_objects
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.service_loop import run_as_service
 from tests.gateway.composed import composed
@@ -44,7 +44,7 @@ async def _measure() -> list[Figure]:
     with TemporaryDirectory() as folder:
         home = Path(folder)
         async with composed(home, yaml.safe_dump(CONFIG)) as service:
-            freeze_objects()
+            gc.freeze()
             times, cpus, sizes = await _talk(service.client, home / "home")
         bare = await _bare_cpu(home / "bare.db")
     early_cpu, late_cpu = (statistics.median(cpus[n] for n in turns) for turns in (EARLY, LATE))

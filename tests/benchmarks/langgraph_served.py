@@ -3,6 +3,7 @@
 Run as `python -m tests.benchmarks.langgraph_served ours|bare FOLDER [URL]`; prints its port. URL: of a database.
 """
 
+import gc
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -24,7 +25,6 @@ from langgraph.graph import START, MessagesState, StateGraph
 from gateway.runtime.assistants import GraphSource
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
-from gateway.serving import gc_tuning
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
@@ -110,7 +110,7 @@ async def serve(kind: str, folder: Path, store: StoreConfig) -> None:
         listener.bind(("127.0.0.1", 0))
         async with ours(folder, store) if kind == "ours" else bare(folder) as app:
             if kind == "ours":
-                gc_tuning.freeze_objects()  # as the service does
+                gc.freeze()  # as the service does
             config = uvicorn.Config(
                 app, log_level="error", access_log=False, lifespan="off", ws="none"
             )

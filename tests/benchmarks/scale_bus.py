@@ -1,12 +1,12 @@
 """The bus of nodes on PostgreSQL: messages a second, and from one node to another."""
 
+import gc
 import statistics
 import time
 from functools import partial
 
 import psycopg
 
-from gateway.serving import gc_tuning
 from store.config import StoreConfig
 from tests.benchmarks.bus import (
     CHATS,
@@ -38,7 +38,7 @@ def measure(server: PostgresServer) -> list[Figure]:
 
 
 async def _measure(server: PostgresServer) -> list[Figure]:
-    gc_tuning.freeze_objects()  # as the service does
+    gc.freeze()  # as the service does
     return [*await _buses(server), *await _wakeups(server)]
 
 

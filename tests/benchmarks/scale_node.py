@@ -5,6 +5,7 @@ and what it started runs for itself. It ends with its input. Times are of `time.
 a machine share.
 """
 
+import gc
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -17,7 +18,6 @@ import anyio.abc
 import anyio.to_thread
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from gateway.serving import gc_tuning
 from store.config import StoreConfig
 from tests.benchmarks.bus import CHATS, at_rate, running_bus
 from tests.benchmarks.instant_runs import InstantRuns
@@ -73,7 +73,7 @@ async def receiving_node(url: str) -> AsyncIterator[ReceivingNode]:
 
 
 async def _serve(url: str) -> None:
-    gc_tuning.freeze_objects()  # as the service does
+    gc.freeze()  # as the service does
     runs = InstantRuns()
     async with running_bus(runs, known=CHATS, store=StoreConfig(url=url)) as harness:
         print(flush=True)
