@@ -27,14 +27,12 @@ from gateway.agent_setup import agent_setup_from_config
 from gateway.app import INTERNAL_URL, Application, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
-from gateway.deferred_schemas import deferred_schemas
 from gateway.forwarding.routing import open_node_router
 from gateway.graphs import load_graphs
 from gateway.in_process_client import InProcessLangGraphClient
 from gateway.langgraph.responses import INTERRUPT, ON_NODE_LOSS
 from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.langgraph_file import LEAD_ASSISTANT
-from gateway.lazy_packages import PLATFORM_UNUSED_MODULES, hidden_modules
 from gateway.request_stats import RequestStats
 from gateway.routes.metrics import METRICS_MODULE
 from gateway.runtime.expiry import run_expiry_loop
@@ -89,13 +87,12 @@ async def open_app(
         await anyio.to_thread.run_sync(_remove_unpacked, config.home)
         app = await _open_embedded_app(stack, config, telemetry, database)
         services: Services = app.state.services
-        with hidden_modules(PLATFORM_UNUSED_MODULES), deferred_schemas():
-            built = registry.build_adapters(
-                config.bots,
-                COMMANDS,
-                files=config.files / "terminal",
-                vault=CredentialStore(services.database, config.files),
-            )
+        built = registry.build_adapters(
+            config.bots,
+            COMMANDS,
+            files=config.files / "terminal",
+            vault=CredentialStore(services.database, config.files),
+        )
         connect_terminals(built.terminal, services.node_calls)
         services = replace(services, webhooks=built.webhooks, installations=built.installations)
         bus = await stack.enter_async_context(

@@ -14,13 +14,6 @@ from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, load_config, prepare_process_for_agent
-from gateway.deferred_schemas import deferred_schemas
-from gateway.lazy_packages import (
-    UNUSED_MODULES,
-    hidden_modules,
-    install_lazy_packages,
-    lazy_calls,
-)
 from gateway.serving import startup_report
 from gateway.serving.listener import open_listener
 from gateway.storage import prepare_storage
@@ -64,10 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def import_service() -> ModuleType:
-    """Import what runs the service, without what it does not need."""
-    install_lazy_packages()
-    with hidden_modules(UNUSED_MODULES), lazy_calls(), deferred_schemas():
-        return importlib.import_module(SERVICE_MODULE)
+    """Import what runs the service."""
+    return importlib.import_module(SERVICE_MODULE)
 
 
 def _check_folders(config: Config) -> None:
