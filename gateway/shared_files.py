@@ -4,16 +4,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from typing_extensions import override
 
 from agent.services import AgentServices
-from gateway.included_route import IncludedRoute
 from store.files.mirror import SHARED_AREA
 
 _READING = frozenset({"GET", "HEAD"})
 
 
-class SharedFilesRoute(IncludedRoute):
+class SharedFilesRoute(APIRoute):
     """A route about files that all nodes need. Other nodes see the change when the response is sent."""
 
     @override

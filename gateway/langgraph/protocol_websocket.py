@@ -12,7 +12,6 @@ from anyio.lowlevel import checkpoint
 from fastapi import APIRouter, HTTPException
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.included_route import IncludedRoute
 from gateway.langgraph.event_filters import EventFilter, Json, parse_event_filter, parse_since
 from gateway.langgraph.protocol_commands import (
     Handler,
@@ -29,7 +28,7 @@ from gateway.runtime.serialization import dumps
 from gateway.services import Services
 from store.errors import StoreError
 
-router = APIRouter(route_class=IncludedRoute)
+router = APIRouter()
 
 SUBPROTOCOL = "parley"
 """The subprotocol to select; the other one that browsers offer contains the token."""

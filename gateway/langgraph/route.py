@@ -8,12 +8,12 @@ from uuid import UUID
 import orjson
 from fastapi import Depends, HTTPException, Query
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import override
 
-from gateway.included_route import IncludedRoute
 from gateway.langgraph.thread_tokens import require_few_values
 from gateway.runtime.serialization import dumps
 
@@ -57,7 +57,7 @@ class WireRequest(Request):
         return parse_json(await self.body())
 
 
-class WireRoute(IncludedRoute):
+class WireRoute(APIRoute):
     """A route that reads JSON with orjson and reports invalid requests as LangGraph Server does: `{"detail": text}`."""
 
     @override

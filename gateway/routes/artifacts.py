@@ -13,11 +13,10 @@ from agent.artifacts import ArchiveMember, ArtifactFile, open_artifact
 from agent.errors import ArchiveMemberTooLarge, PathNotAllowed, ThreadIdInvalid
 from agent.paths import USER_DATA
 from gateway.dependencies import AgentServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
 from store.files.mirror import thread_area
 
-router = APIRouter(route_class=IncludedRoute, responses=error_responses(400, 403, 404, 413))
+router = APIRouter(responses=error_responses(400, 403, 404, 413))
 
 
 _ACTIVE = frozenset(

@@ -9,15 +9,12 @@ from bots.terminal.adapter import TERMINAL
 from bus.broadcasts.broadcasts import BroadcastReceipt, BroadcastRequest
 from gateway.broadcast_request import ID_PATTERN, NewBroadcastRequest
 from gateway.dependencies import BusDep, ServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.middleware import AUDIT_DETAIL
 from gateway.openapi import error_responses
 from gateway.routes.channels import ActionResponse, channel_states
 from gateway.services import Services
 
-router = APIRouter(
-    route_class=IncludedRoute, prefix="/channels/broadcast", responses=error_responses(404, 409)
-)
+router = APIRouter(prefix="/channels/broadcast", responses=error_responses(404, 409))
 
 
 class BroadcastChannel(BaseModel):

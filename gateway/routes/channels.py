@@ -18,16 +18,13 @@ from bus.messages import (
 )
 from bus.platform import ChannelHealth, ConnectionState
 from gateway.dependencies import BusDep, ServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
 from gateway.row_views import conversation_view, iso_time, pairing_view
 from gateway.services import Services
 from store.inbox import InboxKind, InboxRow, InboxState
 from store.outbox import NEWEST, DeliveryState, OutboxRow
 
-router = APIRouter(
-    route_class=IncludedRoute, prefix="/channels", responses=error_responses(404, 409)
-)
+router = APIRouter(prefix="/channels", responses=error_responses(404, 409))
 
 PREVIEW_CHARS = 200
 MAX_OFFSET = 1_000_000_000

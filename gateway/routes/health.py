@@ -6,11 +6,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from gateway.dependencies import ServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.middleware import AUTHENTICATED_AS
 from gateway.readiness import check_readiness
 
-router = APIRouter(route_class=IncludedRoute)
+router = APIRouter()
 
 
 class HealthResponse(BaseModel):

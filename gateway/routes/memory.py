@@ -15,10 +15,9 @@ from agent.memory.schema import (
 from agent.memory.scope import DEFAULT, MemoryScope, memory_scope
 from agent.memory.service import MemoryService
 from gateway.dependencies import AgentServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
 
-router = APIRouter(route_class=IncludedRoute, responses=error_responses(400, 404, 500))
+router = APIRouter(responses=error_responses(400, 404, 500))
 
 
 class MemorySectionView(BaseModel):

@@ -7,9 +7,8 @@ from fastapi import APIRouter, HTTPException
 from fastapi.responses import PlainTextResponse
 
 from gateway.dependencies import ServicesDep
-from gateway.included_route import IncludedRoute
 
-router = APIRouter(route_class=IncludedRoute)
+router = APIRouter()
 
 METRICS_MODULE = "gateway.metrics"
 """Imported at the first scrape: prometheus_client costs 30 ms that no start should pay."""

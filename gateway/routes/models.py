@@ -4,10 +4,9 @@ from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, ConfigDict
 
 from gateway.dependencies import AgentServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
 
-router = APIRouter(route_class=IncludedRoute, responses=error_responses(404))
+router = APIRouter(responses=error_responses(404))
 
 
 class ModelView(BaseModel):

@@ -8,11 +8,10 @@ from pydantic import BaseModel
 from bus.history.people import Person, find_active_people
 from bus.messages import SenderKind
 from gateway.dependencies import BusDep
-from gateway.included_route import IncludedRoute
 from gateway.routes.channels import Limit
 from gateway.row_views import iso_time
 
-router = APIRouter(route_class=IncludedRoute, prefix="/channels/people")
+router = APIRouter(prefix="/channels/people")
 
 
 class PersonView(BaseModel):

@@ -8,13 +8,10 @@ from fastapi import APIRouter, HTTPException, Path, Request, Response
 from bots.common.installation import InstallationEndpoint
 from bots.common.webhooks import WebhookHandler, WebhookRequest
 from gateway.dependencies import ServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.openapi import Responses, error_responses
 from gateway.services import Services
 
-router = APIRouter(
-    route_class=IncludedRoute, prefix="/slack", tags=["webhooks"], responses=error_responses(404)
-)
+router = APIRouter(prefix="/slack", tags=["webhooks"], responses=error_responses(404))
 
 REDIRECT: Responses = {302: {"description": "Redirects to Slack"}}
 PAGES: Responses = {

@@ -8,10 +8,9 @@ from pydantic import BaseModel, Field
 
 from agent.suggestions import MAX_SUGGESTIONS, ConversationMessage, suggest_follow_ups
 from gateway.dependencies import AgentServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.langgraph.thread_tokens import permitted_suggestions
 
-router = APIRouter(route_class=IncludedRoute)
+router = APIRouter()
 
 MAX_MESSAGES = 1_000
 """Clients may send whole conversations; only the newest messages are used."""

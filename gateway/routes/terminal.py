@@ -11,12 +11,11 @@ from bots.terminal.adapter import TerminalAdapter
 from bus.platform import Disposition
 from bus.service import Bus
 from gateway.dependencies import BusDep, TerminalDep
-from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
 from gateway.terminal.local_client import session_events
 from gateway.terminal.session_events import SESSION_EVENT, SessionHeartbeat
 
-router = APIRouter(route_class=IncludedRoute, prefix="/channels/terminal")
+router = APIRouter(prefix="/channels/terminal")
 
 SessionName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 

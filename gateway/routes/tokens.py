@@ -6,13 +6,12 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel
 
 from gateway.dependencies import ServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
 from gateway.row_views import api_token_view
 from gateway.token_scopes import NAME_PATTERN, NewTokenRequest
 from store.api_tokens import TokenScope
 
-router = APIRouter(route_class=IncludedRoute, prefix="/tokens", responses=error_responses(404, 409))
+router = APIRouter(prefix="/tokens", responses=error_responses(404, 409))
 
 TokenName = Annotated[str, Path(pattern=NAME_PATTERN)]
 

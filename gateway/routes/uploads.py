@@ -15,11 +15,10 @@ from agent.errors import (
     UploadTooLarge,
 )
 from gateway.dependencies import AgentServicesDep
-from gateway.included_route import IncludedRoute
 from gateway.multipart import FILES_FIELD, NOT_A_FORM, MultipartForm
 from gateway.openapi import error_responses
 
-router = APIRouter(route_class=IncludedRoute, responses=error_responses(400, 404, 500))
+router = APIRouter(responses=error_responses(400, 404, 500))
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (ThreadIdInvalid, 400),

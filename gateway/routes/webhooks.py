@@ -9,10 +9,9 @@ from starlette.requests import ClientDisconnect
 
 from bots.common.webhooks import WebhookEndpoint, WebhookRequest
 from gateway.dependencies import ServicesDep
-from gateway.included_route import IncludedRoute
 from store.work_group import WORK_GROUP
 
-router = APIRouter(route_class=IncludedRoute, prefix="/webhooks", tags=["webhooks"])
+router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 
 
 class WebhookError(BaseModel):
