@@ -242,7 +242,7 @@ def _add_backups(command: Callable[[str, str], argparse.ArgumentParser]) -> None
 
 
 def _add_migrate(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
-    migrate = command("migrate", "Move a stopped installation from SQLite to PostgreSQL, or back.")
+    migrate = command("migrate", "Move a stopped installation from SQLite to PostgreSQL.")
     migrate.add_argument(
         "databases",
         nargs="*",

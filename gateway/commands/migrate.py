@@ -1,4 +1,4 @@
-"""`parley migrate`: moves a stopped installation between SQLite and PostgreSQL, or creates PostgreSQL's tables."""
+"""`parley migrate`: moves a stopped installation from SQLite to PostgreSQL, or creates PostgreSQL's tables."""
 
 import argparse
 import json
@@ -14,22 +14,21 @@ from store.config import StoreConfig
 from store.database import Database, migrate_schema
 from store.errors import FilesUnavailable
 from store.files.importing import MEMORY, import_files
-from store.transfer.tables import TableChecksum
-from store.transfer.transfer import TransferProgress, transfer
+from store.postgres.transfer import TableChecksum, TransferProgress, transfer
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Move all rows and compare both sides. Called again after an interruption, go on."""
+    """Copy all rows and compare both sides; after an interruption, continue."""
     config = load_config(arguments.config)
     if arguments.files:
         return _import_files(config, Path(arguments.files))
     databases = [_database(text, config) for text in arguments.databases]
     if arguments.schema:
         return _migrate_schema(databases)
-    if [one.is_sqlite for one in databases] not in ([True, False], [False, True]):
+    if [one.is_sqlite for one in databases] != [True, False]:
         raise CommandFailed(
-            "name the source and the target, one SQLite and one PostgreSQL:"
-            " `parley migrate sqlite postgresql://USER:PASSWORD@HOST/DATABASE`, or the other way round"
+            "name a SQLite source and a PostgreSQL target:"
+            " `parley migrate sqlite postgresql://USER:PASSWORD@HOST/DATABASE`"
         )
     source, target = databases
     started_at = time.monotonic()
@@ -38,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _write_json(checksums, seconds)
     else:
-        _write_report(checksums, seconds, target)
+        _write_report(checksums, seconds)
     return 0
 
 
@@ -123,11 +122,10 @@ def _write_json(checksums: dict[str, TableChecksum], seconds: float) -> None:
     sys.stdout.write(f"{json.dumps(result, indent=2)}\n")
 
 
-def _write_report(checksums: dict[str, TableChecksum], seconds: float, target: StoreConfig) -> None:
+def _write_report(checksums: dict[str, TableChecksum], seconds: float) -> None:
     rows = sum(checksum.rows for checksum in checksums.values())
-    name = "the PostgreSQL URL" if target.is_postgres else target.url
     sys.stdout.write(
         f"Moved {rows} rows of {len(checksums)} tables in {seconds:.1f} s; both sides have the same checksums.\n"
-        f"Set `database.url` in the configuration to {name}, then start Parley."
-        " The source was not changed: delete it when you no longer need it.\n"
+        "Set `database.url` in the configuration to the PostgreSQL URL, then start Parley."
+        " The SQLite files were not changed: delete them when you no longer need them.\n"
     )

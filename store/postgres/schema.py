@@ -20,7 +20,7 @@ AND NOT has_table_privilege(oid, 'schema_version', 'SELECT') ORDER BY rolname
 """
 
 UNFINISHED_COPY = "unfinished_copy"
-"""A table that exists while `parley migrate` copies rows into the database (store/transfer)."""
+"""A table that exists while `parley migrate` copies rows into the database (transfer.py)."""
 
 
 def migrate(parameters: dict[str, Any], *, allow_unfinished: bool = False) -> int:

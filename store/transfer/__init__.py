@@ -1,1 +1,0 @@
-"""Moves all rows of an installation that is stopped between SQLite and PostgreSQL."""
