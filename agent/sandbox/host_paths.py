@@ -22,7 +22,7 @@ def check_host_paths(command: str, table: MountTable) -> None:
     Raises:
         PathNotAllowed: A path leads outside the mounts, or is only known when the command runs.
     """
-    for one in parse_shell(command).commands:
+    for one in parse_shell(command):
         _check_cd(one)
         nested = shell_arguments(one.words)
         for word in (*one.words, *one.targets):

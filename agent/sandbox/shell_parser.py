@@ -1,7 +1,7 @@
-"""Splits shell text into simple commands, for log lines and guard messages. Not a security boundary. Pure.
+"""Splits shell text into simple commands. Not a security boundary. Pure.
 
-Expansion, functions and control flow are not interpreted. Confinement is the sandbox's job and never depends on
-what this parser finds.
+The parser ignores expansion, functions and control flow. Confinement is the sandbox's job and never depends on what
+the parser finds.
 """
 
 import re
@@ -56,40 +56,24 @@ class ShellCommand:
     """One simple command.
 
     Attributes:
-        assignments: The `NAME=value` in front of the program.
-        words: The program and its arguments; leading keywords such as `do` are dropped.
+        words: The program and its arguments, without keywords such as `do` and `NAME=value` before the program.
         targets: Files it redirects to or from.
-        heredocs: Its inline input.
-        separator: What follows it: `|`, `;`, `&` ..., or "".
     """
 
-    assignments: list[str] = field(default_factory=list)
     words: list[ShellWord] = field(default_factory=list)
     targets: list[ShellWord] = field(default_factory=list)
-    heredocs: list[str] = field(default_factory=list)
-    separator: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellScript:
-    """Parsed shell text; `is_complete` is false if a quote or substitution is never closed."""
+def parse_shell(text: str) -> list[ShellCommand]:
+    """Split shell text into commands. Heredocs are left out, and so are quotes that are never closed.
 
-    commands: tuple[ShellCommand, ...]
-    is_complete: bool
-
-
-def parse_shell(text: str) -> ShellScript:
-    """Split shell text.
-
-    >>> [[word.text for word in one.words] for one in parse_shell("echo 'a;b' && ls").commands]
+    >>> [[word.text for word in one.words] for one in parse_shell("echo 'a;b' && ls")]
     [['echo', 'a;b'], ['ls']]
-    >>> parse_shell("echo 'open").is_complete
-    False
     """
     text = text.replace("\\\n", "")
     commands = [ShellCommand()]
-    pending: list[tuple[ShellCommand, str]] = []  # heredocs whose text starts on the next line
-    at, redirect, is_complete = 0, "", True
+    pending: list[str] = []  # labels of heredocs whose text starts on the next line
+    at, redirect = 0, ""
     while at < len(text):
         command = commands[-1]
         if found := _BLANK.match(text, at):
@@ -97,17 +81,16 @@ def parse_shell(text: str) -> ShellScript:
         elif found := _REDIRECT.match(text, at):
             redirect, at = found[0].strip(), found.end()
         elif found := _SEPARATOR.match(text, at):
-            command.separator, redirect, at = found[0], "", found.end()
+            redirect, at = "", found.end()
             while pending and found[0] == "\n":
-                at = _read_heredoc(text, at, *pending.pop(0))
+                at = _skip_heredoc(text, at, pending.pop(0))
             commands.append(ShellCommand())
         elif found := _WORD.match(text, at):
             _add_word(command, _word(found[0]), redirect, pending)
             redirect, at = "", found.end()
         else:
-            is_complete, at = False, at + 1
-    kept = tuple(one for one in commands if one.words or one.targets or one.assignments)
-    return ShellScript(commands=kept, is_complete=is_complete)
+            at += 1
+    return [one for one in commands if one.words or one.targets]
 
 
 def shell_arguments(words: Sequence[ShellWord]) -> list[str]:
@@ -115,24 +98,20 @@ def shell_arguments(words: Sequence[ShellWord]) -> list[str]:
     return [text.text for flag, text in pairwise(words) if re.fullmatch(r"-\w*c", flag.text)]
 
 
-def _add_word(
-    command: ShellCommand, word: ShellWord, redirect: str, pending: list[tuple[ShellCommand, str]]
-) -> None:
+def _add_word(command: ShellCommand, word: ShellWord, redirect: str, pending: list[str]) -> None:
     if redirect.lstrip("0123456789") in ("<<", "<<-"):
-        pending.append((command, word.text))
+        pending.append(word.text)
     elif redirect:
         command.targets.append(word)
-    elif not command.words and _ASSIGNMENT.match(word.text):
-        command.assignments.append(word.text)
-    elif command.words or word.is_quoted or word.text not in _KEYWORDS:
+    elif command.words or not (
+        _ASSIGNMENT.match(word.text) or (word.text in _KEYWORDS and not word.is_quoted)
+    ):
         command.words.append(word)
 
 
-def _read_heredoc(text: str, at: int, command: ShellCommand, label: str) -> int:
+def _skip_heredoc(text: str, at: int, label: str) -> int:
     end = re.compile(rf"^\t*{re.escape(label)}[ \t]*$", re.MULTILINE).search(text, at)
-    stop = end.start() if end else len(text)
-    command.heredocs.append(text[at:stop])
-    return min(end.end() + 1, len(text)) if end else stop
+    return min(end.end() + 1, len(text)) if end else len(text)
 
 
 def _word(raw: str) -> ShellWord:

@@ -1,22 +1,24 @@
-"""bash: runs commands in the thread's sandbox after auditing them."""
+"""bash: runs commands in the thread's sandbox, and logs them."""
 
-import json
 import logging
-from datetime import UTC, datetime
 
 from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
+from agent.errors import SandboxError
 from agent.options import thread_id_for_run
 from agent.sandbox.protocol import Sandbox, SandboxProvider
-from agent.tools.command_audit import BLOCKED, AuditDecision, AuditResult, audit_command
 from agent.tools.results import run_in_sandbox
 
-audit_log = logging.getLogger("agent.tools.bash.audit")
+logger = logging.getLogger(__name__)
 
 BASH = "bash"
-LOGGED_CHARS = 2_000  # of a command
+LOGGED_CHARS = 2_000
+"""Characters of a command in the log."""
+
+MAX_COMMAND_BYTES = 100_000
+"""Linux accepts 128 KiB as one argument of a program."""
 
 _DESCRIPTION = """\
 Run a bash command in the workspace. Standard input is empty, and background processes are stopped when the command \
@@ -36,16 +38,12 @@ def bash_tool(sandboxes: SandboxProvider, timeout_s: float) -> BaseTool:
 
     async def bash(runtime: ToolRuntime, **arguments: object) -> str:
         args = BashArgs.model_validate(arguments)
-        audit = audit_command(args.command)
 
         async def work(sandbox: Sandbox) -> str:
-            _log(args.command, audit, thread_id_for_run(runtime.context, runtime.config))
-            if audit.decision is AuditDecision.BLOCK:
-                return f"Error: {BLOCKED} Reason: the command {audit.reason}."
-            text = await sandbox.execute(args.command, timeout_s=timeout_s)
-            if audit.decision is AuditDecision.WARN:
-                text += f"\n\nWarning: the command {audit.reason}."
-            return text
+            thread_id = thread_id_for_run(runtime.context, runtime.config)
+            logger.info("thread %s runs the command %r", thread_id, args.command[:LOGGED_CHARS])
+            _check(args.command)
+            return await sandbox.execute(args.command, timeout_s=timeout_s)
 
         return await run_in_sandbox(sandboxes, runtime, work)
 
@@ -54,12 +52,11 @@ def bash_tool(sandboxes: SandboxProvider, timeout_s: float) -> BaseTool:
     )
 
 
-def _log(command: str, audit: AuditResult, thread_id: str) -> None:
-    line = {
-        "timestamp": datetime.now(UTC).isoformat(),
-        "thread_id": thread_id,
-        "command": command[:LOGGED_CHARS],
-        "verdict": audit.decision.value,
-        "reason": audit.reason,
-    }
-    audit_log.info("%s", json.dumps(line, ensure_ascii=False))
+def _check(command: str) -> None:
+    """Raise SandboxError for a command that no shell can be started with."""
+    if "\0" in command:
+        raise SandboxError("a command cannot contain a NUL character")
+    if len(command.encode(errors="surrogatepass")) > MAX_COMMAND_BYTES:
+        raise SandboxError(
+            f"a command has at most {MAX_COMMAND_BYTES} bytes: write a script with write_file, and run that"
+        )

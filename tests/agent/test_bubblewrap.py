@@ -1,6 +1,5 @@
 """Commands in bubblewrap, through the whole agent; files and commands share folders."""
 
-import json
 import logging
 import os
 import platform
@@ -25,6 +24,7 @@ from agent.sandbox.factory import build_sandbox_provider, sandbox_problem
 from agent.sandbox.local import LocalSandboxProvider
 from agent.sandbox.seccomp import seccomp_filter
 from agent.thread_storage import ThreadStorage
+from agent.tools.bash import MAX_COMMAND_BYTES
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
 from tests.fakes.scripted import ScriptedChatModel
@@ -56,7 +56,9 @@ async def test_the_agent_runs_commands_in_its_folders(tmp_path: Path) -> None:
     model = calling(
         "pwd; echo one > a.txt; mkdir -p sub; cat a.txt",
         f"cp a.txt {OUTPUTS}/b.txt; ls {OUTPUTS}; cat nowhere",
-        "cat /etc/shadow",
+        "cat /etc/shadow; head -c 3 /dev/zero | dd of=zeros 2>/dev/null; wc -c zeros",
+        "echo a\0b",
+        "echo " + "x" * MAX_COMMAND_BYTES,
     )
     async with open_agent(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as harness:
         said = results(await harness.say("go"))
@@ -65,7 +67,9 @@ async def test_the_agent_runs_commands_in_its_folders(tmp_path: Path) -> None:
     assert said[0] == f"{WORKSPACE}\none\n"
     assert said[1].startswith("b.txt\n\nStd Error:\ncat: nowhere: No such file")
     assert said[1].endswith("\n\nExit Code: 1")
-    assert said[2].startswith("Error: Command blocked: security violation detected.")
+    assert said[2].startswith("3 zeros\n\nStd Error:\ncat: /etc/shadow: No such file")
+    assert said[3] == "Error: a command cannot contain a NUL character"
+    assert said[4].startswith("Error: a command has at most 100000 bytes: write a script")
     assert state["sandbox"] == {"sandbox_id": f"bubblewrap:{THREAD}"}
 
 
@@ -141,21 +145,12 @@ async def test_configured_limits_apply(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-async def test_every_command_is_audited_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "agent.tools.bash.audit")
-    async with open_agent(tmp_path, calling("echo é", "chmod 777 .", "rm -rf /")) as harness:
-        said = results(await harness.say("go"))
-    lines = [
-        json.loads(record.getMessage())
-        for record in caplog.records
-        if record.name.endswith(".audit")
-    ]
-    assert [line["verdict"] for line in lines] == ["pass", "warn", "block"]
-    assert {line["thread_id"] for line in lines} == {THREAD}
-    assert lines[0]["command"] == "echo é"
-    assert said[1] == "(no output)\n\nWarning: the command makes files writable for everyone."
+async def test_commands_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "agent.tools.bash")
+    async with open_agent(tmp_path, calling("echo é\ntrue")) as harness:
+        await harness.say("go")
+    logged = [one.getMessage() for one in caplog.records if one.name == "agent.tools.bash"]
+    assert logged == [f"thread {THREAD} runs the command 'echo é\\ntrue'"]
 
 
 @needs_bubblewrap

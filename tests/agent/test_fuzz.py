@@ -11,6 +11,7 @@ import string
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,11 +41,9 @@ from agent.memory.schema import document_from_json, document_to_json
 from agent.network.url_guard import parse_url
 from agent.paths import MountTable, normalize_path
 from agent.sandbox.host_paths import check_host_paths
-from agent.sandbox.shell_parser import parse_shell
 from agent.skills.archive import unpack_skill
 from agent.skills.manifest import is_name, parse_manifest
 from agent.skills.scanner import parse_scan_result
-from agent.tools.command_audit import AuditDecision, audit_command
 
 EXAMPLES = int(os.environ.get("PARLEY_FUZZ_EXAMPLES", "40"))
 SEED = int(os.environ.get("PARLEY_FUZZ_SEED", "1"))
@@ -289,12 +288,8 @@ COMMANDS = (
 @fuzzed(text=damaged_text(*COMMANDS) | st.text(alphabet="$()`'\"\\<>|&;#{} \n\tab-"))
 def test_commands(text: str) -> None:
     show_seed()
-    parse_shell(text)
-    assert audit_command(text).decision in AuditDecision
-    try:
+    with suppress(PathNotAllowed):
         check_host_paths(text, MountTable([]))
-    except PathNotAllowed:
-        return
 
 
 @fuzzed(path=damaged_text("/mnt/user-data/outputs/a.txt", "../../etc", "a//./b\\c") | st.text())
