@@ -1,35 +1,31 @@
-"""Brings a configuration file up to date: what it says stays, with its comments; missing keys are added. Pure."""
+"""Brings a configuration file up to date: adds missing keys and keeps the rest, with comments. Pure."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
-MIGRATIONS: Mapping[int, Sequence[Callable[[CommentedMap], None]]] = {}
-"""Version -> what turns a file of the version before into it: renamed and moved keys."""
-
 WIDTH = 4096
-"""So that no long line of a user's file is broken."""
+"""Wide enough that no line of a user's file is broken."""
 
 
 class ConfigUpgradeError(Exception):
-    """The file is not a configuration that can be brought up to date; the text says why."""
+    """The file cannot be brought up to date; the text says why."""
 
 
 def upgrade_config(text: str, example: str, *, version: int) -> str | None:
-    r"""Return the file as the given version has it, or None if it is up to date.
+    r"""Return the file with the keys of a version, or None if it is up to date.
 
     Args:
         text: The user's file.
-        example: The example file of this version: keys that the user's file lacks are taken from it, with
-            their comments. Nothing that is there is changed.
+        example: The example file of this version. Keys that the user's file lacks are copied from it, with their
+            comments; existing ones do not change.
         version: The version of the format.
 
     Raises:
-        NotUpgradable: It is no YAML mapping, or newer than `version`.
+        ConfigUpgradeError: It is not a YAML mapping, or is newer than `version`.
 
     >>> print(upgrade_config("log_level: debug # mine", "config_version: 1\nlog_level: info\nx: 1 # new", version=1))
     log_level: debug # mine
@@ -44,9 +40,6 @@ def upgrade_config(text: str, example: str, *, version: int) -> str | None:
         raise ConfigUpgradeError("config_version is not a number, or newer than this Parley knows")
     if found == version:
         return None
-    for step in range(found + 1, version + 1):
-        for migrate in MIGRATIONS.get(step, ()):
-            migrate(own)
     _add_missing(own, model)
     own["config_version"] = version
     out = io.StringIO()
@@ -64,7 +57,7 @@ def round_trip_yaml() -> YAML:
 
 
 def load_mapping(yaml: YAML, text: str) -> CommentedMap:
-    """Return a configuration's tree. Raises NotUpgradable."""
+    """Return a configuration's tree. Raises ConfigUpgradeError."""
     try:
         tree = yaml.load(text)
     except YAMLError as error:
