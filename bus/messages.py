@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NewType, TypeAlias
 
-from pydantic import AliasChoices, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from bus.locales import messages_for
 from bus.locales.en import Messages
@@ -20,12 +20,6 @@ SenderKind = Literal["member", "guest", "external", "unknown"]
 multi-channel guests). `external`: an account of another organization (Slack Connect, Feishu external users).
 `unknown`: the platform did not say.
 """
-
-
-def renamed(name: str, old_name: str) -> Any:  # noqa: ANN401 - pydantic's own type of Field()
-    """Let rows that were stored under a field's old name decode."""
-    return Field(validation_alias=AliasChoices(name, old_name))
-
 
 MessageId = NewType("MessageId", str)
 """A platform's id of a message, opaque outside its adapter.
@@ -73,12 +67,10 @@ class ReplyTarget:
     thread: str = ""
     reply_to: str = ""
     thread_root: str = ""
-    response_url: Annotated[str, renamed("response_url", "callback")] = ""
+    response_url: str = ""
     user: str = ""
     language: str = field(default="", compare=False)
-    command_prefix: Annotated[str, renamed("command_prefix", "command_sign")] = field(
-        default="/", compare=False
-    )
+    command_prefix: str = field(default="/", compare=False)
 
     @property
     def texts(self) -> Messages:
@@ -148,8 +140,8 @@ class RewindPoint:
     message_id: str
     text: str
     files: tuple[Mapping[str, Any], ...] = ()
-    earlier_ids: Annotated[tuple[str, ...], renamed("earlier_ids", "earlier")] = ()
-    allow_duplicate: Annotated[bool, renamed("allow_duplicate", "may_stay")] = False
+    earlier_ids: tuple[str, ...] = ()
+    allow_duplicate: bool = False
     sender: Sender | None = None
 
 
@@ -192,17 +184,17 @@ class InboundMessage:
     event_id: str
     message_id: str
     key: ConversationKey
-    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
+    reply_target: ReplyTarget
     sender: Sender
     text: str
     quoted: str = ""
-    is_private: Annotated[bool, renamed("is_private", "private")]
-    is_addressed: Annotated[bool, renamed("is_addressed", "addressed")]
+    is_private: bool
+    is_addressed: bool
     replies_to: tuple[str, ...] = ()
-    track_replies: Annotated[bool, renamed("track_replies", "remember")] = False
+    track_replies: bool = False
     attachments: tuple[Attachment, ...] = ()
     sent_at: float | None = None
-    rewind_point: Annotated[RewindPoint | None, renamed("rewind_point", "exchange")] = None
+    rewind_point: RewindPoint | None = None
     language: str = ""
     album: str = ""
     order: int = 0
@@ -213,11 +205,11 @@ class InboundMessage:
     part_of: int = 0
     chat_title: str = ""
     topic_title: str = ""
-    original_chat: Annotated[str, renamed("original_chat", "room")] = ""
-    answers_row: Annotated[int, renamed("answers_row", "answers")] = 0
-    is_stopped: Annotated[bool, renamed("is_stopped", "stopped")] = False
+    original_chat: str = ""
+    answers_row: int = 0
+    is_stopped: bool = False
     is_deleted: bool = False
-    edit_count: Annotated[int, renamed("edit_count", "edits")] = 0
+    edit_count: int = 0
     edited_at: float = 0.0
 
     @property
@@ -316,7 +308,7 @@ class MessageDeletion:
 
 MovedTo: TypeAlias = Literal["", "chat", "private"]
 
-_FinalStatus = Annotated[Literal["", "ok", "failed"], renamed("final_status", "closes")]
+_FinalStatus = Literal["", "ok", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,9 +329,9 @@ class OutboundText:
 
     kind: Literal["text"] = "text"
     channel: str
-    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
+    reply_target: ReplyTarget
     markdown: str
-    replaces: Annotated[str, renamed("replaces", "edits")] = ""
+    replaces: str = ""
     provisional: bool = False
     final_status: _FinalStatus = ""
     buttons: tuple[Button, ...] = ()
@@ -362,7 +354,7 @@ class OutboundFile:
 
     kind: Literal["file"] = "file"
     channel: str
-    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
+    reply_target: ReplyTarget
     thread_id: str
     path: str
     name: str
@@ -378,8 +370,8 @@ class OutboundRemoval:
 
     kind: Literal["removal"] = "removal"
     channel: str
-    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
-    target_key: Annotated[str, renamed("target_key", "of")]
+    reply_target: ReplyTarget
+    target_key: str
     final_status: _FinalStatus = ""
 
 
@@ -390,10 +382,10 @@ class OutboundEdit:
     `target_key` is its outbox key, `markdown` its new text; `final_status` as on `OutboundText`.
     """
 
-    kind: Literal["amendment"] = "amendment"
+    kind: Literal["edit"] = "edit"
     channel: str
-    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
-    target_key: Annotated[str, renamed("target_key", "of")]
+    reply_target: ReplyTarget
+    target_key: str
     markdown: str
     final_status: _FinalStatus = ""
     buttons: tuple[Button, ...] = ()
@@ -422,7 +414,7 @@ _INBOUND: TypeAdapter[InboundMessage] = TypeAdapter(InboundMessage)
 class _Address:
     """The part of an inbound message that is needed to answer it."""
 
-    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
+    reply_target: ReplyTarget
 
 
 _ADDRESS: TypeAdapter[_Address] = TypeAdapter(_Address)

@@ -14,9 +14,6 @@ from agent.memory.turns import MemoryTurn
 
 logger = logging.getLogger(__name__)
 
-OLD_FILE = "pending.json"
-"""Holds all turns of a version that saved them only at shutdown."""
-
 
 class PendingTurns:
     """One file per entry of the queue. Disk errors are only logged: memory must not break a turn.
@@ -28,7 +25,6 @@ class PendingTurns:
     """
 
     def __init__(self, root: Path) -> None:
-        self._old_file = root / OLD_FILE
         self._folder = root / "pending"
 
     def save_all(self, entries: Iterable[tuple[MemoryQueueKey, Sequence[MemoryTurn]]]) -> None:
@@ -63,20 +59,13 @@ class PendingTurns:
         """Return the saved turns; invalid entries are skipped."""
         return [turn for path in self._paths() for turn in parse_turns(_read(path))]
 
-    def delete_old_file(self) -> None:
-        """Delete the file of an older version, once its turns are saved again."""
-        try:
-            self._old_file.unlink(missing_ok=True)
-        except OSError:
-            logger.exception("Could not delete %s", OLD_FILE)
-
     def _paths(self) -> list[Path]:
         try:
             found = sorted(self._folder.glob("*.json"), key=os.path.getmtime)
         except OSError:
             logger.exception("Could not list pending memory turns")
             found = []
-        return [self._old_file, *found]
+        return found
 
 
 def _read(path: Path) -> list[Any]:

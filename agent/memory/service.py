@@ -96,7 +96,6 @@ class MemoryService:
         """Start processing, first the turns that an earlier process left."""
         for turn in await anyio.to_thread.run_sync(self._pending.load):
             await self._save_pending(self._queue.add(turn))
-        await anyio.to_thread.run_sync(self._pending.delete_old_file)
         tasks.start_soon(self._queue.run)
         self._is_open = True
 

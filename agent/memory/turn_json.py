@@ -23,15 +23,10 @@ def encode_turns(turns: Sequence[MemoryTurn]) -> bytes:
         return json.dumps([asdict(turn) for turn in turns]).encode()
 
 
-_OLD_KEYS = {"spot": "scope", "said": "messages", "earlier": "context"}
-"""Maps the keys of files written by older versions."""
-
-
 def parse_turns(listed: list[Any]) -> Iterator[MemoryTurn]:
     """Yield the turns of a decoded array; invalid ones are skipped."""
-    for raw in listed:
+    for entry in listed:
         try:
-            entry = {_OLD_KEYS.get(key, key): value for key, value in raw.items()}
             yield MemoryTurn(
                 scope=memory_scope(entry["scope"]["scope"], entry["scope"]["agent"]),
                 thread_id=str(entry["thread_id"]),

@@ -4,12 +4,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from bus.locales import Messages
-from bus.messages import renamed
 from bus.runs.redaction import REDACTED, is_secret_name, redact
 
 MAX_OPTIONS = 10
@@ -56,7 +55,7 @@ class PendingInterrupt:
     """
 
     id: str
-    kind: Annotated[InterruptKind, renamed("kind", "shape")]
+    kind: InterruptKind
     count: int = 1
 
 
@@ -72,7 +71,7 @@ class Question:
 
     options: tuple[str, ...] = ()
     values: tuple[Any, ...] = ()
-    interrupts: Annotated[tuple[PendingInterrupt, ...], renamed("interrupts", "awaited")] = ()
+    interrupts: tuple[PendingInterrupt, ...] = ()
 
     @property
     def needs_approval(self) -> bool:

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from agent.errors import FactNotFound, MemoryInvalid
 from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument
 from agent.memory.scope import MemoryScope
 from agent.memory.service import MemoryService, open_memory
-from agent.memory.turns import extract_turn
 from agent.options import RunContext
 from tests.agent.memory_model import MemoryModel
 from tests.eventually import eventually
@@ -337,20 +335,6 @@ async def test_turns_that_end_together_are_all_saved(tmp_path: Path, cancelled: 
         saved = "".join(saved_turns(tmp_path))
     others = [f"said{n}." for n in range(20) if n != cancelled]
     assert [text for text in others if text not in saved] == []
-
-
-async def test_turns_of_an_older_version_are_processed(tmp_path: Path) -> None:
-    entry = extract_turn(ANN, "t1", turn("markone"))
-    assert entry is not None
-    (tmp_path / "memory").mkdir()
-    (tmp_path / "memory" / "pending.json").write_text(json.dumps([asdict(entry)]))
-    async with memory(tmp_path, MemoryModel(), flush_s=0.0):
-        assert len(saved_turns(tmp_path)) == 1
-    assert not (tmp_path / "memory" / "pending.json").exists()
-    async with memory(tmp_path, MemoryModel()):
-        pass
-    async with memory(tmp_path, MemoryModel()) as service:
-        assert contents(await service.get(ANN)) == ["markone"]
 
 
 async def test_cancelling_closes_in_order(tmp_path: Path) -> None:

@@ -261,8 +261,8 @@ def stream_events(rng: Random) -> str:
 
 ROWS: list[Any] = [
     {"event_id": "e", "message_id": "m", "key": {"channel": "slack", "workspace": "T", "chat": "C", "topic": ""},
-     "place": {"chat": "C", "callback": "x"}, "sender": {"user_id": "U", "name": "n"}, "text": "hi", "is_private": True,
-     "is_addressed": True, "attachments": [{"kind": "file", "name": "a", "ref": "r", "size": 3}]},
+     "reply_target": {"chat": "C", "response_url": "x"}, "sender": {"user_id": "U", "name": "n"}, "text": "hi",
+     "is_private": True, "is_addressed": True, "attachments": [{"kind": "file", "name": "a", "ref": "r", "size": 3}]},
     {"kind": "text", "reply_target": {"chat": "C"}, "markdown": "*a*"},
     {"kind": "file", "reply_target": {"chat": "C"}, "name": "a", "path": "/x", "mime_type": "a/b"},
     {"options": ["a"], "interrupts": [{"id": "i", "kind": "approval", "calls": []}]},
