@@ -271,7 +271,6 @@ class _SubagentGraphs:
         self._tools = tools
         self._graphs: dict[SubagentType, AgentGraph] = {}
         self._building = anyio.Lock()
-        self._files = SharedRead(partial(read_agent_files, services))
         self.types = available_types(configured_types(parent.config.subagents), tools)
 
     def task_tool(self) -> BaseTool:

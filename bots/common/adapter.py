@@ -10,7 +10,6 @@ optional protocols of `bus.platform`. The other modules of this folder are used 
 - `background`: `self.background.start(...)` runs what must not delay an acknowledgement.
 - `greeting`: `self.greeting.greet_group(...)` when the bot was added to a chat.
 - `indicators`: `ReactionIndicator` implements `SupportsIndicators` with reactions.
-- `json_api`: `JsonApi` calls an HTTP API and maps its errors.
 - `webhooks`: in `mode: webhook`, `handle_request` gets the requests of platforms that call by HTTP; `SignedWebhook`
   verifies signed ones.
 """

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from store.errors import FilesUnavailable, ObjectMissing
 from store.files.config import StorageConfig
@@ -171,13 +170,3 @@ def _reason(text: str) -> str:
     """
     first = text.splitlines()[0] if text else "unknown"
     return first.rpartition(" - ")[2][:200]
-
-
-def place_of(config: StorageConfig) -> str:
-    """Return the bucket and the host, for people.
-
-    >>> place_of(StorageConfig(url="s3://files/parley", endpoint="https://minio:9000"))
-    's3://files/parley at minio:9000'
-    """
-    host = urlsplit(config.endpoint).netloc if config.endpoint else ""
-    return f"{config.url}{f' at {host}' if host else ''}"

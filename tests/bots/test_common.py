@@ -1,17 +1,13 @@
 """The shared parts of adapters: connection loop, health, limits, background tasks, greeting, indicator."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import httpx
 import pytest
-from aiohttp import web
-from aiohttp.typedefs import Handler
 from typing_extensions import override
 
 from bots.common.adapter import BaseAdapter
@@ -20,8 +16,7 @@ from bots.common.connection import ConnectionFailure, ConnectionLoop
 from bots.common.greeting import Greeting
 from bots.common.health import HealthTracker
 from bots.common.indicators import ReactionIndicator
-from bots.common.json_api import JsonApi
-from bots.common.limits import AccountLimiter, RateLimiter, RateLimitExceeded
+from bots.common.limits import AccountLimiter, RateLimiter
 from bots.common.webhooks import WebhookHealth, WebhookRequest
 from bots.config import PlatformConfig
 from bus.config import ChannelPolicy
@@ -33,7 +28,6 @@ from bus.retry import Backoff
 from tests.eventually import eventually
 from tests.fakes.clock import ManualClock
 from tests.fakes.intake import RecordingIntake
-from tests.garbage import garbage_made
 
 FAST = Backoff(first_s=0.01, cap_s=0.02, jitter=0.0)
 
@@ -245,59 +239,6 @@ async def test_a_429_pauses_what_it_was_about() -> None:
             raise DeliveryError("429", retryable=True, retry_after_s=30.0)
     with pytest.raises(DeliveryError):
         await limiter.acquire("another")
-
-
-@asynccontextmanager
-async def json_server(handler: Handler) -> AsyncIterator[str]:
-    """Serve one handler for every path on a loopback port."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/bot-secret"
-    finally:
-        await runner.cleanup()
-
-
-async def test_json_api_calls_and_maps_errors() -> None:
-    responses = [
-        web.json_response({"id": 7}),
-        web.json_response({}, status=429, headers={"Retry-After": "3.5"}),
-        web.json_response({}, status=503),
-        web.json_response({}, status=403),
-        web.json_response([1]),
-    ]
-
-    async def handler(_request: web.Request) -> web.Response:
-        return responses.pop(0)
-
-    failures: list[DeliveryError] = []
-    async with json_server(handler) as url:
-        api = JsonApi(url, AccountLimiter({1.0: 50}))
-        with garbage_made() as garbage:
-            assert await api.call("POST", "/messages", {"text": "hi"}) == {"id": 7}
-        assert [found for found in garbage if isinstance(found, httpx.Response)] == []
-        for _ in range(4):
-            with pytest.raises(DeliveryError) as caught:
-                await api.call("GET", "/me", chat="room")
-            failures.append(caught.value)
-        await api.close()
-    with pytest.raises(DeliveryError) as refused:
-        await api.call("GET", "/me")
-    await api.close()
-    failures.append(refused.value)
-    # From this kind, limiters learn a rate.
-    assert [isinstance(error, RateLimitExceeded) for error in failures] == [True, *[False] * 4]
-    assert [(error.retryable, error.ambiguous, error.retry_after_s) for error in failures] == [
-        (True, False, 3.5),
-        (True, False, None),
-        (False, False, None),
-        (True, True, None),
-        (True, False, None),
-    ]
-    assert not any("secret" in str(error) for error in failures)
 
 
 async def test_background_tasks_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
