@@ -344,7 +344,9 @@ def _shared_middleware(
             summarizer=services.summarizer,
             skills=config.skills.container_path,
             hooks=() if is_subagent else (services.memory.before_summarization,),
-        ),
+        )
+        if config.summarization.enabled
+        else None,
         ViewImageMiddleware(services.folders, services.uploads.images)
         if spec.revision.supports_vision(model_name)
         else None,

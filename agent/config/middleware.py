@@ -26,33 +26,23 @@ class SummarizationConfig(Section):
     """Summaries of long threads for the model. The thread itself keeps all messages.
 
     Attributes:
-        enabled: Whether `trigger` applies. Near the model's context size, threads are always summarized.
+        enabled: Whether threads are summarized. If not, a request that is too long for the model fails.
         model_name: An entry of `models` that writes summaries; None = the default one.
-        trigger: Any of these sizes starts a summary; empty = `CONFIGURED_TRIGGER_TOKENS` tokens.
+        trigger: Any of these sizes starts a summary; empty = 80 % of the context size.
         keep: How much of the end is kept.
         max_input_tokens: The model's context size; None = from the model's profile.
         trim_tokens_to_summarize: Most tokens per call of the summary model: longer texts are read in pieces; 0 = no
             limit.
         summary_prompt: The summary prompt, with `{messages}`; None = the built-in one.
-        preserve_recent_skill_count: Number of recently read skill files to keep for the model; 0 = none.
-        preserve_recent_skill_tokens: Their total size, tokens.
-        preserve_recent_skill_tokens_per_skill: The largest size of one, tokens.
-        skill_file_read_tool_names: Tools that read skill files.
     """
 
-    enabled: bool = False
+    enabled: bool = True
     model_name: str | None = None
     trigger: list[ThreadSize] = Field(default_factory=list)
     keep: ThreadSize = Field(default_factory=ThreadSize)
     max_input_tokens: int | None = Field(default=None, gt=0)
     trim_tokens_to_summarize: int = Field(default=16_000, ge=0)
     summary_prompt: str | None = None
-    preserve_recent_skill_count: int = Field(default=5, ge=0)
-    preserve_recent_skill_tokens: int = Field(default=25_000, ge=0)
-    preserve_recent_skill_tokens_per_skill: int = Field(default=5_000, ge=0)
-    skill_file_read_tool_names: list[str] = Field(
-        default_factory=lambda: ["read_file", "read", "view", "cat"]
-    )
 
     @field_validator("trigger", mode="before")
     @classmethod
@@ -146,9 +136,6 @@ class ToolOutputConfig(Section):
         max_chars: The limit of all tools.
         preview_head_chars: Length of the shown beginning.
         preview_tail_chars: Length of the shown end.
-        fallback_max_chars: The limit if no file can be written.
-        fallback_head_chars: Length of the beginning in that case.
-        fallback_tail_chars: Length of the end in that case.
         exempt_tools: Tools without `max_chars`.
     """
 
@@ -156,19 +143,12 @@ class ToolOutputConfig(Section):
     max_chars: int = Field(default=12_000, ge=500)
     preview_head_chars: int = Field(default=8_000, ge=0)
     preview_tail_chars: int = Field(default=3_000, ge=0)
-    fallback_max_chars: int = Field(default=30_000, ge=500)
-    fallback_head_chars: int = Field(default=8_000, ge=0)
-    fallback_tail_chars: int = Field(default=3_000, ge=0)
     exempt_tools: list[str] = Field(default_factory=lambda: ["read_file"])
 
     @model_validator(mode="after")
     def _previews_are_shorter(self) -> "ToolOutputConfig":
         if self.preview_head_chars + self.preview_tail_chars >= self.max_chars:
             raise ValueError("the preview must be shorter than max_chars")
-        if self.fallback_head_chars + self.fallback_tail_chars >= self.fallback_max_chars:
-            raise ValueError(
-                "fallback_head_chars + fallback_tail_chars must be less than fallback_max_chars"
-            )
         return self
 
 

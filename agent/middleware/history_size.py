@@ -11,11 +11,11 @@ from agent.config import SummarizationConfig, ThreadSize
 from agent.errors import ModelUnusable
 from agent.token_estimate import chars_for_tokens, estimate_message_tokens
 
-CONFIGURED_TRIGGER_TOKENS = 80_000
-"""The trigger if `summarization` is enabled without one: well within the 128,000 tokens of today's smaller models."""
-
 WINDOW_SHARE = 0.8
-"""The share of the model's context size that always triggers a summary."""
+"""The share of the model's context size that starts a summary, unless `summarization.trigger` is set."""
+
+TRIGGER_TOKENS = 80_000
+"""The size that does if the context size is unknown: well within the 128,000 tokens of today's smaller models."""
 
 
 WHOLE_CHARS = 1_000
@@ -42,12 +42,10 @@ def trigger_sizes(config: SummarizationConfig, model: BaseChatModel) -> list[His
         ModelUnusable: A size is a fraction, and the context size is unknown.
     """
     window = context_size(config, model)
-    default = int(window * WINDOW_SHARE) if window else CONFIGURED_TRIGGER_TOKENS
-    if not config.enabled:
-        return [HistorySize(unit="tokens", value=default)]
-    if not config.trigger:
-        return [HistorySize(unit="tokens", value=min(default, CONFIGURED_TRIGGER_TOKENS))]
-    return [history_size(size, window) for size in config.trigger]
+    if config.trigger:
+        return [history_size(size, window) for size in config.trigger]
+    default = int(window * WINDOW_SHARE) if window else TRIGGER_TOKENS
+    return [HistorySize(unit="tokens", value=default)]
 
 
 def context_size(config: SummarizationConfig, model: BaseChatModel) -> int | None:

@@ -39,6 +39,9 @@ MAX_STORED_CHARS = 12_000_000
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}-[0-9a-f]{12}\.txt")
 LISTING_TOOLS = ("ls", "glob", "grep")
 
+MAX_UNSAVED_CHARS = 30_000
+"""Longest result that the model sees whole if no file can be written."""
+
 MAX_ACP_CHARS = 200_000
 """Longest answer of another agent, also if `tool_output` is disabled."""
 
@@ -120,10 +123,10 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
 
     def _shorten(self, message: ToolMessage) -> ToolMessage:
         config, text = self._config, _text(message)
-        if len(text) <= config.fallback_max_chars:
+        if len(text) <= MAX_UNSAVED_CHARS:
             return message
         note = "request less at once to see the rest"
-        ends = _head_and_tail(text, config.fallback_head_chars, config.fallback_tail_chars, note)
+        ends = _head_and_tail(text, config.preview_head_chars, config.preview_tail_chars, note)
         return _replace_text(message, ends)
 
 

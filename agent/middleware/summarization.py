@@ -62,7 +62,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
     the summary is late, the next model calls have it.
 
     Args:
-        config: The section. Near the model's context size, summaries are written even if it is not enabled.
+        config: The section; it is enabled.
         model: The agent's model: its profile has the context size.
         summarizer: Writes the summaries.
         skills: The virtual path of the skills.
@@ -157,9 +157,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
             messages=new,
             previous=summary["text"] if summary and recent is not request.messages else "",
             kept_from=kept_from,
-            rescued=recent_skill_reads(
-                visible[: len(visible) - len(recent) + cut], self._config, self._skills
-            ),
+            rescued=recent_skill_reads(visible[: len(visible) - len(recent) + cut], self._skills),
         )
         self._summarizer.start(_key(request), self._config, job)
         return job

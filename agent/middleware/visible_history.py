@@ -4,12 +4,21 @@ from collections.abc import Collection, Iterator, Sequence
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
 
-from agent.config import SummarizationConfig
+from agent.middleware.skill_tools import READ_FILE
 from agent.models.answers import PROVIDER_FIELDS
 from agent.paths import relative_parts
 from agent.state import HistorySummary
 from agent.token_estimate import estimate_message_tokens
 from agent.user_messages import SUMMARY, is_user_message
+
+KEPT_SKILL_READS = 5
+"""Skill files that stay readable for the model, the most recently read ones."""
+
+KEPT_SKILL_TOKENS = 25_000
+"""Their total size (estimated)."""
+
+KEPT_SKILL_TOKENS_EACH = 5_000
+"""Largest size of one (estimated). Larger files are summarized."""
 
 INTRODUCTION = "Here is a summary of the conversation to date:"
 NO_SUMMARY = (
@@ -54,37 +63,32 @@ def message_index(messages: Sequence[AnyMessage], message_id: str) -> int | None
     return None
 
 
-def recent_skill_reads(
-    messages: Sequence[AnyMessage], config: SummarizationConfig, skills: str
-) -> list[str]:
-    """Return the ids of the latest calls that read skill files, within the budgets, in order.
+def recent_skill_reads(messages: Sequence[AnyMessage], skills: str) -> list[str]:
+    """Return the ids of the latest calls that read skill files, within the limits, in order.
 
     Args:
         messages: The messages about to be dropped.
-        config: The budgets.
         skills: The virtual path of the skills.
     """
     results = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
     kept: list[str] = []
-    left = config.preserve_recent_skill_tokens
-    for call_id in reversed(list(_reading_calls(messages, config, skills))):
-        if len(kept) >= config.preserve_recent_skill_count:
+    left = KEPT_SKILL_TOKENS
+    for call_id in reversed(list(_reading_calls(messages, skills))):
+        if len(kept) >= KEPT_SKILL_READS:
             break
         result = results.get(call_id)
         size = estimate_message_tokens([result]) if result is not None else 0
-        if 0 < size <= min(left, config.preserve_recent_skill_tokens_per_skill):
+        if 0 < size <= min(left, KEPT_SKILL_TOKENS_EACH):
             kept.insert(0, call_id)
             left -= size
     return kept
 
 
-def _reading_calls(
-    messages: Sequence[AnyMessage], config: SummarizationConfig, skills: str
-) -> Iterator[str]:
+def _reading_calls(messages: Sequence[AnyMessage], skills: str) -> Iterator[str]:
     for message in messages:
         for call in message.tool_calls if isinstance(message, AIMessage) else ():
             path = call["args"].get("path")
-            is_reading = call["name"] in config.skill_file_read_tool_names
+            is_reading = call["name"] == READ_FILE
             if is_reading and isinstance(path, str) and relative_parts(path, skills) and call["id"]:
                 yield call["id"]
 

@@ -457,6 +457,19 @@ async def test_the_whole_agent_repeats_a_request_that_is_too_long(tmp_path: Path
     assert seen(model.prompts[-1])[-1] == "hello"  # of a few words none are left out
 
 
+async def test_without_summaries_an_overflow_ends_the_turn_with_the_reason(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(*(f"a{n}" for n in range(1, 6)), TOO_LONG)
+    config = {"summarization": {"enabled": False, **BY_MESSAGES}}
+    async with open_agent(tmp_path, model, config) as harness:
+        await talk(harness, *(f"q{n}" for n in range(1, 6)))
+        messages = await harness.say("q6")
+        state = await harness.state()
+    assert seen(model.prompts[4])[0] == "q1"
+    assert len(model.prompts) == 6
+    assert messages[-1].additional_kwargs["error_reason"] == "context"
+    assert state.get("summary") is None
+
+
 async def test_a_single_message_that_is_too_long_is_shortened_with_a_note() -> None:
     model, writer = SmallModel.playing(), ScriptedChatModel.playing()
     async with summarizing(model, writer, {}) as turn:
@@ -496,26 +509,21 @@ def test_recent_skill_files_stay_readable() -> None:
         *other,
         AIMessage("end", id="e"),
     ]
-    config = SummarizationConfig()
-    assert recent_skill_reads(messages, config, SKILLS) == ["1"]
+    assert recent_skill_reads(messages, SKILLS) == ["1"]
     view = visible_messages(messages, HistorySummary(text="s", kept_from="e", rescued=["1"]))
     assert [m.type for m in view] == ["human", "ai", "tool", "human", "ai"]
     assert [m.text for m in view[3:]] == ["q", "end"]
     assert _paired(view)
 
 
-def test_the_budgets_of_skills_hold() -> None:
+def test_the_limits_of_skills_hold() -> None:
     reads = [read(str(n), f"{SKILLS}/s{n}/SKILL.md", 400) for n in range(9)]
     messages = [message for pair in reads for message in pair]
-    assert recent_skill_reads(messages, SummarizationConfig(), SKILLS) == ["4", "5", "6", "7", "8"]
-    few = SummarizationConfig(preserve_recent_skill_tokens=250)
-    assert recent_skill_reads(messages, few, SKILLS) == ["7", "8"]
+    assert recent_skill_reads(messages, SKILLS) == ["4", "5", "6", "7", "8"]
     huge = [*read("h", f"{SKILLS}/h/SKILL.md", 40_000), *messages[:2]]
-    assert recent_skill_reads(huge, SummarizationConfig(), SKILLS) == ["0"]
-    none = SummarizationConfig(preserve_recent_skill_count=0)
-    assert recent_skill_reads(messages, none, SKILLS) == []
-    renamed = read("r", f"{SKILLS}/r/SKILL.md", name="bash")
-    assert recent_skill_reads(renamed, SummarizationConfig(), SKILLS) == []
+    assert recent_skill_reads(huge, SKILLS) == ["0"]
+    other_tool = read("r", f"{SKILLS}/r/SKILL.md", name="bash")
+    assert recent_skill_reads(other_tool, SKILLS) == []
 
 
 def test_a_summary_that_fits_no_more_is_left_aside() -> None:
