@@ -9,7 +9,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import anyio
@@ -55,7 +54,6 @@ from agent.models.factory import create_chat_model
 from agent.options import RunOptions
 from agent.prompt import subagent_prompt, system_prompt
 from agent.services import AgentServices, AgentSetup, open_agent_services
-from agent.shared_read import SharedRead
 from agent.skills.loader import Skill
 from agent.skills.prompt import select_skills, skills_section
 from agent.spec import AgentSpec, ConfigRevision, load_spec, read_agent_files
@@ -109,7 +107,6 @@ class AgentFactory:
         self._graphs: OrderedDict[AgentSpec, AgentGraph] = OrderedDict()
         self._building = anyio.Lock()
         self._warned: set[str] = set()
-        self._files = SharedRead(partial(read_agent_files, services))
 
     async def graph_for(self, config: RunnableConfig) -> AgentGraph:
         """Return the graph for a run.
@@ -125,7 +122,7 @@ class AgentFactory:
         options = RunOptions.from_config(config)
         await self.services.fetch_files(config)
         # A configuration that is replaced while we wait applies to the next run.
-        files = await self._files()
+        files = await anyio.to_thread.run_sync(read_agent_files, self.services)
         spec = await load_spec(
             self.services, self._revision, options, files, self._available_skills
         )
