@@ -1,6 +1,5 @@
 """OAuth tokens for MCP servers over HTTP; cached until shortly before they expire."""
 
-import logging
 import math
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -12,8 +11,6 @@ from typing_extensions import override
 
 from agent.errors import McpServerUnusable
 from agent.mcp.server_config import McpOAuthConfig
-
-logger = logging.getLogger(__name__)
 
 FETCH_S: Final = 15.0
 DEFAULT_LIFETIME_S: Final = 3600.0

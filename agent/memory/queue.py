@@ -127,12 +127,6 @@ class MemoryQueue:
         self._asleep_until = math.inf
         self._is_closing = False
 
-    @property
-    def unprocessed(self) -> list[MemoryTurn]:
-        """The turns that are not processed yet, including those in progress."""
-        entries = [*self._busy, *self._waiting.values()]
-        return [entry.turn for entry in entries if not entry.is_cancelled]
-
     def unprocessed_of(self, key: MemoryQueueKey) -> list[MemoryTurn]:
         """Return the turns of one conversation that are not processed yet."""
         entries = [*self._busy, *([self._waiting[key]] if key in self._waiting else ())]

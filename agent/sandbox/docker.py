@@ -108,11 +108,6 @@ class DockerSandboxProvider(FolderSandboxProvider):
     def has_network(self) -> bool:
         return self._config.network not in (INTERNAL, "none")
 
-    @property
-    def tracked_threads(self) -> int:
-        """Number of threads that have a container or use one."""
-        return len(self._containers)
-
     @override
     def _shell(self, thread_id: str, table: MountTable) -> Shell:
         return partial(self._run, thread_id, table)

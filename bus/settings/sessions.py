@@ -115,7 +115,7 @@ class SessionResolver:
         layers = self._layers(message)
         name = tuple(map(id, layers))
         if name not in self._merged:
-            session = _merge(layers)
+            session = merge_layers(layers)
             is_embedded = self._config.langgraph_url is None
             session = for_embedded_runtime(session, self._graphs) if is_embedded else session
             self._merged[name] = session, layers  # kept, so that no other layer gets their ids
@@ -125,22 +125,10 @@ class SessionResolver:
         policy = self._policies.get(message.key.channel)
         own = policy.session if policy is not None else _EMPTY
         user, chat = message.sender.user_id, message.key.chat
-        return _layers(self._config.session, own, user_id=user, chat=chat)
+        return session_layers(self._config.session, own, user_id=user, chat=chat)
 
 
-def merge_sessions(
-    defaults: SessionConfig, channel: SessionConfig, *, user_id: str, chat: str = ""
-) -> SessionConfig:
-    """Return the session of one person in one chat, sharing no object with the configuration.
-
-    >>> channel = SessionConfig(context={"a": 2}, users={"7": SessionConfig(context={"a": 3})})
-    >>> merge_sessions(SessionConfig(context={"a": 1, "b": 1}), channel, user_id="7").context["a"]
-    3
-    """
-    return _merge(_layers(defaults, channel, user_id=user_id, chat=chat))
-
-
-def _layers(
+def session_layers(
     defaults: SessionConfig, channel: SessionConfig, *, user_id: str, chat: str
 ) -> list[SessionConfig]:
     """Return the layers of a session; later ones override earlier ones."""
@@ -154,7 +142,13 @@ def _busy(layers: Sequence[SessionConfig]) -> Busy | None:
     return next((layer.busy for layer in reversed(layers) if layer.busy), None)
 
 
-def _merge(layers: Sequence[SessionConfig]) -> SessionConfig:
+def merge_layers(layers: Sequence[SessionConfig]) -> SessionConfig:
+    """Return one session that shares no object with its layers.
+
+    >>> layers = [SessionConfig(context={"a": 1, "b": 1}), SessionConfig(context={"a": 2})]
+    >>> merge_layers(layers).context
+    {'a': 2, 'b': 1}
+    """
     config: dict[str, Any] = {}
     context: dict[str, Any] = {}
     for layer in layers:

@@ -268,7 +268,7 @@ async def test_a_cancelled_turn_does_not_keep_its_thread_in_use(docker: FakeDock
             await eventually((workspace / "started").exists)
             tasks.cancel_scope.cancel()
         async with maintained(provider):
-            await eventually(lambda: provider.tracked_threads == 0)
+            await eventually(lambda: not provider._containers)
 
 
 async def test_a_dead_container_is_reported_and_replaced(docker: FakeDocker) -> None:

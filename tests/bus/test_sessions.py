@@ -3,9 +3,16 @@
 import pytest
 
 from bus.config import DEFAULT_SESSION, SessionConfig
-from bus.settings.sessions import InvalidSession, for_embedded_runtime, merge_sessions
+from bus.settings.sessions import InvalidSession, for_embedded_runtime, merge_layers, session_layers
 
 EMPTY = SessionConfig()
+
+
+def merge_sessions(
+    defaults: SessionConfig, channel: SessionConfig, *, user_id: str, chat: str = ""
+) -> SessionConfig:
+    """Return the session of one person in one chat."""
+    return merge_layers(session_layers(defaults, channel, user_id=user_id, chat=chat))
 
 
 def test_without_configuration_the_defaults_hold() -> None:
