@@ -157,11 +157,11 @@ lock: $(V)/.dev
 	echo uv | $(UV_LOCK) - -o requirements-bootstrap.lock
 	$(UV_LOCK) pyproject.toml -o requirements.lock
 	$(UV_LOCK) --extra documents -c requirements.lock pyproject.toml -o requirements-documents.lock
-	$(UV_LOCK) --extra dev --extra anthropic --extra langfuse --extra documents -c requirements-documents.lock \
+	$(UV_LOCK) --group dev --extra anthropic --extra langfuse --extra documents -c requirements-documents.lock \
 		pyproject.toml -o requirements-dev.lock
 	@# LangGraph's own server needs an older protobuf than everything else here.
 	sed '/^protobuf==/,/[^\\]$$/d' requirements.lock > $(V)/peers-constraints.txt
-	$(UV_LOCK) --extra peers -c $(V)/peers-constraints.txt pyproject.toml -o requirements-peers.lock
+	$(UV_LOCK) --group peers -c $(V)/peers-constraints.txt pyproject.toml -o requirements-peers.lock
 	cd $(J) && npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 # A bill of materials of the packages that `make install` installs: CycloneDX, for scanners.
