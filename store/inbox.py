@@ -23,9 +23,7 @@ from store.inbox_rows import (
 from store.outbox import (
     NEWEST,
     NewOutboxRow,
-    OutboxRow,
     insert_outbox_rows,
-    start_first_attempt,
 )
 from store.rows import from_row
 
@@ -246,23 +244,16 @@ class InboxStore:
         deliveries: Sequence[NewOutboxRow],
         *,
         dead: bool = False,
-        starts: bool = False,
-    ) -> OutboxRow | None:
-        """Mark the row of a command done (or dead) and insert its outbox rows, unless it is finished already.
-
-        `starts`: the same transaction starts the attempt of the first of them, unless others of the conversation are
-        open. Returns that row: the caller must send it now.
-        """
+    ) -> None:
+        """Mark the row of a command done (or dead) and insert its outbox rows, unless it is finished already."""
         now = self._now()
         ending: Params = {"id": inbox_id, "state": "dead" if dead else "done", "question": None}
 
-        def work(tx: Transaction) -> OutboxRow | None:
-            if _finish(tx, ending, {}) is None:
-                return None
-            insert_outbox_rows(tx, deliveries, now=now)
-            return start_first_attempt(tx, deliveries[0], now=now) if starts else None
+        def work(tx: Transaction) -> None:
+            if _finish(tx, ending, {}) is not None:
+                insert_outbox_rows(tx, deliveries, now=now)
 
-        return await self._database.transaction(work)
+        await self._database.transaction(work)
 
     async def list_unfinished(self) -> list[InboxRow]:
         """Return the rows in state new or running, by conversation and sequence."""

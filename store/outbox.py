@@ -65,13 +65,6 @@ UPDATE outbox SET state = 'sending', attempts = attempts + 1, last_sent_at = :no
 WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 RETURNING id
 """
-_START_FIRST = """
-UPDATE outbox SET state = 'sending', attempts = 1, first_sent_at = :now, last_sent_at = :now, updated_at = :now
-WHERE key = :key AND state = 'pending' AND attempts = 0 AND not_before <= :now AND id = (
-    SELECT min(first.id) FROM outbox AS first INDEXED BY outbox_open
-    WHERE first.state IN ('pending', 'sending') AND first.conversation_id = outbox.conversation_id)
-RETURNING *
-"""
 _CLOSE = """
 UPDATE outbox SET state = :state, platform_id = :platform_id, error = :error, updated_at = :now
 WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
@@ -387,15 +380,6 @@ def insert_outbox_rows(
         statements.append((_INSERT, row))
     if statements:
         tx.run_all(statements)
-
-
-def start_first_attempt(tx: Transaction, new: NewOutboxRow, *, now: float) -> OutboxRow | None:
-    """Record the start of a row's first attempt in the transaction that inserts it; return the row.
-
-    None if rows of its conversation are open that were there before.
-    """
-    rows = tx.run(_START_FIRST, {"key": new.key, "now": now})
-    return from_row(OutboxRow, rows[0], conversation=new.conversation) if rows else None
 
 
 def _change(

@@ -1,7 +1,6 @@
 """Runs commands: finds the handler, stores and sends its answer."""
 
 from collections.abc import Mapping
-from functools import partial
 
 from bus.commands import help_text, misspelled_command, parse_command
 from bus.commands.context import CommandContext, CommandDocument, CommandHandler
@@ -56,5 +55,7 @@ class CommandRunner:
             adapter = self._delivery.adapter(row.key.channel)
             parts = await split_text(adapter, answer)
             rows = text_rows(row, inbound, parts)
-        commit = partial(self._inbox.finish_command, row.id, rows, dead=dead)
-        await self._delivery.commit_and_send(rows[0], inbound.reply_target, commit)
+        try:
+            await self._inbox.finish_command(row.id, rows, dead=dead)
+        finally:  # a commit that failed may have stored them
+            self._delivery.notify(row.key)

@@ -20,7 +20,7 @@ from bus.messages import (
     encode_outbound,
     platform_message_id,
 )
-from bus.outbound.pacing import ChatKey, SendRateLimiter
+from bus.outbound.pacing import SendRateLimiter
 from bus.outbound.places import can_move, find_place, moved_line
 from bus.outbound.retry_policy import GiveUp, RetryTimings, decide_retry
 from bus.outbound.rows import is_answer_text, repeated_edit_key, text_key
@@ -104,27 +104,6 @@ class DeliveryAttempts:
         self._scopes: set[anyio.CancelScope] = set()
         self._stop_at = math.inf
         self._in_flight: dict[int, tuple[str, str, anyio.Event]] = {}
-        self._started: set[str] = set()  # keys of rows whose first attempt begins with their commit
-
-    def start_with_commit(self, key: str, chat: ChatKey, adapter: Adapter | None) -> bool:
-        """Take the slot for a row's first attempt, which the row's own transaction is to record; False = none is free.
-
-        `advance` then sends the row, whichever task reads it first. If it is not stored that way: `forget_start`.
-        """
-        if adapter is None or not self._limiter.try_acquire(
-            chat, adapter.capabilities.send_interval_s, burst=adapter.capabilities.send_burst
-        ):
-            return False
-        self._started.add(key)
-        return True
-
-    def is_started(self, key: str) -> bool:
-        """Return whether a row's first attempt was started with its commit, and nobody has sent it yet."""
-        return key in self._started
-
-    def forget_start(self, key: str) -> None:
-        """Note that the row was not stored as being sent."""
-        self._started.discard(key)
 
     def stop(self) -> None:
         """Give attempts in progress, and one that begins in this moment, `STOP_GRACE_S` to be recorded."""
@@ -150,9 +129,6 @@ class DeliveryAttempts:
             await self._in_flight[row.id][2].wait()
             return None
         decoded = await self._prepare(row, body, adapter)
-        if row.state == "sending" and row.key in self._started:
-            self._started.remove(row.key)
-            return await self._send_and_record(decoded, started_at=row.updated_at)
         if row.state == "sending":
             # An earlier process stopped between the send and its record.
             error = _unknown_outcome(decoded, "Parley stopped while the message was sent")

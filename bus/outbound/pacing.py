@@ -34,16 +34,6 @@ class SendRateLimiter:
         """
         while (wait := self._wait_s(chat, interval_s * (burst - 1))) > 0:  # noqa: ASYNC110 - it may grow
             await anyio.sleep(wait)
-        self._take(chat, interval_s)
-
-    def try_acquire(self, chat: ChatKey, interval_s: float, *, burst: int = 1) -> bool:
-        """Take this chat's next slot if it is free now; return whether it was."""
-        is_free = self._wait_s(chat, interval_s * (burst - 1)) <= 0
-        if is_free:
-            self._take(chat, interval_s)
-        return is_free
-
-    def _take(self, chat: ChatKey, interval_s: float) -> None:
         now = self._clock()
         self._schedule[chat] = max(self._schedule.get(chat, now), now) + interval_s
         self._schedule.move_to_end(chat)

@@ -13,7 +13,7 @@ What each failure does here (the policy is in bus/errors.py):
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import anyio
@@ -119,33 +119,6 @@ class DeliveryWorker:
         """Commit rows of a conversation and send them. Raises StoreError."""
         await self._outbox.enqueue(rows)
         self.notify(key)
-
-    async def commit_and_send(
-        self,
-        new: NewOutboxRow,
-        target: ReplyTarget,
-        commit: Callable[..., Awaitable[OutboxRow | None]],
-    ) -> None:
-        """Commit rows of a conversation, the first one `new` to `target`, and send them. Raises what `commit` raises.
-
-        `commit(starts=...)` stores them. If it is to, it also records that the attempt at the first one begins, which
-        saves a read and a transaction before it is sent, and returns that row.
-        """
-        key, row = self._migrated.current_key(new.conversation), None
-        adapter, chat = self._adapters.get(key.channel), (key.channel, target.chat)
-        starts = self._tasks is not None and key not in self._running and self._owners.is_own(key)
-        if starts := starts and self._attempts.start_with_commit(new.key, chat, adapter):
-            self._running[key] = anyio.Event()
-        try:
-            row = await commit(starts=starts)
-        finally:
-            if starts and row is None:
-                self._attempts.forget_start(new.key)
-                del self._running[key]
-            if row is None:
-                self.notify(key)  # also of what others stored meanwhile
-        if row is not None and self._tasks is not None:
-            self._tasks.start_soon(self._run_started, key, row)
 
     def notify(self, key: ConversationKey, *, are_new: bool = True) -> None:
         """Tell that a conversation may have open rows. Cheap; call it after every commit of rows.
@@ -262,14 +235,7 @@ class DeliveryWorker:
         while not self._outbox.is_owner:  # noqa: ASYNC110 - time and another thread change it
             await anyio.sleep(OWNER_POLL_S)
 
-    async def _run_started(self, key: ConversationKey, row: OutboxRow) -> None:
-        """Send the rows of a conversation, first a row whose attempt began with its commit."""
-        try:
-            await self._send_rows(key, row)
-        finally:
-            self._attempts.forget_start(row.key)  # not sent: the chat became another node's
-
-    async def _send_rows(self, key: ConversationKey, started: OutboxRow | None = None) -> None:
+    async def _send_rows(self, key: ConversationKey) -> None:
         """Send a conversation's rows in order; end when none is open. Another node's chat: tell that node."""
         next_id = 0
         try:
@@ -279,7 +245,7 @@ class DeliveryWorker:
                     if not await self._is_own(key):
                         return
                     from_id = self._next_ids.get(key, 0)
-                    row = await self._next_row(key, started, from_id)
+                    row = await self._outbox.next_open(key, now=self._now(), from_id=from_id)
                     # Given up while the row was read, a chat may be another node's.
                     if row is not None and self._owners.is_own(row.conversation):
                         next_id = max(next_id, row.id + 1)
@@ -298,13 +264,6 @@ class DeliveryWorker:
             self._running.pop(key, None)
             if self._migrated.current_key(key) != key:
                 self.notify(key)  # it migrated while this task was at work
-
-    async def _next_row(
-        self, key: ConversationKey, started: OutboxRow | None, from_id: int
-    ) -> OutboxRow | None:
-        if started is not None and self._attempts.is_started(started.key):
-            return started
-        return await self._outbox.next_open(key, now=self._now(), from_id=from_id)
 
     def _remember_sent(self, key: ConversationKey, next_id: int) -> None:
         """Note that no row before an ID is open: rows of one conversation are committed in the order of their IDs.

@@ -1,6 +1,6 @@
 """The outbox pump against platforms that refuse, hang up and forget."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
@@ -19,21 +19,15 @@ from bus.messages import MessageId, OutboundFile, OutboundText, ReplyTarget, enc
 from bus.outbound.attempts import SEND_DEADLINE_S
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
-from bus.platform import Capabilities
 from bus.retry import Backoff
-from store.chat_migrations import ChatMigrationStore
 from store.config import StoreConfig
-from store.conversations import ChatMigration, ConversationKey
-from store.database import Database, Transaction
-from store.errors import StoreUnavailable
+from store.conversations import ConversationKey
+from store.database import Database
 from store.outbox import (
     NewOutboxRow,
     OutboxRow,
     OutboxStore,
-    insert_outbox_rows,
-    start_first_attempt,
 )
-from store.sqlite_engine import SqliteEngine
 from tests.bus.test_full_disk import HeldSendPlatform
 from tests.eventually import eventually
 from tests.fakes.clock import OffsetClock
@@ -43,7 +37,6 @@ from tests.fakes.platform import CardPlatform, FakePlatform, FindingPlatform
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
 PLACE = ReplyTarget(chat="c")
-Commit = Callable[..., Awaitable[OutboxRow | None]]
 QUICK = Backoff(first_s=0.01, cap_s=0.02)
 LARGE_BYTES = 8_000_000
 """More than any file of the database has."""
@@ -580,121 +573,6 @@ async def test_an_answer_is_given_up_if_no_credentials_come_until_it_would_be_de
         await attempt(delivery, 1)
         clock.ahead += 31 * 86_400.0
         await attempt(delivery, 2, ends="failed")
-
-
-def commits(database: Database, row: NewOutboxRow, *, starts: list[bool]) -> Commit:
-    """Return what stores a row as the end of a command does, and notes whether its attempt was to begin."""
-
-    async def commit(*, starts: bool) -> OutboxRow | None:
-        noted.append(starts)
-
-        def work(tx: Transaction) -> OutboxRow | None:
-            insert_outbox_rows(tx, [row], now=now)
-            return start_first_attempt(tx, row, now=now) if starts else None
-
-        now = OffsetClock()()
-        return await database.transaction(work)
-
-    noted = starts
-    return commit
-
-
-async def test_a_row_whose_attempt_begins_with_its_commit_is_sent_without_another_transaction(
-    tmp_path: Path,
-) -> None:
-    platform, starts, changes = FakePlatform(), list[bool](), list[int]()
-    async with pump(platform, tmp_path) as delivery:
-        database = delivery._outbox._database
-        platform.when_sent = lambda: changes.append(_changes(database))
-        commit = commits(database, text("a"), starts=starts)
-        await delivery.commit_and_send(text("a"), PLACE, commit)
-        changes.append(_changes(database))
-        row = await settle(delivery, "a")
-    assert (row.state, row.attempts, platform.texts, starts) == ("delivered", 1, ["hello"], [True])
-    assert changes[0] == changes[1]  # nothing is stored between the commit and the send
-
-
-async def test_an_attempt_that_began_with_its_commit_is_repeated_like_any_other(
-    tmp_path: Path,
-) -> None:
-    platform, starts = FakePlatform(), list[bool]()
-    platform.fail("send", DeliveryError("busy", retryable=True))
-    async with pump(platform, tmp_path) as delivery:
-        commit = commits(delivery._outbox._database, text("a"), starts=starts)
-        await delivery.commit_and_send(text("a"), PLACE, commit)
-        row = await settle(delivery, "a")
-    assert (row.state, row.attempts, platform.texts, starts) == ("delivered", 2, ["hello"], [True])
-
-
-async def test_order_is_kept_behind_rows_that_are_being_sent(tmp_path: Path) -> None:
-    platform, starts = FakePlatform(), list[bool]()
-    platform.fail("send", DeliveryError("429", retryable=True, retry_after_s=0.2))
-    async with pump(platform, tmp_path) as delivery:
-        await delivery.enqueue(KEY, [text("a", "first")])
-        commit = commits(delivery._outbox._database, text("b", "second"), starts=starts)
-        await delivery.commit_and_send(text("b"), PLACE, commit)
-        await settle(delivery, "b")
-    assert (platform.texts, starts) == (["first", "second"], [False])
-
-
-async def test_no_attempt_begins_before_the_rate_of_the_chat_allows_it(tmp_path: Path) -> None:
-    platform = FakePlatform(
-        capabilities=Capabilities(streaming=False, send_interval_s=5.0, send_burst=1)
-    )
-    starts: list[bool] = []
-    async with pump(platform, tmp_path) as delivery:
-        for key in "ab":
-            await eventually(lambda: not delivery._running)
-            commit = commits(delivery._outbox._database, text(key, key), starts=starts)
-            await delivery.commit_and_send(text(key), PLACE, commit)
-            if key == "a":
-                await settle(delivery, key)
-        row = await delivery.find_row("b")
-    assert row is not None
-    assert (row.state, platform.texts, starts) == ("pending", ["a"], [True, False])
-
-
-async def test_a_commit_that_fails_leaves_the_conversation_free(tmp_path: Path) -> None:
-    async def fail(*, starts: bool) -> OutboxRow | None:
-        assert starts
-        raise StoreUnavailable("disk full")
-
-    platform = FakePlatform()
-    async with pump(platform, tmp_path) as delivery:
-        with pytest.raises(StoreUnavailable):
-            await delivery.commit_and_send(text("a"), PLACE, fail)
-        await delivery.enqueue(KEY, [text("a")])
-        await settle(delivery, "a")
-        await delivery.wait_idle()
-    assert platform.texts == ["hello"]
-
-
-async def test_a_row_that_another_lane_read_first_is_sent_once(tmp_path: Path) -> None:
-    """The chat migrates between the commit and the send: its new task finds the row as being sent."""
-    platform, starts = FakePlatform(), list[bool]()
-    async with pump(platform, tmp_path) as delivery:
-        database = delivery._outbox._database
-        commit = commits(database, text("a"), starts=starts)
-
-        async def late(*, starts: bool) -> OutboxRow | None:
-            row = await commit(starts=starts)
-            migration = ChatMigration(channel="fake", workspace="w", old_chat="c", new_chat="d")
-            await ChatMigrationStore(database).migrate(migration)
-            await delivery.migrate_chat(migration)
-            await settle(delivery, "a")
-            return row
-
-        await delivery.commit_and_send(text("a"), PLACE, late)
-        await delivery.enqueue(KEY, [text("b", "next")])
-        await settle(delivery, "b")
-        row = await settle(delivery, "a")
-    assert (row.state, row.attempts, platform.texts) == ("delivered", 1, ["hello", "next"])
-
-
-def _changes(database: Database) -> int:
-    engine = database.engine
-    assert isinstance(engine, SqliteEngine)
-    return engine._writer._connection.total_changes
 
 
 class StoppedOutbox(OutboxStore):

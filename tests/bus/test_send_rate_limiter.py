@@ -45,16 +45,3 @@ async def test_a_chat_is_forgotten_when_its_next_slot_is_past() -> None:
     clock.now += 2.0
     assert await free(pacer, CHAT)
     assert list(pacer._schedule) == [CHAT]
-
-
-async def test_a_slot_is_taken_without_waiting_only_if_it_is_free() -> None:
-    clock = ManualClock()
-    pacer = SendRateLimiter(clock=clock)
-    assert [pacer.try_acquire(CHAT, 1.0, burst=2) for _ in range(3)] == [True, True, False]
-    assert not await free(pacer, CHAT, burst=2)
-    assert pacer.try_acquire(OTHER, 1.0)
-    clock.now += 1.0
-    assert pacer.try_acquire(CHAT, 1.0, burst=2)
-    pacer.pause(CHAT, 5.0)
-    clock.now += 4.0
-    assert not pacer.try_acquire(CHAT, 1.0, burst=2)

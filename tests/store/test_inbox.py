@@ -247,27 +247,14 @@ async def test_a_row_is_finished_once_together_with_its_deliveries(database: Dat
     assert await pending(database) == 0
 
 
-async def test_the_first_attempt_begins_with_the_end_of_a_command(database: Database) -> None:
+async def test_a_command_is_finished_once_together_with_its_deliveries(database: Database) -> None:
     inbox, outbox = InboxStore(database), OutboxStore(database)
     row = await accept(inbox, new(1, kind="command"))
     owed = [NewOutboxRow(key=f"{row.id}:{name}", conversation=KEY, body=name) for name in "ab"]
-    started = await inbox.finish_command(row.id, owed, starts=True)
-    assert started is not None
-    assert started == await outbox.find(owed[0].key)
-    assert (started.state, started.attempts, started.uncertain_attempts) == ("sending", 1, 0)
-    assert started.first_sent_at == started.last_sent_at == started.updated_at
-    assert [left.state for left in await outbox.list_open()] == ["sending", "pending"]
+    for _ in range(2):
+        await inbox.finish_command(row.id, owed)
+        assert [delivery.key for delivery in await outbox.list_open()] == [one.key for one in owed]
     assert await inbox.list_unfinished() == []
-    assert await inbox.finish_command(row.id, owed, starts=True) is None
-
-
-async def test_no_attempt_begins_before_earlier_rows_are_closed(database: Database) -> None:
-    inbox, outbox = InboxStore(database), OutboxStore(database)
-    row = await accept(inbox, new(1, kind="command"))
-    await outbox.enqueue([NewOutboxRow(key="earlier", conversation=KEY, body="x")])
-    owed = NewOutboxRow(key="owed", conversation=KEY, body="answer")
-    assert await inbox.finish_command(row.id, [owed], starts=True) is None
-    assert [left.state for left in await outbox.list_open()] == ["pending", "pending"]
 
 
 async def test_finishing_is_all_or_nothing(database: Database) -> None:
