@@ -1,17 +1,22 @@
 """Schemas of tools: those of OpenAI's form are made once, and are what LangChain makes."""
 
 import sys
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
 from langchain_core.tools import BaseTool, tool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_openai import ChatOpenAI
 
-from agent.models.tool_schemas import ToolSchemas
+from agent.middleware.tool_schemas import ToolSchemaMiddleware
 from tests.fakes.scripted import ScriptedChatModel
 
 MODEL = ChatOpenAI(model="m", api_key="k")  # type: ignore[arg-type]
+
+ModelTools = Sequence[BaseTool | dict[str, Any]]
 
 
 @tool
@@ -27,15 +32,30 @@ def with_extras(city: str) -> str:
 
 
 WEB: dict[str, Any] = {"type": "web_search"}
-TOOLS: list[BaseTool | dict[str, Any]] = [weather, with_extras, WEB]
+TOOLS: ModelTools = [weather, with_extras, WEB]
 
 
-def bound(tools: list[BaseTool | dict[str, Any]], **options: Any) -> Any:  # noqa: ANN401
+def bound(tools: ModelTools, **options: Any) -> Any:  # noqa: ANN401
     return MODEL.bind_tools(tools, **options).kwargs  # type: ignore[attr-defined]
 
 
-def conversions(tools: list[BaseTool | dict[str, Any]]) -> int:
-    """Return how many tools LangChain converts when they are bound."""
+async def called_with(
+    middleware: ToolSchemaMiddleware, tools: ModelTools, model: BaseChatModel = MODEL
+) -> ModelTools:
+    """Return the tools that a model is called with."""
+    seen: list[ModelTools] = []
+
+    async def handler(request: ModelRequest[Any]) -> ModelResponse[Any]:
+        seen.append(request.tools)
+        return ModelResponse(result=[AIMessage("")])
+
+    request: Any = ModelRequest(model=model, messages=[], tools=[*tools])
+    await middleware.awrap_model_call(request, handler)
+    return seen[0]
+
+
+def conversions(action: Callable[[], object]) -> int:
+    """Return how many tools LangChain converts."""
     converted = 0
 
     def count(frame: FrameType, event: str, _: object) -> None:
@@ -44,47 +64,22 @@ def conversions(tools: list[BaseTool | dict[str, Any]]) -> int:
         converted += event == "call" and frame.f_code.co_name == name
 
     sys.setprofile(count)
-    bound(tools)
+    action()
     sys.setprofile(None)
     return converted
 
 
-def test_a_model_is_called_with_the_same_schemas_but_they_are_made_once() -> None:
-    schemas = ToolSchemas()
+async def test_a_model_is_called_with_the_same_schemas_but_they_are_made_once() -> None:
+    middleware = ToolSchemaMiddleware()
+    first = await called_with(middleware, TOOLS)
     for choice in (None, "auto", "weather", "none"):
-        for _ in range(2):
-            tools = schemas.for_model(MODEL, TOOLS)
-            assert bound(tools, tool_choice=choice) == bound(TOOLS, tool_choice=choice)
-    assert conversions(TOOLS) == 2, "LangChain caches schemas itself: drop ToolSchemas"
-    assert conversions(schemas.for_model(MODEL, TOOLS)) == 1  # the one with extras
+        assert bound(first, tool_choice=choice) == bound(TOOLS, tool_choice=choice)
+    assert conversions(lambda: bound(TOOLS)) == 2, "LangChain keeps schemas itself: drop this"
+    again = await called_with(middleware, TOOLS)
+    assert again[0] is first[0]
+    assert conversions(lambda: bound(again)) == 1  # the one with extras
 
 
-async def test_another_thread_makes_the_schemas_of_the_first_model_call() -> None:
-    """Else all others wait for them: 25 ms of CPU for the tools of an agent."""
-    mine = weather.model_copy()
-    tools: list[BaseTool | dict[str, Any]] = [mine, with_extras, WEB]
-    schemas = ToolSchemas()
-    here = 0
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        nonlocal here
-        here += event == "call" and frame.f_code.co_name == "_format_tool_to_openai_function"
-
-    sys.setprofile(count)  # of this thread
-    await schemas.prepare(MODEL, tools)
-    converted = schemas.for_model(MODEL, tools)
-    sys.setprofile(None)
-    assert here == 0
-    assert converted == [convert_to_openai_tool(mine), *tools[1:]]
-
-
-def test_a_changed_tool_has_a_new_schema() -> None:
-    schemas = ToolSchemas()
-    changing = weather.model_copy()
-    schemas.for_model(MODEL, [changing])
-    changing.description = "Tell it otherwise."
-    assert schemas.for_model(MODEL, [changing]) == [convert_to_openai_tool(changing)]
-
-
-def test_other_models_convert_tools_themselves() -> None:
-    assert ToolSchemas().for_model(ScriptedChatModel.playing(), TOOLS) == TOOLS
+async def test_other_models_convert_tools_themselves() -> None:
+    other = ScriptedChatModel.playing()
+    assert await called_with(ToolSchemaMiddleware(), TOOLS, other) == TOOLS
