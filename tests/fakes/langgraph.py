@@ -10,7 +10,6 @@ import json
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -400,9 +399,3 @@ def _shown(state: Json) -> Json:
 
 def _missing() -> web.Response:
     return web.json_response({"detail": "Thread or assistant not found."}, status=404)
-
-
-@asynccontextmanager
-async def fake_langgraph(flavour: str = "langgraph") -> AsyncIterator[FakeLangGraph]:
-    async with FakeLangGraph(flavour) as server:
-        yield server

@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 from aiohttp import WSMsgType, web
 
-MAX_SOCKETS = 10
 _RETRIED = frozenset({"events_api"})
 
 
