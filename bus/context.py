@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 
 import httpx
 from anyio.abc import TaskGroup
-from langgraph_sdk._async.client import LangGraphClient
 
 from bus.access.intake_stats import IntakeStats
 from bus.config import BusConfig, ChannelPolicy
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, Clock
-from bus.runs.client import RunClient
+from bus.runs.port import Runs
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
 from bus.stores import JournalStores
@@ -25,12 +24,12 @@ class AgentServer:
     """Where the agents are.
 
     Attributes:
-        langgraph: The client of its LangGraph API: threads and runs.
+        runs: Its threads and runs.
         gateway: The client of its REST API; the base URL ends in `/api`.
         graphs: The graphs besides Parley's agent, if it is the embedded runtime.
     """
 
-    langgraph: LangGraphClient
+    runs: Runs
     gateway: httpx.AsyncClient
     graphs: frozenset[str] = frozenset()
 
@@ -63,7 +62,7 @@ class BusContext:
     adapters: Mapping[str, Adapter]
     stores: JournalStores
     calls: NodeCalls
-    runs: RunClient
+    runs: Runs
     gateway: httpx.AsyncClient
     graphs: frozenset[str]
     delivery: DeliveryWorker

@@ -38,7 +38,7 @@ from bus.outbound.rows import has_failed, last_keys
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
 from bus.retry import Backoff, StoreRetry
-from bus.runs.client import RunClient
+from bus.runs.stream import messages_in
 from bus.runs.uploads import FileUploader
 from bus.settings.choices import AllowedChoices
 from bus.settings.language import LanguageResolver
@@ -184,7 +184,7 @@ class Bus:
             return []
         try:
             with anyio.fail_after(LAST_WORDS_S):
-                messages = await self._context.runs.get_messages(found.thread_id)
+                messages = messages_in(await self._context.runs.get_state(found.thread_id))
         except (RunError, TimeoutError) as error:
             log.info("the last messages of a conversation cannot be read: %r", error)
             return []
@@ -249,7 +249,7 @@ async def run_bus(
             adapters=adapters,
             stores=stores,
             calls=calls,
-            runs=RunClient(server.langgraph),
+            runs=server.runs,
             gateway=server.gateway,
             graphs=server.graphs,
             delivery=_delivery_worker(adapters, stores, server.gateway, database, now, tracer),

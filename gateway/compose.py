@@ -13,8 +13,7 @@ import anyio
 import anyio.to_thread
 import httpx
 from fastapi import FastAPI
-from langgraph_sdk._async.client import LangGraphClient, get_client
-from starlette.types import ASGIApp
+from langgraph_sdk.client import get_client
 
 from agent.errors import AgentError
 from agent.factory import AgentFactory, open_agent_factory
@@ -22,15 +21,16 @@ from bots import registry
 from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
 from bus.context import AgentServer
+from bus.runs.port import Runs
+from bus.runs.remote import RemoteRuns
 from bus.service import run_bus
 from gateway.agent_setup import agent_setup_from_config
-from gateway.app import INTERNAL_URL, Application, build_app
+from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
+from gateway.embedded_runs import EmbeddedRuns
 from gateway.forwarding.routing import open_node_router
 from gateway.graphs import load_graphs
-from gateway.in_process_client import InProcessLangGraphClient
-from gateway.langgraph.responses import INTERRUPT, ON_NODE_LOSS
 from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.langgraph_file import LEAD_ASSISTANT
 from gateway.request_stats import RequestStats
@@ -61,8 +61,6 @@ log = logging.getLogger(__name__)
 
 EXPORTERS_MODULE = "gateway.telemetry.exporters"
 REST_TIMEOUT = httpx.Timeout(30.0)
-RUN_TIMEOUT = httpx.Timeout(300.0, connect=5.0, pool=5.0)
-"""The read timeout ends silent streams of runs; heartbeats arrive every few seconds."""
 
 
 @asynccontextmanager
@@ -101,7 +99,7 @@ async def open_app(
                 policies=_policies(config, built.adapters),
                 adapters=built.adapters,
                 calls=services.node_calls,
-                server=await _agent_server(stack, config, app, telemetry),
+                server=await _agent_server(stack, config, app),
                 tracer=telemetry.messages,
             )
         )
@@ -199,24 +197,20 @@ async def _warm_up(agents: AgentFactory) -> None:
         log.error("the default model cannot be used: %s", error.user_message)  # noqa: TRY400
 
 
-async def _agent_server(
-    stack: AsyncExitStack, config: Config, app: FastAPI, telemetry: Telemetry
-) -> AgentServer:
+async def _agent_server(stack: AsyncExitStack, config: Config, app: FastAPI) -> AgentServer:
     services: Services = app.state.services
     return AgentServer(
-        langgraph=await _langgraph_client(stack, config, telemetry.trace_internal(app)),
+        runs=await _runs(stack, config, app),
         gateway=await _gateway_client(stack, config, app),
         graphs=frozenset(services.runs.graphs) - {LEAD_ASSISTANT},
     )
 
 
-async def _langgraph_client(stack: AsyncExitStack, config: Config, app: ASGIApp) -> LangGraphClient:
+async def _runs(stack: AsyncExitStack, config: Config, app: FastAPI) -> Runs:
     if config.bus.langgraph_url:
-        return await stack.enter_async_context(get_client(url=config.bus.langgraph_url))
-    client = await stack.enter_async_context(_internal_client(app, RUN_TIMEOUT))
-    if isinstance(app, Application):
-        return InProcessLangGraphClient(client, app)
-    return LangGraphClient(client)  # what reports to OpenTelemetry reads the headers of requests
+        client = get_client(url=config.bus.langgraph_url)
+        return RemoteRuns(await stack.enter_async_context(client))
+    return EmbeddedRuns(lambda: app.state.services)
 
 
 async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> httpx.AsyncClient:
@@ -229,10 +223,5 @@ async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -
             timeout=REST_TIMEOUT,
         )
     else:
-        client = _internal_client(app, REST_TIMEOUT)
+        client = InProcessClient(app, base_url=f"{INTERNAL_URL}/api", timeout=REST_TIMEOUT)
     return await stack.enter_async_context(client)
-
-
-def _internal_client(app: ASGIApp, timeout: httpx.Timeout) -> httpx.AsyncClient:
-    headers = {ON_NODE_LOSS: INTERRUPT}
-    return InProcessClient(app, base_url=f"{INTERNAL_URL}/api", timeout=timeout, headers=headers)

@@ -27,9 +27,5 @@ class Telemetry:
         """Return an application whose requests from the network are recorded."""
         return app
 
-    def trace_internal(self, app: ASGIApp) -> ASGIApp:
-        """Return an application that continues the traces of requests from inside the process."""
-        return app
-
     async def export_metrics(self, collect: "Callable[[], Awaitable[Iterable[Metric]]]") -> None:
         """Export what `collect` returns regularly, until cancelled; it may raise StoreError."""

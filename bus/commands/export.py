@@ -9,6 +9,7 @@ from bus.commands.context import CommandContext, CommandDocument
 from bus.context import BusContext
 from bus.errors import AgentThreadNotFound, RunError
 from bus.history.transcript import transcript
+from bus.runs.stream import messages_in
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class ExportCommand:
             return texts.export_nothing
         try:
             with anyio.fail_after(TIMEOUT_S):
-                messages = await self._runs.get_messages(found.thread_id)
+                messages = messages_in(await self._runs.get_state(found.thread_id))
         except AgentThreadNotFound:
             return texts.export_nothing
         except (RunError, TimeoutError) as error:

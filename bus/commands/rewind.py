@@ -10,11 +10,11 @@ from bus.context import BusContext
 from bus.conversation.worker import ConversationWorker
 from bus.conversation.workers import ConversationWorkers
 from bus.errors import AgentThreadBusy, AgentThreadNotFound, RewindUnsupported, RunError
-from bus.history.rewind import ThreadRewinder
 from bus.history.turn_history import apply_edit
 from bus.history.user_messages import last_rewind_point, preview
 from bus.locales import Messages
 from bus.messages import RewindPoint, encode_inbound
+from bus.runs.stream import messages_in
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ class RewindCommands:
     def __init__(self, bus: BusContext, workers: ConversationWorkers) -> None:
         self._stores = bus.stores
         self._runs = bus.runs
-        self._rewind = ThreadRewinder(bus.runs)
         self._workers = workers
 
     async def undo(self, context: CommandContext) -> str:
@@ -45,7 +44,7 @@ class RewindCommands:
                     point = await self._rewind_point(context, worker)
                     if point is None:
                         return context.texts.undo_nothing
-                    await self._rewind.rewind(point.thread_id, point.message_id)
+                    await self._runs.rewind(point.thread_id, point.message_id)
             except (RunError, TimeoutError) as error:
                 return _refusal(error, context.texts, context.texts.undo_nothing)
         return context.texts.undo_done.format(words=preview(point.text))
@@ -76,7 +75,7 @@ class RewindCommands:
         thread_id = worker.thread_id or (found.thread_id if found is not None else None)
         if thread_id is None:
             return None
-        point = last_rewind_point(thread_id, await self._runs.get_messages(thread_id))
+        point = last_rewind_point(thread_id, messages_in(await self._runs.get_state(thread_id)))
         if point is not None:
             point = await apply_edit(self._stores.history, context.row, point)
             stored = replace(context.inbound, rewind_point=point)

@@ -43,7 +43,7 @@ from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, Clock, SupportsButtons, SupportsIndicators
 from bus.retry import Backoff
-from bus.runs.client import RunClient
+from bus.runs.port import Runs
 from bus.runs.replies import Reply, limit_length
 from store.conversations import ConversationStore
 from store.errors import StoreError
@@ -89,7 +89,7 @@ class TurnEffects:
         inbox: InboxStore,
         conversations: ConversationStore,
         questions: Questions,
-        runs: RunClient,
+        runs: Runs,
         reader: RunReader,
         steering: Steering,
         delivery: DeliveryWorker,

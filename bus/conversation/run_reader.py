@@ -14,13 +14,13 @@ from bus.conversation.machine import Turn
 from bus.conversation.states import TurnEvent, TurnState
 from bus.conversation.steering import Steering
 from bus.errors import RewindUnsupported, RunError
-from bus.history.rewind import ThreadRewinder
 from bus.log_context import bind_run
 from bus.messages import RewindPoint
-from bus.runs.client import ACTIVE_STATUSES, AgentRunRequest, RunClient
+from bus.runs.port import ACTIVE_STATUSES, Runs, StreamedPart
 from bus.runs.questions import chosen_index, is_approval, resume_value
 from bus.runs.replies import Reply, ReplyFold, error_reason, error_reply, turn_messages
-from bus.runs.stream import INTERRUPTS, RunFailed, RunPart, RunStarted, messages_in
+from bus.runs.requests import AgentRunRequest
+from bus.runs.stream import INTERRUPTS, RunFailed, messages_in
 from bus.tracing import NO_TRACER, MessageTracer
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class RunReader:
 
     def __init__(
         self,
-        runs: RunClient,
+        runs: Runs,
         questions: Questions,
         steering: Steering,
         *,
@@ -52,7 +52,6 @@ class RunReader:
         self._runs = runs
         self._questions = questions
         self._steering = steering
-        self._rewinder = ThreadRewinder(runs)
 
     async def read(self, turn: Turn) -> Reply | None:
         """Read a turn's run to its end; applies RUN_STARTED. None = there is nothing to say.
@@ -68,13 +67,9 @@ class RunReader:
         fold = attempt.fold = ReplyFold(
             attempt.message_id, self._max_chars, approval_hint=self._approval_hint(turn)
         )
-        async with aclosing(await self._open(turn)) as parts:
-            async for part in parts:
-                if isinstance(part, RunStarted) and turn.state is TurnState.STARTING:
-                    attempt.run_id = part.run_id
-                    bind_run(part.run_id)
-                    await turn.apply(TurnEvent.RUN_STARTED)
-                if fold.add(part) and turn.live_reply is not None:
+        async with aclosing(await self._open(turn)) as events:
+            async for event in events:
+                if fold.add(event.part) and turn.live_reply is not None:
                     turn.live_reply.update(fold.shown_text, fold.progress.lines)
                 if fold.length > ENDLESS * self._max_chars:
                     return await self._end(turn)
@@ -179,21 +174,21 @@ class RunReader:
             return turn.texts.approval_hint_reply
         return turn.texts.approval_hint_mention
 
-    async def _open(self, turn: Turn) -> AsyncGenerator[RunPart, None]:
-        """Return the parts of the run that answers the message: started, joined or resumed, whichever is needed."""
+    async def _open(self, turn: Turn) -> AsyncGenerator[StreamedPart, None]:
+        """Return the events of the run that answers the message: started, joined or resumed, whichever is needed."""
         attempt, point = turn.attempt, turn.message.inbound.rewind_point
         text: str | None = attempt.prompt
         if attempt.may_exist:
             found = await self._runs.find_run(attempt.thread_id, attempt.run_id, attempt.message_id)
             if found is not None and found[1] in ACTIVE_STATUSES:
-                return self._runs.join(attempt.thread_id, found[0])
+                return await self._follow(turn, found[0])
             values = await self._runs.get_state(attempt.thread_id)
             # An answer to what a thread waits for is no message in it: its run says that it came.
             resumed = found is not None and attempt.question is not None
             if resumed or _has_message(values, attempt.message_id):
                 attempt.fold.set_state(values)
                 if found is not None and found[1] == "success":
-                    return _no_parts()
+                    return _no_events()
                 text = None
         attempt.may_exist = True
         if point is not None and text is not None:
@@ -211,12 +206,20 @@ class RunReader:
             traceparent=self._tracer.traceparent(turn.row),
         )
         attempt.is_requested = True
-        return self._runs.stream(request)
+        return await self._follow(turn, await self._runs.start(request))
+
+    async def _follow(self, turn: Turn, run_id: str) -> AsyncGenerator[StreamedPart, None]:
+        """Note the run in the journal; return its events."""
+        turn.attempt.run_id = run_id
+        bind_run(run_id)
+        if turn.state is TurnState.STARTING:
+            await turn.apply(TurnEvent.RUN_STARTED)
+        return self._runs.events(turn.attempt.thread_id, run_id)
 
     async def _rewind(self, thread_id: str, point: RewindPoint) -> None:
         """Take what is answered again out of the thread. Raises RunError."""
         try:
-            await self._rewinder.rewind(thread_id, point.message_id, *point.earlier_ids)
+            await self._runs.rewind(thread_id, point.message_id, *point.earlier_ids)
         except RewindUnsupported:
             if not point.allow_duplicate:
                 raise
@@ -243,7 +246,7 @@ class RunReader:
         return fold.reply(turn.texts)
 
 
-async def _no_parts() -> AsyncGenerator[RunPart, None]:
+async def _no_events() -> AsyncGenerator[StreamedPart, None]:
     """Yield nothing: the run is over, and its end is in the thread's state."""
     return
     yield

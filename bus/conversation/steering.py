@@ -10,13 +10,13 @@ from bus.bounded import BoundedDict
 from bus.conversation.machine import CancelReason, QueuedMessage, RunAttempt, Turn
 from bus.conversation.states import TurnEvent, TurnState
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, SteeringUnsupported
-from bus.history.rewind import ThreadRewinder
 from bus.history.versions import message_ids, trace_message
 from bus.messages import decode_inbound
 from bus.outbound.rows import RerunEffect, rerun_offer_row
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
-from bus.runs.client import ACTIVE_STATUSES, RunClient, SteeringMessage
+from bus.runs.port import ACTIVE_STATUSES, Runs
+from bus.runs.requests import SteeringMessage
 from bus.runs.uploads import AttachmentUploadResult, FileUploader
 from store.inbox import OffersFor
 from store.message_history import MessageHistoryStore
@@ -45,13 +45,12 @@ class Steering:
         self,
         *,
         history: MessageHistoryStore,
-        runs: RunClient,
+        runs: Runs,
         uploads: FileUploader,
         delivery: DeliveryWorker,
     ) -> None:
         self._history = history
         self._runs = runs
-        self._rewinder = ThreadRewinder(runs)
         self.uploads = uploads
         self._delivery = delivery
         self._backoff = Backoff(first_s=0.1, cap_s=2.0)
@@ -159,7 +158,7 @@ class Steering:
                 await self._runs.cancel(attempt.thread_id, run[0])
                 raise AgentThreadBusy
         try:
-            await self._rewinder.rewind(attempt.thread_id, *earlier)
+            await self._runs.rewind(attempt.thread_id, *earlier)
         except RewindUnsupported:
             log.info("thread %s keeps a message as it was before it was edited", attempt.thread_id)
 
@@ -168,7 +167,7 @@ class Steering:
         with anyio.move_on_after(REMOVE_DEADLINE_S):
             for tries in count(1):
                 try:
-                    await self._rewinder.rewind(thread_id, *ids)
+                    await self._runs.rewind(thread_id, *ids)
                 except AgentThreadBusy:
                     await anyio.sleep(self._backoff.wait_s(tries))
                 except RunError as error:

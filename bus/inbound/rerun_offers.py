@@ -13,7 +13,7 @@ from bus.inbound.pipeline import InboundPipeline
 from bus.messages import InboundMessage
 from bus.outbound.rows import RerunEffect, marked_edit_row, rerun_offer_key, rerun_offer_row
 from bus.platform import Disposition
-from bus.runs.stream import is_user_message
+from bus.runs.stream import is_user_message, messages_in
 from store.inbox import InboxRow
 from store.outbox import NewOutboxRow
 
@@ -58,7 +58,7 @@ class RerunOffers:
         point = await find_rewind_point(self._history, row, inbound)
         try:
             with anyio.fail_after(TIMEOUT_S):
-                messages = await self._runs.get_messages(thread_id or "")
+                messages = messages_in(await self._runs.get_state(thread_id or ""))
         except (RunError, TimeoutError) as error:
             log.info("what an edited message is followed by is not known: %r", error)
             reruns = _reruns(row, later)

@@ -221,3 +221,12 @@ def interrupts_in(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     tasks = [task for task in state.get("tasks") or [] if isinstance(task, dict)]
     of_tasks = [one for task in tasks for one in task.get("interrupts") or []]
     return [one for one in state.get("interrupts") or of_tasks if isinstance(one, dict)]
+
+
+def values_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a state, with what its thread is interrupted by; empty for a new thread."""
+    values = state.get("values") or {}
+    if not isinstance(values, dict):
+        return {}
+    waits = interrupts_in(state)
+    return {**values, INTERRUPTS: waits} if waits else values

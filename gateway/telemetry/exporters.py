@@ -27,7 +27,7 @@ from typing_extensions import override
 from agent.atomic_write import write_atomically
 from gateway.config import Config
 from gateway.logs import add_log_handler
-from gateway.telemetry.http_spans import HttpSpanMiddleware, TraceContextMiddleware
+from gateway.telemetry.http_spans import HttpSpanMiddleware
 from gateway.telemetry.message_spans import SCOPE, MessageSpans
 from gateway.telemetry.otlp_logs import OtlpLogHandler
 from gateway.telemetry.otlp_metrics import metrics_data
@@ -87,10 +87,6 @@ class OtlpTelemetry(Telemetry):
     @override
     def trace_network(self, app: ASGIApp) -> ASGIApp:
         return app if self._spans is None else HttpSpanMiddleware(app, self._tracer)
-
-    @override
-    def trace_internal(self, app: ASGIApp) -> ASGIApp:
-        return app if self._spans is None else TraceContextMiddleware(app)
 
     @override
     async def export_metrics(self, collect: Callable[[], Awaitable[Iterable[Metric]]]) -> None:

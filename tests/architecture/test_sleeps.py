@@ -26,6 +26,7 @@ ALLOWED = {
     "journeys/test_backup.py": "people write as fast as this",
     "journeys/test_faults.py": "the order in which a platform tells of two messages is its own",
     "store/test_postgres_access.py": "an earlier process ends while the new one waits for it",
+    "contracts/run_graph.py": "a run takes long",
     "agent/escape_attempts.py": "runs inside the sandbox, where a signal would take a moment",
     "faults/injection.py": "a call that fails after a stop fails while the service stops",
     "faults/test_turn_matrix.py": "a run takes a moment to start",

@@ -24,10 +24,12 @@ from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.context import AgentServer
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter
-from bus.runs.client import NEWER_OPTIONS, STREAM_MODES
+from bus.runs.port import Runs
+from bus.runs.remote import RemoteRuns
+from bus.runs.requests import RUN_OPTIONS, STREAM_MODES
 from bus.service import Bus, run_bus
 from gateway.app import Application
-from gateway.in_process_client import InProcessLangGraphClient
+from gateway.embedded_runs import EmbeddedRuns
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
 from gateway.transport import InProcessClient
@@ -256,10 +258,10 @@ async def _bare_run(client: LangGraphClient, number: int) -> None:
         str(UUID(int=number)),
         "lead_agent",
         input={"messages": [message]},
-        stream_mode=list(STREAM_MODES),
+        stream_mode=list[Any](STREAM_MODES),
         metadata={"message_id": f"m{number}"},
         on_disconnect="continue",
-        **NEWER_OPTIONS,
+        **RUN_OPTIONS,
     )
     async for _part in parts:
         pass
@@ -369,11 +371,11 @@ async def _client(runs: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def _langgraph(client: httpx.AsyncClient, runs: ASGIApp) -> LangGraphClient:
-    """Return the client that the service uses."""
+def _runs(client: httpx.AsyncClient, runs: ASGIApp) -> Runs:
+    """Return the runs as the service has them; of an application that only plays a server, over its API."""
     if isinstance(runs, Application):
-        return InProcessLangGraphClient(client, runs)
-    return LangGraphClient(client)
+        return EmbeddedRuns(lambda: runs.state.services)
+    return RemoteRuns(LangGraphClient(client))
 
 
 @asynccontextmanager
@@ -413,7 +415,7 @@ async def running_bus(
                     policies={platform.name: ChannelPolicy(dm_policy="open")},
                     adapters=adapters,
                     calls=calls,
-                    server=AgentServer(langgraph=_langgraph(client, runs), gateway=client),
+                    server=AgentServer(runs=_runs(client, runs), gateway=client),
                 ) as bus,
             ):
                 group = WORK_GROUP.set(platform.name)  # as the adapters of the service do

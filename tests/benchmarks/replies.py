@@ -16,6 +16,7 @@ from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.context import AgentServer
 from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender
+from bus.runs.remote import RemoteRuns
 from bus.runs.replies import ReplyFold
 from bus.runs.stream import MessageChunk, StateSnapshot
 from bus.service import run_bus
@@ -154,7 +155,7 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
                 policies={platform.name: ChannelPolicy(dm_policy="open")},
                 adapters={platform.name: platform},
                 calls=calls,
-                server=AgentServer(langgraph=LangGraphClient(client), gateway=client),
+                server=AgentServer(runs=RemoteRuns(LangGraphClient(client)), gateway=client),
             ) as bus,
         ):
             for number in range(cards):

@@ -15,6 +15,7 @@ from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.context import AgentServer
 from bus.messages import Attachment, InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter, Disposition
+from bus.runs.remote import RemoteRuns
 from bus.service import Bus, run_bus
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -190,7 +191,9 @@ async def running_bus(
                 config=config or BusConfig(drain_s=0.2),
                 policies=dict.fromkeys(adapters, policy),
                 adapters=adapters,
-                server=AgentServer(langgraph=LangGraphClient(wire), gateway=gateway, graphs=graphs),
+                server=AgentServer(
+                    runs=RemoteRuns(LangGraphClient(wire)), gateway=gateway, graphs=graphs
+                ),
                 calls=calls,
                 now=clock,
             ) as bus,

@@ -1,16 +1,15 @@
 """Answers longer than a chat can bear: the beginning as messages, the whole as a file; endless ones are ended."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
-from langgraph_sdk.schema import StreamPart
+import httpx
+from langgraph_sdk.client import LangGraphClient
 
 from bus.config import BusConfig
 from bus.locales.en import ENGLISH
-from bus.runs.client import translate_parts
+from bus.runs.remote import RemoteRuns
 from bus.runs.replies import ReplyFold
 from tests.bus.harness import running_bus
 from tests.eventually import eventually
@@ -99,16 +98,20 @@ async def test_others_work_while_an_answer_arrives_all_at_once() -> None:
             turns += 1
             await anyio.lowlevel.checkpoint()
 
-    async def stream() -> AsyncIterator[StreamPart]:
-        chunk: Any = [{"type": "AIMessageChunk", "id": "a", "content": "x"}]
-        for _ in range(50_000):
-            yield StreamPart("messages", chunk)
-
-    async with anyio.create_task_group() as tasks:
+    sent = b'event: messages\ndata: [{"type": "AIMessageChunk", "id": "a", "content": "x"}]\n\n'
+    whole = httpx.Response(
+        200, content=sent * 50_000, headers={"Content-Type": "text/event-stream"}
+    )
+    async with (
+        httpx.AsyncClient(
+            transport=httpx.MockTransport(lambda _request: whole), base_url="http://server"
+        ) as client,
+        anyio.create_task_group() as tasks,
+    ):
         tasks.start_soon(work)
         fold = ReplyFold("h")
-        async for part in translate_parts(stream()):
-            fold.add(part)
+        async for event in RemoteRuns(LangGraphClient(client)).events("thread", "run"):
+            fold.add(event.part)
         tasks.cancel_scope.cancel()
     assert len(fold.text) == 50_000
     assert turns > 10

@@ -22,7 +22,9 @@ from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, encode_inbound
 from bus.outbound.rows import UNUSED_TEXT
 from bus.outbound.worker import DeliveryWorker
-from bus.runs.client import AgentRunRequest, RunClient
+from bus.runs.port import Runs
+from bus.runs.remote import RemoteRuns
+from bus.runs.requests import AgentRunRequest
 from bus.runs.uploads import FileUploader
 from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
@@ -45,7 +47,7 @@ class TurnHarness:
     inbox: InboxStore
     conversations: ConversationStore
     effects: TurnEffects
-    runs: RunClient
+    runs: Runs
     delivery: DeliveryWorker
     server: FakeLangGraph
     database: Database
@@ -121,7 +123,7 @@ async def turn_harness(
             gateway=gateway,
         )
         inbox, conversations = InboxStore(database), ConversationStore(database)
-        uploads, runs = FileUploader(gateway), RunClient(client)
+        uploads, runs = FileUploader(gateway), RemoteRuns(client)
         questions = Questions(MessageHistoryStore(database), delivery)
         steering = Steering(
             history=MessageHistoryStore(database), runs=runs, uploads=uploads, delivery=delivery
@@ -299,7 +301,8 @@ async def test_after_a_crash_a_finished_run_is_only_read(tmp_path: Path) -> None
         await h.begin(row, inbound)
         thread_id = (await h.inbox.list_unfinished())[0].thread_id or ""
         h.server.threads[thread_id] = []
-        async for _ in h.runs.stream(_request(thread_id)):
+        run_id = await h.runs.start(_request(thread_id))
+        async for _ in h.runs.events(thread_id, run_id):
             pass
         await (await h.restarted()).run()
         await h.platform.until(1)

@@ -23,7 +23,6 @@ from gateway.app import Application
 from gateway.audit import AuditLog
 from gateway.config import load_config
 from gateway.forwarding.routing import open_node_router
-from gateway.in_process_client import InProcessLangGraphClient
 from gateway.langgraph import langgraph_routers
 from gateway.request_stats import RequestStats
 from gateway.runtime.assistants import GraphSource
@@ -41,7 +40,7 @@ from store.node_calls import NodeCalls, open_node_calls
 from tests.fakes.graphs import Graphs
 from tests.fakes.migrated import place_database
 
-Way = Literal["tcp", "process", "direct"]
+Way = Literal["tcp", "process"]
 PREFIXES = ("/api", "/api/langgraph")
 WEBHOOK_KEY = b"the key of the signatures"
 
@@ -121,7 +120,7 @@ async def serving(
             client = InProcessClient(app, base_url=url, timeout=20.0)
         http = await stack.enter_async_context(client)
         yield ApiServer(
-            sdk=InProcessLangGraphClient(http, app) if way == "direct" else LangGraphClient(http),
+            sdk=LangGraphClient(http),
             http=http,
             runs=runs,
             graphs=graphs,

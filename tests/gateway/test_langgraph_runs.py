@@ -17,13 +17,12 @@ from tests.gateway.langgraph_server import PREFIXES, ApiServer, Way, serving
 WAYS: list[tuple[Way, str]] = [
     ("tcp", PREFIXES[0]),
     ("process", PREFIXES[1]),
-    ("direct", PREFIXES[0]),
 ]
 Opening = Callable[..., AbstractAsyncContextManager[ApiServer]]
 HELLO = {"messages": [{"role": "user", "content": "hi", "id": "event-1"}]}
 
 
-@pytest.fixture(params=WAYS, ids=["tcp", "process", "direct"])
+@pytest.fixture(params=WAYS, ids=["tcp", "process"])
 def at(request: pytest.FixtureRequest, tmp_path: Path) -> Opening:
     way, prefix = request.param
     return lambda **more: serving(tmp_path, way=way, prefix=prefix, **more)

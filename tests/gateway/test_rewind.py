@@ -9,8 +9,7 @@ import httpx
 import pytest
 from langgraph_sdk.client import LangGraphClient
 
-from bus.history.rewind import ThreadRewinder
-from bus.runs.client import RunClient
+from bus.runs.remote import RemoteRuns
 from tests.gateway.composed import ComposedService, composed
 
 THREAD = "8f14e45f-ceea-4674-a3f1-0a1b2c3d4e5f"
@@ -47,7 +46,7 @@ async def test_a_message_and_what_followed_are_gone_for_good(
     tmp_path: Path, *, forgotten: bool
 ) -> None:
     async with opened(tmp_path) as (service, sdk):
-        rewind = ThreadRewinder(RunClient(sdk))
+        rewind = RemoteRuns(sdk)
         await say(sdk, "one", "two", "three")
         if forgotten:
             # A turn of many steps leaves no state from before it.

@@ -17,7 +17,7 @@ from bots.slack.thread_history import EARLIER_HEADING
 from bots.text.quotations import quotation
 from bus.config import BusConfig, ChannelPolicy
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
-from bus.runs.client import AgentRunRequest, human_message
+from bus.runs.requests import AgentRunRequest, human_message
 from bus.settings.resolver import SettingsResolver
 from bus.settings.sessions import SessionResolver
 from gateway.runtime.request import parse_messages

@@ -22,13 +22,17 @@ START_WITHIN_S = 60.0
 
 @asynccontextmanager
 async def langgraph_dev(
-    folder: Path, config: Mapping[str, Any], environment: Mapping[str, str]
+    folder: Path,
+    config: Mapping[str, Any],
+    environment: Mapping[str, str],
+    *,
+    graphs: Path = ROOT / "langgraph.json",
 ) -> AsyncIterator[str]:
-    """Run the server with a configuration and a data folder of its own; yield its URL."""
+    """Run the server with a configuration and a data folder of its own; yield its URL. `graphs`: its langgraph.json."""
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump({"config_version": 1, **config}))
     port = free_port()
-    program = [PROGRAM, "dev", "--config", ROOT / "langgraph.json", "--no-browser", "--no-reload"]
+    program = [PROGRAM, "dev", "--config", graphs, "--no-browser", "--no-reload"]
     program += ["--host", "127.0.0.1", "--port", str(port), "--n-jobs-per-worker", "8"]
     with (folder / "server.log").open("wb") as log:
         process = await anyio.open_process(
