@@ -32,7 +32,6 @@ from bus.inbound.intake import BusIntake
 from bus.locales import messages_for
 from bus.nodes.forwarding import ForwardingIntake
 from bus.nodes.takeover import ChatTakeover
-from bus.nodes.work_sharing import WorkSharing
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.rows import has_failed, last_keys
 from bus.outbound.worker import DeliveryWorker
@@ -84,7 +83,6 @@ class Bus:
         intake: Where adapters hand over messages and other events.
         local_intake: Handles those of this node's chats.
         takeover: Takes what other nodes leave, and leaves what this one has.
-        sharing: Gives chats that wait to other nodes.
         dispatcher: Resumes messages that nobody works on.
         owners, inbox, outbox, conversations, pairings: The journal's stores.
         channels: The platforms, by channel.
@@ -100,7 +98,6 @@ class Bus:
         intake: BusIntake,
         dispatcher: InboundDispatcher,
         workers: ConversationWorkers,
-        sharing: WorkSharing,
     ) -> None:
         self.owners = context.stores.owners
         self.intake: Intake = intake
@@ -128,7 +125,6 @@ class Bus:
             context.stores.broadcasts, context.delivery, health=self.health, now=context.now
         )
         self.takeover = ChatTakeover(context, dispatcher, context.nodes)
-        self.sharing = sharing
         self._context = context
         self.local_intake = intake
         self._workers = workers
@@ -287,7 +283,6 @@ async def _take_up(
         context.tasks.start_soon(_reload, database.signals, MIGRATIONS, migrations.reload)
         await bus.takeover.search()
         context.tasks.start_soon(bus.takeover.run)
-        context.tasks.start_soon(bus.sharing.run)
     elif resumed := await bus.dispatcher.resume():
         log.info("%s unfinished messages of an earlier process are resumed", resumed)
 
@@ -308,7 +303,6 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
     uploads = FileUploader(context.gateway)
     steering = Steering(history=stores.history, runs=runs, uploads=uploads, delivery=delivery)
     max_chars = context.config.max_answer_chars
-    slots = RunSlots(context.config.max_concurrent_runs)
     effects = TurnEffects(
         inbox=stores.inbox,
         conversations=stores.conversations,
@@ -317,7 +311,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         reader=RunReader(runs, questions, steering, max_chars=max_chars, tracer=context.tracer),
         steering=steering,
         delivery=delivery,
-        slots=slots,
+        slots=RunSlots(context.config.max_concurrent_runs),
         max_answer_chars=max_chars,
         now=context.now,
     )
@@ -339,8 +333,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         workers=workers,
         commands=build_commands(context, workers),
     )
-    sharing = WorkSharing(context, slots=slots, workers=workers, dispatcher=dispatcher)
-    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers, sharing=sharing)
+    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers)
 
 
 def _delivery_worker(

@@ -73,19 +73,6 @@ NOT EXISTS (
         EXISTS (SELECT 1 FROM inbox WHERE conversation_id = conversation.id AND state IN ('new', 'running'))
         OR EXISTS (SELECT 1 FROM outbox WHERE conversation_id = conversation.id AND state IN ('pending', 'sending'))))
 """
-_UNFINISHED = """
-SELECT inbox.id FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
-WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND inbox.state IN ('new', 'running')
-"""
-_UNSENT = """
-SELECT outbox.id FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id
-WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND outbox.state IN ('pending', 'sending')
-LIMIT 1
-"""
-_GIVE = """
-UPDATE chat_owner SET node = :receiver
-WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND node = :node
-"""
 _GIVE_UP_IDLE = f"{_GIVE_UP} AND {_IS_IDLE}"
 _GIVE_UP_ALL_IDLE = f"DELETE FROM chat_owner WHERE node = :node AND {_IS_IDLE}"  # noqa: S608 - of this module only
 
@@ -266,29 +253,6 @@ class ChatOwners:
         with self._giving_up(list(self._own)):
             await self._database.transaction(lambda tx: tx.run(_GIVE_UP_ALL_IDLE, mine))
             self._own.clear()
-
-    async def give(self, chat: ConversationKey, receiver: int, *, row_ids: Collection[int]) -> bool:
-        """Let a node own a chat of this one; return whether it does.
-
-        It does not if anything else than `row_ids` is unfinished in the chat, or not sent. Nobody may work on these.
-
-        Raises:
-            StoreError: Whether the chat was given away is not known, unless the journal is read.
-        """
-        params: Params = {**key_params(chat), "node": self.number}
-
-        def work(tx: Transaction) -> bool:
-            self.forget([chat])
-            # First the lock, as in `_give_up_idle`.
-            is_own = bool(tx.run(_LOCK, params))
-            unfinished = {int(row["id"]) for row in tx.run(_UNFINISHED, key_params(chat))}
-            if not is_own or unfinished - set(row_ids) or tx.run(_UNSENT, key_params(chat)):
-                return False
-            tx.run(_GIVE, {**params, "receiver": receiver})
-            return True
-
-        with self._giving_up([chat]):
-            return await self._database.transaction(work, order=chat_order(chat))
 
     @contextmanager
     def _giving_up(self, chats: Collection[ConversationKey]) -> Iterator[None]:

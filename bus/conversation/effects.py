@@ -165,11 +165,10 @@ class TurnEffects:
         """Start, join or resume the run and read its stream to the end."""
         key, sender = turn.row.key, turn.message.inbound.sender
         slot = self._slots.slot(key.channel, (key.workspace, sender.user_id))
-        turn.waits_since = anyio.current_time()
         try:
             with unwrapped():
                 async with slot, anyio.create_task_group() as tasks:
-                    turn.waits_since, turn.run_tasks = None, tasks
+                    turn.run_tasks = tasks
                     turn.reply = await self._reader.read(turn)
                     tasks.cancel_scope.cancel()
         except RunError as error:
@@ -180,7 +179,7 @@ class TurnEffects:
                 markdown=run_error_message(error, turn.texts), failed=True, retry=retry
             )
         finally:
-            turn.waits_since = turn.run_tasks = None
+            turn.run_tasks = None
         turn.attempt.is_over = True
         return TurnEvent.RUN_ENDED
 

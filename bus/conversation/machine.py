@@ -154,7 +154,6 @@ class Turn:
         finished: Set when the turn is over.
         stack: Holds what is shown while the turn runs; closed before the answer is committed.
         run_tasks: Tasks beside the run's stream; None = nothing is read.
-        waits_since: When it began to wait for a run slot, by anyio's clock; None = it does not wait for one.
     """
 
     attempt: RunAttempt
@@ -188,7 +187,6 @@ class Turn:
         self.live_reply: LiveReply | None = None
         self.reply: Reply | None = None
         self.run_tasks: TaskGroup | None = None
-        self.waits_since: float | None = None
         self._handlers = handlers
         self.outdated: list[QueuedMessage] = []
         self.released_run_id: str | None = None

@@ -24,11 +24,6 @@ class RunSlots:
         self._free = total
         self._waiting: dict[str, dict[Person, deque[anyio.Event]]] = {}
 
-    @property
-    def free(self) -> int:
-        """How many more agents may run now."""
-        return self._free
-
     @asynccontextmanager
     async def slot(self, channel: str, person: Person) -> AsyncIterator[None]:
         """Wait for a slot and hold it inside the block."""

@@ -17,7 +17,6 @@ class ConversationWorker:
         thread_id: The thread of all its turns; None = the conversation's present one.
         turn: The turn that runs; None = none.
         released: Set, unless a command decides on the thread: no turn begins meanwhile.
-        scope: Ends its task, as the end of the process would; the journal keeps what waits and runs.
         first_seq: The place in the conversation's order where its thread begins.
         former: Has what came before that, if it was at work then.
         is_kept: It is not to be forgotten, though it may have nothing to do: a command decides on the thread.
@@ -33,7 +32,6 @@ class ConversationWorker:
         self.turn: Turn | None = None
         self.released = anyio.Event()
         self.released.set()
-        self.scope = anyio.CancelScope()
 
     @property
     def is_busy(self) -> bool:

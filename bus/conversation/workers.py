@@ -7,7 +7,7 @@ in the old thread, while new messages get another worker and thread.
 import logging
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -70,24 +70,6 @@ class ConversationWorkers:
     def load(self) -> tuple[int, int]:
         """How many conversations have a turn at work, and how many messages wait behind these."""
         return len(self._active), sum(len(worker.waiting) for worker in self._active)
-
-    @property
-    def active(self) -> tuple[ConversationWorker, ...]:
-        """Those with a turn, or about to have one."""
-        return tuple(self._active)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether no further turn starts."""
-        return self._closed
-
-    async def withdraw(self, workers: Collection[ConversationWorker]) -> None:
-        """End workers, and their turns as the end of the process would: who resumes their chat goes on with these."""
-        turns = [worker.turn for worker in workers if worker.turn is not None]
-        for worker in workers:
-            worker.scope.cancel()
-        for turn in turns:
-            await turn.finished.wait()
 
     def enqueue(
         self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
@@ -331,12 +313,11 @@ class ConversationWorkers:
         """Take the turns of a worker, one by one, until nothing waits."""
         leave_commands()
         try:
-            with anyio.CancelScope() as worker.scope:
-                while worker.waiting and not self._closed:
-                    while not worker.released.is_set():
-                        await worker.released.wait()
-                    if worker.waiting:
-                        await self._take(worker, worker.waiting.popleft())
+            while worker.waiting and not self._closed:
+                while not worker.released.is_set():
+                    await worker.released.wait()
+                if worker.waiting:
+                    await self._take(worker, worker.waiting.popleft())
         finally:
             self._leave(worker)
 

@@ -58,7 +58,6 @@ class InboundDispatcher:
         self._running: set[int] = set()
         self._arriving: set[anyio.Event] = set()
         self._resuming: dict[ConversationKey, bool] = {}
-        self._suspended: set[ConversationKey] = set()
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
@@ -74,22 +73,10 @@ class InboundDispatcher:
             self._arriving.remove(over)
             over.set()
 
-    @contextmanager
-    def suspend(self, chat: ConversationKey) -> Iterator[None]:
-        """Dispatch nothing of a chat inside the block; after it, what nobody works on, if the chat is this node's."""
-        self._suspended.add(chat)
-        try:
-            yield
-        finally:
-            self._suspended.remove(chat)
-            self.resume_chat_soon(chat)
-
     def dispatch_accepted(self, row: InboxRow, inbound: InboundMessage) -> None:
         """Dispatch a message that was accepted just now, or signal its chat's owner; returns at once."""
         if row.owner != self._owners.number:
             self._owners.signal(row.owner, row.key)
-        elif chat_of(row.key) in self._suspended:
-            pass  # resumed after that
         elif row.earlier_ids and not row.earlier_ids <= self._held():
             # Another node accepted one before it, and its signal has not arrived yet.
             self.resume_chat_soon(row.key)
@@ -161,8 +148,6 @@ class InboundDispatcher:
                 rows = await self._inbox.list_own(chat)
                 # No message of the chat is being accepted here: what is dispatched was dispatched before.
                 busy |= self._held()
-                if chat in self._suspended:
-                    return
                 rows = [row for row in rows if row.id not in busy]
                 migrated = frozenset(row.id for row in rows if _was_moved(row))
                 if migrated <= asked:
