@@ -133,9 +133,15 @@ class ChatOwners:
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
         """Return the node that owns a chat; one that nobody owns gets an owner. For other stores' transactions.
 
-        The first statements of a transaction: the chat's row stays locked.
+        The first statements of a transaction: the row of a chat that is not known as this node's stays locked.
+        On PostgreSQL, units with `order=chat_order(key)` call it.
         """
+        if not self.is_shared:
+            return self.number
         chat = _chat(current_key_in(tx, key))
+        if chat == _chat(key) and chat in self._own:
+            # Nothing of the chat is given up meanwhile: see `give_up_strays`.
+            return self.number
         params: Params = {**key_params(chat), "node": self.preferred(chat)}
         # A row that stays as it is gets no new version, which a snapshot that somebody holds open would keep.
         rows = tx.run(_FIND_LOCKED, key_params(chat)) or tx.run(_CLAIM, params)

@@ -32,7 +32,7 @@ class Conversation:
     Attributes:
         last_seq: The position of its last message.
         pending: Its chat messages that are not finished.
-        updated_at: When it was used last, Unix seconds; on PostgreSQL up to a minute earlier.
+        updated_at: When it was used last, or up to a minute earlier, Unix seconds.
     """
 
     id: int
@@ -69,7 +69,7 @@ class ChatMigration:
 LAST_SEQ = """
 coalesce((SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id AND seq > last_seq), last_seq)
 """
-"""The position of the last message of a row of conversation. PostgreSQL does not change that row for each message."""
+"""The position of the last message of a row of conversation, whose `last_seq` is that of the last deleted one."""
 
 _SELECT = f"""
 SELECT id, channel, workspace, chat, topic, thread_id, created_at, updated_at, {LAST_SEQ} AS last_seq,
@@ -80,8 +80,8 @@ FROM conversation
 _FIND = f"""{_SELECT}
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 """
-_ID = """
-SELECT id FROM conversation
+_LOCK = """
+SELECT id, thread_id, last_seq, updated_at FROM conversation
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 /* FOR UPDATE */
 """
@@ -89,7 +89,7 @@ _ENSURE = """
 INSERT INTO conversation (channel, workspace, chat, topic, created_at, updated_at)
 VALUES (:channel, :workspace, :chat, :topic, :now, :now)
 ON CONFLICT (channel, workspace, chat, topic) DO UPDATE SET updated_at = conversation.updated_at
-RETURNING id
+RETURNING id, thread_id, last_seq, updated_at
 """
 # Rows that ended without a thread were never answered. If none is left, they were too old to be kept.
 _HAS_MESSAGES = """
@@ -150,7 +150,7 @@ class ConversationStore:
         now = self._now()
 
         def work(tx: Transaction) -> str:
-            mine = {"id": ensure_conversation(tx, key, now=now)}
+            mine = {"id": lock_conversation(tx, key, now=now)["id"]}
             tx.run(_BIND, {**mine, "thread_id": thread_id, "instead_of": instead_of, "now": now})
             return str(tx.run(_THREAD, mine)[0]["thread_id"])
 
@@ -162,16 +162,19 @@ class ConversationStore:
         return [_conversation(row) for row in rows]
 
 
-def ensure_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> int:
-    """Return the id of the row of `key`, which is locked; insert it if it is missing. For other stores' transactions.
+def lock_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> Row:
+    """Lock the row of `key`, and insert it if it is missing. For other stores' transactions.
 
     A key of a chat that migrated means the conversation under the chat's new id.
+
+    Returns:
+        Its `id`, `thread_id`, `last_seq` and `updated_at`.
     """
     while True:
-        if found := tx.run(_ID, key_params(key)):
-            return int(found[0]["id"])
+        if found := tx.run(_LOCK, key_params(key)):
+            return found[0]
         if not (migrated := tx.run(_MIGRATION, key_params(key))):
-            return int(tx.run(_ENSURE, {**key_params(key), "now": now})[0]["id"])
+            return tx.run(_ENSURE, {**key_params(key), "now": now})[0]
         key = _migrated(key, migrated[0])
 
 

@@ -136,16 +136,14 @@ class Database:
         """
         return await self.engine.submit(work, order=order)
 
-    async def execute(
-        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
-    ) -> Sequence[Row]:
+    async def execute(self, sql: str, params: Params, *, order: str = "") -> Sequence[Row]:
         """Run one statement as `transaction` does a unit; return its rows (of RETURNING, else none).
 
         Cheaper than a unit on PostgreSQL: statements of many callers go there together, and are committed together.
 
         Args:
             sql: The statement. It must take no longer than one that changes a few rows by their keys.
-            params: Its parameters; or what returns them once the earlier units of the same `order` are done.
+            params: Its parameters.
             order: As of `transaction`.
 
         Raises:

@@ -43,9 +43,7 @@ class Engine(Protocol):
         """
         ...
 
-    async def execute(
-        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
-    ) -> Sequence[Row]:
+    async def execute(self, sql: str, params: Params, *, order: str = "") -> Sequence[Row]:
         """Run one statement as `submit` does a unit; return its rows. As of `Database.execute`."""
         ...
 

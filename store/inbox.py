@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from store.chat_owners import ChatOwners, chat_order
 from store.conversations import ConversationKey, key_from_row, key_params
 from store.database import Database, Params, Transaction
-from store.inbox_accept import accept
-from store.inbox_accept_shared import SharedAcceptance
-from store.inbox_rows import (
+from store.inbox_accept import (
     SELECT_ROWS,
     AcceptedBody,
     DuplicateMessage,
@@ -18,6 +16,7 @@ from store.inbox_rows import (
     NewInboxRow,
     QueueFull,
     TurnStart,
+    accept,
     inbox_row_from,
 )
 from store.outbox import (
@@ -91,6 +90,9 @@ _RELEASE = """
 UPDATE inbox SET run_id = NULL WHERE run_id = :run_id AND state = 'new'
 AND conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
 """
+MAX_KNOWN = 10_000
+"""Conversations whose first unfinished message is known."""
+
 OffersFor = Callable[[int, str], Sequence[NewOutboxRow]]
 """Makes further outbox rows for a row that ends, by its id and the body that is stored then. It must not block."""
 
@@ -118,7 +120,7 @@ class InboxStore:
     ) -> None:
         self._database = database
         self._owners = owners or ChatOwners(database)
-        self._shared = SharedAcceptance(database, self._owners)
+        self._open_from: dict[int, int] = {}
         self._now = now
 
     @property
@@ -137,27 +139,36 @@ class InboxStore:
 
         One transaction: check the ids, resolve the topic, take the next position in the conversation, insert, and
         start the turn of a row that `may_start` (as `mark_running` does; a conversation without a thread gets a new
-        one). Where several nodes share the database, a chat that nobody owns gets an owner, and the turn starts only
-        if that is this node. Returns after the commit: only then may the platform be acknowledged.
+        one). A chat that nobody owns gets an owner, and the turn starts only if that is this node. Returns after
+        the commit: only then may the platform be acknowledged.
         `cap` limits the chat rows in state new. A cap of 0 refuses everything, commands included.
         `notice` makes the outbox row that tells of a refusal, in the same transaction; it must not block.
         """
 
         def work(tx: Transaction) -> InboxRow | DuplicateMessage | QueueFull:
-            result = accept(tx, new, cap, self._owners)
+            result = accept(tx, new, cap, owners=self._owners, open_from=self._open_from)
             if notice is not None and isinstance(result, QueueFull):
                 insert_outbox_rows(tx, [notice(result)], now=new.received_at)
             return result
 
         since = self._owners.given_up
-        result: InboxRow | DuplicateMessage | QueueFull | None = None
-        if self._owners.is_shared:
-            result = await self._shared.accept(new, cap)
-        if result is None:
-            result = await self._database.transaction(work, order=chat_order(new.key))
-        if isinstance(result, InboxRow) and result.owner == self._owners.number:
-            self._owners.remember(new.key, since=since)
+        result = await self._database.transaction(work, order=chat_order(new.key))
+        if isinstance(result, InboxRow):
+            self._remember_open(result)
+            if result.owner == self._owners.number:
+                self._owners.remember(new.key, since=since)
         return result
+
+    def _remember_open(self, row: InboxRow) -> None:
+        """Note where the unfinished messages of a conversation begin.
+
+        A snapshot that somebody holds open on PostgreSQL keeps the index entries of all messages that were finished
+        since: a search from the first one on.
+        """
+        self._open_from.pop(row.conversation_id, None)
+        self._open_from[row.conversation_id] = row.open_from
+        if len(self._open_from) > MAX_KNOWN:
+            del self._open_from[next(iter(self._open_from))]
 
     async def mark_running(self, inbox_id: int, *, thread_id: str | None) -> TurnStart | None:
         """Record the start of a turn (state running, attempts + 1). None if the row is already done or dead.

@@ -1,13 +1,139 @@
-"""Accepting a message: the unit of work behind `InboxStore.accept`."""
+"""Rows of the inbox, and the unit of work that makes a message one of them."""
 
 import uuid
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from store.chat_owners import ChatOwners
-from store.conversations import ConversationKey, ensure_conversation
-from store.inbox_rows import DuplicateMessage, InboxRow, NewInboxRow, QueueFull, TurnStart
-from store.message_topics import insert_message_topic, select_topic
-from store.transaction import Params, Transaction
+from store.conversations import ConversationKey, key_from_row, lock_conversation
+from store.message_topics import insert_message_topic, topic_statement
+from store.rows import from_row
+from store.transaction import Params, Row, Transaction
+
+USED_EVERY_S = 60.0
+"""How often a conversation is marked as used, seconds.
+
+While somebody holds a snapshot open, PostgreSQL keeps each version of a row that was changed since. So a message locks
+the row of its conversation, and does not change it.
+"""
+
+InboxKind = Literal["chat", "command"]
+InboxState = Literal["new", "running", "done", "dead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewInboxRow:
+    """A message to accept.
+
+    Attributes:
+        key: Its conversation. The topic of a known message in `replies_to` replaces `key.topic`.
+        event_id: The platform's id of the event, stable over redeliveries.
+        message_id: The platform's id of the message itself, unique within `key.chat`; "" if it has none.
+        replies_to: Platform ids of the messages it replies to, nearest first.
+        remember: Store `message_id`, so that a later reply to it finds this conversation.
+        kind: A command does not count towards the queue's cap.
+        may_start: Whether its turn starts with the acceptance if the conversation has no other unfinished row.
+        body: The encoded message (bus/messages.py).
+    """
+
+    key: ConversationKey
+    event_id: str
+    message_id: str
+    replies_to: tuple[str, ...] = ()
+    remember: bool = False
+    kind: InboxKind
+    may_start: bool = False
+    body: str
+    received_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStart:
+    """A turn started.
+
+    Attributes:
+        thread_id: Its thread.
+        follows_question: An earlier turn of its conversation ended with a question.
+        has_new_thread: Its conversation had no thread before.
+    """
+
+    thread_id: str
+    follows_question: bool
+    has_new_thread: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxRow:
+    """An accepted message. `(conversation_id, seq)` is its position in the conversation.
+
+    Attributes:
+        question: The question its turn ended with (encoded by the bus); None = none.
+        follows_question: An earlier turn of the conversation ended with a question; set once the turn starts.
+        thread_id: Its thread, set when its turn starts or by `assign_thread`.
+        current_thread_id: The conversation's thread when the row was read or accepted.
+        start: The start of its turn, where that was recorded with the acceptance just now.
+        owner: The node that works on it, if the row was accepted just now.
+        earlier_ids: The unfinished rows of its conversation at that moment.
+        open_from: The position before which none was unfinished at that moment.
+    """
+
+    id: int
+    conversation_id: int
+    seq: int
+    key: ConversationKey
+    event_id: str
+    kind: InboxKind
+    body: str
+    state: InboxState
+    attempts: int
+    thread_id: str | None
+    run_id: str | None
+    received_at: float
+    current_thread_id: str | None = None
+    question: str | None = None
+    follows_question: bool = False
+    start: TurnStart | None = None
+    owner: int = field(default=0, compare=False)
+    earlier_ids: frozenset[int] = field(default=frozenset(), compare=False)
+    open_from: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedBody:
+    """The encoded message of a row, and where and when (Unix seconds) it was accepted."""
+
+    channel: str
+    workspace: str
+    body: str
+    received_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateMessage:
+    """The event, or its message, was accepted before."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFull:
+    """The conversation has `pending` queued chat messages, its cap. The event counts as received."""
+
+    pending: int
+    key: ConversationKey
+    conversation_id: int
+
+
+SELECT_ROWS = """
+SELECT inbox.*, channel, workspace, chat, topic, conversation.thread_id AS current_thread_id
+FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+"""
+"""Inbox rows with their conversation's key and current thread; a condition on `inbox` may follow."""
+
+
+def inbox_row_from(row: Row) -> InboxRow:
+    """Return a row of `SELECT_ROWS`."""
+    return from_row(InboxRow, row, key=key_from_row(row))
+
 
 _INSERT_EVENT_ID = """
 INSERT INTO received_id (channel, workspace, kind, chat, external_id, received_at)
@@ -22,22 +148,13 @@ VALUES (:channel, :workspace, 'event', '', :event_id, :received_at),
 ON CONFLICT (channel, workspace, kind, chat, external_id) DO NOTHING
 RETURNING received_at
 """
-_COUNT_QUEUED = """
-SELECT count(*) AS unfinished, count(*) FILTER (WHERE state = 'new' AND kind = 'chat') AS waiting
-FROM inbox WHERE conversation_id = :id AND state IN ('new', 'running')
+_LIST_OPEN = """
+SELECT id, seq, state = 'new' AND kind = 'chat' AS is_waiting
+FROM inbox WHERE conversation_id = :id AND state IN ('new', 'running') AND seq >= :open_from
 """
-_LIST_QUEUED = """
-SELECT id, state = 'new' AND kind = 'chat' AS is_waiting
-FROM inbox WHERE conversation_id = :id AND state IN ('new', 'running')
-"""
+_LAST_SEQ = "SELECT coalesce(max(seq), 0) AS seq FROM inbox WHERE conversation_id = :id"
 _HAS_QUESTION = "SELECT 1 FROM inbox WHERE conversation_id = :id AND question IS NOT NULL LIMIT 1"
-# On PostgreSQL, a trigger adds what parley_accept did not count there.
-_NEXT_SEQ = """
-UPDATE conversation SET last_seq = last_seq + 1, updated_at = :now
-WHERE id = :id
-RETURNING last_seq, thread_id
-"""
-_SET_THREAD = "UPDATE conversation SET thread_id = :thread_id WHERE id = :id"
+_MARK_USED = "UPDATE conversation SET thread_id = :thread_id, updated_at = :now WHERE id = :id"
 _INSERT = """
 INSERT INTO inbox (conversation_id, seq, event_id, message_id, kind, body, received_at, state, attempts, thread_id)
 VALUES (:conversation_id, :seq, :event_id, :message_id, :kind, :body, :received_at, :state, :attempts, :thread_id)
@@ -46,29 +163,57 @@ RETURNING id
 
 
 def accept(
-    tx: Transaction, new: NewInboxRow, cap: int, owners: ChatOwners
+    tx: Transaction,
+    new: NewInboxRow,
+    cap: int,
+    *,
+    owners: ChatOwners,
+    open_from: Mapping[int, int],
 ) -> InboxRow | DuplicateMessage | QueueFull:
-    """Store a message; start its turn, if it may start and its chat is this node's."""
-    # A chat that is known as this node's may have migrated into another node's.
-    owner = owners.claim_in(tx, new.key) if owners.is_shared else owners.number
+    """Store a message; start its turn, if it may start and its chat is this node's.
+
+    The rows of its chat's owner and of its conversation stay locked until the end of the transaction, so nodes accept
+    the messages of a conversation one after the other.
+
+    Args:
+        tx: The transaction.
+        new: The message.
+        cap: As of `InboxStore.accept`.
+        owners: Which node works on which chat.
+        open_from: For conversations by id, a position before which no message is unfinished. A finished message never
+            becomes unfinished again, so an old position holds.
+    """
+    owner = owners.claim_in(tx, new.key)
     if not _first_time(tx, new):
         return DuplicateMessage()
     key = _resolve_topic(tx, new)
-    conversation_id = ensure_conversation(tx, key, now=new.received_at)
-    queued = _count_queued(tx, conversation_id, owners)
-    if (new.kind == "chat" or cap == 0) and queued.waiting >= cap:
-        return QueueFull(pending=queued.waiting, key=key, conversation_id=conversation_id)
+    conversation = lock_conversation(tx, key, now=new.received_at)
+    found: Params = {"id": conversation["id"], "open_from": open_from.get(conversation["id"], 0)}
+    # After the lock: they show what other nodes have just committed.
+    unfinished, last, questions = tx.run_all(
+        [(_LIST_OPEN, found), (_LAST_SEQ, found), (_HAS_QUESTION, found)]
+    )
+    waiting = sum(bool(row["is_waiting"]) for row in unfinished)
+    if (new.kind == "chat" or cap == 0) and waiting >= cap:
+        return QueueFull(pending=waiting, key=key, conversation_id=conversation["id"])
     if new.remember and new.message_id:
         insert_message_topic(tx, key, new.message_id, now=new.received_at)
-    conversation = tx.run(_NEXT_SEQ, {"id": conversation_id, "now": new.received_at})[0]
     thread_id, start = conversation["thread_id"], None
-    if new.may_start and not queued.unfinished and owner == owners.number:
-        start = _start(tx, conversation_id, thread_id)
+    if new.may_start and not unfinished and owner == owners.number:
+        start = TurnStart(
+            thread_id=thread_id or str(uuid.uuid4()),
+            follows_question=bool(questions),
+            has_new_thread=thread_id is None,
+        )
         thread_id = start.thread_id
+    is_due = conversation["updated_at"] < new.received_at - USED_EVERY_S
+    if is_due or thread_id != conversation["thread_id"]:
+        tx.run(_MARK_USED, {"id": found["id"], "thread_id": thread_id, "now": new.received_at})
+    seq = max(conversation["last_seq"], last[0]["seq"]) + 1
     row = InboxRow(
         id=0,
-        conversation_id=conversation_id,
-        seq=int(conversation["last_seq"]),
+        conversation_id=conversation["id"],
+        seq=seq,
         key=key,
         event_id=new.event_id,
         kind=new.kind,
@@ -81,39 +226,10 @@ def accept(
         current_thread_id=thread_id,
         start=start,
         owner=owner,
-        earlier_ids=queued.ids,
+        earlier_ids=frozenset(row["id"] for row in unfinished),
+        open_from=min((row["seq"] for row in unfinished), default=seq),
     )
     return replace(row, id=_insert(tx, row, new.message_id))
-
-
-@dataclass(frozen=True, slots=True)
-class _QueuedRows:
-    """The unfinished rows of a conversation; `ids` only where several nodes share the database."""
-
-    unfinished: int
-    waiting: int
-    ids: frozenset[int] = frozenset()
-
-
-def _count_queued(tx: Transaction, conversation_id: int, owners: ChatOwners) -> _QueuedRows:
-    if not owners.is_shared:
-        counted = tx.run(_COUNT_QUEUED, {"id": conversation_id})[0]
-        return _QueuedRows(counted["unfinished"], counted["waiting"])
-    rows = tx.run(_LIST_QUEUED, {"id": conversation_id})
-    waiting = sum(bool(row["is_waiting"]) for row in rows)
-    return _QueuedRows(len(rows), waiting, frozenset(int(row["id"]) for row in rows))
-
-
-def _start(tx: Transaction, conversation_id: int, thread_id: str | None) -> TurnStart:
-    """Return the start of a turn; a conversation without a thread gets one."""
-    start = TurnStart(
-        thread_id=thread_id or str(uuid.uuid4()),
-        follows_question=bool(tx.run(_HAS_QUESTION, {"id": conversation_id})),
-        has_new_thread=thread_id is None,
-    )
-    if start.has_new_thread:
-        tx.run(_SET_THREAD, {"id": conversation_id, "thread_id": start.thread_id})
-    return start
 
 
 def _insert(tx: Transaction, row: InboxRow, message_id: str) -> int:
@@ -162,8 +278,6 @@ def mark_received(tx: Transaction, key: ConversationKey, event_id: str, *, at: f
 
 def _resolve_topic(tx: Transaction, new: NewInboxRow) -> ConversationKey:
     """Return the key with the topic of the nearest known message that this one answers."""
-    for message_id in new.replies_to:
-        topic = select_topic(tx, new.key, message_id)
-        if topic is not None:
-            return replace(new.key, topic=topic)
-    return new.key
+    topics = tx.run_all([topic_statement(new.key, message_id) for message_id in new.replies_to])
+    nearest = next((rows[0]["topic"] for rows in topics if rows), new.key.topic)
+    return replace(new.key, topic=nearest)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from store.conversations import ConversationKey, key_params
 from store.database import Database, Params, Transaction
-from store.inbox_accept import mark_received
-from store.inbox_rows import SELECT_ROWS, InboxRow, inbox_row_from
+from store.inbox_accept import SELECT_ROWS, InboxRow, inbox_row_from, mark_received
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore, insert_outbox_rows
 
 # Conversations of a chat that migrates may be merged, so a row that was read before names the old one: statements

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from store.conversations import ConversationKey, key_params
-from store.database import Database, Transaction
+from store.database import Database, Statement, Transaction
 
 _SET = """
 INSERT INTO message_topic (channel, workspace, chat, message_id, topic, created_at)
@@ -44,7 +44,6 @@ def insert_message_topic(
     tx.run(_SET, {**key_params(key), "message_id": message_id, "now": now})
 
 
-def select_topic(tx: Transaction, key: ConversationKey, message_id: str) -> str | None:
-    """`MessageTopicStore.find_topic` inside another store's transaction."""
-    rows = tx.run(_FIND, {**key_params(key), "message_id": message_id})
-    return str(rows[0]["topic"]) if rows else None
+def topic_statement(key: ConversationKey, message_id: str) -> Statement:
+    """Return the statement of `MessageTopicStore.find_topic`, for another store's transaction."""
+    return _FIND, {**key_params(key), "message_id": message_id}

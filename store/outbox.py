@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from store.chat_owners import LIVES, ChatOwners
-from store.conversations import ConversationKey, ensure_conversation, key_from_row, key_params
+from store.conversations import ConversationKey, key_from_row, key_params, lock_conversation
 from store.database import Database, Params, Row, Statement, Transaction
 from store.errors import RowConflict, RowNotFound
 from store.message_topics import insert_message_topic
@@ -363,7 +363,7 @@ def insert_outbox_rows(
     `known`: ids of conversations that the transaction has locked.
     """
     ids = {
-        key: (known or {}).get(key) or ensure_conversation(tx, key, now=now)
+        key: (known or {}).get(key) or lock_conversation(tx, key, now=now)["id"]
         for key in dict.fromkeys(new.conversation for new in rows)
     }
     statements: list[Statement] = []

@@ -27,7 +27,7 @@ platform refuses the bot's credentials (bus/outbound/retry_policy.py).
 import json
 import time
 
-from store.database import Database, Params
+from store.database import Database, Params, Transaction
 from store.pairings import CODE_TTL_S
 
 DAY_S = 86_400.0
@@ -40,13 +40,15 @@ BATCH_S = 0.005
 MIN_ROWS, MAX_ROWS = 5, 500
 """Rows of the smallest batch, with which each statement begins, and of the largest. `BATCH_S` decides between them."""
 
+DELETE_MESSAGES = """
+DELETE FROM inbox WHERE id IN (
+    SELECT id FROM inbox INDEXED BY inbox_finished
+    WHERE state IN ('done', 'dead') AND received_at < :before LIMIT :rows)
+RETURNING conversation_id, seq
+"""
+KEEP_LAST_SEQ = "UPDATE conversation SET last_seq = :seq WHERE id = :id AND last_seq < :seq"
 SHORT_TERM = (
-    """
-    DELETE FROM inbox WHERE id IN (
-        SELECT id FROM inbox INDEXED BY inbox_finished
-        WHERE state IN ('done', 'dead') AND received_at < :before LIMIT :rows)
-    RETURNING id
-    """,
+    DELETE_MESSAGES,
     """
     DELETE FROM received_id WHERE (channel, workspace, kind, chat, external_id) IN (
         SELECT channel, workspace, kind, chat, external_id FROM received_id
@@ -60,7 +62,7 @@ SHORT_TERM = (
     RETURNING id
     """,
 )
-"""Statements for rows older than `REDELIVERY_DAYS`."""
+"""Statements for rows older than `REDELIVERY_DAYS`. Each returns the rows that it deleted."""
 
 LONG_TERM = (
     """
@@ -150,8 +152,20 @@ class Retention:
     async def _run_batch(self, statement: str, params: Params) -> tuple[int, float]:
         """Return how many rows a statement deleted, and how long that took, seconds."""
         began = time.perf_counter()
-        count = len(await self._database.transaction(lambda tx: tx.run(statement, params)))
+        count = await self._database.transaction(lambda tx: _delete_batch(tx, statement, params))
         return count, time.perf_counter() - began
+
+
+def _delete_batch(tx: Transaction, statement: str, params: Params) -> int:
+    """Delete rows, return how many. A conversation never gives the position of a deleted message again."""
+    deleted = tx.run(statement, params)
+    if statement == DELETE_MESSAGES:
+        last = {
+            row["conversation_id"]: row["seq"]
+            for row in sorted(deleted, key=lambda row: row["seq"])
+        }
+        tx.run_all([(KEEP_LAST_SEQ, {"id": number, "seq": seq}) for number, seq in last.items()])
+    return len(deleted)
 
 
 def next_batch_rows(rows: int, took_s: float) -> int:

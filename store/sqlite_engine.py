@@ -81,12 +81,8 @@ class SqliteEngine(Engine):
         return await self._writer.submit(work)
 
     @override
-    async def execute(
-        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
-    ) -> Sequence[Row]:
-        return await self._writer.submit(
-            lambda tx: tx.run(sql, params() if callable(params) else params)
-        )
+    async def execute(self, sql: str, params: Params, *, order: str = "") -> Sequence[Row]:
+        return await self._writer.submit(lambda tx: tx.run(sql, params))
 
     @override
     async def read(self, sql: str, params: Params) -> list[Row]:

@@ -98,13 +98,9 @@ class PostgresEngine(Engine):
             return await result_of(self._put(work))
 
     @override
-    async def execute(
-        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
-    ) -> Sequence[Row]:
+    async def execute(self, sql: str, params: Params, *, order: str = "") -> Sequence[Row]:
         async with self._turn(order) if order else nullcontext():
-            return await result_of(
-                self._put_statement(sql, params() if callable(params) else params)
-            )
+            return await result_of(self._put_statement(sql, params))
 
     @asynccontextmanager
     async def _turn(self, order: str) -> AsyncIterator[None]:

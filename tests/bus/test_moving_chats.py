@@ -204,7 +204,7 @@ async def test_what_a_dead_node_held_of_a_chat_that_migrated_is_answered(
         await two.wait_until_finished()
 
 
-@pytest.mark.parametrize("held", ["parley_accept", "JOIN chat_owner"])
+@pytest.mark.parametrize("held", ["INSERT INTO inbox", "JOIN chat_owner"])
 async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
     store: StoreConfig, tmp_path: Path, held: str
 ) -> None:
@@ -230,7 +230,7 @@ async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
         await two.expect_replies("Hello you")
         late[0].held = held
         # The owner accepts it; or it reads what the other node accepted.
-        accepting = one if held == "parley_accept" else two
+        accepting = one if held == "INSERT INTO inbox" else two
         tasks.start_soon(partial(accepting.send, "third", chat=old, event="e3"))
         await late[0].committed.wait()
         former = one.database.nodes.number
@@ -240,7 +240,7 @@ async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
             with pytest.raises(StoreUnavailable):
                 # Its answer comes after that to the question before it, if that has one.
                 await two.bus._context.calls.call(former, "unknown", "")
-        if held == "parley_accept":
+        if held == "INSERT INTO inbox":
             # Whoever has the message now has answered it. One that was only read would be seen to be answered.
             await eventually(lambda: two.bus.load() == (0, 0))
         late[0].goes_on.set()

@@ -9,7 +9,7 @@ import anyio
 from typing_extensions import override
 
 from store.config import StoreConfig
-from store.database import Database, Params, Row, Transaction
+from store.database import Database, Params, Row, Statement, Transaction
 from store.errors import StoreUnavailable
 from store.transaction import T
 from tests.fakes.migrated import place_database
@@ -83,9 +83,16 @@ class LateDatabase(Database):
         self.reads: list[tuple[str, Params]] = []
 
     @override
-    async def execute(
-        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
-    ) -> Sequence[Row]:
+    async def transaction(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
+        statements: list[str] = []
+        value = await super().transaction(
+            lambda tx: work(_NotedTransaction(tx, statements)), order=order
+        )
+        await self._hold(" ".join(statements))
+        return value
+
+    @override
+    async def execute(self, sql: str, params: Params, *, order: str = "") -> Sequence[Row]:
         rows = await super().execute(sql, params, order=order)
         await self._hold(sql)
         return rows
@@ -102,6 +109,28 @@ class LateDatabase(Database):
             self.held = ""
             self.committed.set()
             await self.goes_on.wait()
+
+
+class _NotedTransaction(Transaction):
+    """Notes the statements that run."""
+
+    def __init__(self, tx: Transaction, statements: list[str]) -> None:
+        self._tx = tx
+        self._statements = statements
+
+    @override
+    def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
+        self._statements.append(sql)
+        return self._tx.run(sql, params)
+
+    @override
+    def run_all(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        self._statements.extend(sql for sql, _ in statements)
+        return self._tx.run_all(statements)
+
+    @override
+    def lock(self, name: str) -> None:
+        self._tx.lock(name)
 
 
 class RepeatingDatabase(Database):

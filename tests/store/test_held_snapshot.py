@@ -125,32 +125,6 @@ async def test_a_conversation_is_marked_as_used_once_a_minute(url: str, tmp_path
             assert found.updated_at == used_at
 
 
-async def test_a_node_of_the_version_before_goes_on_counting(url: str, tmp_path: Path) -> None:
-    """It accepts and finishes by turns with a node of this version: schema 22 counted in the conversation's row."""
-    async with opened(url, tmp_path) as database:
-        inbox = InboxStore(database)
-        with psycopg.connect(url, autocommit=True) as old:
-            rows = [await accept(inbox, message(number)) for number in range(3)]
-            accepted = old.execute(
-                "SELECT place, accepted_id FROM parley_accept('slack', 'T', 'C', '1', 'old', '', 'chat', '{}', 1.0,"
-                " '[]', 0, 0, 9, %s, NULL, 'thread', 0, 0)",
-                [database.nodes.number],
-            ).fetchall()
-            assert (accepted[0][0], _pending(old)) == (4, 4)
-            assert (await accept(inbox, message(3))).seq == 5
-            # As its acceptance does that is no function.
-            assert old.execute(
-                "UPDATE conversation SET last_seq = last_seq + 1, pending = pending + 1 RETURNING last_seq"
-            ).fetchall() == [(6,)]
-            for row_id in [rows[0].id, accepted[0][1]]:
-                old.execute("UPDATE inbox SET state = 'done' WHERE id = %s", [row_id])
-                old.execute("UPDATE conversation SET pending = pending - 1")
-            assert _pending(old) == 3
-            for row in rows[1:]:
-                await inbox.finish(row.id, [])
-            assert (await accept(inbox, message(4))).seq == 7
-
-
 async def test_accepting_does_not_pass_what_was_finished_since_a_snapshot_began(
     url: str, tmp_path: Path
 ) -> None:
@@ -208,11 +182,6 @@ async def _send(outbox: OutboxStore, count: int) -> int:
         await outbox.mark_delivered(row.id, None, now=1.0)
         last = row.id
     return last
-
-
-def _pending(connection: psycopg.Connection[Any]) -> int:
-    [[pending]] = connection.execute("SELECT pending FROM conversation").fetchall()
-    return int(pending)
 
 
 def _others(connection: psycopg.Connection[Any]) -> int:

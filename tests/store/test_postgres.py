@@ -93,7 +93,7 @@ async def test_the_cap_of_a_queue_holds_for_messages_at_once(url: str, tmp_path:
 
         async def accept_one(number: int) -> None:
             # Without the order in which a process submits them: they may come from several.
-            unit = partial(accept, new=message(number), cap=5, owners=owners)
+            unit = partial(accept, new=message(number), cap=5, owners=owners, open_from={})
             results.append(await database.transaction(unit))
 
         async with anyio.create_task_group() as group:

@@ -145,7 +145,7 @@ def statements() -> Iterator[tuple[str, str, str]]:
 FRAGMENTS = {"_SELECT", "SELECT_ROWS", "_JOINED", "_PUT_WRITE", "LIST"}
 """Statements that are used with more text only; and LIST, which LangGraph's `alist(None)` needs: all threads."""
 STATEMENTS = [one for one in statements() if one[1] not in FRAGMENTS]
-POSTGRES_ONLY = {"node_calls", "inbox_accept_shared"}
+POSTGRES_ONLY = {"node_calls"}
 """Modules whose statements SQLite never runs, and does not understand: they read rows by their id or key."""
 OF_SQLITE = [one for one in STATEMENTS if one[0] not in POSTGRES_ONLY]
 

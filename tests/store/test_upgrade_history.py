@@ -81,6 +81,7 @@ ROWS: Mapping[int, str] = {
         INSERT INTO broadcast VALUES (1, 'tonight', 'd', 'Down tonight', '{}', 91);
         INSERT INTO broadcast_chat VALUES ('telegram', 1, '7', '42', '');
     """,
+    26: "",
 }
 """What was written at each schema, in its own names. A new migration gets an entry, if only an empty one."""
 

@@ -1,0 +1,1 @@
+-- PostgreSQL loses the functions that accepted messages there. SQLite had none.
