@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -48,8 +48,8 @@ from bus.supervision import AdapterSupervisor
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationKey
 from store.database import Database
-from store.errors import RowNotFound, StoreError, StoreUnavailable
-from store.node_calls import HAND_OVER, NodeCalls
+from store.errors import RowNotFound, StoreError
+from store.node_calls import NodeCalls
 from store.outbox import OutboxRow
 from store.pairings import Pairing
 from store.retention import Retention
@@ -66,14 +66,11 @@ FLUSH_S = 1.5
 RESTARTS = Backoff(first_s=1.0, cap_s=60.0)
 """The waits before an adapter that crashed is started again."""
 
-SWEEP_S = 30.0
-"""How often the journal is searched for messages that nobody works on."""
+PRUNE_S, RETRY_S = 3600.0, 30.0
+"""How often the journal is pruned, and how soon again if that failed, seconds."""
 
 SETTINGS, MIGRATIONS, BROADCASTS = "settings", "migrations", "broadcasts"
 """Topics of signals between nodes: some of these changed."""
-
-PRUNE_EVERY = 120
-"""Sweeps between two prunings: one hour."""
 
 
 class Bus:
@@ -100,9 +97,7 @@ class Bus:
         workers: ConversationWorkers,
     ) -> None:
         self.owners = context.stores.owners
-        self.intake: Intake = intake
-        if self.owners.is_shared:
-            self.intake = ForwardingIntake(intake, owners=self.owners, calls=context.calls)
+        self.intake: Intake = ForwardingIntake(intake, owners=self.owners, calls=context.calls)
         self.dispatcher = dispatcher
         self.inbox = context.stores.inbox
         self.conversations = context.stores.conversations
@@ -124,7 +119,7 @@ class Bus:
         self.broadcast_sender = BroadcastSender(
             context.stores.broadcasts, context.delivery, health=self.health, now=context.now
         )
-        self.takeover = ChatTakeover(context, dispatcher, context.nodes)
+        self.takeover = ChatTakeover(context, dispatcher)
         self._context = context
         self.local_intake = intake
         self._workers = workers
@@ -205,13 +200,7 @@ class Bus:
                 tasks.cancel_scope.cancel()
 
     async def _hand_over(self) -> None:
-        calls = self._context.calls
-        if calls.others:
-            self._workers.hand_over()
-            await self.takeover.announce_leaving()
-            # Not served where the agent's server is another process: a run there goes on, and is joined.
-            with suppress(StoreUnavailable):
-                await calls.call(calls.node, HAND_OVER, "")
+        await self.takeover.hand_over(self._workers)
         await self.local_intake.wait_idle()
         await self.takeover.leave()
 
@@ -274,17 +263,14 @@ async def _take_up(
     migrations: ChatMigrations,
     database: Database,
 ) -> None:
-    """Take up what an earlier process left; where several nodes share the database, also from now on."""
+    """Take up what an earlier process left, and from now on what another node leaves or changes."""
     context.tasks.start_soon(_take_housekeeping, bus, database, context.now)
     context.tasks.start_soon(bus.broadcast_sender.run, context.nodes)
     context.tasks.start_soon(_reload, database.signals, BROADCASTS, bus.broadcast_sender.wake)
-    if context.stores.owners.is_shared:
-        context.tasks.start_soon(_reload, database.signals, SETTINGS, context.settings.load)
-        context.tasks.start_soon(_reload, database.signals, MIGRATIONS, migrations.reload)
-        await bus.takeover.search()
-        context.tasks.start_soon(bus.takeover.run)
-    elif resumed := await bus.dispatcher.resume():
-        log.info("%s unfinished messages of an earlier process are resumed", resumed)
+    context.tasks.start_soon(_reload, database.signals, SETTINGS, context.settings.load)
+    context.tasks.start_soon(_reload, database.signals, MIGRATIONS, migrations.reload)
+    await bus.takeover.search()
+    context.tasks.start_soon(bus.takeover.run)
 
 
 async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[None]]) -> None:
@@ -358,22 +344,17 @@ async def _take_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
 
 
 async def _run_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
-    """Prune the journal every hour, and look for messages that nobody works on."""
-    sweeps, retention = 0, Retention(database)
+    """Prune the journal every hour."""
+    retention = Retention(database)
     while True:
         try:
-            if sweeps % PRUNE_EVERY == 0:
-                await bus.chats.refresh()
-                await retention.prune(now=now())
-            await anyio.sleep(SWEEP_S)
-            if not bus.owners.is_shared and (
-                taken := await bus.dispatcher.resume(older_than=now() - SWEEP_S)
-            ):
-                log.warning("%s messages that nobody worked on are taken up again", taken)
+            await bus.chats.refresh()
+            await retention.prune(now=now())
         except StoreError as error:
             log.warning("housekeeping waits for the journal: %s", error)
-            await anyio.sleep(SWEEP_S)
+            await anyio.sleep(RETRY_S)
         except Exception:
             log.exception("housekeeping failed; it is tried again")
-            await anyio.sleep(SWEEP_S)
-        sweeps += 1
+            await anyio.sleep(RETRY_S)
+        else:
+            await anyio.sleep(PRUNE_S)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bus.platform import Clock
 from store.broadcasts import BroadcastStore
 from store.chat_migrations import ChatMigrationStore
-from store.chat_owners import ChatOwners
+from store.chat_owners import ChatOwners, owners_of
 from store.chats import ChatStore
 from store.conversation_settings import ConversationSettingsStore
 from store.conversations import ConversationStore
@@ -36,7 +36,7 @@ class JournalStores:
     @classmethod
     def from_database(cls, database: Database, *, now: Clock) -> "JournalStores":
         """Return the stores of an open database."""
-        owners = ChatOwners(database)
+        owners = owners_of(database)
         return cls(
             owners=owners,
             inbox=InboxStore(database, owners=owners, now=now),

@@ -1,9 +1,8 @@
-"""Which node works on which chat, where several share a PostgreSQL database.
+"""Which node works on which chat.
 
-A chat has an owner from its first message on: the node that runs its turns and sends to it. Only the owner itself gives
-a chat up; a node that is ended has none any more, whatever the table says. So an owner need not look its own chats up
-again: whoever takes one away has ended this process before. On SQLite every chat is the one node's, and nothing is
-stored.
+A chat has an owner from its first message on: the node that runs its turns and sends to it. Only the owner gives a chat
+up. A node that was ended owns none, whatever the table says. So an owner does not look its own chats up again: before
+another node takes one, it ends this process.
 """
 
 import json
@@ -11,6 +10,9 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
+
+from typing_extensions import override
 
 from store.conversations import ConversationKey, current_key_in, key_from_row, key_params
 from store.database import Database
@@ -26,17 +28,22 @@ MAX_CLAIMS = 32
 LIVES = "EXISTS (SELECT 1 FROM node WHERE number = chat_owner.node AND ended_at IS NULL)"
 """Condition on a row of chat_owner: its node was not ended."""
 
+OWNS = """(:node = 0 OR EXISTS (
+    SELECT 1 FROM chat_owner WHERE chat_owner.channel = conversation.channel
+    AND chat_owner.workspace = conversation.workspace AND chat_owner.chat = conversation.chat
+    AND chat_owner.node = :node))"""
+"""Condition on a row of conversation: node `:node` works on its chat. Node 0, of a SQLite file, works on all."""
+
 _CLAIM = f"""
 INSERT INTO chat_owner (channel, workspace, chat, node) VALUES (:channel, :workspace, :chat, :node)
 ON CONFLICT (channel, workspace, chat)
 DO UPDATE SET node = CASE WHEN {LIVES} THEN chat_owner.node ELSE excluded.node END
 RETURNING node
 """  # noqa: S608 - statements of this module only
-_FIND = f"""
+_FIND_LOCKED = f"""
 SELECT node FROM chat_owner
-WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND {LIVES}
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND {LIVES} /* FOR UPDATE OF chat_owner */
 """  # noqa: S608 - statements of this module only
-_FIND_LOCKED = f"{_FIND.rstrip()} /* FOR UPDATE OF chat_owner */"
 _NEWEST = """
 SELECT coalesce((SELECT max(id) FROM inbox), 0) AS inbox_id, coalesce((SELECT max(id) FROM outbox), 0) AS outbox_id
 """
@@ -51,11 +58,6 @@ WHERE NOT EXISTS (
     SELECT 1 FROM chat_owner WHERE chat_owner.channel = found.channel AND chat_owner.workspace = found.workspace
     AND chat_owner.chat = found.chat AND {LIVES})
 """  # noqa: S608 - statements of this module only
-_OPEN_ROWS = """
-SELECT inbox.id, channel, workspace, chat, '' AS topic
-FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id JOIN chat_owner USING (channel, workspace, chat)
-WHERE inbox.state IN ('new', 'running') AND inbox.id > :inbox_id AND chat_owner.node = :node
-"""
 _GIVE_UP = """
 DELETE FROM chat_owner
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND node = :node
@@ -92,63 +94,229 @@ class WorkMark:
 EVERYTHING = WorkMark()
 
 
-class ChatOwners:
-    """The chat_owner table. A chat is named by the key of any of its conversations.
+class ChatOwners(Protocol):
+    """The owners of chats, as this process knows them. A chat is named by the key of any of its conversations.
 
     Attributes:
-        is_shared: Several nodes may use the database: it is PostgreSQL.
+        search_s: How often to search for work that no node does, seconds.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._nodes = database.nodes
-        self.is_shared = database.nodes.number != 0
-        self._own: dict[ConversationKey, None] = {}
-        self._given_up = 0
+    search_s: float
 
     @property
     def number(self) -> int:
         """The number of this node."""
-        return self._nodes.number
+        ...
 
     @property
     def given_up(self) -> int:
         """How often this node gave chats up: what was looked up before the last time may not hold any more."""
-        return self._given_up
+        ...
 
     def is_own(self, key: ConversationKey) -> bool:
-        """Whether a chat is known to be this node's. False = it is to be looked up. Costs nothing."""
-        return not self.is_shared or _chat(key) in self._own
+        """Whether a chat is known to be this node's. False = look it up. Costs nothing."""
+        ...
 
     def prefers(self, key: ConversationKey) -> bool:
         """Whether a chat that nobody owns should be this node's, as far as it knows the others."""
-        return self.preferred(key) == self.number
-
-    def preferred(self, key: ConversationKey) -> int:
-        """Return the node that should get a chat that nobody owns, as far as this one knows the others."""
-        chat = _chat(key)
-        name = "\0".join((chat.channel, chat.workspace, chat.chat))
-        return preferred_node(self._nodes.living, name, otherwise=self.number)
+        ...
 
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
         """Return the node that owns a chat; one that nobody owns gets an owner. For other stores' transactions.
 
-        The first statements of a transaction: the row of a chat that is not known as this node's stays locked.
-        On PostgreSQL, units with `order=chat_order(key)` call it.
+        Call it first in the transaction, and submit that with `order=chat_order(key)`. The row of a chat that is not
+        known as this node's stays locked.
         """
-        if not self.is_shared:
-            return self.number
+        ...
+
+    async def claim(self, key: ConversationKey) -> int:
+        """Return the node that owns a chat; one that nobody owns gets an owner. Raises StoreError."""
+        ...
+
+    def remember(self, key: ConversationKey, *, since: int) -> None:
+        """Note that a chat is this node's: a committed transaction said so.
+
+        `since`: `given_up` before that transaction. If chats were given up meanwhile, this one may be among them, so
+        it is looked up again.
+        """
+        ...
+
+    def forget(self, chats: Collection[ConversationKey]) -> None:
+        """Look some chats up again before they count as this node's."""
+        ...
+
+    def signal(self, owner: int, key: ConversationKey, *, is_delivery: bool = False) -> None:
+        """Have the owner of a chat look at it: a message was accepted, or a conversation has deliveries."""
+        ...
+
+    def signal_gap(self) -> None:
+        """Signal "" to this node."""
+        ...
+
+    def listen(self) -> AbstractContextManager[AsyncIterator[str]]:
+        """Receive what other nodes signal to this one (`parse_signal`); "" = some signals may have been lost."""
+        ...
+
+    async def find_mark(self) -> WorkMark:
+        """Return the place behind the newest rows. Raises StoreError."""
+        ...
+
+    async def list_orphans(self, mark: WorkMark = EVERYTHING) -> list[ConversationKey]:
+        """Return the chats that have unfinished messages or open deliveries, and no owner. Raises StoreError."""
+        ...
+
+    async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
+        """Own those of some chats, up to `MAX_CLAIMS`, that nobody owns by now; return them. Raises StoreError."""
+        ...
+
+    async def give_up(self, chats: Collection[ConversationKey]) -> None:
+        """Own some chats no more. Nothing may be going on in them here. Raises StoreError."""
+        ...
+
+    def list_strays(self) -> list[ConversationKey]:
+        """Return the known chats of this node that another node should have. Reads no database."""
+        ...
+
+    async def give_up_strays(self, strays: Iterable[ConversationKey]) -> None:
+        """Let other nodes have those of some chats in which nothing waits. Raises StoreError."""
+        ...
+
+    async def give_up_idle(self) -> None:
+        """Own no chat any more in which nothing waits. No message may be being accepted here. Raises StoreError."""
+        ...
+
+
+def owners_of(database: Database) -> ChatOwners:
+    """Return the owners of the chats of a database."""
+    return SharedOwners(database) if database.nodes.number else SoleOwner(database)
+
+
+class SoleOwner(ChatOwners):
+    """The one process of a SQLite file: it owns every chat, and nothing is stored."""
+
+    search_s = 7.5
+    """Work is left only where the disk failed between a commit and what follows it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    @override
+    def number(self) -> int:
+        return 0
+
+    @property
+    @override
+    def given_up(self) -> int:
+        return 0
+
+    @override
+    def is_own(self, key: ConversationKey) -> bool:
+        return True
+
+    @override
+    def prefers(self, key: ConversationKey) -> bool:
+        return True
+
+    @override
+    def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
+        return 0
+
+    @override
+    async def claim(self, key: ConversationKey) -> int:
+        return 0
+
+    @override
+    def remember(self, key: ConversationKey, *, since: int) -> None:
+        return
+
+    @override
+    def forget(self, chats: Collection[ConversationKey]) -> None:
+        return
+
+    @override
+    def signal(self, owner: int, key: ConversationKey, *, is_delivery: bool = False) -> None:
+        return
+
+    @override
+    def signal_gap(self) -> None:
+        return
+
+    @override
+    def listen(self) -> AbstractContextManager[AsyncIterator[str]]:
+        return self._database.signals.subscribe("chats:0")
+
+    @override
+    async def find_mark(self) -> WorkMark:
+        return EVERYTHING
+
+    @override
+    async def list_orphans(self, mark: WorkMark = EVERYTHING) -> list[ConversationKey]:
+        return []
+
+    @override
+    async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
+        return []
+
+    @override
+    async def give_up(self, chats: Collection[ConversationKey]) -> None:
+        return
+
+    @override
+    def list_strays(self) -> list[ConversationKey]:
+        return []
+
+    @override
+    async def give_up_strays(self, strays: Iterable[ConversationKey]) -> None:
+        return
+
+    @override
+    async def give_up_idle(self) -> None:
+        return
+
+
+class SharedOwners(ChatOwners):
+    """The chat_owner table, for the nodes that share a PostgreSQL database."""
+
+    search_s = 0.5
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._nodes = database.nodes
+        self._own: dict[ConversationKey, None] = {}
+        self._given_up = 0
+
+    @property
+    @override
+    def number(self) -> int:
+        return self._nodes.number
+
+    @property
+    @override
+    def given_up(self) -> int:
+        return self._given_up
+
+    @override
+    def is_own(self, key: ConversationKey) -> bool:
+        return _chat(key) in self._own
+
+    @override
+    def prefers(self, key: ConversationKey) -> bool:
+        return self._preferred(key) == self.number
+
+    @override
+    def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
         chat = _chat(current_key_in(tx, key))
         if chat == _chat(key) and chat in self._own:
             # Nothing of the chat is given up meanwhile: see `give_up_strays`.
             return self.number
-        params: Params = {**key_params(chat), "node": self.preferred(chat)}
+        params: Params = {**key_params(chat), "node": self._preferred(chat)}
         # A row that stays as it is gets no new version, which a snapshot that somebody holds open would keep.
         rows = tx.run(_FIND_LOCKED, key_params(chat)) or tx.run(_CLAIM, params)
         return int(rows[0]["node"])
 
+    @override
     async def claim(self, key: ConversationKey) -> int:
-        """Return the node that owns a chat; one that nobody owns gets an owner. Raises StoreError."""
         if self.is_own(key):
             return self.number
         since = self._given_up
@@ -157,51 +325,40 @@ class ChatOwners:
             self.remember(key, since=since)
         return owner
 
-    async def find(self, key: ConversationKey) -> int | None:
-        """Return the node that owns a chat; None = nobody. Raises StoreError."""
-        if self.is_own(key):
-            return self.number
-        rows = await self._database.read(_FIND, key_params(key))
-        return int(rows[0]["node"]) if rows else None
-
+    @override
     def remember(self, key: ConversationKey, *, since: int) -> None:
-        """Note that a chat is this node's: a committed transaction said so.
-
-        `since`: `given_up` before that transaction. If chats were given up meanwhile, this one may be among them, so
-        it is looked up again.
-        """
-        if not self.is_shared or since != self._given_up:
+        if since != self._given_up:
             return
         self._own[_chat(key)] = None
         if len(self._own) > MAX_KNOWN:
             self._own.pop(next(iter(self._own)), None)
 
+    @override
     def signal(self, owner: int, key: ConversationKey, *, is_delivery: bool = False) -> None:
-        """Let the owner of a chat look at it: a message was accepted, or there are deliveries of a conversation."""
         topic = key.topic if is_delivery else None
         payload = json.dumps([key.channel, key.workspace, key.chat, topic], ensure_ascii=False)
         self._database.signals.publish(f"chats:{owner}", payload)
 
+    @override
     def signal_gap(self) -> None:
-        """Signal "" to this node."""
         self._database.signals.publish(f"chats:{self.number}")
 
+    @override
     def listen(self) -> AbstractContextManager[AsyncIterator[str]]:
-        """Receive what other nodes signal to this one (`parse_signal`); "" = some signals may have been lost."""
         return self._database.signals.subscribe(f"chats:{self.number}")
 
+    @override
     async def find_mark(self) -> WorkMark:
-        """Return the place behind the newest rows. Raises StoreError."""
         row = (await self._database.read(_NEWEST))[0]
         return WorkMark(int(row["inbox_id"]), int(row["outbox_id"]))
 
+    @override
     async def list_orphans(self, mark: WorkMark = EVERYTHING) -> list[ConversationKey]:
-        """Return the chats that have unfinished messages or open deliveries, and no owner. Raises StoreError."""
         params: Params = {"inbox_id": mark.inbox_id, "outbox_id": mark.outbox_id}
         return [key_from_row(row) for row in await self._database.read(_ORPHANS, params)]
 
+    @override
     async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
-        """Own those of some chats, up to `MAX_CLAIMS`, that nobody owns by now; return them. Raises StoreError."""
         # In one order in every node: two of them that take the same chats wait for each other only once.
         wanted = sorted(map(_chat, chats), key=lambda key: (key.channel, key.workspace, key.chat))
 
@@ -216,21 +373,13 @@ class ChatOwners:
             self.remember(chat, since=since)
         return taken
 
-    async def list_open_rows(
-        self, mark: WorkMark = EVERYTHING
-    ) -> list[tuple[int, ConversationKey]]:
-        """Return the unfinished inbox rows of this node's chats: their ids and chats. Raises StoreError."""
-        params: Params = {"node": self.number, "inbox_id": mark.inbox_id}
-        rows = await self._database.read(_OPEN_ROWS, params)
-        return [(int(row["id"]), key_from_row(row)) for row in rows]
-
+    @override
     def forget(self, chats: Collection[ConversationKey]) -> None:
-        """Look some chats up again before they count as this node's."""
         for chat in chats:
             self._own.pop(_chat(chat), None)
 
+    @override
     async def give_up(self, chats: Collection[ConversationKey]) -> None:
-        """Own some chats no more. Nothing may be going on in them here. Raises StoreError."""
         mine: Params = {"node": self.number}
 
         def work(tx: Transaction) -> None:
@@ -240,12 +389,12 @@ class ChatOwners:
         with self._giving_up(chats):
             await self._database.transaction(work)
 
+    @override
     def list_strays(self) -> list[ConversationKey]:
-        """Return the known chats of this node that another node should have. Reads no database."""
         return [chat for chat in list(self._own) if not self.prefers(chat)]
 
+    @override
     async def give_up_strays(self, strays: Iterable[ConversationKey]) -> None:
-        """Let other nodes have those of some chats in which nothing waits. Raises StoreError."""
         for chat in strays:
             params: Params = {**key_params(chat), "node": self.number}
             unit = partial(self._give_up_idle, chat, params)
@@ -253,12 +402,18 @@ class ChatOwners:
             with self._giving_up([chat]):
                 await self._database.transaction(unit, order=chat_order(chat))
 
+    @override
     async def give_up_idle(self) -> None:
-        """Own no chat any more in which nothing waits. No message may be being accepted here. Raises StoreError."""
         mine: Params = {"node": self.number}
         with self._giving_up(list(self._own)):
             await self._database.transaction(lambda tx: tx.run(_GIVE_UP_ALL_IDLE, mine))
             self._own.clear()
+
+    def _preferred(self, key: ConversationKey) -> int:
+        """Return the node that should get a chat that nobody owns, as far as this one knows the others."""
+        chat = _chat(key)
+        name = "\0".join((chat.channel, chat.workspace, chat.chat))
+        return preferred_node(self._nodes.living, name, otherwise=self.number)
 
     @contextmanager
     def _giving_up(self, chats: Collection[ConversationKey]) -> Iterator[None]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
-from store.chat_owners import ChatOwners, chat_order
+from store.chat_owners import EVERYTHING, OWNS, ChatOwners, WorkMark, chat_order, owners_of
 from store.conversations import ConversationKey, key_from_row, key_params
 from store.database import Database, Params, Transaction
 from store.inbox_accept import (
@@ -42,11 +42,15 @@ _UNFINISHED = f"""{SELECT_ROWS}
 WHERE inbox.state IN ('new', 'running') ORDER BY inbox.conversation_id, inbox.seq
 """
 _UNFINISHED_OWN = f"""{SELECT_ROWS}
-JOIN chat_owner USING (channel, workspace, chat)
-WHERE inbox.state IN ('new', 'running') AND chat_owner.node = :node
+WHERE inbox.state IN ('new', 'running') AND {OWNS}
 AND channel = :channel AND workspace = :workspace AND chat = :chat
 ORDER BY inbox.conversation_id, inbox.seq
 """
+_OPEN_OWN = f"""
+SELECT inbox.id, channel, workspace, chat, '' AS topic
+FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+WHERE inbox.state IN ('new', 'running') AND inbox.id > :inbox_id AND {OWNS}
+"""  # noqa: S608 - statements of the store only
 _COUNT_UNFINISHED = """
 SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROUP BY state
 """
@@ -119,7 +123,7 @@ class InboxStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._owners = owners or ChatOwners(database)
+        self._owners = owners or owners_of(database)
         self._open_from: dict[int, int] = {}
         self._now = now
 
@@ -274,7 +278,6 @@ class InboxStore:
         """Return the unfinished rows of a chat, by conversation and sequence, if it is this node's; else none.
 
         No message of the chat is being accepted by this process when it returns: those before are in the result.
-        Only where several nodes share the database.
         """
         params: Params = {**key_params(chat), "node": self._owners.number}
         order, since = chat_order(chat), self._owners.given_up
@@ -282,6 +285,12 @@ class InboxStore:
         if rows:
             self._owners.remember(chat, since=since)
         return [inbox_row_from(row) for row in rows]
+
+    async def list_open_own(self, mark: WorkMark = EVERYTHING) -> list[tuple[int, ConversationKey]]:
+        """Return the unfinished rows of this node's chats: their ids and chats. Raises StoreError."""
+        params: Params = {"node": self._owners.number, "inbox_id": mark.inbox_id}
+        rows = await self._database.read(_OPEN_OWN, params)
+        return [(int(row["id"]), key_from_row(row)) for row in rows]
 
     async def count_by_state(self) -> dict[str, int]:
         """Return how many rows are not finished, by state."""

@@ -145,6 +145,11 @@ class NodeCalls:
         message = {"from": self.node, "note": method, "body": body}
         self.database.signals.publish(_topic(node), orjson.dumps(message).decode())
 
+    def announce(self, topic: str, payload: str) -> None:
+        """Publish a signal if there are other nodes. As of `Signals.publish`."""
+        if self.others:
+            self.database.signals.publish(topic, payload)
+
     async def take(self, payload: str) -> None:
         """Handle a signal to this node."""
         if not payload:

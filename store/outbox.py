@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from store.chat_owners import LIVES, ChatOwners
+from store.chat_owners import LIVES, OWNS, ChatOwners, owners_of
 from store.conversations import ConversationKey, key_from_row, key_params, lock_conversation
 from store.database import Database, Params, Row, Statement, Transaction
 from store.errors import RowConflict, RowNotFound
@@ -50,13 +50,12 @@ _OPEN_CONVERSATIONS = """
 SELECT channel, workspace, chat, topic FROM conversation
 WHERE id IN (SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
 """
-_OPEN_OWN = """
+_OPEN_OWN = f"""
 SELECT channel, workspace, chat, topic, first_id FROM (
     SELECT conversation_id, min(id) AS first_id FROM outbox
     WHERE state IN ('pending', 'sending') AND id > :after_id GROUP BY conversation_id) AS found
-JOIN conversation ON conversation.id = conversation_id JOIN chat_owner USING (channel, workspace, chat)
-WHERE chat_owner.node = :node
-"""
+JOIN conversation ON conversation.id = conversation_id WHERE {OWNS}
+"""  # noqa: S608 - statements of the store only
 # Here and below, not `IN ('pending', 'sending')`: PostgreSQL would look the id up in `outbox_open`, by conversation,
 # and pass all that was sent since a snapshot began that somebody holds open.
 _MARK_SENDING = """
@@ -136,7 +135,7 @@ class OutboxStore:
         owners: ChatOwners | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.owners = owners or ChatOwners(database)
+        self.owners = owners or owners_of(database)
         self._database = database
         self._now = now
 

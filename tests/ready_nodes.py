@@ -1,4 +1,4 @@
-"""Wait for nodes of a PostgreSQL database to see that work may be given to each of them, and to hear each other."""
+"""Nodes of a PostgreSQL database: who owns a chat, and waiting until they know and hear each other."""
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -6,8 +6,20 @@ from uuid import uuid4
 
 import anyio
 
+from store.chat_owners import LIVES
+from store.conversations import ConversationKey, key_params
 from store.database import Database
 from tests.eventually import eventually
+
+_OWNER = f"""
+SELECT node FROM chat_owner WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND {LIVES}
+"""  # noqa: S608 - literals only
+
+
+async def owner_of(database: Database, chat: ConversationKey) -> int | None:
+    """Return the node that owns a chat; None = nobody."""
+    rows = await database.read(_OWNER, key_params(chat))
+    return int(rows[0]["node"]) if rows else None
 
 
 async def until_ready(*databases: Database) -> None:

@@ -94,27 +94,6 @@ class InboundDispatcher:
         else:
             self._gestures.dispatch(row, inbound, former_thread=former_thread)
 
-    async def resume(self, *, older_than: float | None = None) -> int:
-        """Dispatch the unfinished rows that nobody here works on, in order; return how many there were.
-
-        At the start, an earlier process left them. Later there are none, unless the disk failed between a
-        commit and what follows it; then only rows received before `older_than` (Unix seconds) are resumed.
-
-        Raises:
-            StoreError: the journal cannot be read.
-        """
-        taken = 0
-        # Rows held now may be finished while the journal is read.
-        busy = self._held()
-        for row in await self._inbox.list_unfinished():
-            if row.id in busy or row.key.channel not in self._channels:
-                continue
-            if older_than is not None and row.received_at > older_than:
-                continue
-            self._resume_row(row, _former_thread(row))
-            taken += 1
-        return taken
-
     def resume_chat_soon(self, key: ConversationKey) -> None:
         """Dispatch the unfinished rows of a chat that nobody here works on, if it is this node's; returns at once."""
         chat = chat_of(key)
@@ -125,7 +104,7 @@ class InboundDispatcher:
     async def find_forgotten(self, mark: WorkMark = EVERYTHING) -> set[ConversationKey]:
         """Return the chats of this node with rows that nobody here works on: a signal was lost. Raises StoreError."""
         busy = self._held()
-        rows = await self._owners.list_open_rows(mark)
+        rows = await self._inbox.list_open_own(mark)
         now_busy = self._held()
         return {chat for row_id, chat in rows if row_id not in busy and row_id not in now_busy}
 

@@ -21,8 +21,7 @@ class LimitStage(Stage):
 
     A message that is refused is known to the journal, so that it is not run when the platform sends it again.
 
-    Where there are several nodes, each counts what the others accepted, some milliseconds later. What is said in a
-    signal that is lost counts at one node only.
+    Each node counts what the others accepted, some milliseconds later. What a lost signal said counts at one node only.
     """
 
     def __init__(self, bus: BusContext) -> None:
@@ -30,8 +29,7 @@ class LimitStage(Stage):
         self._limiter = SenderRateLimiter()
         self._signals = bus.calls.database.signals
         self._numbers = count()
-        if bus.stores.owners.is_shared:
-            bus.tasks.start_soon(self._listen)
+        bus.tasks.start_soon(self._listen)
 
     @override
     async def __call__(self, context: InboundContext) -> None:
@@ -55,12 +53,12 @@ class LimitStage(Stage):
         """Have the other nodes count a message that was accepted here."""
         limit, sender = context.rate_limit, sender_key(context.message, context.kind)
         sent_at = self._limiter.last_sent(sender)
-        if limit is None or sent_at is None or not self._bus.calls.others:
+        if limit is None or sent_at is None:
             return
         # The clocks of nodes may differ: how long ago it was counts. The number keeps equal signals apart.
         age_s = self._bus.now() - sent_at
         told = [self._bus.calls.node, next(self._numbers), sender, age_s, limit.per_seconds]
-        self._signals.publish(ACCEPTED, json.dumps(told))
+        self._bus.calls.announce(ACCEPTED, json.dumps(told))
 
     async def _listen(self) -> None:
         """Count what other nodes accept, until the database is closed."""

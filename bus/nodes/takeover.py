@@ -1,4 +1,4 @@
-"""Takes over the chats of nodes that are gone, and does what other nodes leave to this one.
+"""Takes over the chats of nodes that are gone, and finds what nobody does in this node's own.
 
 Signals make it quick; what they miss is found by searching.
 """
@@ -10,16 +10,14 @@ from contextlib import suppress
 import anyio
 
 from bus.context import BusContext
+from bus.conversation.workers import ConversationWorkers
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.messages import ConversationKey
 from store.chat_owners import EVERYTHING, MAX_CLAIMS, WorkMark, parse_signal
-from store.errors import StoreError
-from store.nodes import Nodes
+from store.errors import StoreError, StoreUnavailable
+from store.node_calls import HAND_OVER
 
 log = logging.getLogger(__name__)
-
-SEARCH_S = 0.5
-"""How often chats without an owner are searched for, seconds."""
 
 SEARCHES_OF_OWN = 4
 """Searches between two for what is forgotten in this node's own chats."""
@@ -40,17 +38,16 @@ class ChatTakeover:
     Args:
         bus: The bus.
         dispatcher: Takes messages.
-        nodes: The nodes that share the database.
     """
 
-    def __init__(self, bus: BusContext, dispatcher: InboundDispatcher, nodes: Nodes) -> None:
+    def __init__(self, bus: BusContext, dispatcher: InboundDispatcher) -> None:
         self._owners = bus.stores.owners
         self._delivery = bus.delivery
         self._channels = bus.adapters.keys()
         self._dispatcher = dispatcher
-        self._nodes = nodes
+        self._calls, self._nodes = bus.calls, bus.nodes
         self._seen: dict[ConversationKey, int] = {}
-        self._numbers = {node.number for node in nodes.living}
+        self._numbers = {node.number for node in bus.nodes.living}
         self._ready: set[int] = set()
         self._hears = False
         self._searches = 0
@@ -59,25 +56,29 @@ class ChatTakeover:
         self._leaves = False
 
     async def run(self) -> None:
-        """Look for work until cancelled; returns at once where there is one node only."""
-        if not self._owners.is_shared:
-            return
+        """Look for work until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen)
             known = self._nodes.living
             while True:
-                with anyio.move_on_after(SEARCH_S):
+                with anyio.move_on_after(self._owners.search_s):
                     if self._nodes.living == known:
                         await self._nodes.wait_change()
                 known = self._nodes.living
                 if not self._leaves:
                     await self._try_search()
 
-    async def announce_leaving(self) -> None:
-        """Have the other nodes give this one no more work, if they can be told now."""
+    async def hand_over(self, workers: ConversationWorkers) -> None:
+        """Have the other nodes, if there are any, give this one no more work and go on with what it has begun."""
         self._leaves = True
+        if not self._calls.others:
+            return
+        workers.hand_over()
         with suppress(StoreError):  # `leave` repeats it
             await self._nodes.leave()
+        # Not served where the agent's server is another process: a run there goes on, and is joined.
+        with suppress(StoreUnavailable):
+            await self._calls.call(self._calls.node, HAND_OVER, "")
 
     async def leave(self) -> None:
         """Let other nodes have the chats in which nothing waits, at once and as they become idle, until cancelled.
@@ -85,17 +86,17 @@ class ChatTakeover:
         No message may be being accepted here any more. Returns at once if there is no other node.
         """
         self._leaves = True
-        if not self._owners.is_shared or len(self._nodes.living) == 1:
+        if not self._calls.others:
             return
         while True:
             try:
                 await self._nodes.leave()
                 while True:
                     await self._owners.give_up_idle()
-                    await anyio.sleep(SEARCH_S)
+                    await anyio.sleep(self._owners.search_s)
             except StoreError as error:
                 log.debug("chats are given up later: %s", error)
-                await anyio.sleep(SEARCH_S)
+                await anyio.sleep(self._owners.search_s)
 
     async def search(self) -> int:
         """Take over chats that nobody owns, and find what is forgotten; return how many were taken.

@@ -102,9 +102,7 @@ class DeliveryWorker:
                 self._tasks = tasks
                 try:
                     await self.repeat_indicators()
-                    if not self._owners.is_shared:
-                        for key in await self._store.call(self._outbox.list_open_conversations):
-                            self.notify(key)
+                    await self._store.call(self.send_own)
                     task_status.started()
                     await anyio.sleep_forever()
                 finally:
@@ -258,20 +256,14 @@ class DeliveryWorker:
                     await anyio.sleep(TASK_PAUSE_S)
                     continue
                 if row is None and not wake.is_set():
-                    self._remember_sent(key, max(next_id, from_id))
+                    # Rows of one conversation are committed in the order of their IDs. A snapshot that somebody holds
+                    # open on PostgreSQL keeps the index entries of all sent since: a search from the first one on.
+                    self._next_ids[key] = max(next_id, from_id)
                     return
         finally:
             self._running.pop(key, None)
             if self._migrated.current_key(key) != key:
                 self.notify(key)  # it migrated while this task was at work
-
-    def _remember_sent(self, key: ConversationKey, next_id: int) -> None:
-        """Note that no row before an ID is open: rows of one conversation are committed in the order of their IDs.
-
-        On PostgreSQL, a snapshot keeps the index entries of all rows sent since: a search from the first one on.
-        """
-        if self._owners.is_shared:
-            self._next_ids[key] = next_id
 
     async def _is_own(self, key: ConversationKey) -> bool:
         """Return whether this node sends to a chat; if not, tell the node that does. Raises StoreError."""

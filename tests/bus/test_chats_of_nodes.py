@@ -22,7 +22,7 @@ from bus.messages import (
 )
 from bus.nodes.takeover import SEARCHES_OF_ALL
 from bus.platform import Disposition
-from store.chat_owners import ChatOwners
+from store.chat_owners import SharedOwners
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -38,7 +38,7 @@ from tests.bus.test_uploads import DownloadingPlatform
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, FakePlatform
-from tests.ready_nodes import until_heard, until_ready
+from tests.ready_nodes import owner_of, until_heard, until_ready
 
 
 @dataclass
@@ -249,7 +249,7 @@ async def test_what_a_dead_node_accepted_and_was_to_send_is_taken_over(
         async with Database.open(store, tmp_path / "dead") as database:
             await database.nodes.mark_ready()
             await until_ready(harness.database, database)
-            owners = ChatOwners(database)
+            owners = SharedOwners(database)
             [chat, *_] = [
                 str(number) for number in range(100) if owners.prefers(key_of(str(number)))
             ]
@@ -273,7 +273,7 @@ async def test_a_lost_signal_delays_a_message(store: StoreConfig, tmp_path: Path
     ):
         await database.nodes.mark_ready()
         await until_ready(harness.database, database)
-        owners = ChatOwners(database)
+        owners = SharedOwners(database)
         [chat, *_] = [
             str(number) for number in range(100) if not owners.prefers(key_of(str(number)))
         ]
@@ -328,9 +328,9 @@ async def test_a_node_that_joins_gets_no_chat_before_it_listens(
         # Later it gets those that are to be its own.
         await starting.nodes.mark_ready()
         await until_ready(harness.database, starting)
-        owners = ChatOwners(starting)
+        owners = SharedOwners(starting)
         [chat, *_] = [f"c{number}" for number in range(20) if owners.prefers(key_of(f"c{number}"))]
-        await eventually(lambda: owners.find(key_of(chat)), lambda owner: owner is None)
+        await eventually(lambda: owner_of(starting, key_of(chat)), lambda owner: owner is None)
 
 
 async def test_a_node_that_begins_to_stop_gets_no_chat(store: StoreConfig, tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ async def test_new_chats_prefer_one_node_and_keep_it(store: StoreConfig, tmp_pat
         await one.nodes.mark_ready()
         await two.nodes.mark_ready()
         await until_ready(one, two)
-        here, there = ChatOwners(one), ChatOwners(two)
+        here, there = SharedOwners(one), SharedOwners(two)
         chats = [key_of(str(number)) for number in range(20)]
         claimed = [await here.claim(chat) for chat in chats]
         assert set(claimed) == {one.nodes.number, two.nodes.number}
@@ -513,7 +513,7 @@ async def test_an_edit_waits_for_the_owner_that_takes_over(
         async with Database.open(store, tmp_path / "deaf") as database:
             await database.nodes.mark_ready()
             await until_ready(harness.database, database)
-            owners = ChatOwners(database)
+            owners = SharedOwners(database)
             [chat, *_] = [
                 str(number) for number in range(100) if owners.prefers(key_of(str(number)))
             ]
@@ -613,7 +613,7 @@ async def test_idle_chats_move_to_a_node_that_comes(store: StoreConfig, tmp_path
         assert len(moving) < len(chats)
 
         async def owners() -> list[int | None]:
-            return [await two.bus.owners.find(key_of(chat)) for chat in moving]
+            return [await owner_of(two.database, key_of(chat)) for chat in moving]
 
         await eventually(owners, lambda found: one.database.nodes.number not in found)
         for chat in chats:
@@ -647,7 +647,7 @@ async def test_a_question_is_answered_without_a_reply_at_the_node_that_got_its_c
         chat = next(chat for chat in chats if two.bus.owners.prefers(key_of(chat)))
 
         async def owner() -> int | None:
-            return await two.bus.owners.find(key_of(chat))
+            return await owner_of(two.database, key_of(chat))
 
         await eventually(owner, lambda number: number != one.database.nodes.number)
         await one.send("2", chat=chat, event="answer", topic="answer", **group)
@@ -673,7 +673,7 @@ async def test_a_node_that_stops_gives_idle_chats_up_at_once_and_busy_ones_at_it
             await eventually(lambda: any(not node.takes_work for node in two.database.nodes.living))
 
             async def owner_of_idle() -> int | None:
-                return await two.bus.owners.find(key_of(idle))
+                return await owner_of(two.database, key_of(idle))
 
             await eventually(owner_of_idle, lambda owner: owner is None)
             await two.send("again", chat=idle, event="i2")
@@ -682,7 +682,7 @@ async def test_a_node_that_stops_gives_idle_chats_up_at_once_and_busy_ones_at_it
             await two.send("behind", chat=busy, event="b2")
             gate.set()
             await eventually(lambda: one.platform.texts[1:] == ["longanswer", "Hello you"])
-            assert await two.bus.owners.find(key_of(busy)) in (None, one.database.nodes.number)
+            assert await owner_of(two.database, key_of(busy)) in (None, one.database.nodes.number)
             group.cancel_scope.cancel()
         assert two.platform.texts == ["Hello you"]
         assert nodes.one.prompts() == ["hi", "long work", "again", "behind"]

@@ -17,6 +17,7 @@ from bus.errors import IntakeClosed, IntakeFull
 from bus.inbound.clean import clean_message
 from bus.locales.en import ENGLISH
 from bus.messages import MessageId, ReplyTarget, decode_inbound, encode_inbound
+from bus.nodes.takeover import SEARCHES_OF_OWN
 from bus.platform import Disposition
 from store.database import Transaction
 from store.errors import StoreUnavailable
@@ -154,7 +155,7 @@ async def test_a_row_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
         assert await harness.send("hi", event="e2") is Disposition.ACCEPTED
 
 
-async def test_a_message_that_nobody_holds_is_found_by_the_sweep(tmp_path: Path) -> None:
+async def test_a_message_that_nobody_holds_is_found_by_the_search(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         lost = inbound_message("lost between its commit and its conversation", "e1")
         row = NewInboxRow(
@@ -166,12 +167,10 @@ async def test_a_message_that_nobody_holds_is_found_by_the_sweep(tmp_path: Path)
             received_at=harness.clock(),
         )
         await harness.bus.inbox.accept(row, cap=20)
-        router = harness.bus.dispatcher
-        assert await router.resume(older_than=harness.clock() - 30) == 0
-        harness.clock.ahead = 60
-        assert await router.resume(older_than=harness.clock() - 30) == 1
-        assert await router.resume(older_than=harness.clock() - 30) == 0
+        for _ in range(2 * SEARCHES_OF_OWN):
+            await harness.bus.takeover.search()
         await harness.expect_replies("Hello you")
+        assert await harness.bus.dispatcher.find_forgotten() == set()
 
 
 def test_a_policy_that_was_not_written_is_not_open() -> None:

@@ -353,12 +353,14 @@ async def test_a_command_that_meets_a_bug_says_that_it_failed(tmp_path: Path) ->
         await harness.send("/help", event="e1")
         await harness.expect_replies(ENGLISH.command_failed)
         assert await state_of(harness, "e1") == "dead"
-        # If not even that can be said, the next command is answered all the same.
+        # If not even that can be said, the next command is answered all the same, and this one is run again.
         harness.platform.fail("split", RuntimeError("a bug"), times=2)
         await harness.send("/help", event="e2")
         await eventually(lambda: not harness.platform._failures["split"])
         await harness.send("/memory", event="e3")
-        await harness.expect_replies(ENGLISH.command_failed, "Memory contains 2 fact(s).")
+        await harness.expect_replies(
+            ENGLISH.command_failed, help_text(ENGLISH), "Memory contains 2 fact(s)."
+        )
 
 
 def test_help_is_made_from_the_table() -> None:

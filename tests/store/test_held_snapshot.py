@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from store.chat_owners import ChatOwners
+from store.chat_owners import SharedOwners
 from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
@@ -85,7 +85,7 @@ async def test_messages_make_no_new_version_of_their_conversation_or_its_owner(
     async with opened(url, tmp_path / "one") as one, opened(url, tmp_path / "two") as two:
         await until_ready(one, two)
         owner, other = InboxStore(one), InboxStore(two)
-        await ChatOwners(one).take([KEY])
+        await SharedOwners(one).take([KEY])
         first = await accept(owner, replace(message(0), may_start=True))
         await owner.finish(first.id, [])
         before = rows_of(url, "conversation"), rows_of(url, "chat_owner")

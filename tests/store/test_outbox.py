@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from store.chat_owners import ChatOwners
+from store.chat_owners import SharedOwners
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -102,7 +102,7 @@ async def test_what_was_closed_last_in_the_chats_of_other_nodes_is_theirs(
             return {row.conversation.chat for row in rows}
 
         async with Database.open(config, tmp_path / "two") as two:
-            await ChatOwners(two).take([there])
+            await SharedOwners(two).take([there])
             assert await closed() == {"C1", "nobody's"}
         await eventually(closed, lambda chats: len(chats) == 3)
 

@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import ExecStatus
 
-from store.chat_owners import ChatOwners
+from store.chat_owners import SharedOwners
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database, Transaction
@@ -89,7 +89,7 @@ async def test_the_cap_of_a_queue_holds_for_messages_at_once(url: str, tmp_path:
     async with Database.open(StoreConfig(url=url), tmp_path) as database:
         results: list[object] = []
 
-        owners = ChatOwners(database)
+        owners = SharedOwners(database)
 
         async def accept_one(number: int) -> None:
             # Without the order in which a process submits them: they may come from several.
