@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -20,7 +19,7 @@ from store.config import StoreConfig
 from store.engine import Engine
 from store.errors import StoreUnavailable
 from store.nodes import Nodes
-from store.postgres.connection import Connection, connect, parse_url
+from store.postgres.connection import Connection, parse_url
 from store.postgres.node import MemberNode
 from store.postgres.nodes import PostgresNodes
 from store.postgres.schema import migrate
@@ -32,7 +31,7 @@ from store.transaction import Params, Row, T, Transaction
 from store.units import UnitOfWork, report_results, result_of
 
 CONNECTIONS = 7
-"""Connections for units and reads. Besides there are those of the node, of signals, and of single statements."""
+"""Connections for units and reads. There are three more: of the node, of signals, and of single statements."""
 
 RECONNECT_S = 0.5
 """After a failed connection attempt, seconds in which calls fail at once instead of trying again."""
@@ -60,7 +59,7 @@ class PostgresEngine(Engine):
         self._node = node
         self._nodes = PostgresNodes(node)
         self._folder = folder
-        self.signals = PostgresSignals(partial(connect, node.parameters))
+        self.signals = PostgresSignals(node.connect_worker)
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[UnitOfWork | None] = SimpleQueue()
         self._statements = StatementBatches(self._connect, self._report, self._queue.put)

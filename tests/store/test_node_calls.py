@@ -1,5 +1,8 @@
 """Calls between nodes: on both engines to the node itself, on PostgreSQL from one node to another."""
 
+import json
+import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -7,12 +10,43 @@ from pathlib import Path
 import anyio
 import psycopg
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from store.config import StoreConfig
 from store.database import Database
 from store.errors import StoreUnavailable
 from store.node_calls import NodeCalls, open_node_calls
+from store.postgres.node_sessions import NODE, WORK
 from tests.eventually import eventually
+
+ROOT = Path(__file__).parents[2]
+QUEUED = 400
+"""Signals that nobody may pin, of almost a page each."""
+
+MAX_QUEUED_PAGES = 1_048_576
+"""What fills the server's queue (8 GB)."""
+
+ANSWERING_NODE = """
+import asyncio, logging, sys
+from pathlib import Path
+from store.config import StoreConfig
+from store.database import Database
+from store.node_calls import open_node_calls
+
+logging.basicConfig(stream=sys.stdout)
+
+async def echo(body: str) -> str:
+    return body
+
+async def main() -> None:
+    async with Database.open(StoreConfig(url=sys.argv[1]), Path(sys.argv[2])) as database:
+        async with open_node_calls(database) as calls:
+            calls.serve("echo", echo)
+            print(database.nodes.number, flush=True)
+            await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
 
 
 async def echo(body: str) -> str:
@@ -191,3 +225,55 @@ async def test_old_messages_are_deleted(url: str, tmp_path: Path) -> None:
             assert count() == 2
             await a.delete_old(keep_s=-1)
             assert count() == 0
+
+
+async def test_a_frozen_node_is_cut_off_from_signals(url: str, tmp_path: Path) -> None:
+    """It pins nothing in the server's queue of signals, and answers no call when it wakes up."""
+    (tmp_path / "other").mkdir()
+    async with nodes(url, tmp_path, "one") as [one]:
+        program = [sys.executable, "-c", ANSWERING_NODE, url, str(tmp_path / "other")]
+        async with await anyio.open_process(program, cwd=ROOT) as other:
+            assert other.stdout is not None
+            lines = BufferedByteReceiveStream(other.stdout)
+            number = int(await lines.receive_until(b"\n", 1000))
+            await eventually(lambda: one.others, lambda others: others == {number})
+            await until_heard(one, number)
+            assert sessions_of_others(url, one.node) > 0
+            other.send_signal(signal.SIGSTOP)
+            with pytest.raises(StoreUnavailable, match="does not live"):
+                await one.call(number, "echo", "frozen", within_s=30)
+            await eventually(lambda: sessions_of_others(url, one.node) == 0)
+            with one.database.signals.subscribe("many") as payloads:
+                for sent in range(QUEUED):
+                    one.database.signals.publish("many", f"{sent:07000}")
+                    await anext(payloads)
+            await eventually(lambda: queue_use(url) < QUEUED / 2 / MAX_QUEUED_PAGES)
+            with one.database.signals.subscribe(f"node:{one.node}") as answers:
+                other.send_signal(signal.SIGCONT)
+                await lines.receive_until(b"Signals between processes are lost", 10_000)
+                call = {"id": "late", "from": one.node, "method": "echo", "body": ""}
+                one.database.signals.publish(f"node:{number}", json.dumps(call))
+                assert sessions_of_others(url, one.node) == 0
+                other.kill()
+                await other.wait()
+                one.database.signals.publish(f"node:{one.node}", "")
+                assert await anext(answers) == ""
+
+
+def sessions_of_others(url: str, node: int) -> int:
+    """Return how many sessions of a database are neither a node's nor this one."""
+    with psycopg.connect(url) as connection:
+        [[count]] = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+            "AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid IN (%s, %s) "
+            "AND objid = %s)",
+            [NODE, WORK, node],
+        ).fetchall()
+    return int(count)
+
+
+def queue_use(url: str) -> float:
+    """Return how full the queue of signals is that somebody has not read yet; 1 = full."""
+    with psycopg.connect(url) as connection:
+        [[used]] = connection.execute("SELECT pg_notification_queue_usage()").fetchall()
+    return float(used)
