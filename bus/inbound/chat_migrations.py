@@ -1,11 +1,20 @@
 """Chat migrations: a chat gets another id while Parley runs, as a Telegram group that becomes a supergroup."""
 
+import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+
+import anyio
 
 from bus.context import BusContext
 from store.conversations import ChatMigration, ConversationKey
+from store.errors import StoreUnavailable
+from store.node_calls import NodeCalls
+
+HELD = "bus.held"
+"""The call that asks a node which of some rows it works on."""
 
 log = logging.getLogger(__name__)
 
@@ -75,3 +84,52 @@ class ChatMigrations:
         )
         self._came_from[there] = migration.old_chat
         self._owners.forget([replace(there, chat=migration.old_chat)])
+
+
+class HeldRows:
+    """Asks other nodes which rows they work on, and answers them.
+
+    A chat that migrated may have had another owner, which answers what it has begun.
+
+    Args:
+        calls: To and from the other nodes.
+        list_own: Returns the rows that this node works on.
+    """
+
+    def __init__(self, calls: NodeCalls, list_own: Callable[[], frozenset[int]]) -> None:
+        self._calls = calls
+        self._list_own = list_own
+        self._arriving: set[anyio.Event] = set()
+        calls.serve(HELD, self._answer)
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Mark that a message which is committed, or read, inside the block is dispatched by its end, if at all.
+
+        Another node that asks is answered after that.
+        """
+        over = anyio.Event()
+        self._arriving.add(over)
+        try:
+            yield
+        finally:
+            self._arriving.remove(over)
+            over.set()
+
+    async def list_elsewhere(self, row_ids: list[int]) -> frozenset[int]:
+        """Return those of some rows that other nodes work on, or may work on as they do not answer."""
+        held: set[int] = set()
+        for node in self._calls.others:
+            try:
+                held.update(json.loads(await self._calls.call(node, HELD, json.dumps(row_ids))))
+            except StoreUnavailable as error:
+                if node in self._calls.others:
+                    log.warning("messages of a chat that migrated wait: %s", error)
+                    return frozenset(row_ids)
+        return frozenset(held)
+
+    async def _answer(self, row_ids: str) -> str:
+        """Return those of some rows that this node works on, or will: what has arrived is dispatched first."""
+        for over in tuple(self._arriving):
+            await over.wait()
+        return json.dumps(sorted(self._list_own().intersection(json.loads(row_ids))))

@@ -50,7 +50,8 @@ class CommitStage(Stage):
         """Commit a message and dispatch it, also if the caller goes away meanwhile. Raises StoreError."""
         group = nullcontext() if context.command is None else working_for_command()
         try:
-            with anyio.fail_after(COMMIT_S, shield=True), self._dispatcher.arriving(), group:
+            arriving = self._dispatcher.held_rows.arriving()
+            with anyio.fail_after(COMMIT_S, shield=True), arriving, group:
                 return await self._commit(context)
         except TimeoutError:
             raise StoreUnavailable("The journal did not take the message in time.") from None

@@ -1,17 +1,13 @@
 """Dispatcher: runs an accepted command at once, or queues an accepted message in its conversation."""
 
-import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-
-import anyio
 
 from bus.commands.runner import CommandRunner
 from bus.context import BusContext
 from bus.conversation.workers import ConversationWorkers
 from bus.errors import unwrapped
+from bus.inbound.chat_migrations import HeldRows
 from bus.inbound.gesture_collector import GestureCollector
 from bus.log_context import bind_conversation
 from bus.messages import (
@@ -22,11 +18,8 @@ from bus.messages import (
     decode_reply_target,
 )
 from store.chat_owners import EVERYTHING, WorkMark
-from store.errors import StoreError, StoreUnavailable
+from store.errors import StoreError
 from store.inbox import InboxRow
-
-HELD = "bus.held"
-"""The call that asks a node which of some rows it works on."""
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +28,9 @@ class InboundDispatcher:
     """Dispatches accepted messages without waiting, and resumes what an earlier process or another node left.
 
     Rows of a channel that does not run wait until it is enabled again.
+
+    Attributes:
+        held_rows: Which rows other nodes work on, and this one.
     """
 
     def __init__(
@@ -49,29 +45,13 @@ class InboundDispatcher:
         self._tracer, self._now = bus.tracer, bus.now
         self._inbox = bus.stores.inbox
         self._owners = bus.stores.owners
-        self._calls = bus.calls
-        self._calls.serve(HELD, self._list_held_of)
+        self.held_rows = HeldRows(bus.calls, self._held)
         self._commands = commands
         self._workers = workers
         self._gestures = gestures
         self._channels = bus.adapters.keys()
         self._running: set[int] = set()
-        self._arriving: set[anyio.Event] = set()
         self._resuming: dict[ConversationKey, bool] = {}
-
-    @contextmanager
-    def arriving(self) -> Iterator[None]:
-        """Mark that a message which is committed, or read, inside the block is dispatched by its end, if at all.
-
-        Another node that asks what is worked on here is answered after that.
-        """
-        over = anyio.Event()
-        self._arriving.add(over)
-        try:
-            yield
-        finally:
-            self._arriving.remove(over)
-            over.set()
 
     def dispatch_accepted(self, row: InboxRow, inbound: InboundMessage) -> None:
         """Dispatch a message that was accepted just now, or signal its chat's owner; returns at once."""
@@ -122,7 +102,7 @@ class InboundDispatcher:
         asked: frozenset[int] = frozenset()
         elsewhere: frozenset[int] = frozenset()
         while True:
-            with self.arriving():
+            with self.held_rows.arriving():
                 busy = self._held()
                 rows = await self._inbox.list_own(chat)
                 # No message of the chat is being accepted here: what is dispatched was dispatched before.
@@ -135,28 +115,7 @@ class InboundDispatcher:
                             self._resume_row(row, _former_thread(row))
                     return
             # Then they are read again: what another node finished meanwhile is not held there, and is over.
-            asked, elsewhere = migrated, await self._list_held_elsewhere(sorted(migrated))
-
-    async def _list_held_elsewhere(self, row_ids: list[int]) -> frozenset[int]:
-        """Return those of some rows that other nodes work on, or may work on as they do not answer.
-
-        A chat that migrated into a chat of this node may have been another node's, which answers what it has begun.
-        """
-        held: set[int] = set()
-        for node in self._calls.others:
-            try:
-                held.update(json.loads(await self._calls.call(node, HELD, json.dumps(row_ids))))
-            except StoreUnavailable as error:
-                if node in self._calls.others:
-                    log.warning("messages of a chat that migrated wait: %s", error)
-                    return frozenset(row_ids)
-        return frozenset(held)
-
-    async def _list_held_of(self, row_ids: str) -> str:
-        """Return those of some rows that this node works on, or will: what has arrived is dispatched first."""
-        for over in tuple(self._arriving):
-            await over.wait()
-        return json.dumps(sorted(self._held().intersection(json.loads(row_ids))))
+            asked, elsewhere = migrated, await self.held_rows.list_elsewhere(sorted(migrated))
 
     def _held(self) -> frozenset[int]:
         return self._workers.row_ids | self._gestures.row_ids | self._running
