@@ -70,7 +70,7 @@ async def _buses(server: PostgresServer) -> list[Figure]:
             "nodes: inbound to run start, bar",
             statistics.median(own for _, own in rates),
             "msg/s",
-            ">= 1000",
+            ">= 400",
         ),
         Figure("nodes: CPU up to a run's start in PostgreSQL", statistics.median(servers), "ms"),
         Figure("nodes: inbound to run start at 200/s, p99", min(waits) * 1000, "ms", "< 15"),
