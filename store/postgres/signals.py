@@ -57,6 +57,7 @@ class PostgresSignals(Signals):
         self._loop = asyncio.get_running_loop()
         self._subscribers = TopicSubscribers()
         self._pending: deque[tuple[str, str]] = deque(maxlen=MAX_PENDING)
+        self._received: list[tuple[str, str]] = []
         self._topics: frozenset[str] = frozenset()
         self._missed: frozenset[str] = frozenset()
         self._closed = threading.Event()
@@ -133,6 +134,8 @@ class PostgresSignals(Signals):
 
     def _exchange(self, connection: Connection) -> None:
         """Send and receive until `close`. Raises psycopg.Error and OSError when the connection breaks."""
+        # psycopg hands on what arrives while a statement runs.
+        connection.add_notify_handler(lambda one: self._note(one.channel, one.payload))
         statements = PreparedStatements(connection)
         statements.command(b"SET synchronous_commit = off")
         listening: frozenset[str] = frozenset()
@@ -165,12 +168,14 @@ class PostgresSignals(Signals):
 
     def _receive(self, connection: Connection) -> None:
         """Hand on what has arrived."""
-        received: list[tuple[str, str]] = []
         while (notification := connection.pgconn.notifies()) is not None:
-            topic = notification.relname.decode().removeprefix(_CHANNEL)
-            received.append((topic, notification.extra.decode()))
-        if received:
+            self._note(notification.relname.decode(), notification.extra.decode())
+        if self._received:
+            received, self._received = self._received, []
             self._deliver(received)
+
+    def _note(self, channel: str, payload: str) -> None:
+        self._received.append((channel.removeprefix(_CHANNEL), payload))
 
     def _deliver(self, signals: list[tuple[str, str]]) -> None:
         with suppress(RuntimeError):  # the event loop is closed: nobody is left
