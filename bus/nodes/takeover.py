@@ -4,7 +4,7 @@ Signals make it quick; what they miss is found by searching.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Iterable
 from contextlib import suppress
 
 import anyio
@@ -172,9 +172,10 @@ class ChatTakeover:
             taken.update(claimed)
         return taken
 
-    def _resume(self, chats: Collection[ConversationKey]) -> None:
+    def _resume(self, chats: Iterable[ConversationKey]) -> None:
         for chat in chats:
-            self._dispatcher.resume_chat_soon(chat)
+            if chat.channel in self._channels:
+                self._dispatcher.resume_chat_soon(chat)
 
     async def _search_own(self, mark: WorkMark) -> None:
         """Find what is forgotten in this node's chats: a signal was lost, or the disk failed after a commit."""
