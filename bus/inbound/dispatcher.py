@@ -148,7 +148,7 @@ class InboundDispatcher:
                 await self._commands.run(row, inbound)
             self._tracer.record_end(row, outcome="command", ended_at=self._now())
         except StoreError:
-            # The row stays unfinished, and the sweep resumes it.
+            # The row stays unfinished: a search (bus/nodes/takeover.py) resumes it.
             log.exception("command %s could not be stored; it is retried", row.id)
         except Exception:
             log.exception("command %s failed", row.id)
