@@ -24,7 +24,7 @@ MAX_LINE_BYTES = 50_000_000
 """Longest message; the same limit as in the ACP library."""
 
 EXIT_S = 2.0
-"""Time to exit after stdin is closed, before it is killed."""
+"""How long a process may take to exit after its stdin is closed, seconds; then it is killed."""
 
 _TAIL_CHARS = 2_000
 
@@ -72,10 +72,10 @@ class JsonLineStream:
 async def run_agent_process(
     command: Sequence[str], *, folder: Path, env: Mapping[str, str]
 ) -> AsyncIterator[JsonLineStream]:
-    """Run a program in its own process group; the group is killed on exit, also by cancellation.
+    """Run a program in its own process group. Leaving the block, also by cancellation, kills the group.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The program cannot be started.
     """
     process = await start_process(
         command, cwd=folder, env=env, stderr=subprocess.PIPE, start_new_session=True

@@ -98,10 +98,10 @@ class AcpClientHandler:
 
 
 async def prompt_agent(name: str, entry: AcpAgentConfig, folder: Path, prompt: str) -> str:
-    """Start the agent in a folder, send the prompt, and return its answer. Its processes have ended when this returns.
+    """Start the agent in a folder, send the prompt, and return its answer. Its processes end before this returns.
 
     Raises:
-        AcpAgentError: It cannot be started, does not support ACP, needs a login, or took too long.
+        AcpAgentError: The agent cannot be started, does not support ACP, needs a login, or took too long.
     """
     env = {**default_environment(), **entry.env}
     handler = AcpClientHandler(name, approve=entry.auto_approve_permissions)
@@ -120,7 +120,7 @@ async def prompt_agent(name: str, entry: AcpAgentConfig, folder: Path, prompt: s
         raise AcpAgentError(
             f"The agent {name} did not finish within {entry.timeout_seconds:g} seconds and was stopped."
         ) from error
-    except (OSError, RequestError) as error:  # OSError: ConnectionError is one
+    except (OSError, RequestError) as error:  # OSError includes ConnectionError
         raise AcpAgentError(_reason(name, entry, error)) from error
     return _answer(handler, stop)
 

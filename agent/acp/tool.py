@@ -18,7 +18,7 @@ from agent.thread_storage import ThreadStorage
 NAME = "invoke_acp_agent"
 
 MAX_CONCURRENT = 4
-"""Concurrent external agents, over all threads; further calls wait."""
+"""Maximum number of external agents running at once, over all threads. Further calls wait."""
 
 PromptAgent = Callable[[str, AcpAgentConfig, Path, str], Awaitable[str]]
 
@@ -45,7 +45,7 @@ class AcpAgentRunner:
         self._slots = anyio.Semaphore(MAX_CONCURRENT)
 
     def tools(self, agents: Mapping[str, AcpAgentConfig]) -> Sequence[BaseTool]:
-        """Build invoke_acp_agent; no tool if no agent is configured."""
+        """Build invoke_acp_agent. The list is empty if no agent is configured."""
         if not agents:
             return ()
 

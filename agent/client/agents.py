@@ -33,7 +33,7 @@ class CustomAgentsApi(ClientApi):
         }
 
     async def get_agent(self, name: str) -> JsonObject | None:
-        """Return one; None if there is none with this name. Raises AgentInvalid."""
+        """Return a custom agent; None if it does not exist. Raises AgentInvalid."""
         return (
             _to_json(await self._services.custom_agents.get(name))
             if await self._services.custom_agents.exists(name)
@@ -41,7 +41,7 @@ class CustomAgentsApi(ClientApi):
         )
 
     async def create_agent(self, name: str, **fields: Unpack[CustomAgentFields]) -> JsonObject:
-        """Create one and return it.
+        """Create a custom agent and return it.
 
         Args:
             name: Letters, digits and hyphens.
@@ -65,7 +65,7 @@ class CustomAgentsApi(ClientApi):
         return _to_json(changed)
 
     async def delete_agent(self, name: str) -> None:
-        """Delete one with its files. Raises AgentNotFound."""
+        """Delete a custom agent with its files. Raises AgentNotFound."""
         await self._services.custom_agents.delete(name)
 
     async def check_agent_name(self, name: str) -> JsonObject:

@@ -28,7 +28,7 @@ from store.files.opening import open_mirror
 from store.threads import ThreadStore
 
 DEFAULT_HOME = ".parley"
-"""The default data folder, as the service's."""
+"""The default data folder, the same as the service's."""
 
 
 class AsyncParleyClient(
@@ -76,7 +76,8 @@ async def open_client(
     Args:
         config: See `agent_setup`.
         home: See `agent_setup`.
-        checkpointer: Stores thread state, by its async methods; stays open. None = the data folder, as the service.
+        checkpointer: Stores thread state. Only its async methods are called, and it is not closed. None = the data
+            folder, as in the service.
         database: The `database` section; None = its defaults.
         options: Defaults for turns, and how the agent is built.
 

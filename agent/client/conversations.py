@@ -99,12 +99,12 @@ class ConversationsApi(ClientApi):
         return {"thread_list": await self._threads.list_recent(max(limit, 0))}
 
     async def get_thread(self, thread_id: str) -> JsonObject:
-        """Return a thread's checkpoints, oldest first: `{thread_id, checkpoints}`; none for an unknown thread."""
+        """Return a thread's checkpoints, oldest first: `{thread_id, checkpoints}`. Empty for an unknown thread."""
         found = await list_checkpoints(self._checkpointer, thread_id)
         return {"thread_id": thread_id, "checkpoints": found}
 
     async def delete_thread(self, thread_id: str) -> JsonObject:
-        """Delete a thread with its state and files, after its pending turns. An unknown thread is no error.
+        """Delete a thread with its state and files, after its pending turns. Does nothing for an unknown thread.
 
         Raises:
             ThreadIdInvalid: The thread id is invalid.

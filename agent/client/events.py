@@ -49,7 +49,7 @@ class TurnEvents:
     def __init__(self, message_id: str) -> None:
         self._reader = TurnReader(message_id)
 
-    def read(self, mode: str, data: Any) -> Iterator[StreamEvent]:  # noqa: ANN401 - each mode has its own
+    def read(self, mode: str, data: Any) -> Iterator[StreamEvent]:  # noqa: ANN401 - the type depends on the mode
         """Yield the events of one part."""
         for event in self._reader.read(mode, data):
             match event:
@@ -77,7 +77,7 @@ class TurnEvents:
                     assert_never(event)
 
     def end(self) -> StreamEvent:
-        """Return the last event."""
+        """Return the `end` event."""
         usage = self._reader.usage
         usage = usage or UsageMetadata(input_tokens=0, output_tokens=0, total_tokens=0)
         return StreamEvent("end", {"usage": _token_counts(usage)})
@@ -101,7 +101,7 @@ class FinalText:
 
     @property
     def text(self) -> str:
-        """The text; "" if there was none."""
+        """The text; "" if the turn had none."""
         return "".join(self._pieces.get(self._last, ()))
 
 

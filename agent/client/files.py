@@ -28,14 +28,13 @@ class FilesApi(ClientApi):
             files: Paths of the files to copy.
 
         Returns:
-            `{success, files, message, skipped_files}`; `success` is false if the target of a file is not safe to
-            write to.
+            `{success, files, message, skipped_files}`. `success` is false if a file could not be written safely.
 
         Raises:
             FileNotFoundError: A file does not exist; nothing is copied.
-            ValueError: A path is not a file, or there are none; nothing is copied.
+            ValueError: A path is not a file, or `files` is empty; nothing is copied.
             ThreadIdInvalid: The id cannot be one.
-            UploadTooLarge: Too many or too large; nothing is kept.
+            UploadTooLarge: The files are too many or too large; nothing is kept.
             UploadError: A disk error.
             OSError: A file cannot be read.
         """
@@ -88,10 +87,10 @@ class FilesApi(ClientApi):
         Raises:
             ThreadIdInvalid: The id cannot be one.
             FileNotFoundError: There is no such file.
-            ValueError: The path is not allowed, is not a file, or is too large a file in an archive.
+            ValueError: The path is not allowed, is not a file, or names a file in an archive that is too large.
         """
         services = self._services
-        services.folders.folders(thread_id)  # judges the id
+        services.folders.folders(thread_id)  # validates the id
         await services.mirror.fetch(thread_area(thread_id))
         try:
             return await anyio.to_thread.run_sync(
@@ -140,7 +139,7 @@ def _read_artifact(folders: ThreadStorage, thread_id: str, path: str) -> tuple[b
 
 
 def upload_to_json(thread_id: str, file: StoredUpload) -> JsonObject:
-    """Return an uploaded file as clients and the HTTP API show it."""
+    """Return an uploaded file in the form of the client and the HTTP API."""
     shown: JsonObject = {
         "filename": file.name,
         "size": file.size,

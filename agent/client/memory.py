@@ -31,7 +31,7 @@ class MemoryApi(ClientApi):
         return document_to_json(await self._services.memory.get(memory_scope(scope, agent)))
 
     async def export_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
-        """Return a document for an import elsewhere."""
+        """Return a document for import into another installation."""
         return await self.get_memory(scope=scope, agent=agent)
 
     async def import_memory(
@@ -47,7 +47,7 @@ class MemoryApi(ClientApi):
         return document_to_json(await self._services.memory.reload(memory_scope(scope, agent)))
 
     async def clear_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
-        """Delete a document; without `agent` everything in the scope. Return the empty document."""
+        """Delete a document and return the empty one. Without `agent`, delete everything in the scope."""
         return document_to_json(await self._services.memory.clear(memory_scope(scope, agent)))
 
     async def create_memory_fact(
@@ -83,10 +83,10 @@ class MemoryApi(ClientApi):
             category: The new category.
             confidence: The new confidence, 0 to 1.
             scope: Whose memory.
-            agent: A custom agent's.
+            agent: A custom agent's memory.
 
         Raises:
-            FactNotFound: There is none with this id.
+            FactNotFound: There is no fact with this id.
         """
         given = {"content": content, "category": category, "confidence": confidence}
         changes = {key: value for key, value in given.items() if value is not None}

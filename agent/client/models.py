@@ -16,7 +16,7 @@ class ModelsApi(ClientApi):
         return {"models": listed, "token_usage": {"enabled": False}}
 
     async def get_model(self, name: str) -> JsonObject | None:
-        """Return one model; None if there is none with this name."""
+        """Return one model; None if it does not exist."""
         found = self._services.config.get().model_named(name)
         return _to_json(found) if found is not None else None
 

@@ -22,7 +22,7 @@ class SkillsApi(ClientApi):
         return {"skills": [_to_json(skill) for skill in listed]}
 
     async def get_skill(self, name: str) -> JsonObject | None:
-        """Return one skill; None if there is none with this name."""
+        """Return one skill; None if it does not exist."""
         found = (await self._services.skills.load()).find(name)
         return _to_json(found) if found is not None else None
 

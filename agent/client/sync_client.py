@@ -24,7 +24,7 @@ from agent.services import AgentSetup
 from store.config import StoreConfig
 
 AHEAD = 256
-"""Events that are buffered for a slow reader; beyond it the turn waits."""
+"""Number of events to buffer for a slow reader. When the buffer is full, the turn waits."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class ParleyClient:
         """Cancel active turns and close the agent."""
         held, self._held, self._running = self._held, None, None
         if held is not None:
-            # The error is not passed on: task groups inside would wrap it.
+            # Do not pass the error on: task groups inside would wrap it.
             held.close()
         while self._unread:
             self._unread.pop().close()
@@ -192,7 +192,7 @@ class ParleyClient:
         return self._running
 
     def _run_blocking(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Wait for work on the event loop. If the wait is interrupted, by Ctrl-C for example, the work is cancelled."""
+        """Wait for work on the event loop. Cancel the work if the wait is interrupted, for example by Ctrl-C."""
         answer: Future[T] = self._require_open()[0].start_task_soon(work)
         try:
             return answer.result()
@@ -202,7 +202,7 @@ class ParleyClient:
 
 @asynccontextmanager
 async def _open_portal() -> AsyncIterator[BlockingPortal]:
-    """Accept calls from other threads; the exit cancels and awaits active ones."""
+    """Accept calls from other threads. The exit cancels active calls and waits for them to end."""
     async with BlockingPortal() as calls:
         try:
             yield calls
@@ -224,7 +224,7 @@ async def _forward_events(
 
 
 async def _receive_available(receive: MemoryObjectReceiveStream[StreamEvent]) -> list[StreamEvent]:
-    """Return all available events, at least one; none at the end. One hop between threads fetches them all."""
+    """Return all available events, at least one, with a single switch between threads. Empty at the end."""
     try:
         events = [await receive.receive()]
     except anyio.EndOfStream:

@@ -25,7 +25,7 @@ class ThreadIndex(Protocol):
         """Record the start of a turn."""
 
     async def mark_finished(self, thread_id: str, title: str | None) -> None:
-        """Record the end of a turn, whatever its result. `title` is the thread's, if any."""
+        """Record the end of a turn, successful or not. `title` is the thread's title, if it has one."""
 
     async def list_recent(self, limit: int) -> list[View]:
         """Return the most recently used threads, latest first."""
@@ -35,7 +35,7 @@ class ThreadIndex(Protocol):
 
 
 class StoredThreadIndex(ThreadIndex):
-    """Threads of the data folder: those of the service and those of clients."""
+    """Threads of the data folder: the service's and clients'."""
 
     def __init__(self, threads: ThreadStore, checkpoints: CheckpointSaver) -> None:
         self._threads = threads
@@ -78,7 +78,7 @@ class StoredThreadIndex(ThreadIndex):
 
 
 class CheckpointThreadIndex(ThreadIndex):
-    """Threads of a checkpointer that knows nothing but checkpoints: to list them, all are read."""
+    """Threads of a checkpointer that stores nothing but checkpoints. Listing threads reads all of them."""
 
     def __init__(self, checkpointer: BaseCheckpointSaver[Any]) -> None:
         self._checkpointer = checkpointer
@@ -123,7 +123,7 @@ class CheckpointThreadIndex(ThreadIndex):
 async def list_checkpoints(
     checkpointer: BaseCheckpointSaver[Any], thread_id: str
 ) -> list[Mapping[str, Any]]:
-    """Return the checkpoints of a thread, the oldest first; none when there is no such thread."""
+    """Return a thread's checkpoints, oldest first; empty for an unknown thread."""
     found = [
         _checkpoint_to_json(one)
         async for one in checkpointer.alist(root_checkpoint_config(thread_id))
@@ -132,7 +132,7 @@ async def list_checkpoints(
 
 
 def root_checkpoint_config(thread_id: str) -> RunnableConfig:
-    """Return the config that names a thread's own checkpoints, not those of graphs inside it."""
+    """Return the config for a thread's own checkpoints, without those of subgraphs."""
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
 
 

@@ -1,4 +1,4 @@
-"""The agent's sections of config.yaml. Secrets are plain strings here; the gateway substitutes `$NAME` before."""
+"""The agent's sections of config.yaml. Secrets are plain strings: the gateway has already substituted `$NAME`."""
 
 from pydantic import Field, ValidationInfo, model_validator
 
@@ -58,7 +58,7 @@ __all__ = [
 
 
 PARTIAL = "partial"
-"""Context of a validation whose references were checked before: parts of the configuration were left out since."""
+"""Context for validating a configuration again after parts were left out: skips the check of references."""
 
 
 class AgentConfig(Section):
@@ -108,7 +108,7 @@ class AgentConfig(Section):
 
     @property
     def chat_models(self) -> tuple[ModelConfig, ...]:
-        """The configured models, the default first; the demo model when none is configured. Never empty."""
+        """The configured models, the default first. If none is configured, the demo model. Never empty."""
         return tuple(self.models) or (ModelConfig.model_validate(DEMO_MODEL),)
 
     def model_named(self, name: str) -> ModelConfig | None:

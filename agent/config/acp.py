@@ -1,4 +1,4 @@
-"""The `acp_agents` section: external agents that ours can call over ACP."""
+"""The `acp_agents` section: external agents that Parley's agent can call over ACP."""
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ class AcpAgentConfig(Section):
         command: The program.
         args: Its arguments.
         env: Environment variables besides HOME, LOGNAME, PATH, SHELL, TERM and USER.
-        description: What it is good for; shown to our agent.
+        description: The tasks it is good at; shown to Parley's agent.
         model: The model to request from it; None = its default.
         auto_approve_permissions: Whether its permission requests are allowed (once each) or rejected.
         timeout_seconds: Time limit of one call, seconds.

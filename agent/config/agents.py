@@ -6,7 +6,7 @@ from agent.config.section import Section
 class AgentsApiConfig(Section):
     """Whether custom agents and the user profile can be read and written over REST.
 
-    On by default: every route here wants the admin token.
+    On by default, because all of these routes require the admin token.
     """
 
     enabled: bool = True

@@ -6,7 +6,7 @@ from agent.config.section import Section
 
 
 class McpConfig(Section):
-    """Limits of MCP servers, and what the API may configure.
+    """Limits of MCP servers, and of what the API may configure.
 
     Attributes:
         allowed_commands: Programs that servers added over the API may run; the file itself may name any.

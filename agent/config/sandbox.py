@@ -8,7 +8,7 @@ from agent.config.docker import DockerConfig
 from agent.config.section import Section
 
 SANDBOX_NAMES = ("auto", "bubblewrap", "local", "docker")
-"""Values of `sandbox.use` that are no class names."""
+"""Values of `sandbox.use` that are not class names."""
 
 
 class MountConfig(Section):

@@ -13,7 +13,7 @@ class SkillsConfig(Section):
     Attributes:
         path: The folder that contains `public`; relative to the configuration, else to the installation.
         container_path: The virtual path of the skills.
-        scan: What scans a skill before it is installed or changed: `model` or `none`.
+        scan: The scanner that checks a skill before it is installed or changed: `model` or `none`.
         scan_model_name: The entry of `models` for scans; None = the first.
     """
 

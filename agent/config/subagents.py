@@ -8,7 +8,7 @@ BUILT_IN_SUBAGENTS = ("general-purpose", "bash")
 """The built-in types."""
 
 INHERIT = "inherit"
-"""Model name that stands for the parent's model."""
+"""Model name that selects the parent's model."""
 
 
 class SubagentOverrideConfig(Section):
@@ -75,7 +75,7 @@ class SubagentsConfig(Section):
         known = {*BUILT_IN_SUBAGENTS, *self.custom_agents}
         strangers = sorted(set(self.agents) - known)
         if strangers:
-            lines = [f"agents: there is no kind of subagent named {name!r}" for name in strangers]
+            lines = [f"agents: there is no subagent type named {name!r}" for name in strangers]
             raise ValueError("\n".join(lines))
         return self
 

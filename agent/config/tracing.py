@@ -1,6 +1,6 @@
 """TracingConfig, read from LangSmith's and Langfuse's environment variables. Pure.
 
-LangSmith and Langfuse are switched by their own variables, so that their documentation holds here too.
+LangSmith and Langfuse are switched on by their own variables, as their documentation says.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ LANGSMITH_URL = "https://api.smith.langchain.com"
 LANGFUSE_URL = "https://cloud.langfuse.com"
 
 SWITCHES = ("LANGSMITH_TRACING", "LANGCHAIN_TRACING_V2", "LANGCHAIN_TRACING")
-"""LangSmith's switch; the first that is set decides."""
+"""Variables that switch LangSmith on or off. The first one that is set decides."""
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LangSmithConfig:
-    """Where LangSmith is, and as whom."""
+    """LangSmith's address and credentials."""
 
     api_key: str = field(repr=False)
     project: str = DEFAULT_PROJECT
@@ -27,7 +27,7 @@ class LangSmithConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LangfuseConfig:
-    """Where Langfuse is, and as whom."""
+    """Langfuse's address and credentials."""
 
     public_key: str
     secret_key: str = field(repr=False)
@@ -36,7 +36,7 @@ class LangfuseConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracingConfig:
-    """What the environment asks for; nothing by default. `label` names the environment in tags."""
+    """Tracing as configured by the environment; off by default. `label` names the environment in tags."""
 
     langsmith: LangSmithConfig | None = None
     langfuse: LangfuseConfig | None = None
@@ -44,10 +44,10 @@ class TracingConfig:
 
 
 def load_tracing_config(environment: Mapping[str, str]) -> TracingConfig:
-    """Read the switches and credentials.
+    """Read the switches and the credentials.
 
     Raises:
-        ValueError: One is switched on without its credentials; the text says what to do.
+        ValueError: A tracer is switched on without its credentials. The message says what to do.
 
     >>> load_tracing_config({"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "true"}).langsmith is None
     True
@@ -60,7 +60,7 @@ def load_tracing_config(environment: Mapping[str, str]) -> TracingConfig:
 
 
 def is_langsmith_enabled(environment: Mapping[str, str]) -> bool:
-    """Return what LangSmith's switches say.
+    """Return whether LangSmith is switched on.
 
     >>> is_langsmith_enabled({"LANGCHAIN_TRACING": "Yes"}), is_langsmith_enabled({})
     (True, False)

@@ -18,8 +18,8 @@ class AllowlistProvider:
     """Allows or denies tools by name or pattern (`github_*`), without regard to case.
 
     Args:
-        allowed_tools: Only these; an empty list allows none. None = all.
-        denied_tools: Never these, even if `allowed_tools` has them.
+        allowed_tools: Allow only these; an empty list allows none. None = all.
+        denied_tools: Always deny these, even if `allowed_tools` has them.
 
     Raises:
         ValueError: An argument is not a list of names.

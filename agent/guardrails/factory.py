@@ -18,7 +18,7 @@ SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 FRAMEWORK: Final = "deerflow"
-"""Name of this contract for providers that support several frameworks."""
+"""The framework name passed to providers that support several frameworks."""
 
 
 def build_guardrail_provider(config: GuardrailsConfig) -> GuardrailProvider | None:
@@ -45,7 +45,7 @@ def build_guardrail_provider(config: GuardrailsConfig) -> GuardrailProvider | No
     except GuardrailUnusable:
         raise
     except Exception as error:
-        # Messages of built-in providers contain only keys; those of others may quote a secret.
+        # Messages of built-in providers contain only keys. Messages of other providers may quote a secret.
         detail = f": {error}" if use in SHORT_NAMES.values() else ""
         raise GuardrailUnusable(
             f"guardrails.provider.config: {use} cannot be built with it ({type(error).__name__}{detail})"

@@ -14,7 +14,7 @@ MAX_PREFIX: Final = "max_"
 
 _SEPARATORS = frozenset({";", "&", "&&", "|", "||", "|&", "(", ")", "\n"})
 _HIDES = re.compile(r"[`\0]|\$[({'\"]|[<>]\(")
-"""Syntax that hides inner commands from a word splitter."""
+"""Shell syntax that can hide commands from a word splitter."""
 _JOINED = re.compile(r"(?<!\d)\d*[<>]&(?:\d+|-)|&>>?")
 """Redirections with an `&` that does not separate commands."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
@@ -52,7 +52,7 @@ class CapabilityLimits(BaseModel):
     def _reject_unknown_limits(self) -> "CapabilityLimits":
         for key, value in (self.model_extra or {}).items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            # `value == value` is false for NaN, with which everything would be allowed.
+            # `value == value` rejects NaN, a limit that would allow everything.
             if not key.startswith(MAX_PREFIX) or not is_number or value != value:  # noqa: PLR0124
                 raise ValueError(f"unknown limit {key!r}: it could not be enforced")
         return self

@@ -28,7 +28,7 @@ from agent.tool_names import matches
 POLICY: Final = "oap"
 ACTIVE: Final = "active"
 MAX_RUNS: Final = 1024
-"""Number of runs whose calls are counted; the least recently used is dropped."""
+"""Number of runs whose calls are counted at once. The least recently used run is dropped."""
 MAX_BYTES: Final = 1024 * 1024
 
 CAPABILITIES: Final[Mapping[str, str]] = MappingProxyType(
@@ -52,7 +52,7 @@ CAPABILITIES: Final[Mapping[str, str]] = MappingProxyType(
 """The capability that a tool needs. Other tools need a capability with their own name."""
 
 MCP_CAPABILITY: Final = "mcp.tool.execute"
-"""Allows every tool of MCP servers."""
+"""Capability that allows every tool of MCP servers."""
 
 
 class _Capability(BaseModel):
@@ -113,7 +113,7 @@ class OapPassportProvider:
         self._lock = threading.Lock()
 
     def find_problem(self) -> str | None:
-        """Return that the passport is not active, or expired."""
+        """Return a warning if the passport is inactive or expired, else None."""
         passport, which = (
             self._passport,
             f"the passport {self._file}" if self._file else "the passport",

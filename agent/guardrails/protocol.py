@@ -31,8 +31,8 @@ class GuardrailRequest:
         run_id: The run.
         tool_call_id: The tool call.
         mcp_server: The MCP server of the tool; None = not an MCP tool.
-        is_exempt: Whether it is a tool of ours without effect outside the conversation: it needs only an active
-            passport, and no approval. Not known by its name, which others may have.
+        is_exempt: Whether it is a built-in tool without effects outside the conversation. Such a tool needs an active
+            passport but no approval. Not decided by its name, because other tools may have the same name.
     """
 
     tool_name: str
@@ -61,7 +61,7 @@ class GuardrailDecision:
     """Whether a call may run.
 
     Attributes:
-        allow: False also if a person must be asked, so that callers that ignore `ask` deny the call.
+        allow: Also false if a person must be asked, so that callers that ignore `ask` deny the call.
         ask: Whether a person decides; they see the first reason.
         reasons: The model sees the first one.
         policy_id: The rule that decided, for logs.
@@ -77,17 +77,17 @@ class GuardrailDecision:
 
 @runtime_checkable
 class ReportsProblem(Protocol):
-    """A provider that can tell beforehand that it will deny every call."""
+    """A provider that knows beforehand that it will deny every call."""
 
     def find_problem(self) -> str | None:
-        """Return why, in one line; None = it decides call by call. Blocking."""
+        """Return why it will deny every call, in one line. None = it decides each call. Blocking."""
         ...
 
 
 class GuardrailProvider(Protocol):
-    """Decides on tool calls. Structural: no base class is needed.
+    """Decides on tool calls. A provider needs no base class, only these attributes and methods.
 
-    The same holds for its decision: `allow`, `ask`, `reasons` with `code` and `message`, `policy_id`.
+    Nor does its decision: it needs `allow`, `ask`, `reasons` with `code` and `message`, and `policy_id`.
     """
 
     @property

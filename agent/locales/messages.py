@@ -19,11 +19,11 @@ class AgentMessages:
     filtered: str
     """Replaces an answer that a provider's content filter left empty."""
     answer_filtered: str
-    """Is under an answer that the filter ended; the next four likewise."""
+    """Appended to an answer that the filter cut off. The next four are appended in the same way."""
     answer_cut_off: str
     answer_stopped: str
     answer_ended_oddly: str
-    """`reason` is the server's word."""
+    """`reason` is the server's own term."""
     only_thought: str
     """Replaces an answer that reached its length limit before its first word."""
     step_limit_reached: str

@@ -35,7 +35,7 @@ _UNUSED_CONNECTION: Final[Connection] = {"transport": "stdio", "command": "", "a
 """The adapter requires one; `CallTool` opens the real connections."""
 
 CallTool = Callable[[MCPToolCallRequest, str | None], Awaitable[CallToolResult]]
-"""Calls a tool in the session of a thread; None = no thread."""
+"""Calls a tool in a thread's session; None = without a thread."""
 
 
 def langchain_tool(
@@ -68,7 +68,7 @@ def langchain_tool(
             raise
         except Exception as error:
             result = _failed(server, error)
-            # Known errors are clear without a traceback.
+            # Known errors need no traceback.
             trace = None if isinstance(error, McpError) else error
             logger.warning(
                 "MCP server %s: tool %s failed: %s",

@@ -38,7 +38,7 @@ CANCEL_S: Final = 1.0
 
 
 class McpClient(ClientSession):
-    """Client session that tracks the requests whose callers were cancelled."""
+    """Client session that records the requests whose callers were cancelled."""
 
     def __init__(self, reader: Any, writer: Any) -> None:  # noqa: ANN401 - the SDK's streams
         super().__init__(reader, writer)
@@ -50,7 +50,7 @@ class McpClient(ClientSession):
         meta = RequestParams.Meta.model_validate(trace_headers()) if trace_headers() else None
         params = CallToolRequestParams(name=name, arguments=arguments, _meta=meta)
         try:
-            # As it came: the SDK refuses a whole answer because of one part that it does not know.
+            # Read the raw answer: the SDK rejects a whole answer because of one unknown part.
             answer = await self.send_request(ClientRequest(CallToolRequest(params=params)), Result)
         except anyio.get_cancelled_exc_class():
             # A cancelled task cannot send reliably; see `cancel_abandoned`.
@@ -59,7 +59,7 @@ class McpClient(ClientSession):
         return parse_result(answer.model_extra or {})
 
     async def list_tool_page(self, cursor: str | None) -> tuple[list[Tool], str | None]:
-        """Return a page of the server's tools, without those that cannot be read, and where the next one begins."""
+        """Return one page of the server's tools and the cursor of the next page. Skips tools that cannot be parsed."""
         params = PaginatedRequestParams(cursor=cursor)
         answer = await self.send_request(ClientRequest(ListToolsRequest(params=params)), Result)
         page = answer.model_extra or {}
@@ -85,8 +85,8 @@ class McpConnection:
     Attributes:
         config: Its configuration.
         tokens: OAuth tokens; None = no OAuth.
-        certificates: For HTTPS; loaded once, because that takes some 20 ms.
-        timeout_s: For connecting; callers limit responses.
+        certificates: For HTTPS; loaded once, because loading takes about 20 ms.
+        timeout_s: Time limit for connecting. Callers limit the time for responses.
         headers: Additional headers.
         stderr: Collects the process's stderr.
     """

@@ -35,7 +35,7 @@ _SENTENCES: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 
 def describe_error(error: BaseException) -> str:
-    """Describe an error. For a group, the first of its errors that has a description.
+    """Describe an error. For a group, describe its first error that has a description.
 
     >>> describe_error(ExceptionGroup("", [ValueError("/etc/x"), FileNotFoundError("/usr/bin/x")]))
     'its command is not installed'
@@ -58,7 +58,7 @@ def _sentence(error: BaseException) -> str | None:
         return error.user_message
     if isinstance(error, httpx.HTTPStatusError):
         return f"it responded with HTTP {error.response.status_code}"
-    # The SDK's error, matched by name to avoid importing the SDK: the server's own message.
+    # The SDK's error has the server's own message. Match it by name to avoid importing the SDK.
     if type(error).__name__ == "McpError":
         message = " ".join(str(error).split())
         return _SDK.get(message) or f"it reported: {redact_error(message)[:MAX_MESSAGE_CHARS]}"

@@ -34,12 +34,12 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def save_images(
     result: CallToolResult, folders: ThreadFolders, meter: SpaceMeter | None = None
 ) -> dict[str, ViewedImage]:
-    """Save the images of a result; return them by virtual path, in order. What cannot be saved is left out.
+    """Save the images of a result and return them by virtual path, in order. Skips images that cannot be saved.
 
     Args:
         result: The result.
         folders: The thread's folders.
-        meter: Limits what the thread may write.
+        meter: Enforces the thread's disk quota.
     """
     saved: dict[str, ViewedImage] = {}
     for block in result.content:
@@ -60,7 +60,7 @@ def save_images(
 
 
 def image_path(image: ImageContent) -> str | None:
-    """Return the virtual path of an image, by its content; None if its type cannot be viewed."""
+    """Return the virtual path of an image, derived from its content. None if models cannot view its type."""
     suffix = SUFFIXES.get(image.mimeType)
     if suffix is None:
         return None
@@ -69,12 +69,12 @@ def image_path(image: ImageContent) -> str | None:
 
 
 def _write_new(folders: ThreadFolders, name: str, data: bytes) -> None:
-    """Write a file that does not exist; commands of the agent may have put a link in its place."""
+    """Create a file. Never follow a link, because the agent's commands may have put one in its place."""
     folder = os.open(folders.outputs, _FOLDER)
     try:
         with os.fdopen(os.open(name, _NEW_FILE, 0o644, dir_fd=folder), "wb") as file:
             file.write(data)
     except FileExistsError:
-        return  # the same image: it is checked again when it is shown
+        return  # the same image exists already; it is checked again when it is shown
     finally:
         os.close(folder)

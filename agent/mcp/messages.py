@@ -1,8 +1,8 @@
-r"""Makes what MCP servers send readable for the SDK, whose parser refuses a whole message for one odd value. Pure.
+r"""Repairs messages of MCP servers for the SDK, whose parser rejects a whole message for one odd value. Pure.
 
-Lone surrogates (`\\ud800`), bytes that are no UTF-8, and deep nesting come from file names, web pages and other
-people's data. A message that cannot be read at all becomes an error for the request that it answers: the SDK would
-drop it, and the caller would wait for its deadline.
+Lone surrogates (`\\ud800`), invalid UTF-8 and deep nesting come from file names, web pages and other people's data.
+A message that cannot be repaired becomes an error response to its request. Otherwise the SDK would drop the message,
+and the caller would wait until its deadline.
 """
 
 import json
@@ -12,18 +12,18 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 MAX_DEPTH: Final = 60
-"""Levels that stay; what is deeper becomes JSON text. The SDK's parser gives up at 200, models read no more either."""
+"""Maximum nesting; deeper values become JSON text. The SDK's parser gives up at 200 levels."""
 
 PARSE_ERROR: Final = -32700
 """JSON-RPC 2.0, section 5.1."""
 
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _EDGE_BYTES: Final = 400
-"""Where the id of a message stands: at its beginning or end."""
+"""Matches the id of a message, at its beginning or end."""
 
 
 def repair_message(line: bytes) -> bytes:
-    r"""Return a message that the SDK can read; the same bytes if it can already, or if they are no message.
+    r"""Return a message that the SDK can read. Returns the same bytes if they are readable or not a message.
 
     >>> repair_message(rb'{"a": "\ud800"}')
     b'{"a": "\\ufffd"}'
@@ -56,7 +56,7 @@ def _readable(value: Any, depth: int) -> Any:  # noqa: ANN401 - JSON
 
 
 def _error_for(line: bytes) -> bytes:
-    """Return an error for the request that an unreadable message answers; the line itself if it is no message."""
+    """Return an error response in place of an unreadable message. Returns the line itself if it is not a message."""
     line = line.strip()
     edges = line[:_EDGE_BYTES] + b" " + line[-_EDGE_BYTES:]
     found = _ID.search(edges) if line[:1] == b"{" and line[-1:] == b"}" else None

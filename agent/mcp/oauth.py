@@ -14,7 +14,7 @@ from agent.mcp.server_config import McpOAuthConfig
 
 FETCH_S: Final = 15.0
 DEFAULT_LIFETIME_S: Final = 3600.0
-"""Lifetime of a token whose response has none."""
+"""Lifetime of a token if the response does not name one."""
 UNAUTHORIZED: Final = 401
 RESERVED: Final = frozenset({"grant_type", "client_id", "client_secret", "refresh_token"})
 """Fields that extra parameters cannot replace."""

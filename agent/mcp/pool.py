@@ -36,7 +36,7 @@ class McpSessionPool:
         return len(self._all)
 
     def open(self, connect: Connect, connect_timeout_s: float) -> McpSession:
-        """Open a session for the caller alone, who closes it."""
+        """Open a session for this caller only. The caller must close it."""
         session = McpSession(connect, connect_timeout_s)
         self._all.add(session)
         self.start(lambda: self._run(session))
@@ -74,7 +74,7 @@ class McpSessionPool:
                 await session.ended.wait()
 
     def _make_room(self) -> None:
-        """Close the least recently used idle sessions; if all are busy, the limit is exceeded for a while."""
+        """Close the least recently used idle sessions. If all are busy, the pool exceeds its limit for a while."""
         idle = [key for key, session in self._kept.items() if not session.is_busy][:-1]
         for key in idle[: max(0, len(self._kept) - self._max_sessions())]:
             self._kept.pop(key).close()

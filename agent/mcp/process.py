@@ -22,9 +22,9 @@ from agent.mcp.server_config import McpServerConfig
 from agent.subprocesses import start_process
 
 GRACE_S: Final = 2.0
-"""Time to exit after its stdin is closed, before SIGTERM."""
+"""How long a server may take to exit after its stdin is closed, seconds; then it gets SIGTERM."""
 SIGNAL_S: Final = 1.0
-"""Time to exit after SIGTERM, before SIGKILL."""
+"""How long a server may take to exit after SIGTERM, seconds; then it gets SIGKILL."""
 TAIL_CHARS: Final = 4096
 
 Incoming = SessionMessage | Exception
@@ -48,10 +48,10 @@ async def run_server_process(
     """Start a server; yield the streams for the SDK's session.
 
     Its environment is PATH, HOME and the like, and its configured `env`. On exit its stdin is closed; then its process
-    group gets SIGTERM, then SIGKILL. The termination is completed even if the task is cancelled.
+    group gets SIGTERM, then SIGKILL. Cancelling the task does not interrupt the termination.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The server cannot be started.
     """
     process = await start_process(
         [config.command or "", *config.args],
@@ -130,7 +130,7 @@ async def _end(process: Process) -> None:
         _signal(process, signal.SIGTERM)
         with anyio.move_on_after(SIGNAL_S):
             await process.wait()
-    # Even if the server has ended: its children may not have.
+    # Also if the server has ended: its children may still run.
     _signal(process, signal.SIGKILL)
     await process.aclose()
 

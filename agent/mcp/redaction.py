@@ -65,7 +65,7 @@ def restore_values(
 
 
 def restore_url(where: str, given: str, stored: object) -> str:
-    """Return a URL; with a mask in it, it must be the stored one as shown.
+    """Return the URL. A masked URL becomes the stored one if that has the same masked form.
 
     Raises:
         McpSettingsInvalid: There is no stored value for a mask.
@@ -78,7 +78,7 @@ def restore_url(where: str, given: str, stored: object) -> str:
 
 
 def restore_args(where: str, given: Sequence[str], stored: object) -> list[str]:
-    """Return arguments; one with a mask becomes the stored argument that is shown like it.
+    """Return arguments. A masked argument becomes the stored argument with the same masked form.
 
     Raises:
         McpSettingsInvalid: There is no stored value for a mask.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_ATTEMPT_S: Final = 10.0
-"""How long runs wait, after a change, for the first attempt to load new servers."""
+"""How long after a change runs wait for the first attempt to load new servers, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class McpServerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpToolSet:
-    """The available tools; the version changes with them. 0 = there were never any."""
+    """The available tools. The version changes when they change; 0 = there have never been any."""
 
     version: int = 0
     tools: tuple[BaseTool, ...] = field(default=(), compare=False)
@@ -114,7 +114,7 @@ class McpToolRegistry:
         servers are loaded in the background; their tools are available to later runs.
 
         Args:
-            extensions: The content of the file; None = it is read.
+            extensions: The content of the file; None = read it.
         """
         await self._refresh(extensions)
         waiting = [
@@ -179,7 +179,7 @@ class McpToolRegistry:
         self._update_tools()
 
     def _wanted(self, found: Extensions) -> dict[str, McpServerConfig]:
-        """Return the enabled servers with a valid configuration; store what is wrong with the others."""
+        """Return the enabled servers with a valid configuration. Record an error for each of the others."""
         wanted: dict[str, McpServerConfig] = {}
         self._faults = {}
         off: list[str] = []
@@ -252,7 +252,7 @@ class McpToolRegistry:
             self._warn_of_renamed(given)
 
     def _warn_of_renamed(self, given: Iterable[tuple[str, str]]) -> None:
-        """Log, once, which tools have another name than their server's and their own."""
+        """Log once which tools were renamed to avoid a name conflict."""
         for server, tool in given:
             name, plain = self._names.get((server, tool)), tool_name(server, tool)
             if name != plain and (server, tool) not in self._renamed:

@@ -1,4 +1,4 @@
-"""Limits and repairs what a server sends over HTTP: the SDK keeps each message whole, and refuses odd ones."""
+"""Limits and repairs a server's HTTP responses: the SDK buffers whole messages and rejects odd ones."""
 
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -14,25 +14,25 @@ MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 """Longest accepted message: bounds memory."""
 
 TOO_LONG: Final = "it sends messages that are too long"
-COMPRESSED: Final = "it sends compressed responses, which were not asked for"
+COMPRESSED: Final = "it sends compressed responses although the request allows none"
 
 _HEADERS: Final = {"Accept-Encoding": "identity"}
-"""What requests ask for: a compressed response may be a thousand times as long as what arrives."""
+"""Request no compression: a compressed response could expand a thousandfold."""
 
 _EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _LINE_END: Final = re.compile(rb"(\r\n|\r|\n)")
 _OVERLAP: Final = 3
-"""Bytes of a chunk that may be the beginning of an event's end."""
+"""Last bytes of a chunk to check for the beginning of an event's end mark."""
 
 
 def limited_client(
     *,
     headers: Mapping[str, str] | None = None,
-    **options: Any,  # noqa: ANN401 - as httpx takes them
+    **options: Any,  # noqa: ANN401 - httpx's own types
 ) -> httpx.AsyncClient:
-    """Return an HTTP client whose responses are limited. `options`: those of httpx.
+    """Return an HTTP client whose responses are limited. `options` are httpx's.
 
-    Reading a response raises McpServerUnusable: it is compressed, or a message is too long.
+    Reading a response raises McpServerUnusable if it is compressed or a message is too long.
     """
     return httpx.AsyncClient(
         headers={**(headers or {}), **_HEADERS},
@@ -44,7 +44,7 @@ def limited_client(
 async def _limit_response(response: httpx.Response) -> None:
     """Limit a response, as a whole or each event of a stream, and repair its messages.
 
-    Raises McpServerUnusable: it is compressed.
+    Raises McpServerUnusable if it is compressed.
     """
     if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise McpServerUnusable(COMPRESSED)
@@ -56,7 +56,7 @@ async def _limit_response(response: httpx.Response) -> None:
 
 
 class _LimitedStream(httpx.AsyncByteStream):
-    """A body whose messages are limited; `ends` are what ends one."""
+    """A body with limited messages; `ends` are the byte sequences that end a message."""
 
     def __init__(self, body: httpx.AsyncByteStream, ends: tuple[bytes, ...]) -> None:
         self._body = body
@@ -82,7 +82,7 @@ class _LimitedStream(httpx.AsyncByteStream):
 
 
 class _RepairedBody(httpx.AsyncByteStream):
-    """A body that is one message."""
+    """A body with a single message."""
 
     def __init__(self, body: httpx.AsyncByteStream) -> None:
         self._body = body

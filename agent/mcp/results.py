@@ -1,4 +1,4 @@
-"""What MCP servers answer: reads results and lists of tools, and formats results as text for the model. Pure."""
+"""Parses results and tool lists of MCP servers, and formats results as text for the model. Pure."""
 
 import contextlib
 import json
@@ -30,9 +30,9 @@ BASE64_BYTES_PER_CHAR: Final = 0.75
 
 
 def parse_result(answer: Mapping[str, Any]) -> CallToolResult:
-    """Return a tool's answer as far as it can be read; what has no known form becomes text.
+    """Parse a tool's answer leniently. Parts of an unknown form become text.
 
-    Servers send newer kinds of blocks, null where the protocol has none, and only `structuredContent`.
+    Some servers send newer block types, send null where the protocol forbids it, or send only `structuredContent`.
 
     >>> parse_result({"content": [{"type": "chart", "x": 1}], "isError": None}).content[0].text
     '{"type": "chart", "x": 1}'
@@ -50,7 +50,7 @@ def parse_result(answer: Mapping[str, Any]) -> CallToolResult:
 
 
 def parse_tools(listed: object) -> list[Tool]:
-    """Return the tools of a list as far as they can be read: one that cannot leaves the others usable."""
+    """Parse a list of tools. A tool that cannot be parsed is skipped, so that the others stay usable."""
     tools: list[Tool] = []
     for one in listed if isinstance(listed, list) else []:
         tool = {k: v for k, v in one.items() if v is not None} if isinstance(one, Mapping) else {}
@@ -77,11 +77,11 @@ def _json(value: object) -> str:
 
 
 def result_text(result: CallToolResult, images: Collection[str] = ()) -> str:
-    """Return a result as text; audio, files, and images that are not saved, are described.
+    """Return a result as text. Audio, files and unsaved images appear as descriptions.
 
     Args:
         result: The result; with `isError`, the text starts with `Error: `.
-        images: Virtual paths of the images that are saved.
+        images: Virtual paths of the saved images.
     """
     text = "\n".join(_lines(result.content, images)).strip()
     structured = result.structuredContent

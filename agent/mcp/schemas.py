@@ -1,7 +1,7 @@
-"""Arguments of MCP tools in a form that every model provider accepts. Pure.
+"""Converts the argument schemas of MCP tools to a form that every model provider accepts. Pure.
 
-Providers reject a whole request because of one schema: one without `properties`, with `anyOf` and the like at the top,
-with an array without `items` (OpenAI), or with other characters in the names of arguments (Anthropic).
+One schema can make a provider reject the whole request: a schema without `properties`, with `anyOf` or the like at the
+top level, with an array without `items` (OpenAI), or with unusual characters in argument names (Anthropic).
 """
 
 import re
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 MAX_DEPTH: Final = 30
-"""Deeper parts of a schema stay as they are."""
+"""Maximum depth; deeper parts of a schema stay unchanged."""
 
 NAME_CHARS: Final = 64
 
 _COMBINATIONS: Final = ("allOf", "anyOf", "oneOf")
 _REJECTED_AT_TOP: Final = frozenset({*_COMBINATIONS, "not", "enum"})
 _VALUES: Final = frozenset({"default", "const", "enum", "examples"})
-"""Keys with values, not schemas."""
+"""Keys that hold values, not schemas."""
 
 _ODD = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -26,20 +26,20 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolArguments:
-    """The arguments of a tool, as models see them.
+    """A tool's arguments as models see them.
 
     Attributes:
         schema: Their schema.
-        renamed: The server's names of the arguments that models see under another name.
+        renamed: The server's names of renamed arguments, by the name that models see.
     """
 
     schema: dict[str, Any]
     renamed: Mapping[str, str]
 
     def for_server(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a call's arguments with the server's names, and without null where it means "not given".
+        """Return a call's arguments under the server's names, without nulls that mean "not given".
 
-        Models write null for optional arguments; servers refuse it, unless their schema has it.
+        Models write null for optional arguments. Servers reject it unless their schema allows it.
         """
         given: dict[str, Any] = _without_nulls(arguments, self.schema, self.schema, MAX_DEPTH)
         return {self.renamed.get(name, name): value for name, value in given.items()}
@@ -69,7 +69,7 @@ def tool_arguments(schema: Schema) -> ToolArguments:
 
 
 def _flattened(schema: Schema, root: Schema, depth: int) -> tuple[dict[str, Any], set[str]]:
-    """Return the properties of a schema and of all that it is combined of, and the required ones."""
+    """Return the properties of a schema and of the schemas it combines, and the names of the required ones."""
     schema = _referenced(schema, root)
     own = schema.get("properties")
     found = {name: [one] for name, one in own.items()} if isinstance(own, Mapping) else {}
@@ -97,7 +97,7 @@ def _parts(schema: Schema, kind: str) -> Iterator[Schema]:
 
 
 def _referenced(schema: Schema, root: Schema) -> Schema:
-    """Return the schema that a reference names; the same one if it is none, or if there is no such schema."""
+    """Resolve a reference. Returns the schema itself if it is not a reference or its target does not exist."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return schema
@@ -108,7 +108,7 @@ def _referenced(schema: Schema, root: Schema) -> Schema:
 
 
 def _accepted_names(names: Mapping[str, object]) -> dict[str, str]:
-    """Return a unique name that providers accept for each name; accepted ones stay."""
+    """Return a unique, accepted name for each name. Names that providers accept stay unchanged."""
     accepted = {name: name for name in names if name == _plain(name)}
     taken = set(accepted)
     for name in names:
@@ -129,7 +129,7 @@ def _plain(name: str) -> str:
 
 
 def _with_items(schema: Any, depth: int) -> Any:  # noqa: ANN401 - JSON
-    """Return a schema whose arrays say what is in them, if only that it can be anything."""
+    """Return a schema in which every array has `items`, if only an empty schema."""
     if not depth:
         return schema
     if isinstance(schema, list):
@@ -149,7 +149,7 @@ def _with_items(schema: Any, depth: int) -> Any:  # noqa: ANN401 - JSON
 
 
 def _without_nulls(value: Any, schema: object, root: Schema, depth: int) -> Any:  # noqa: ANN401 - JSON
-    """Return a value without the nulls of properties that are optional and take none, at any level."""
+    """Remove nulls of optional properties whose schema does not allow null, at any level."""
     if not depth or not isinstance(schema, Mapping):
         return value
     if isinstance(value, list):
@@ -169,7 +169,7 @@ def _without_nulls(value: Any, schema: object, root: Schema, depth: int) -> Any:
 
 
 def _takes_null(schema: object, root: Schema, depth: int) -> bool:
-    """Return whether a schema takes null; one that says nothing about types takes everything."""
+    """Return whether a schema allows null. A schema without types allows everything."""
     if not isinstance(schema, Mapping) or not depth:
         return True
     schema = _referenced(schema, root)

@@ -31,16 +31,16 @@ logger = logging.getLogger(__name__)
 State = Literal["connecting", "connected", "failed"]
 
 MAX_TOOLS: Final = 500
-"""No model takes more; a server that lists without end is stopped here."""
+"""Maximum number of tools: more than any model accepts. It stops a server whose list never ends."""
 MAX_PAUSE_S: Final = 300.0
 STDERR_WAIT_S: Final = 0.5
-"""How long to wait for the last stderr output of a failed server."""
+"""How long to wait for the last stderr output of a failed server, seconds."""
 MIN_SECRET_CHARS: Final = 6
-"""Shorter values are words such as `true`; hiding them would make messages unreadable."""
+"""Shorter values are not masked: they are words such as `true`, and masking them would garble messages."""
 SESSION_UNKNOWN: Final = "Session terminated"
-"""Message of the SDK if a server does not know the session, which it does not after a restart."""
+"""The SDK's message if a server does not know the session, for example after a restart."""
 RETIRED_IDLE_S: Final = 60.0
-"""How long the processes of a removed server wait for runs that still use it."""
+"""How long a removed server's processes keep running for runs that still use it, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class McpServer:
         return "failed" if self.error else "connecting"
 
     async def load(self, on_loaded: Callable[[], None]) -> None:
-        """Load the tools; retry with growing pauses until that succeeds or the server is retired.
+        """Load the tools. Retry with growing pauses until it succeeds or the server is retired.
 
         Args:
             on_loaded: Called when the tools are available.
@@ -116,13 +116,13 @@ class McpServer:
         self.first_attempt_done.set()
 
     def retire(self) -> None:
-        """Stop loading, and close its sessions once the runs that still use it leave them idle."""
+        """Stop loading. Close the sessions when the runs that still use them leave them idle."""
         self._is_retired = True
         self._loading.cancel()
         self.factory.sessions.drop(self, after_idle_s=RETIRED_IDLE_S)
 
     async def call(self, request: MCPToolCallRequest, thread_id: str | None) -> CallToolResult:
-        """Call a tool in the thread's session; retry once in a new one if it was lost before the call.
+        """Call a tool in the thread's session. If the session was lost before the call, retry once in a new one.
 
         Raises:
             McpCallFailed: No response in time, or the server ended during the call.
@@ -146,7 +146,7 @@ class McpServer:
                 return self._masked(result) if result.isError else result
         except TimeoutError as error:
             if self.config.type == "stdio":
-                session.close()  # it may hang for good: the next call gets a new process
+                session.close()  # the server may hang forever: the next call gets a new process
             reason = f"it did not respond within {limits.call_timeout_seconds:g} seconds"
             raise McpCallFailed(reason) from error
         except SdkError as error:
@@ -167,7 +167,7 @@ class McpServer:
         """Return a session for a call, and whether it stays open: servers keep state between calls."""
         connection = self._connection(limits).with_headers(request.headers or {})
         sessions, timeout_s = self.factory.sessions, limits.connect_timeout_seconds
-        # Headers of an interceptor may differ for every call, and belong to the connection.
+        # An interceptor's headers belong to the connection and may differ for each call.
         if thread_id is None or (request.headers and self.config.type != "stdio"):
             return sessions.open(lambda: open_client(connection), timeout_s), False
         idle_s = limits.idle_seconds
@@ -196,7 +196,7 @@ class McpServer:
             self.first_attempt_done.set()
 
     def _set_error(self, fault: str) -> None:
-        """Store why it cannot be used; log it when it changes."""
+        """Record why the server cannot be used, and log the reason when it changes."""
         fault = self._without_secrets(fault)
         if fault != self.error:
             stderr = self._without_secrets(self._stderr.text.strip())
@@ -205,7 +205,7 @@ class McpServer:
         self.error = fault
 
     def _without_secrets(self, text: str) -> str:
-        """Mask the configured values: servers often repeat them in error messages."""
+        """Mask configured values, because servers often repeat them in error messages."""
         values = (*self.config.env.values(), *self.config.headers.values())
         for value in sorted(values, key=len, reverse=True):
             if len(value) >= MIN_SECRET_CHARS:

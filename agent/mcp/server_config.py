@@ -137,7 +137,7 @@ def describe_validation_error(error: ValidationError) -> str:
         f"{'.'.join(map(str, found['loc']))}: {_without_prefix(found['msg'])}".removeprefix(": ")
         for found in error.errors(include_input=False, include_url=False, include_context=False)
     )
-    # The names of keys are whatever the file says.
+    # The file may contain any key names.
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 

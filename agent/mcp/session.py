@@ -37,7 +37,7 @@ class McpSession:
     """A connection that any task may use while its owner runs.
 
     anyio's cancel scopes must be exited by the task that entered them, but each run is a different task. So `run` is
-    started in a task group that outlives the runs, and all others use `call`.
+    started in a task group that outlives the runs, and other tasks use `call`.
 
     Args:
         connect: Opens the connection.
@@ -61,7 +61,7 @@ class McpSession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a caller waits for a response or for the connection."""
+        """Whether a caller is waiting for a response or for the connection."""
         return bool(self._callers)
 
     @property
@@ -84,7 +84,7 @@ class McpSession:
             with self._connecting:
                 self._connecting.deadline = anyio.current_time() + self._connect_timeout_s
                 async with self._connect() as client:
-                    # No deadline from here on: a clean exit lets the server's process end cleanly.
+                    # No deadline from here on, so that the server's process can end cleanly.
                     self._connecting.deadline = math.inf
                     await self._initialize(client)
                     await self._wait_until_unused(client)
@@ -92,7 +92,7 @@ class McpSession:
                 self._fault = describe_error(TimeoutError())
         except Exception as error:
             self._fault = self._fault or describe_error(error)
-            # With several callers, it is not known whose request it was.
+            # With several callers, we cannot know whose request it was.
             self._is_refused = len(self._callers) == 1 and is_refusal(error)
             logger.debug("MCP connection ended", exc_info=error)
         finally:
@@ -117,7 +117,7 @@ class McpSession:
         """Send a request once the connection is open.
 
         Raises:
-            McpSessionLost: There is no connection, or it was lost meanwhile.
+            McpSessionLost: There is no connection, or it was lost during the call.
         """
         may_have_run = False
         with anyio.CancelScope() as scope:
@@ -147,7 +147,7 @@ class McpSession:
         self._opened_or_failed.set()
 
     async def _wait_until_unused(self, client: "McpClient") -> None:
-        """Return when it is being closed or has been idle too long; send cancellations meanwhile."""
+        """Wait until the session is being closed or has been idle too long. Send cancellations in the meantime."""
         while not self._is_closing:
             self._changed = anyio.Event()
             await client.cancel_abandoned()

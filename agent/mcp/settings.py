@@ -103,7 +103,7 @@ class McpSettings:
         return {name: server_view(entry) for name, entry in found.mcp_servers.items()}
 
     async def replace(self, servers: Mapping[str, Mapping[str, Any]]) -> dict[str, ServerView]:
-        """Replace all servers; masks stand for stored values.
+        """Replace all servers. Masks keep the stored values.
 
         Args:
             servers: By name, as `list_servers` returns them; missing keys have their defaults.
@@ -125,7 +125,7 @@ class McpSettings:
         return await self.list_servers()
 
     async def set_enabled(self, name: str, *, enabled: bool) -> ServerView:
-        """Enable or disable one server; the others need not be valid.
+        """Enable or disable one server, even if others are invalid.
 
         Raises:
             McpServerNotFound: There is no server with this name.

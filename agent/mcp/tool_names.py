@@ -17,7 +17,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return the name of a tool, prefixed with its server; too long ones are shortened and get a hash.
+    """Return the name of a tool, prefixed with its server. Names that are too long are shortened and get a hash.
 
     >>> tool_name("git hub", "list.issues")
     'git_hub_list_issues'
@@ -37,11 +37,11 @@ def with_hash(plain: str, server: str, tool: str) -> str:
 def unique_names(
     tools: Iterable[tuple[str, str]], reserved: Iterable[str] = ()
 ) -> dict[tuple[str, str], str]:
-    """Return a unique name for every (server, tool); the first of two equal names has no hash.
+    """Return a unique name for every (server, tool). Of two equal names, only the second gets a hash.
 
     Args:
         tools: The tools.
-        reserved: Names, in any case, that no tool of a server gets: of tools of ours and of the configuration.
+        reserved: Names of built-in and configured tools, in any case. No server's tool gets one of them.
 
     >>> sorted(unique_names([("a", "b_c"), ("a_b", "c")]).values())
     ['a_b_c', 'a_b_c_0c1d18']

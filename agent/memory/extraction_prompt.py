@@ -23,11 +23,11 @@ from agent.memory.turns import MemoryMessage, MemoryTurn
 from agent.models.thinking_tags import without_thinking
 
 LINE_CHARS = 1000
-"""How much of one message is shown."""
+"""Longest part of one message that the model sees, characters."""
 
 MAX_ANSWER_CHARS = 200_000
 MAX_STARTS = 500
-"""How many opening braces of an answer are tried."""
+"""The parser tries to read JSON at this many opening braces of an answer, and then gives up."""
 
 _KEYS = frozenset({"user", "history", "newFacts", "factsToRemove"})
 _DECODER = json.JSONDecoder()
@@ -54,7 +54,7 @@ current facts that are wrong or replaced by a new one. Do not repeat facts that 
 Rules:
 - Use only what people said about themselves, their work and their wishes. Use the assistant's statements only where \
 people agreed with them.
-- In a group, the id and name of the author stand before each message. Begin each fact about a person with their \
+- In a group, each message starts with the id and name of its author. Begin each fact about a person with their \
 name; if two have the same name, add the id.
 - Skip greetings, one-time tasks, uploaded files (they are gone in the next conversation), passwords, keys and other \
 secrets.
@@ -64,12 +64,12 @@ an instruction to the assistant.
 - If nothing changes, set every shouldUpdate to false and leave both lists empty."""
 
 _CORRECTION_HINT = (
-    "Somebody corrected the assistant here. Record what was wrong and what is right as a fact of category correction, "
-    "with sourceError and high confidence."
+    "In this conversation a person corrected the assistant. Record what was wrong and what is right "
+    "as a fact of category correction, with sourceError and high confidence."
 )
 _PRAISE_HINT = (
-    "Somebody praised how the assistant did something here. Record what they liked as a fact of category preference "
-    "or behavior, with high confidence."
+    "In this conversation a person praised how the assistant did something. Record what they liked "
+    "as a fact of category preference or behavior, with high confidence."
 )
 
 
@@ -94,7 +94,7 @@ class MemoryUpdate:
 
 
 def extraction_prompt(document: MemoryDocument, turn: MemoryTurn) -> list[BaseMessage]:
-    """Return what the model is asked. All that others wrote is escaped, so that it cannot end its block."""
+    """Return the prompt for the model. Text from people is escaped so that it cannot close its block."""
     notes = json.dumps(document_to_json(document), ensure_ascii=False)
     parts = [f"<present_notes>\n{html.escape(notes, quote=False)}\n</present_notes>"]
     if turn.context:
@@ -122,10 +122,10 @@ def _truncate(text: str) -> str:
 
 
 def parse_update(answer: str) -> MemoryUpdate | None:
-    r"""Take the changes out of what a model wrote; None when it wrote none that can be used.
+    r"""Parse the changes from a model's answer. Return None if the answer has no usable changes.
 
-    Thinking, code fences and other JSON around them are passed over. When a new fact is malformed and others are
-    to be removed, nothing holds: a fact must not go without its replacement.
+    The parser skips thinking, code fences and other JSON. If the answer removes facts and one of its new facts is
+    malformed, the whole update is rejected: a fact must not disappear without its replacement.
 
     >>> parse_update('```\n{"user": {}, "history": {}, "newFacts": [], "factsToRemove": ["a"]}\n```').removed_ids
     frozenset({'a'})
@@ -150,7 +150,7 @@ def parse_update(answer: str) -> MemoryUpdate | None:
 
 
 def _json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a text that have the four keys, also those inside others."""
+    """Yield the JSON objects in a text that have the four keys, including nested ones."""
     text = text[:MAX_ANSWER_CHARS]
     start = text.find("{")
     for _ in range(MAX_STARTS):
@@ -192,5 +192,5 @@ def _parse_fact(entry: object) -> ProposedFact | None:
 
 
 def _parse_text(value: object, limit: int) -> str:
-    # The model saw everything escaped; what it repeats is stored as it was said.
+    # The model saw escaped text. Unescape what it repeats, to store people's own words.
     return clean_text(html.unescape(value), limit) if isinstance(value, str) else ""

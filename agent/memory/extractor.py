@@ -59,8 +59,8 @@ class MemoryExtractor:
             return
         try:
             await self._process(queued)
-        except Exception as error:  # noqa: BLE001 - providers raise their own kinds; nobody waits for this
-            # Without the text: it may quote the conversation, or a key.
+        except Exception as error:  # noqa: BLE001 - providers raise their own types, and no caller waits for the result
+            # Do not log the text of the error: it may quote the conversation or a key.
             logger.warning("Memory extraction failed: %s", type(error).__name__)
 
     async def _process(self, queued: QueuedTurn) -> None:

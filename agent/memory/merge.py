@@ -36,7 +36,7 @@ def apply_update(
         source: The thread the update comes from.
         new_id: Generates fact ids.
         min_confidence: New facts below this confidence are dropped.
-        max_facts: Only the most certain facts are kept, up to this many.
+        max_facts: Maximum number of facts; the least certain ones are dropped.
     """
     kept = tuple(fact for fact in document.facts if fact.id not in update.removed_ids)
     known = {normalized_content(fact.content) for fact in kept}
@@ -68,7 +68,7 @@ def apply_update(
 
 
 def keep_most_certain(facts: tuple[MemoryFact, ...], max_facts: int) -> tuple[MemoryFact, ...]:
-    """Keep the most certain facts, in their order; of equally certain ones the newer."""
+    """Keep the most certain facts, in their order. If two are equally certain, keep the newer one."""
     if len(facts) <= max_facts:
         return facts
     newest_first = range(len(facts) - 1, -1, -1)
@@ -78,7 +78,7 @@ def keep_most_certain(facts: tuple[MemoryFact, ...], max_facts: int) -> tuple[Me
 
 
 def remove_upload_mentions(text: str) -> str:
-    """Leave out the sentences about uploaded files: their paths are gone in the next conversation.
+    """Remove sentences about uploaded files: their paths do not exist in the next conversation.
 
     >>> remove_upload_mentions("Ann works on ships. She uploaded a file plan.pdf. She likes tea.")
     'Ann works on ships. She likes tea.'

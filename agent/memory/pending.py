@@ -1,4 +1,4 @@
-"""PendingTurns: queued turns on disk, until they are processed. Blocking."""
+"""PendingTurns: keeps queued turns on disk until they are processed. Blocking."""
 
 import hashlib
 import json
@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 class PendingTurns:
-    """One file per entry of the queue. Disk errors are only logged: memory must not break a turn.
+    """Stores one file per queue entry. Only logs disk errors, because memory must not break a turn.
 
-    Files survive the end of the process, however it ends; they are not forced to disk.
+    The files survive a crash of the process. They are not synced, so a power failure may lose them.
 
     Args:
         root: The memory folder.

@@ -17,7 +17,7 @@ TITLES: Mapping[str, str] = {
 }
 
 SUMMARIES_SHARE = 0.6
-"""Largest share of the budget for summaries if there are facts, so that facts are not crowded out."""
+"""If there are facts, summaries get at most this share of the budget, so that they do not crowd out the facts."""
 
 _INTRODUCTION = (
     "Notes from earlier conversations with the people here. They may be outdated, and they are notes, not "
@@ -38,7 +38,7 @@ def date_block(now: datetime) -> str:
 def memory_block(document: MemoryDocument, max_tokens: int) -> str:
     """Return the document as a block of at most `max_tokens` (estimated); "" if it is empty.
 
-    Each entry is escaped and on one line, so that none can end the block or imitate another part of it.
+    Each entry is escaped and kept on one line, so that it cannot close the block or imitate another part of it.
     """
     budget = max_tokens - estimate_tokens(_join_block([])) - 2
     share = SUMMARIES_SHARE if document.facts else 1.0

@@ -21,16 +21,16 @@ MAX_DEBOUNCE_FACTOR = 10
 """A conversation that never pauses is processed after this many debounce periods."""
 
 MAX_PROCESSED = 5_000
-"""Messages that are remembered as processed, as hashes: 150 bytes each."""
+"""Number of processed messages to remember, as hashes of 150 bytes each."""
 
-FLUSH_CONCURRENCY = 8  # updates side by side while closing; one after another otherwise
-GAP_S = 0.5  # between two updates: a background job must not use up a provider's rate
+FLUSH_CONCURRENCY = 8  # concurrent updates while closing; otherwise updates run one after another
+GAP_S = 0.5  # pause between two updates, so that a background job does not use up a provider's rate limit
 
 LATE_S = 10.0
-"""A due entry that has waited so long is processed without a pause, and side by side with others of other documents."""
+"""An entry this late is processed without a pause, concurrently with late entries of other documents."""
 
 LATE_CONCURRENCY = 8
-"""Late entries that are processed side by side, each of another document."""
+"""Late entries to process concurrently, each for a different document."""
 
 ProcessTurn = Callable[["QueuedTurn"], Awaitable[None]]
 
@@ -48,11 +48,11 @@ class MemoryQueueKey:
 class QueuedTurn:
     """One entry. `first_at` and `last_at` are event loop times, seconds.
 
-    Thousands of them may wait for minutes, so each holds its texts compressed.
+    Texts are stored compressed, because thousands of entries may wait for minutes.
 
     Attributes:
         key: The entry's key.
-        is_cancelled: The entry must not change the document any more; can be set during processing.
+        is_cancelled: Whether the entry must no longer change the document. It can be set during processing.
     """
 
     __slots__ = ("_compressed", "first_at", "is_cancelled", "is_expedited", "key", "last_at")
@@ -66,7 +66,7 @@ class QueuedTurn:
 
     @property
     def turn(self) -> MemoryTurn:
-        """The turn, or several joined ones. Decoded at each call."""
+        """The turn, or several joined turns. Each access decodes it again."""
         (turn,) = parse_turns(json.loads(zlib.decompress(self._compressed)))
         return turn
 
@@ -76,14 +76,14 @@ class QueuedTurn:
 
 
 def due_at(entry: QueuedTurn, rest_s: float) -> float:
-    """Return when to process an entry: after a pause of the conversation, or when it has waited very long."""
+    """Return when to process an entry: after a pause in the conversation, or when the maximum wait is over."""
     if entry.is_expedited:
         return entry.first_at
     return min(entry.last_at + rest_s, entry.first_at + MAX_DEBOUNCE_FACTOR * rest_s)
 
 
 def merge_turns(before: MemoryTurn, after: MemoryTurn) -> MemoryTurn:
-    """Join two turns: each message once, in its newer form; a correction overrides praise."""
+    """Join two turns. Each message appears once, in its newer form. A correction overrides praise."""
     messages = {one.id: one for one in (*before.messages, *after.messages)}
     corrects = before.is_correction or after.is_correction
     return replace(
@@ -103,7 +103,7 @@ class MemoryQueue:
         on_processed: Called after an entry was processed.
         rest_s: Returns the debounce period, seconds.
         gap_s: Pause between two entries, seconds.
-        late_s: How long after it was due an entry is processed side by side with other late ones, seconds.
+        late_s: An entry that is overdue by this long is processed concurrently with other late ones, seconds.
     """
 
     def __init__(
@@ -128,15 +128,15 @@ class MemoryQueue:
         self._is_closing = False
 
     def unprocessed_of(self, key: MemoryQueueKey) -> list[MemoryTurn]:
-        """Return the turns of one conversation that are not processed yet."""
+        """Return a conversation's turns that are not processed yet."""
         entries = [*self._busy, *([self._waiting[key]] if key in self._waiting else ())]
         return [entry.turn for entry in entries if entry.key == key and not entry.is_cancelled]
 
     def add(self, turn: MemoryTurn) -> MemoryQueueKey:
         """Add a turn, and return its key.
 
-        It is joined with the conversation's waiting turns, and the debounce period starts again. Does nothing if
-        every user message in it was processed before.
+        The turn is joined with the conversation's waiting turns, and the debounce period starts again. Does
+        nothing if all of its user messages were already processed.
         """
         key = MemoryQueueKey(thread_id=turn.thread_id, scope=turn.scope)
         fresh = tuple(one for one in turn.messages if hash((key, one.id)) not in self._processed)
@@ -150,7 +150,7 @@ class MemoryQueue:
         else:
             queued.turn = merge_turns(queued.turn, turn)
             queued.last_at = now
-        # A loop that wakes up earlier anyway needs no notification, which would make it scan all entries.
+        # Do not notify a loop that wakes up earlier anyway: each notification makes it scan all entries.
         if due_at(queued, self._rest_s()) < self._asleep_until:
             self._notify()
         return key
@@ -163,7 +163,7 @@ class MemoryQueue:
             self._notify()
 
     def drop(self, scope: MemoryScope) -> set[MemoryQueueKey]:
-        """Cancel all entries for a document, without an agent for the whole scope; return their keys."""
+        """Cancel all entries for a document and return their keys. Without an agent, cancel the whole scope."""
         dropped: set[MemoryQueueKey] = set()
         for entry in [*self._busy, *self._waiting.values()]:
             if _covers(scope, entry.key.scope):
@@ -206,7 +206,7 @@ class MemoryQueue:
                 await changed.wait()
 
     def _next_due(self) -> tuple[list[QueuedTurn], bool]:
-        """Return the entry that is due first, or late entries of several documents, and whether they are late."""
+        """Return the next entry, or several late entries of different documents, and whether they are late."""
         if self._is_closing:
             return [], False
         rest_s, now = self._rest_s(), anyio.current_time()
@@ -243,7 +243,7 @@ class MemoryQueue:
         else:
             async with limit:
                 await self._process_turn(entry)
-        # Not in a `finally`: an entry that is given up at shutdown must stay in `unprocessed`.
+        # Not in a `finally`: an entry interrupted by shutdown must stay in `unprocessed`.
         self._busy.remove(entry)
         self._record_processed(entry.key, entry.turn.messages)
         await self._on_processed(entry.key)

@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 MAX_FACT_CHARS = 1000
 MAX_SUMMARY_CHARS = 2000
 MAX_FACTS = 1000
-"""Most facts in a document, whoever writes them; `memory.max_facts` is the limit for extraction."""
+"""Maximum number of facts in a document, from all sources. `memory.max_facts` limits extraction only."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -50,7 +50,7 @@ class MemoryFact:
         confidence: 0 to 1.
         created_at: ISO 8601 with zone, "" = unknown.
         source: The thread it was extracted from, `manual`, or `unknown`.
-        source_error: For corrections: what was believed or done wrongly before.
+        source_error: For corrections: what was wrong before.
     """
 
     id: str

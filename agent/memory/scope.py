@@ -1,4 +1,4 @@
-"""MemoryScope: whose memory a document is (a person's or a room's), and which custom agent's. Pure."""
+"""MemoryScope: the person or room, and the custom agent, that a memory document belongs to. Pure."""
 
 import hashlib
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agent.errors import MemoryInvalid
 
 DEFAULT = "default"
-"""The scope of callers that name none: the API, the embedded client."""
+"""The scope of callers without one: the API and the embedded client."""
 
 MAX_CHARS = 512
 
@@ -15,7 +15,7 @@ _AGENT = re.compile(r"[a-z0-9_-]{1,64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _READABLE_CHARS = 48
-_DIGITS = 32  # hexadecimal, of SHA-256: 128 bits, so that nobody finds two scopes with one folder
+_DIGITS = 32  # hexadecimal digits of SHA-256: 128 bits, so that two scopes never share a folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def memory_scope(scope: str | None = None, agent: str | None = None) -> MemorySc
         agent: A custom agent's name, in any case; None or "" = the lead agent.
 
     Raises:
-        MemoryInvalid: One of them is invalid. There is no fallback to the default: it belongs to others.
+        MemoryInvalid: One of them is invalid. It does not fall back to the default scope, which belongs to others.
     """
     scope = scope or DEFAULT
     if len(scope) > MAX_CHARS or not _is_text(scope):
@@ -77,5 +77,5 @@ def _is_text(scope: str) -> bool:
 
 
 def is_agent_name(name: str) -> bool:
-    """Return whether a name can be a custom agent's."""
+    """Return whether a custom agent can have this name."""
     return _AGENT.fullmatch(name) is not None

@@ -45,16 +45,16 @@ from store.files.mirror import FileMirror
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 3.0
-"""How long shutdown waits for extraction, seconds; the rest is processed after the next start."""
+"""How long shutdown waits for extraction, seconds. The next start processes the rest."""
 
 MAX_BLOCKS = 512
-"""Conversations whose prompt blocks are cached."""
+"""Maximum number of conversations with a cached prompt block."""
 
 BLOCK_REST = timedelta(minutes=10)
-"""A conversation keeps its block until it rests for so long: then providers' caches have forgotten it too."""
+"""Idle time after which a conversation's cached block expires. Providers' caches have expired as well."""
 
 _CachedBlock = tuple[datetime, int, str]
-"""When it was last used, the token limit, and the block."""
+"""Time of last use, token limit, and the block."""
 
 
 class MemoryService:
@@ -65,7 +65,7 @@ class MemoryService:
         config: Returns the current configuration. `memory.storage_path` is read once, here.
         models: Provides the extraction model.
         now: Returns the current time, with zone.
-        mirror: Copies the documents between nodes; None = nothing has to.
+        mirror: Copies the documents between nodes; None on a single node.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class MemoryService:
         self._is_open = False
 
     async def start(self, tasks: TaskGroup) -> None:
-        """Start processing, first the turns that an earlier process left."""
+        """Start processing, beginning with the turns that an earlier process left."""
         for turn in await anyio.to_thread.run_sync(self._pending.load):
             await self._save_pending(self._queue.add(turn))
         tasks.start_soon(self._queue.run)
@@ -115,8 +115,8 @@ class MemoryService:
     async def prompt_block(self, caller: RunContext) -> str:
         """Return the caller's memory as a block for the prompt; "" if it is empty or disabled.
 
-        In one conversation the block stays the same while it goes on, although memory is extracted from each turn:
-        providers cache prompts by their beginnings, and what was just said is in the history anyway. Changes by people
+        The block stays the same during a conversation, although memory is extracted from each turn: providers cache
+        prompts by prefix, and the history already contains the latest messages. Changes by people
         and pauses of `BLOCK_REST` renew it.
         """
         scope = _scope_of(caller) if self._is_injected() else None
@@ -139,14 +139,14 @@ class MemoryService:
             try:
                 block = memory_block(self._store.read(scope), limit)
             except MemoryServiceError:
-                return ""  # logged where it happened; a run goes on without
+                return ""  # the store logged it; the run continues without memory
             self._blocks[key] = (self._now(), limit, block)
             if len(self._blocks) > MAX_BLOCKS:
                 self._blocks.popitem(last=False)
         return block
 
     def _recent_block(self, key: MemoryQueueKey) -> str | None:
-        """Return a conversation's block and keep it for longer; None if it has to be made anew."""
+        """Return a conversation's cached block and extend its lifetime. None if it must be rebuilt."""
         now, limit = self._now(), self.config.max_injection_tokens
         used_at, cached_limit, block = self._blocks.pop(key, (now, 0, ""))
         if cached_limit != limit or now - used_at >= BLOCK_REST:
@@ -168,16 +168,16 @@ class MemoryService:
 
     def before_summarization(
         self,
-        messages: Sequence[BaseMessage],  # noqa: ARG002 - what every such hook is given
+        messages: Sequence[BaseMessage],  # noqa: ARG002 - the signature of every hook
         caller: RunContext,
     ) -> None:
         """Process the queued turns of a thread now, because its older messages are about to be dropped.
 
-        The messages themselves are not used: `enqueue_turn` got each turn when it ended. Extracting from them again
-        would cost a model call, and bring back facts that somebody deleted.
+        The messages themselves are not used: `enqueue_turn` received each turn when it ended. Extracting from them
+        again would cost a model call and restore facts that people deleted.
 
         Args:
-            messages: What is about to be dropped.
+            messages: The messages about to be dropped.
             caller: For whom the run works.
         """
         scope = self._extraction_scope(caller)
@@ -192,7 +192,7 @@ class MemoryService:
     # ---- for operators and users ---------------------------------------------------------------
 
     async def get(self, scope: MemoryScope) -> MemoryDocument:
-        """Return a document. Raises MemoryUnavailable, like all of these."""
+        """Return a document. This and the methods below raise MemoryUnavailable."""
         return await anyio.to_thread.run_sync(self._store.read, scope)
 
     async def reload(self, scope: MemoryScope) -> MemoryDocument:
@@ -206,7 +206,7 @@ class MemoryService:
         return await anyio.to_thread.run_sync(self._store.list_scopes)
 
     async def clear(self, scope: MemoryScope) -> MemoryDocument:
-        """Delete a document and its queued turns; without an agent the whole scope."""
+        """Delete a document and its queued turns. Without an agent, delete the whole scope."""
         dropped = self._queue.drop(scope)
         await anyio.to_thread.run_sync(self._store.delete, scope)
         self._renew_blocks(scope)
@@ -218,8 +218,8 @@ class MemoryService:
         """Replace a document, as an import does.
 
         Raises:
-            MemoryInvalid: The data is not a memory document, or has none of its parts: sending a wrong file must not
-                delete everything.
+            MemoryInvalid: The data is not a memory document or has none of its parts. Importing the wrong file must
+                not delete everything.
         """
         if isinstance(data, dict) and data.keys().isdisjoint(PARTS):
             raise MemoryInvalid(f"not a memory document: it has none of {', '.join(PARTS)}")
@@ -290,14 +290,14 @@ class MemoryService:
         return document
 
     def _renew_blocks(self, scope: MemoryScope) -> None:
-        """Forget the prompt blocks of a scope that somebody changed; the whole scope if it names no agent."""
+        """Drop the cached prompt blocks of a changed scope. Without an agent, drop those of the whole scope."""
         for key in list(self._blocks):
             if key.scope.scope == scope.scope and scope.agent in (None, key.scope.agent):
                 self._blocks.pop(key, None)
 
     def _add_fact(self, document: MemoryDocument, fact: MemoryFact) -> MemoryDocument:
         if len(document.facts) >= MAX_FACTS:
-            raise MemoryInvalid(f"there are {MAX_FACTS} facts already: delete some first")
+            raise MemoryInvalid(f"there are already {MAX_FACTS} facts: delete some first")
         return self._replace_facts(document, (*document.facts, fact))
 
     def _replace_facts(
@@ -308,14 +308,14 @@ class MemoryService:
     def _timestamp(self) -> str:
         return format_utc(self._now())
 
-    # ---- learning ------------------------------------------------------------------------------
+    # ---- extraction ----------------------------------------------------------------------------
 
     def _is_injected(self) -> bool:
         config = self.config
         return config.enabled and config.injection_enabled
 
     async def _save_pending(self, key: MemoryQueueKey) -> None:
-        """Save what is not processed yet of one conversation, together with others that wait for the disk."""
+        """Save a conversation's unprocessed turns, batched with other conversations that wait for the disk."""
         self._unsaved[key] = object()
         async with self._saving:
             unsaved = dict(self._unsaved)
@@ -340,7 +340,7 @@ async def open_memory(
 ) -> AsyncIterator[MemoryService]:
     """Open the memory. The exit processes queued turns within `flush_s` seconds; the next start processes the rest.
 
-    Args as MemoryService's.
+    Args: See `MemoryService`.
     """
     memory = MemoryService(home, config, models, now, mirror)
     async with background_tasks() as tasks:

@@ -18,11 +18,11 @@ Answer = TypeVar("Answer")
 
 
 class SharedMemory:
-    """The memory of each scope is an area of its own.
+    """Copies each scope's documents as one file area.
 
     Args:
-        mirror: Copies them.
-        folder: The folder of the documents, relative to the folder of the files.
+        mirror: Copies the areas between nodes.
+        folder: The folder of the documents, relative to the mirror's root.
     """
 
     def __init__(self, mirror: FileMirror, folder: Path) -> None:
@@ -30,18 +30,18 @@ class SharedMemory:
         self._folder = folder
 
     def fetch(self, scope: MemoryScope) -> None:
-        """Bring a scope's documents up to date. Raises MemoryUnavailable."""
+        """Update the local copy of a scope's documents. Raises MemoryUnavailable."""
         _run(self._mirror.fetch, self._area(scope.folder))
 
     def store(self, scope: MemoryScope) -> bool:
-        """Store a scope's documents; False if another node changed them since `fetch`: then they are its.
+        """Store a scope's documents. Return False if another node changed them since `fetch`: its version then wins.
 
         Raises MemoryUnavailable.
         """
         return _run(self._mirror.store_if_latest, self._area(scope.folder))
 
     def fetch_all(self) -> None:
-        """Bring the documents of all scopes up to date. Raises MemoryUnavailable."""
+        """Update the local copies of all scopes. Raises MemoryUnavailable."""
         for area in _run(self._mirror.list_areas, _AREAS):
             _run(self._mirror.fetch, self._area(area.removeprefix(_AREAS)))
 
@@ -50,7 +50,7 @@ class SharedMemory:
 
 
 def shared_memory(mirror: FileMirror | None, home: Path, root: Path) -> SharedMemory | None:
-    """Return what copies the documents in `root`; None if nothing has to, or `root` is outside `home`."""
+    """Return the SharedMemory for `root`. None without a mirror, or if `root` is outside `home`."""
     if mirror is None or not mirror.is_remote or not root.is_relative_to(home):
         return None
     return SharedMemory(mirror, root.relative_to(home))

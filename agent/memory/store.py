@@ -1,7 +1,7 @@
 """MemoryStore: memory documents on disk, one folder per scope. Blocking: call it in worker threads.
 
-`{root}/{folder}/memory.json` is the scope's document, `agents/{name}.json` those of its custom agents, and `scope`
-the scope as it is called. Files are 0600, folders 0700.
+`{root}/{folder}/memory.json` is the scope's document. Next to it, `agents/{name}.json` holds the documents of custom
+agents, and the file `scope` holds the scope's name. Files have mode 0600, folders 0700.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ MAX_BYTES = 8_000_000
 
 MAX_CACHED = 512
 LOCK = ".lock"
-"""File whose lock a process holds while it changes a document: nodes may share the folder."""
+"""A process locks this file while it changes a document, because nodes may share the folder."""
 
 _FileVersion = tuple[int, int, int]
 
@@ -49,7 +49,7 @@ class MemoryStore:
 
     Args:
         root: The folder; created on the first change. Other processes may use it at the same time.
-        shared: Copies it between nodes; None = nothing has to.
+        shared: Copies the folder between nodes; None on a single node.
     """
 
     def __init__(self, root: Path, shared: SharedMemory | None = None) -> None:
@@ -78,8 +78,8 @@ class MemoryStore:
     ) -> MemoryDocument:
         """Atomically replace a document by the result of a function, and return it.
 
-        Nothing is written if the function returns its argument, or raises. It is called again if another node changed
-        the document meanwhile.
+        Nothing is written if the function returns its argument or raises. If another node changes the document
+        in the meantime, the function is called again.
 
         Raises:
             MemoryUnavailable: A disk error; the document is unchanged.
@@ -97,7 +97,7 @@ class MemoryStore:
                     return after
 
     def delete(self, scope: MemoryScope) -> None:
-        """Delete a document; without an agent the whole scope, including files that were moved aside.
+        """Delete a document. Without an agent, delete the whole scope, including files that were moved aside.
 
         Raises:
             MemoryUnavailable: A disk error.
@@ -135,7 +135,7 @@ class MemoryStore:
             self._shared.fetch(scope)
 
     def _store(self, scope: MemoryScope) -> bool:
-        """Store the change of a document; False if another node changed it first, and the change is undone."""
+        """Store a changed document. Return False, and undo the change, if another node changed it first."""
         return self._shared is None or self._shared.store(scope)
 
     def _scope_info(self, folder: Path) -> Iterator[MemoryScopeInfo]:
@@ -180,7 +180,7 @@ class MemoryStore:
         return document
 
     def _read_or_move_aside(self, path: Path) -> MemoryDocument:
-        """Read under the lock, so that a valid file written meanwhile is not moved aside."""
+        """Read under the lock, so that a valid file written in the meantime is not moved aside."""
         try:
             return self._read(path)
         except MemoryInvalid:
@@ -201,7 +201,7 @@ class MemoryStore:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let nobody else change documents, neither threads nor processes, inside the block."""
+        """Lock out other threads and processes, so that only this block changes documents."""
         with self._changing:
             with _log_disk_errors("locked"):
                 self._root.mkdir(mode=0o700, parents=True, exist_ok=True)

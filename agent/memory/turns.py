@@ -1,4 +1,4 @@
-"""Extracts from a thread what memory is made of: what people wrote and the final answers. Pure."""
+"""Selects the messages of a thread that memory is extracted from: people's messages and final answers. Pure."""
 
 import hashlib
 import re
@@ -15,18 +15,18 @@ from agent.speakers import speaker_of
 from agent.user_messages import is_user_message, strip_framework_blocks
 
 CONTEXT_MESSAGES = 4
-"""Messages before a turn that are included as context, so that "the second one" can be understood."""
+"""Number of earlier messages to include as context, so that the model understands "the second one"."""
 
 CUE_MESSAGES = 6
-"""Number of latest messages that are searched for feedback."""
+"""Number of latest messages to search for feedback."""
 
 MAX_SCANNED_MESSAGES = 30
-"""User messages scanned from the end: more than people write before they get an answer."""
+"""User messages to scan from the end: more than people write before they get an answer."""
 
 
 _QUOTED = re.compile(r"^(?:>[^\n]*|\[[^\n]*\])$\n?", re.MULTILINE)
-"""Other people's words in a person's message, and the lines above them (`bots/text/quotations.py`). They are no
-statement of the person, and may be from somebody who may not use the bot."""
+"""Matches quotations of other people in a message, with the line above them (`bots/text/quotations.py`). The sender
+did not say them, and their author may not be allowed to use the bot."""
 
 _CORRECTION = re.compile(
     r"""\b(?:
@@ -53,7 +53,7 @@ _REINFORCEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryMessage:
-    """One message without the framework's additions. `speaker`: who wrote it, in a group; "" elsewhere."""
+    """One message without the framework's additions. `speaker`: the author, in a group; "" elsewhere."""
 
     id: str
     role: Literal["user", "assistant"]
@@ -70,8 +70,8 @@ class MemoryTurn:
         thread_id: The thread.
         messages: The turn's messages, in order.
         context: The messages right before it.
-        is_correction: Whether somebody corrected the agent.
-        is_reinforcement: Whether somebody praised how the agent did something.
+        is_correction: Whether a person corrected the agent.
+        is_reinforcement: Whether a person praised how the agent did something.
     """
 
     scope: MemoryScope
@@ -118,8 +118,8 @@ def _recent_messages(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
 def conversation_messages(messages: Iterable[BaseMessage]) -> list[MemoryMessage]:
     """Return user messages and final answers.
 
-    Excluded: the framework's own human messages, tool calls and results, answers that only report a model failure,
-    what people quote and forward, messages that are only that or an upload, and the answers to those.
+    Excludes the framework's own human messages, tool calls and results, answers that only report a model failure,
+    quoted and forwarded text, messages with nothing but such text or an upload, and the answers to them.
     """
     said: list[MemoryMessage] = []
     is_answered_for = True

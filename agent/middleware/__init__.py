@@ -1,7 +1,8 @@
 """The middleware around the agent's model and tool calls, in one order. The first one wraps all others.
 
-All of them use `awrap_model_call` and `awrap_tool_call` only: a before/after hook is a graph node, which counts against
-the recursion limit and writes a checkpoint for every model call; and the agent's graphs only run asynchronously.
+All of them use only `awrap_model_call` and `awrap_tool_call`. A before/after hook would be a graph node, which counts
+against the recursion limit and writes a checkpoint for every model call. Only the async hooks are needed, because the
+agent's graphs run asynchronously.
 """
 
 from collections.abc import Sequence
@@ -77,12 +78,12 @@ def middleware_stack(
     """Return the given middleware in the order of `MIDDLEWARE_ORDER`.
 
     Args:
-        middleware: Ours, in any order; None is skipped.
-        extra: The embedding program's, in the given order; placed right outside ClarificationMiddleware and
-            ToolSchemaMiddleware, or outside our innermost one.
+        middleware: Parley's own, in any order; None is skipped.
+        extra: The embedding program's, in the given order. It goes right outside ClarificationMiddleware and
+            ToolSchemaMiddleware, or outside Parley's innermost one.
 
     Raises:
-        ValueError: One of ours is missing in `MIDDLEWARE_ORDER`, or two have the same type or name.
+        ValueError: One of Parley's own is missing in `MIDDLEWARE_ORDER`, or two have the same type or name.
     """
     given = [one for one in middleware if one is not None]
     types = [type(one) for one in given]
@@ -99,7 +100,7 @@ def middleware_stack(
 
 
 def chain_middleware(stack: Sequence[Middleware]) -> list[Middleware]:
-    """Return a stack with our neighboring middleware joined: the same hooks in the same order, called at less cost."""
+    """Return a stack with Parley's neighboring middleware joined into chains: same order, lower cost per call."""
     joined: list[Middleware] = []
     for is_ours, group in groupby(stack, key=lambda one: type(one) in MIDDLEWARE_ORDER):
         neighbors = list(group)

@@ -1,6 +1,6 @@
-"""Replaces texts of nothing but white space in requests: Anthropic rejects them, in all later requests of a thread too.
+"""Replaces blank texts in requests. Anthropic rejects them, and would reject every later request of the thread too.
 
-Models of other servers write line ends beside their tool calls, and people send empty messages. Pure.
+They occur because some models write line breaks next to their tool calls, and people send empty messages. Pure.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def without_blank_texts(messages: list[AnyMessage]) -> list[AnyMessage]:
 def _without_blank_text(message: AnyMessage) -> AnyMessage:
     content = message.content
     if type(content) is str and content and not content.isspace():
-        return message  # almost every message; a thread may have thousands
+        return message  # fast path for almost every message; a thread may have thousands
     if message.type == HUMAN:
         kept = _texts(content) or NO_TEXT
     elif isinstance(message, AIMessage) and message.tool_calls:

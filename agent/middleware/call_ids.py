@@ -1,7 +1,7 @@
 """Gives each tool call of a request an id that every provider accepts. Pure.
 
-Some servers count the calls of each response anew, or make long ids. Anthropic rejects ids that come again in a thread,
-OpenAI those of more than 40 characters: such a thread could not go on with another model.
+Some servers restart their ids with each response, or make long ids. Anthropic rejects ids that repeat in a thread, and
+OpenAI rejects ids of more than 40 characters, so the thread could not continue with another model.
 """
 
 import hashlib
@@ -13,25 +13,25 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from agent.models.answers import ID_CHARS, PROVIDER_FIELDS
 
 MAX_CHARS = 40
-"""Longest id that OpenAI accepts."""
+"""Longest id that OpenAI accepts, characters."""
 
 _ID_KEYS = ("id", "call_id")
-"""Keys with the id of a call, in content blocks and in the provider's form."""
+"""Keys that hold a call's id, in content blocks and in the provider's form."""
 
 
 def unique_call_ids(messages: list[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages with unique and short ids; the same list if they have them.
+    """Return the messages with unique, short call ids. Returns the same list if nothing changes.
 
-    The same history always gets the same ids, so that providers can cache requests by their beginnings.
+    The same history always gets the same ids, so that providers can cache requests by prefix.
 
     Args:
-        messages: The results of each message's calls follow it.
+        messages: The history; each message with calls is followed by their results.
     """
     seen: set[str] = set()
     renamed: dict[str, str] = {}
     result: list[AnyMessage] = []
     for message in messages:
-        # `type` where it is enough: isinstance checks of messages are slow, and a thread may have thousands.
+        # Compare `type` where possible: isinstance checks of messages are slow, and a thread may have thousands.
         if message.type == "human":
             result.append(message)
         elif isinstance(message, AIMessage) and message.tool_calls:
@@ -46,7 +46,7 @@ def unique_call_ids(messages: list[AnyMessage]) -> list[AnyMessage]:
 
 
 def _new_ids(message: AIMessage, seen: set[str]) -> dict[str, str]:
-    """Return the new ids of a message's calls by their old ones, and add all to the ids seen."""
+    """Return the new ids of a message's calls by their old ids, and add all of them to `seen`."""
     renamed: dict[str, str] = {}
     for call in message.tool_calls:
         call_id = call["id"] or ""
@@ -66,7 +66,7 @@ def _unused_id(call_id: str, seen: set[str]) -> str:
 
 
 def _with_ids(message: AIMessage, renamed: dict[str, str]) -> AIMessage:
-    """Return a message whose calls have other ids, in every form that is sent to a provider."""
+    """Return the message with new call ids, in every form that is sent to a provider."""
 
     def rename(one: Any) -> Any:  # noqa: ANN401 - JSON
         if not isinstance(one, dict):

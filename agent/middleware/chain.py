@@ -1,4 +1,4 @@
-"""Several middleware as one, so that LangChain wraps a call once and not once for each of them."""
+"""Joins several middleware into one, so that LangChain wraps each call once instead of once per middleware."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ Middleware = AgentMiddleware[Any, Any]
 
 
 class MiddlewareChain(AgentMiddleware[Any, Any]):
-    """Calls middleware from the first, the outermost, to the last.
+    """Calls its middleware in order; the first one is the outermost.
 
-    LangChain puts a LangSmith span around each middleware of each call, whether anything is traced or not: some 0.1 ms
-    of CPU for each of twenty (measured). Around a chain it puts one.
+    LangChain puts a LangSmith span around each middleware of each call, even without tracing. Each span costs 0.1 ms of
+    CPU (measured), and there are twenty. A chain gets a single span.
 
     Args:
         middleware: With `awrap_model_call` and `awrap_tool_call` hooks and tools only.
@@ -46,7 +46,7 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
     @property
     @override
     def name(self) -> str:
-        """Its name. LangChain wants different ones; a stack has two chains if a program's own middleware is between."""
+        """A unique name, as LangChain requires. A program's own middleware can split the stack into two chains."""
         return self._name
 
     @override

@@ -1,4 +1,4 @@
-"""Tells the model where it is: who wrote each message of a group, and which chat this is."""
+"""Tells the model who wrote each message of a group, and which chat it is in."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,8 +20,9 @@ from agent.user_messages import HUMAN, is_user_message
 class ChatMiddleware(AgentMiddleware[ThreadState, Any]):
     """Puts a `<speaker>` line before each person's message of a group, and appends a `<chat>` section to the prompt.
 
-    In requests only: the thread keeps what people wrote. A line depends on its message alone, so that the beginning of
-    a request stays the same from turn to turn. `name` is removed: many servers refuse names with spaces.
+    Changes only requests; the thread keeps the original messages. A line depends only on its message, so that the
+    beginning of a request stays the same from turn to turn. `name` is removed, because many servers reject names with
+    spaces.
     """
 
     @override
@@ -39,7 +40,7 @@ class ChatMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _with_speakers(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage]]:
-    """Yield (position, message as the model gets it) of messages that change."""
+    """Yield (position, new message) for each message that changes."""
     for at, message in enumerate(messages):
         if message.type != HUMAN:
             continue

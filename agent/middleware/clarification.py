@@ -21,7 +21,7 @@ from agent.tools.ask_clarification import NAME, question_text
 
 
 class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Makes the question the turn's reply. The innermost middleware that may keep the model from being called.
+    """Makes the question the turn's reply. This is the innermost middleware that may skip the model call.
 
     A single ask_clarification call ends the run, because the tool returns directly. With other calls next to it,
     the graph returns to the model; the model is then not called, and the run ends here.
@@ -41,7 +41,7 @@ class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         if not awaits_answer(request.state["messages"]):
             return await handler(request)
-        # `Command(goto=END)` alone does not end a run of create_agent; the `jump_to` of its state does.
+        # `Command(goto=END)` alone does not end a run of create_agent, but `jump_to` in its state does.
         return ExtendedModelResponse(ModelResponse(result=[]), Command(update={"jump_to": "end"}))
 
 
@@ -59,7 +59,7 @@ def _question_message(request: ToolCallRequest) -> ToolMessage:
     call = request.tool_call
     asked_in = next(one for one in reversed(request.state["messages"]) if one.type == "ai")
     return ToolMessage(
-        # A replayed call replaces its question instead of asking twice. Ids of calls alone may come again in a thread.
+        # A replayed call replaces its question instead of asking twice. Call ids alone may repeat in a thread.
         id=f"clarification:{asked_in.id}:{call['id']}",
         content=question_text(call["args"], localized_messages(request)),
         name=NAME,

@@ -1,4 +1,4 @@
-"""Makes what models and tools put into messages storable, before anything stores it. Pure."""
+"""Cleans messages of models and tools before they are stored. Pure."""
 
 from typing import Any, TypeVar
 
@@ -12,9 +12,9 @@ _TAKEN_WHOLE = ("additional_kwargs", "response_metadata")
 
 
 def clean_message(message: M) -> M:
-    """Return a message without values that a store or a server cannot take; the same one if there are none.
+    """Return a message without values that a store or server cannot take. Returns the same one if nothing changes.
 
-    Arguments of calls stay as they are: a call is not run if its arguments cannot be repaired.
+    Call arguments stay unchanged: a call with arguments that cannot be repaired does not run.
     """
     fields: dict[str, Any] = {"content": _clean_content(message.content)}
     fields |= {name: _clean_mapping(getattr(message, name)) for name in _TAKEN_WHOLE}

@@ -1,4 +1,4 @@
-"""Sends models only the attachments that they can take."""
+"""Sends models only the attachments that they accept."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ from agent.state import ThreadState
 
 
 class ContentBlocksMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Replaces what the model cannot take by a line that says so, in requests only.
+    """Replaces attachments that the model does not accept with a line that says so, in requests only.
 
-    A model class raises for a block that it does not know: without this, no later message of the thread would be
-    answered. Innermost but for the schemas of tools: a fallback model may take less than the run's.
+    A model class raises an error for an unknown block, and the thread could not continue. This middleware is the
+    innermost one except ToolSchemaMiddleware, because a fallback model may accept less than the run's model.
 
     Args:
-        config: Says which models see images.
+        config: Knows which models see images.
         model: The run's model.
         supports_vision: Whether the run's model sees images.
     """

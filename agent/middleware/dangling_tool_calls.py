@@ -1,9 +1,9 @@
-"""Repairs the history sent to the model: every tool call is followed by its result, and no answer by another one.
+"""Repairs the history in requests: each tool call gets its result, and consecutive answers are joined.
 
-A turn that was cancelled between call and result leaves a call without a result, and providers reject such a
-history from then on. Strict chat templates of vLLM also reject consecutive answers, which reminders and forced
-answers leave behind. Calls get other ids, and blank texts are left out, where a provider would reject them. Only the
-request is repaired; the state stays as it is.
+A turn that is cancelled between a call and its result leaves a call without a result, and providers reject every later
+request with such a history. Strict chat templates of vLLM also reject consecutive answers, which reminders and forced
+answers leave behind. Call ids and blank texts that a provider would reject are replaced. The repair changes only the
+request, not the state.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ INTERRUPTED = "[Tool call was interrupted and did not return a result.]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ExpectedResult:
-    """A call that needs a result; `invalid` = why it could not run, None = it could."""
+    """A call that needs a result. `invalid` says why it could not run; None = it could."""
 
     id: str
     name: str
@@ -36,7 +36,7 @@ class _ExpectedResult:
 
 
 class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Passes on a repaired copy of the request, or the same request if nothing is wrong."""
+    """Passes a repaired copy of the request on, or the same request if nothing is wrong."""
 
     @override
     async def awrap_model_call(
@@ -64,7 +64,7 @@ def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
     fixed: list[AnyMessage] = []
     for position, message in enumerate(named):
         if isinstance(message, ToolMessage):
-            continue  # comes behind its caller, or belongs to nobody
+            continue  # placed after its call, or dropped without one
         if isinstance(message, AIMessage) and fixed and isinstance(fixed[-1], AIMessage):
             fixed[-1] = _merge_answers(fixed[-1], message)
         else:
@@ -76,14 +76,15 @@ def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
 
 
 def _is_valid(messages: Sequence[AnyMessage]) -> bool:
-    """Return whether the results of each message's calls follow it in order, and no answer follows another.
+    """Return whether each message's results follow it in order, and no answer follows another.
 
-    Almost every history is valid, and this check costs a tenth of a repair; threads may have thousands of messages.
+    Almost every history is valid, and this check takes a tenth of a repair's time. Threads may have thousands of
+    messages.
     """
     open_calls: list[str] = []
     previous = ""
     for message in messages:
-        # `type` where it is enough: isinstance checks of messages are slow.
+        # Compare `type` where possible: isinstance checks of messages are slow.
         kind = message.type
         if message.type == "tool":
             if not open_calls or open_calls.pop() != message.tool_call_id:
@@ -99,7 +100,7 @@ def _is_valid(messages: Sequence[AnyMessage]) -> bool:
 
 
 def _merge_answers(first: AIMessage, second: AIMessage) -> AIMessage:
-    r"""Return one answer for two; the first one has no calls, since results would follow them.
+    r"""Merge two answers. The first one has no calls, because results would follow them.
 
     >>> _merge_answers(AIMessage("Half.", id="1"), AIMessage("All.", id="2")).content
     'Half.\n\nAll.'
@@ -127,7 +128,7 @@ def _may_call(message: AIMessage) -> bool:
 
 
 def _results_by_caller(messages: Sequence[AnyMessage]) -> dict[int, dict[str, ToolMessage]]:
-    """Return the results by the position of the calling message and by call id; of duplicates the first."""
+    """Return the results by position of the calling message and by call id. Of duplicates, keep the first."""
     caller: dict[str, int] = {}
     results: dict[int, dict[str, ToolMessage]] = defaultdict(dict)
     for position, message in enumerate(messages):

@@ -1,4 +1,4 @@
-"""Stores the files that a tool wrote, before the result of the tool becomes part of the thread."""
+"""Stores the files that a tool wrote before the tool's result becomes part of the thread."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,13 +16,13 @@ from agent.tools.setup_agent import NAME as SETUP_AGENT
 from store.files.mirror import SHARED_AREA, FileMirror, thread_area
 
 CANCELLED_S = 3.0
-"""How long a cancelled call waits until what it wrote is stored, seconds."""
+"""How long a cancelled call waits until its files are stored, seconds."""
 
 
 class FileStorageMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Needed only if files are in a bucket. A run ends with an error if the files of a call cannot be stored.
+    """Stores a call's files if files are kept in a bucket. If that fails, the run ends with an error.
 
-    It is outside of all that writes files: tools, and what shortens their results.
+    It runs outside of everything that writes files: tools, and the middleware that shortens their results.
     """
 
     def __init__(self, mirror: FileMirror) -> None:

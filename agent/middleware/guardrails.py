@@ -54,12 +54,12 @@ def guardrail_middleware(
 
 
 class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Runs a tool only if the provider, and where required a person, allows it; else the model gets the reason.
+    """Runs a tool only if the provider, and a person where required, allows it. Otherwise the model gets the reason.
 
-    A provider that fails, hangs or returns something invalid denies, or allows with `fail_closed: false`. Its
-    interrupts pass through. This middleware is outside of tool error handling, so that a denial stays one.
+    If a provider fails, hangs or returns something invalid, the call is denied, or allowed with `fail_closed: false`.
+    Its interrupts pass through. This middleware runs outside of tool error handling, so that a denial stays a denial.
 
-    Asking a person interrupts the graph. When it resumes, the call starts again from here; nothing of it ran before.
+    Asking a person interrupts the graph. When the graph resumes, the call starts again from here; the tool has not run.
     Parallel calls keep their results.
     """
 
@@ -86,7 +86,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
                 refusal = _denying_decision(decision)
             except GraphBubbleUp:
                 raise
-            except Exception as error:  # noqa: BLE001 - a provider may raise anything; it must not be a way round it
+            except Exception as error:  # noqa: BLE001 - a provider may raise anything; no error bypasses it
                 refusal = self._on_provider_error(asked, error)
         return self._refusal_message(asked, refusal) or await handler(request)
 
@@ -158,7 +158,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         reason = next(iter(decision.reasons or ()), NO_REASON)
         code, message = reason.code or DENIED, _clean_reason(reason.message)
         policy = getattr(decision, "policy_id", None)
-        # Without the arguments: they may hold secrets.
+        # Do not log the arguments: they may hold secrets.
         logger.warning(
             "Guardrail denied: tool %s, code %s, policy %s, thread %s, user %s, subagent %s",
             name,
@@ -191,7 +191,7 @@ def _error_message(
     asked: GuardrailRequest, text: str, reason: str, guardrail: dict[str, str | None]
 ) -> ToolMessage:
     name = asked.tool_name or UNKNOWN_TOOL
-    # Clients that show delegations wait for the status of each.
+    # Clients that show delegations wait for the status of each one.
     stamps = status_kwargs("failed", reason) if name == TASK else {}
     return ToolMessage(
         content=text,
@@ -203,10 +203,10 @@ def _error_message(
 
 
 def _denying_decision(decision: GuardrailDecision) -> GuardrailDecision | None:
-    """Return the decision if it denies, None if it allows.
+    """Return the decision if it denies the call, None if it allows the call.
 
     Raises:
-        TypeError: It does neither; a truthy value of another type must not allow anything.
+        TypeError: It does neither. A truthy value of another type must not allow a call.
     """
     allow = getattr(decision, "allow", None)
     if not isinstance(allow, bool):

@@ -1,4 +1,4 @@
-"""How long a history is, and where it can be cut. Pure."""
+"""Measures the length of a history, and finds where it can be cut. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ WINDOW_SHARE = 0.8
 """The share of the model's context size that starts a summary, unless `summarization.trigger` is set."""
 
 TRIGGER_TOKENS = 80_000
-"""The size that does if the context size is unknown: well within the 128,000 tokens of today's smaller models."""
+"""The size that starts one if the context size is unknown: well within the 128,000 tokens of today's smaller models."""
 
 
 WHOLE_CHARS = 1_000
-"""A text of up to so many characters is never shortened: its words are worth more than its share of a window."""
+"""Texts up to this length are never shortened, characters: shortening them saves too little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +69,13 @@ def history_size(size: ThreadSize, window: int | None) -> HistorySize:
 
 
 def request_tokens(messages: Sequence[AnyMessage]) -> int:
-    """Estimate the tokens of a request: what the last response reported, plus what follows it.
+    """Estimate the tokens of a request: the usage that the last response reported, plus the messages after it.
 
-    Without a report, the messages are estimated.
+    Without reported usage, all messages are estimated.
     """
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
-        # `type` first: isinstance checks of messages are slow, and a thread may have thousands.
+        # Compare `type` first: isinstance checks of messages are slow, and a thread may have thousands.
         if message.type == "ai" and message.usage_metadata:
             following = estimate_message_tokens(messages[at + 1 :])
             return message.usage_metadata["total_tokens"] + following
@@ -83,7 +83,7 @@ def request_tokens(messages: Sequence[AnyMessage]) -> int:
 
 
 def cut_index(messages: Sequence[AnyMessage], keep: HistorySize) -> int:
-    """Return how many messages to drop so that about `keep` stay: at least one; no call without its results.
+    """Return how many messages to drop so that about `keep` stay. At least one stays, and calls keep their results.
 
     >>> from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
     >>> call = AIMessage("", tool_calls=[{"name": "ls", "args": {}, "id": "1"}])
@@ -104,7 +104,7 @@ def cut_index(messages: Sequence[AnyMessage], keep: HistorySize) -> int:
 
 
 def shorten_message(message: AnyMessage, max_tokens: int) -> AnyMessage:
-    """Return a message whose texts have at most `max_tokens` (estimated), with a note where the middle is left out."""
+    """Shorten a message's texts to `max_tokens` (estimated). A note replaces the middle of each shortened text."""
     if isinstance(message.content, str):
         short = _shorten(message.content, max_tokens)
         return (

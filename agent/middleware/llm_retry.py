@@ -30,9 +30,9 @@ from agent.uploads.images import limit_images, without_attachments
 logger = logging.getLogger(__name__)
 
 LOGGED_CHARS = 400
-"""How much is logged of a server's reason to reject a request."""
+"""How much of a server's rejection message is logged, characters."""
 
-SEARCHED_CHARS = 10_000  # of such a reason, for secrets
+SEARCHED_CHARS = 10_000  # characters of the message that are searched for secrets
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
@@ -41,7 +41,7 @@ Response = ModelResponse[Any]
 class _StreamedText(BaseCallbackHandler):
     """The text that a model streamed before it failed, and its message id."""
 
-    run_inline = True  # else each token would go through a worker thread
+    run_inline = True  # otherwise each token would go through a worker thread
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -73,7 +73,7 @@ class _StreamedText(BaseCallbackHandler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FailedCall:
-    """A call that failed for good."""
+    """A call whose attempts all failed."""
 
     failure: ModelFailure
     streamed: _StreamedText = field(default_factory=_StreamedText)
@@ -82,10 +82,10 @@ class _FailedCall:
 class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     """Retries one model call, then tries the fallback models, then returns a failure message.
 
-    A retry is a new message, with an id of its own: what a broken stream said before is not part of the thread, and
-    clients replace it. If all attempts fail, the text of the last broken stream stays, followed by what went wrong.
-    A request with attachments that is rejected is repeated without them: one damaged picture must not end the turn. Of
-    pictures that are too many for a server, the newest stay.
+    Each retry is a new message with its own id. The text of a broken stream is not part of the thread, and clients
+    replace it. If all attempts fail, the text of the last broken stream stays, followed by a failure message.
+    If a server rejects a request with attachments, it is repeated without them, so that one damaged picture does not
+    end the turn. If a server accepts fewer pictures, only the newest are sent.
     Errors that do not come from a model's server pass through, as do interrupts and cancellation.
 
     Args:
@@ -151,7 +151,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 "from": self._names[0],
                 "to": name,
                 "reason": failure.reason,
-                "message": f"The model could not be reached ({failure.detail}); {name} stands in.",
+                "message": f"The model could not be reached ({failure.detail}); {name} answers instead.",
             }
         )
         return override_request(request, model=model)
@@ -165,7 +165,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 return _FailedCall(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
             request = _with_newest_pictures(request, self._picture_limits.get(name))
             outcome = await self._call_with_retries(name, request, handler, trial)
-            for _ in range(2):  # the newest pictures, then none
+            for _ in range(2):  # first with the newest pictures, then without any
                 fewer = self._with_fewer_attachments(name, request, outcome)
                 if fewer is None:
                     return outcome
@@ -177,9 +177,9 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     def _with_fewer_attachments(
         self, name: str, request: Request, outcome: Response | _FailedCall
     ) -> Request | None:
-        """Return the request with what its server may take; None if it has nothing to leave out, or was not rejected.
+        """Return the request with fewer attachments. None if it has none, or if the server did not reject it.
 
-        A server that says how many pictures it takes is not sent more from then on.
+        If the server states a limit of pictures, later requests keep to it.
         """
         if not isinstance(outcome, _FailedCall) or outcome.failure.reason != "request":
             return None
@@ -219,7 +219,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 if failure.retryable:
                     trial.failed()
                 else:
-                    trial.succeeded()  # its server works: it answered, if only to refuse
+                    trial.succeeded()  # the server works: it answered, even though it refused
                 return _FailedCall(failure=failure, streamed=broken)
             self._report_retry(request, failure, attempt=attempt, wait_s=wait_s)
             await self._sleep(wait_s)
@@ -233,7 +233,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             *(name, failure.kind, failure.detail, attempt, self._config.max_attempts),
         )
         if failure.reason == "request":
-            # Otherwise nobody could find out which tool or message the server does not take.
+            # Without this log line, operators could not find out which tool or message the server rejects.
             said = redact_error(str(error)[:SEARCHED_CHARS])[:LOGGED_CHARS]
             logger.debug("Model %s rejected the request: %s", name, said)
 
@@ -257,19 +257,19 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 "max_attempts": self._config.max_attempts,
                 "wait_ms": round(wait_s * 1000),
                 "reason": failure.reason,
-                "message": f"The model's server failed ({failure.detail}); I try again in {wait_s:.1f} s.",
+                "message": f"The model's server failed ({failure.detail}); I will try again in {wait_s:.1f} s.",
             }
         )
 
 
 def _with_newest_pictures(request: Request, most: int | None) -> Request:
-    """Return the request with at most so many pictures; the same one if it has no more."""
+    """Return the request with only its newest pictures. Returns the same one if it is within the limit."""
     messages = request.messages if most is None else limit_images(request.messages, most)
     return request if messages is request.messages else override_request(request, messages=messages)
 
 
 def _usages(response: Response) -> Iterator[UsageMetadata]:
-    """Yield what the model's server counted of a response."""
+    """Yield the usage that the model's server reported for a response."""
     for message in response.result:
         if isinstance(message, AIMessage) and message.usage_metadata:
             yield message.usage_metadata

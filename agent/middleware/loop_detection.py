@@ -59,9 +59,9 @@ class CallCounts:
 class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
     """Counts the turn's calls in the thread's messages, so it has no state of its own.
 
-    The warning is only in the request, after the last result: providers reject it between a call and its result, and
-    nobody should read it in the thread. Calls beyond a limit are not run; the model is called once more, without
-    tools.
+    The warning is only in the request, so that people do not see it in the thread. It follows the last result, because
+    providers reject a message between a call and its result. Calls beyond a limit are not run; the model is called
+    once more, without tools.
     """
 
     def __init__(self, config: LoopDetectionConfig) -> None:
@@ -134,7 +134,7 @@ def _call_key(call: ToolCall) -> str:
 def _without_tools(request: Request) -> Request:
     """Return the request with tool choice `none`. The tools stay: Anthropic requires them if the history has calls.
 
-    Its class takes the choice as a mapping, others as a string.
+    Anthropic's class takes the choice as a mapping, others as a string.
     """
     kinds = type(request.model).__mro__
     is_anthropic = any("Anthropic" in kind.__name__ for kind in kinds)

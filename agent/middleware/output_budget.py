@@ -27,29 +27,29 @@ from agent.tools.bash import BASH
 logger = logging.getLogger(__name__)
 
 FOLDER = f"{OUTPUTS}/.tool-results"
-"""The folder for long results. Listings omit it; its files are read by path."""
+"""The folder for long results. Listings omit it; the model reads its files by path."""
 
 
 QUOTA_SHARE = 0.1
-"""The share of a thread's disk quota that these files may take; the oldest are deleted."""
+"""The share of a thread's disk quota for these files. Beyond it, the oldest are deleted."""
 
 MAX_STORED_CHARS = 12_000_000
-"""Longest result that is saved whole; in UTF-8 within the size that read_file and grep accept."""
+"""Longest result to save whole, characters. In UTF-8 it stays within the size that read_file and grep accept."""
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}-[0-9a-f]{12}\.txt")
 LISTING_TOOLS = ("ls", "glob", "grep")
 
 MAX_UNSAVED_CHARS = 30_000
-"""Longest result that the model sees whole if no file can be written."""
+"""Longest result that the model sees whole if no file can be written, characters."""
 
 MAX_ACP_CHARS = 200_000
-"""Longest answer of another agent, also if `tool_output` is disabled."""
+"""Longest answer of an external agent, even if `tool_output` is disabled, characters."""
 
 
 class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Cleans and limits what one tool call adds to the thread. Outside all other tool middleware: it sees the result.
+    """Cleans and limits the result of a tool call. Runs outside all other tool middleware, so it sees the final result.
 
-    No tool shortens its result itself: what is left out here can be read in the file.
+    Tools do not shorten their results themselves, so that the model can read the omitted part in the file.
 
     Args:
         config: The `tool_output` section, and the limits of single tools in `sandbox` and `mcp`.
@@ -94,7 +94,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
     async def _save_to_file(
         self, request: ToolCallRequest, message: ToolMessage, limit: int
     ) -> ToolMessage:
-        """Write the result to a file and return its beginning and end; if that fails, only shorten it."""
+        """Write the result to a file and return its beginning and end. If that fails, only shorten it."""
         config, text = self._config, _text(message)
         path = f"{FOLDER}/{_file_name(request)}"
         stored, is_whole = text, len(text) <= MAX_STORED_CHARS
@@ -131,7 +131,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _text(message: ToolMessage) -> str:
-    """Return the text of a result, without the copy that `message.text` makes: it may have 50 MB."""
+    """Return the text of a result. Avoids `message.text`, which copies a text of up to 50 MB."""
     return message.content if isinstance(message.content, str) else str(message.text)
 
 
@@ -166,7 +166,7 @@ def _messages(result: ToolResult) -> list[Any]:
 def _replace_messages(
     result: ToolResult, change: Callable[[ToolMessage], ToolMessage]
 ) -> ToolResult:
-    """Return a result with changed messages; the same one if none changes."""
+    """Return a result with changed messages. Returns the same one if nothing changes."""
     if isinstance(result, ToolMessage):
         return change(result)
     before = _messages(result)

@@ -25,8 +25,8 @@ from agent.tools.bash import BASH
 class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
     """Sets `sandbox` with the first model call of a thread, and releases the sandbox after a final answer.
 
-    The first tool that needs the sandbox creates it. A `bash` call in a sandbox without commands gets the
-    settings to change as its result.
+    The first tool that needs the sandbox creates it. If the sandbox
+    has no commands, the result of a `bash` call says which settings to change.
     """
 
     def __init__(self, sandboxes: SandboxProvider) -> None:
@@ -60,7 +60,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         """Return the result of a `bash` call where commands are disabled."""
         if self._sandboxes.can_execute or request.tool_call["name"] != BASH:
             return None
-        if request.tool is not None:  # a tool of the configuration
+        if request.tool is not None:  # a tool from the configuration
             return None
         return ToolMessage(
             content=f"Error: {CommandsDisabled().user_message}",

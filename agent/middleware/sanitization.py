@@ -1,4 +1,4 @@
-"""Escapes reserved tags in people's messages, and says why a response is empty or not whole."""
+"""Escapes reserved tags in people's messages, and explains empty and incomplete responses."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from agent.user_messages import HUMAN, RESERVED_TAGS
 EMPTY_ANSWER_REMINDER = "Your answer was empty. Write the answer to the user now."
 
 _HIDDEN = r"[\s\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*+"
-"""White space and invisible characters: a model may read a tag with these in it as one without."""
+"""White space and invisible characters. A model may ignore them inside a tag."""
 
 _RESERVED_TAG = re.compile(
     rf"<(?={_HIDDEN}(?:/{_HIDDEN})?(?:{'|'.join(map(_HIDDEN.join, RESERVED_TAGS))})(?![\w-]))",
@@ -45,13 +45,14 @@ Response = ModelResponse[Any]
 class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
     """Cleans requests and responses. The thread keeps the original text of people and tools.
 
-    Requests: in people's text, the bracket of a reserved tag becomes `&lt;`; all other text stays the same, byte for
-    byte, and so do tool results: their role shows where they come from, and the system prompt says that tags in them
-    have no meaning. Empty answers of earlier turns are dropped, because some providers reject them. System
+    Requests: in people's text, the opening bracket of a reserved tag becomes `&lt;`. All other text stays the same,
+        byte
+    for byte. Tool results also stay the same: their role shows where they come from, and the system prompt says that
+    tags in them have no meaning. Empty answers of earlier turns are dropped, because some providers reject them. System
     messages from clients are appended to the agent's own, because some providers reject several.
 
-    Responses: an empty one is asked for once more. Calls of a filtered one are dropped. A line under the text says why
-    an answer is not whole.
+    Responses: if a response is empty, the model is called once more. Calls of a filtered response are dropped. A line
+    under the text says why an answer is incomplete.
 
     Args:
         safety: Whether to handle filtered responses.
@@ -72,7 +73,7 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
         return ModelResponse(result=result, structured_response=response.structured_response)
 
     def _finished(self, message: BaseMessage, words: AgentMessages) -> BaseMessage:
-        """Return a message with a line about its end, if it did not end as usual."""
+        """Append a line that says why the message ended, unless it ended normally."""
         if not isinstance(message, AIMessage) or is_fallback(message):
             return message
         kind = finish_kind(message)
@@ -95,7 +96,7 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def sanitize_request(request: Request) -> Request:
-    """Return the request with clean messages; the same object if they are clean."""
+    """Return the request with clean messages. Returns the same object if nothing changes."""
     changes = dict(_changes(request.messages))
     if not changes:
         return request
@@ -124,7 +125,7 @@ def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage |
         if kind == "system":
             yield at, None
         elif type(content) is str and "<" not in content and not _may_be_empty(message):
-            continue  # almost every message; a thread may have thousands
+            continue  # fast path for almost every message; a thread may have thousands
         elif kind == HUMAN:
             harmless = _escape_content(content)
             if harmless is not content:
@@ -134,7 +135,7 @@ def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage |
 
 
 def _escape_content(content: str | list[str | dict[Any, Any]]) -> str | list[str | dict[Any, Any]]:
-    """Return the content with escaped text; the same object if nothing changes."""
+    """Return the content with escaped text. Returns the same object if nothing changes."""
     if isinstance(content, str):
         return escape_reserved_tags(content) if _RESERVED_TAG.search(content) else content
     blocks = [_escape_block(block) for block in content]
@@ -174,7 +175,7 @@ def _calls(message: AIMessage) -> bool:
 
 
 def _is_empty_response(response: Response) -> bool:
-    """Return whether a response is empty, for no reason that would make the next one empty too."""
+    """Return whether a response is empty and another attempt may succeed."""
     answers = [message for message in response.result if isinstance(message, AIMessage)]
     return (
         bool(answers)
@@ -187,7 +188,7 @@ def _is_empty_response(response: Response) -> bool:
 
 
 def _only_thought(message: AIMessage) -> bool:
-    """Return whether all that a model wrote is thinking."""
+    """Return whether a model wrote nothing but thinking."""
     if message.text.strip():
         return False
     usage = message.usage_metadata

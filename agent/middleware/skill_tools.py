@@ -1,4 +1,4 @@
-"""Keeps to the `allowed-tools` of the skills that are in use."""
+"""Enforces the `allowed-tools` of the skills in use."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,13 +20,13 @@ READ_FILE = "read_file"
 
 
 class SkillToolsMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Refuses tools that the skills in use do not declare.
+    """Rejects calls of tools that the skills in use do not declare.
 
-    A skill is in use from the call that reads its SKILL.md until the next message of a person. The list of tools that
-    the model gets stays the same, so that providers can cache it.
+    A skill is in use from the call that reads its SKILL.md until a person's next message. The model's list of tools
+    stays the same, so that providers can cache it.
 
     Args:
-        skills: The skills the agent is told about.
+        skills: The skills listed in the agent's prompt.
     """
 
     def __init__(self, skills: Sequence[Skill]) -> None:
@@ -56,7 +56,7 @@ class SkillToolsMiddleware(AgentMiddleware[ThreadState, Any]):
             if is_user_message(message):
                 return
             for call in message.tool_calls if isinstance(message, AIMessage) else ():
-                # Calls of one message run in parallel: the model had not read the skill when it made them.
+                # Calls of one message run in parallel: the model made them before it read the skill.
                 if call["name"] == READ_FILE and message is not messages[-1]:
                     skill = self._skills.get(_location(call["args"].get("path")))
                     if skill is not None and skill.allowed_tools is not None:

@@ -17,8 +17,8 @@ from agent.state import ThreadState
 class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
     """Appends steering messages to the history before the model is called.
 
-    They are saved together with the model's answer, before it. If the call fails they are not in the thread, which
-    the sender can tell by their ids. This is the outermost middleware, so that all others see them like the messages
+    They are saved before the model's answer, in the same step. If the call fails, they are not in the thread, and the
+    sender can detect this by their ids. This is the outermost middleware, so that all others see them like the messages
     the run started with.
     """
 

@@ -23,8 +23,8 @@ DEFAULT_CONCURRENT = 3
 class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     """Drops `task` calls beyond the limits from the model's response; other calls stay.
 
-    The tool stays on offer: providers cache requests by their beginnings, and tools come first. If the model calls it
-    beyond the limit, and nothing else, the run would end without an answer: then a note is added.
+    The tool stays in the request, because providers cache requests by prefix, and tools come first. If the response
+    contains nothing but calls beyond the limit, a note is added, so that the run does not end without an answer.
 
     Args:
         at_once: `task` calls kept per response, 1 to `MAX_CONCURRENT`.

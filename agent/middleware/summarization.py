@@ -1,6 +1,7 @@
-"""Replaces the beginning of long threads by a summary in requests; the thread keeps all messages.
+"""Replaces the beginning of long threads with a summary, in requests only. The thread keeps all messages.
 
-Not LangChain's middleware: that is a graph node, waits for the summary, and deletes the messages it summarizes.
+LangChain's own middleware is not used: it is a graph node, waits for the summary, and deletes the messages it
+summarizes.
 """
 
 import logging
@@ -38,11 +39,11 @@ from agent.token_estimate import estimate_message_tokens
 logger = logging.getLogger(__name__)
 
 MAX_WAIT_S = 5.0
-"""How long a model call waits for a summary, seconds; then the history is sent as it is."""
+"""How long a model call waits for a summary, seconds. After this time, the history is sent unchanged."""
 
 MIN_NEW_SHARE = 0.2
-"""Smallest share of the history that a summary must replace: otherwise, if the messages to keep alone are too long,
-each model call would start another one."""
+"""Smallest share of the history that a summary must replace. Without it, each model call would start another summary
+if the messages to keep are too long by themselves."""
 
 OVERFLOW_SHARES = (2, 4, 8)
 """How much shorter the history gets with each retry after the model rejected it as too long."""
@@ -52,21 +53,21 @@ Response = ModelResponse[Any]
 
 
 class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Replaces the beginning of the thread by a summary, in requests only.
+    """Replaces the beginning of the thread with a summary, in requests only.
 
-    A summary is written in the background. A model call waits at most `max_wait_s` for it; until it is written, the
-    history is sent as it is. The state stores the summary and the first message after it, together with the model's
-    answer. If that message is gone, because the thread was rewound, the summary is ignored.
+    A background task writes the summary. A model call waits at most `max_wait_s` for it; until the summary is ready,
+    the history is sent unchanged. The state stores the summary and the first message after it, together with the
+    model's answer. If that message is gone because the thread was rewound, the summary is ignored.
 
-    If the model rejects the request as too long, it is called again with less: what is dropped is summarized, and if
-    the summary is late, the next model calls have it.
+    If the model rejects the request as too long, it is called again with a shorter history. The dropped messages are
+    summarized; if the summary is late, later model calls use it.
 
     Args:
         config: The section; it is enabled.
         model: The agent's model: its profile has the context size.
         summarizer: Writes the summaries.
         skills: The virtual path of the skills.
-        hooks: Called with the messages that a summary replaces; their failures are logged.
+        hooks: Called with the messages that a summary replaces. Failures of hooks are logged.
         max_wait_s: How long one model call waits for a summary, seconds.
 
     Raises:
@@ -117,7 +118,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         response: Response,
         summary: HistorySummary | None,
     ) -> tuple[Response, HistorySummary | None]:
-        """Call the model with ever less of the history until it accepts it."""
+        """Call the model with less and less of the history until it accepts the request."""
         size = estimate_message_tokens(visible_messages(request.messages, summary))
         for share in OVERFLOW_SHARES:
             keep = HistorySize(unit="tokens", value=size // share)
@@ -132,9 +133,9 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
     async def _start(
         self, request: Request, summary: HistorySummary | None, keep: HistorySize
     ) -> None:
-        """Start a summary of what is before the messages to keep, unless one is being written.
+        """Start a summary of the messages before those to keep, unless one is being written.
 
-        The model call that starts it waits for it, within the limit; later ones do not.
+        Only the model call that starts the summary waits for it, within the limit.
         """
         if self._summarizer.job(_key(request)) is not None:
             return
@@ -163,7 +164,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         return job
 
     def _take_summary(self, request: Request) -> HistorySummary | None:
-        """Return the summary that was written for this thread since the last model call."""
+        """Return the summary that was finished for this thread since the last model call."""
         job = self._summarizer.job(_key(request))
         if job is None or not job.text:
             return None
@@ -179,17 +180,17 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
             try:
                 hook(dropped, RunContext.from_runtime(request.runtime.context, get_config()))
             except Exception:
-                # whoever listens; the summary is used all the same
+                # a failing hook does not invalidate the summary
                 logger.exception("A summarization hook failed")
 
 
 def _key(request: Request) -> str:
-    """Return what identifies a history: subagents share their parent's thread."""
+    """Return a key for a history. The thread id is not enough, because subagents share their parent's thread."""
     return str(request.messages[0].id) if request.messages else ""
 
 
 def _after(messages: list[AnyMessage], summary: HistorySummary | None) -> list[AnyMessage]:
-    """Return the messages that a summary does not cover; the same list if it covers none."""
+    """Return the messages that a summary does not cover. Returns the same list if it covers none."""
     start = message_index(messages, summary["kept_from"]) if summary else None
     return messages[start:] if start else messages
 

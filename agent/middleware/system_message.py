@@ -1,4 +1,4 @@
-"""Adds to requests: sections to the system message, because several providers reject a second one, and reminders."""
+"""Adds to requests: sections of the system message (several providers reject a second one), and reminders."""
 
 from typing import Any
 
@@ -25,5 +25,5 @@ def append_to_system_message(system: SystemMessage | None, added: str) -> System
 def add_reminder(
     request: ModelRequest[Any], text: str, name: str | None = None
 ) -> ModelRequest[Any]:
-    """Return the request with a message of the framework at its end; it is not stored in the thread."""
+    """Append a message of the framework to the request. The thread does not store it."""
     return override_request(request, messages=[*request.messages, HumanMessage(text, name=name)])

@@ -15,7 +15,7 @@ from agent.state import ThreadData, ThreadState
 from agent.thread_storage import ThreadStorage
 
 THREAD_DATA = ThreadData(workspace_path=WORKSPACE, uploads_path=UPLOADS, outputs_path=OUTPUTS)
-"""Virtual paths: clients can read the state, and host paths must not leave this machine."""
+"""These are virtual paths: clients can read the state, and host paths must not leave this machine."""
 
 
 class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -43,7 +43,7 @@ class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
             ThreadIdMissing, ThreadIdInvalid: The run cannot have folders; the model is not called.
         """
         thread_id = thread_id_for_run(request.runtime.context, get_config())
-        self._folders.folders(thread_id)  # judges the id
+        self._folders.folders(thread_id)  # validates the id
         if request.state.get("thread_data") == THREAD_DATA:
             return None
         return Command(update={"thread_data": THREAD_DATA})

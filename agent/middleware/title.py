@@ -23,16 +23,16 @@ from agent.user_messages import is_user_message, strip_framework_blocks
 logger = logging.getLogger(__name__)
 
 UNNAMED = "New Conversation"
-FALLBACK_CHARS = 50  # of a title made of the user's own words
-PROMPT_CHARS = 500  # of each text shown to the model that writes titles
-DEADLINE_S = 10.0  # for that model; the user's answer is already there, but the run waits
+FALLBACK_CHARS = 50  # longest title made of the user's own words
+PROMPT_CHARS = 500  # length of each text shown to the title model
+DEADLINE_S = 10.0  # time limit for that model; the user already has the answer, but the run waits
 
 
 class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Sets `title` together with a model's answer, without a step or checkpoint of its own.
+    """Sets `title` together with a model's answer, without an additional step or checkpoint.
 
-    Without a title model, the first model call sets it to the user's first words. With one, the first final answer
-    does: the title model is called once, and if it fails the user's words are used.
+    Without a title model, the first model call sets the title to the user's first words. With a title model, the first
+    final answer triggers it: the title model is called once, and if it fails, the user's words are used.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
         return ExtendedModelResponse(response, Command(update={"title": title}))
 
     async def _generate_title(self, user: str, assistant: str) -> str:
-        """Return a title from the model; "" if there is none in time."""
+        """Return a title from the model; "" if it fails or takes too long."""
         if self._model is None:
             return ""
         prompt = (
@@ -74,7 +74,7 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
                 answer = await self._model.ainvoke(
                     [HumanMessage(prompt)], auxiliary_run_config("title")
                 )
-        except Exception as error:  # noqa: BLE001 - providers raise their own kinds; a title is never worth a run
+        except Exception as error:  # noqa: BLE001 - providers raise their own types; a title must not fail a run
             logger.warning("Could not generate a title: %s", type(error).__name__)
             return ""
         return clean_title(answer.text, self._config.max_chars)

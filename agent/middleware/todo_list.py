@@ -53,11 +53,11 @@ Response = ModelResponse[Any]
 
 
 class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Offers LangChain's write_todos with our own texts, and without the graph node of its middleware.
+    """Provides LangChain's write_todos with our own texts and without the graph node of its middleware.
 
-    Checks for parallel calls here, in the response. A final answer while steps are open is followed by a reminder (in
-    the request only) and another model call; the answer stays in the thread. If the last write_todos call was
-    summarized away, the list is shown again.
+    Parallel calls are rejected here, in the response. If the model gives a final answer while steps are open, it gets a
+    reminder (in the request only) and is called again; the answer stays in the thread. If a summary replaced the last
+    write_todos call, the list is shown again.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def _add_plan(request: Request) -> Request:
     todos = _todos(request)
     if not todos or _is_plan_visible(request.messages):
         return asked
-    # Right after the summary, if any: never between a call and its result, nor after the user's message.
+    # Right after the summary, if there is one: never between a call and its result, nor after the user's message.
     at = 1 if request.messages and request.messages[0].name == SUMMARY else 0
     reminder = HumanMessage(
         f"Your current list of steps:\n{_format_todos(todos)}",
@@ -149,7 +149,7 @@ def _is_final(messages: Sequence[BaseMessage]) -> bool:
 
 
 def _reminders_left(request: Request) -> int:
-    """Return how many reminders are left: each final answer in this turn was followed by one."""
+    """Return how many reminders are left. Each final answer in this turn used one."""
     used = 0
     for message in reversed(request.state["messages"]):
         if is_user_message(message):

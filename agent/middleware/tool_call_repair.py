@@ -39,10 +39,10 @@ UNREADABLE_CALLS_KEY = "unreadable_calls"
 
 UNKNOWN_TOOL = "unknown_tool"
 NAME_CHARS = 64
-"""Longest tool name that providers accept."""
+"""Longest tool name that providers accept, characters."""
 
 MAX_ARGUMENT_CHARS = 500_000
-"""Longest arguments of a call, as JSON: they are sent with every later request of the thread."""
+"""Longest arguments of a call, characters of JSON: every later request of the thread contains them."""
 
 CUT_OFF = (
     "[Tool call was not run: your message reached the length limit, so the call may be incomplete. Write less per "
@@ -63,11 +63,11 @@ _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
 
 
 class ToolCallRepairMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Repairs each response, and answers the calls that cannot run with the reason.
+    """Repairs each response. A call that cannot run gets the reason as its result.
 
-    Thinking between tags is no part of the text. Values that a store or a server cannot take are replaced. A call with
-    invalid JSON becomes a call without arguments that is not run. Neither is the last call of a response
-    that was truncated at its length limit. The model reads why and can correct it. Valid calls stay as they are.
+    Thinking between tags is removed from the text. Values that a store or server cannot take are replaced. A call with
+    invalid JSON becomes a call without arguments and does not run. The last call of a response that was truncated at
+    its length limit does not run either. The model reads why and can correct it. Valid calls stay unchanged.
     """
 
     @override
@@ -89,7 +89,7 @@ def _repair_response(response: ModelResponse[Any]) -> ModelResponse[Any]:
 
 
 def repair_message(message: BaseMessage) -> BaseMessage:
-    """Return a response whose calls can be run, answered and sent to any provider; the same one if they are valid."""
+    """Return a response whose calls can be run, answered and sent to any provider; the same one if it is valid."""
     if not isinstance(message, AIMessage) or is_fallback(message):
         return message
     message = _without_thinking(clean_message(message))
@@ -144,7 +144,7 @@ def _with_valid_arguments(call: ToolCall, reason: str | None) -> _ParsedCall:
 
 
 def _read_again(bad: InvalidToolCall, *, is_cut: bool) -> _ParsedCall:
-    """Read arguments that are no JSON object: they may be one within a JSON string, or nothing."""
+    """Parse arguments that are not a JSON object. They may be an object inside a JSON string, or empty."""
     name = bad["name"] or UNKNOWN_TOOL
     call = ToolCall(type="tool_call", id=bad["id"], name=name, args={})
     found, error = _parsed(bad["args"])
@@ -160,7 +160,7 @@ def _read_again(bad: InvalidToolCall, *, is_cut: bool) -> _ParsedCall:
 
 
 def _parsed(text: str | None) -> tuple[Any, str]:
-    """Return a JSON value, and why it cannot be read."""
+    """Return a JSON value, or the reason why it cannot be parsed."""
     try:
         return read_json(text or "null"), ""
     except ValueError as error:
@@ -168,7 +168,7 @@ def _parsed(text: str | None) -> tuple[Any, str]:
 
 
 def _without_thinking(message: AIMessage) -> AIMessage:
-    """Return a message whose text is the answer alone: servers leave thinking in it, in tags."""
+    """Return a message without tagged thinking, which some servers leave in the text."""
     if not isinstance(message.content, str):
         return message
     answer, thinking = split_thinking(message.content)
@@ -200,7 +200,7 @@ def _rejection(request: ToolCallRequest) -> ToolMessage | None:
     )
 
 
-def _rejection_reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGraph's own word for it
+def _rejection_reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGraph's own type
     """Return the rejection reasons of the response whose calls are running."""
     messages: list[AnyMessage] = state.get("messages") or [] if isinstance(state, dict) else []
     answer = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
@@ -212,7 +212,7 @@ def _rejection_reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGrap
 
 def has_valid_calls(message: AIMessage) -> bool:
     """Return whether all calls of a response have an id and a valid name."""
-    # Not `all`, which takes twice as long: this runs for whole threads.
+    # `all` would take twice as long, and this runs for whole threads.
     for call in message.tool_calls:  # noqa: SIM110
         if not (call["id"] and _NAME.fullmatch(call["name"] or "")):
             return False

@@ -12,7 +12,7 @@ _CALL_BLOCKS = frozenset({"tool_use", "tool_call", "function_call", "tool_call_c
 
 
 def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -> AIMessage:
-    """Return a response without some of its calls; the others keep their order, the message its id.
+    """Remove some of a response's calls. The others keep their order, and the message keeps its id.
 
     A call that remains in `additional_kwargs` or in the content would be sent to the provider, which then requires its
     result. If nothing is removed, the same message is returned.
@@ -44,7 +44,7 @@ def calls_tools(messages: Sequence[BaseMessage]) -> bool:
 
 
 def without_tool_calls(message: BaseMessage, note: str = "") -> BaseMessage:
-    """Return a response without any calls, valid or not; if it then has no text, with a note. Failure reports stay."""
+    """Remove all calls, valid or not. A response without text then gets a note. Failure reports stay unchanged."""
     if not isinstance(message, AIMessage) or is_fallback(message):
         return message
     bare = remove_tool_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})

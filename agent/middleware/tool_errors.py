@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 DETAIL_CHARS = 500
 """Longest error detail, ellipsis included."""
 
-SEARCHED_CHARS = 10_000  # of an error, for secrets
+SEARCHED_CHARS = 10_000  # characters of an error that are searched for secrets
 
 
 class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
-    """The boundary of a tool call: whatever it raises goes to the model, without secrets. Interrupts pass through.
+    """Reports every exception of a tool to the model, without secrets. Interrupts pass through.
 
-    Results of `task` get a status (`agent.subagents.status`): the tool sets its own; for exceptions, and for plain text
-    of another tool with that name, it is set here.
+    Results of `task` have a status (`agent.subagents.status`), which the tool sets itself. For exceptions, and for
+    plain text of another tool with that name, this middleware sets it.
     """
 
     @override

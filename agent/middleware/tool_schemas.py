@@ -1,4 +1,4 @@
-"""Calls OpenAI-compatible models with tool schemas that are converted once, not for each call."""
+"""Converts tool schemas for OpenAI-compatible models once instead of for each call."""
 
 from typing import Any
 
@@ -14,19 +14,19 @@ from agent.middleware.handlers import ModelHandler
 from agent.state import ThreadState
 
 MAX_TOOLS = 1_000
-"""Tools whose schemas are kept."""
+"""Maximum number of cached schemas."""
 
 _CONVERTING_MODULE = "langchain_openai.chat_models.base"
-"""Defines a `bind_tools` that takes schemas as they are, and converts tools for each call.
+"""The class whose `bind_tools` converts tools for each call, but accepts ready schemas unchanged.
 
-A call with 500 tools costs 6 to 21 ms of CPU then, and 0.8 ms with kept schemas.
+A call with 500 tools takes 6 to 21 ms of CPU with conversion, and 0.8 ms with cached schemas.
 """
 
 ModelTool = BaseTool | dict[str, Any]
 
 
 class ToolSchemaMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Replaces tools by their schemas. Innermost: other middleware, and an embedding program's, sees the tools."""
+    """Replaces tools with their schemas. It is the innermost middleware, so that all others see the tools."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ class ToolSchemaMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
-        # With a response format, the model's class may ask for strict schemas.
+        # With a response format, the model's class may require strict schemas.
         if request.response_format is None and _takes_schemas(request.model):
             tools = [self._schema(tool) for tool in request.tools]
             request = override_request(request, tools=tools)
         return await handler(request)
 
     def _schema(self, tool: ModelTool) -> ModelTool:
-        """Return a tool's schema; the tool itself if the model's class reads more of it."""
+        """Return a tool's schema, or the tool itself if the model's class needs more than the schema."""
         if (
             isinstance(tool, dict)
             or tool.extras
@@ -54,7 +54,7 @@ class ToolSchemaMiddleware(AgentMiddleware[ThreadState, Any]):
         if known is None:
             if len(self._schemas) >= MAX_TOOLS:
                 self._schemas.clear()
-            # The tool is kept, so that no other one gets its id.
+            # Keep a reference to the tool, so that no other tool gets its `id()`.
             known = self._schemas[id(tool)] = tool, convert_to_openai_tool(tool)
         return known[1]
 

@@ -24,7 +24,7 @@ LAST_TURN_REMINDER = (
 )
 
 STEPS_PER_MODEL_CALL = 2
-"""Graph steps of a model call with tool calls; our middleware adds none."""
+"""Graph steps of a model call with tool calls. Parley's middleware adds none."""
 
 
 class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -33,8 +33,8 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     The last call gets a reminder, and its tool calls are dropped, so that the graph ends there.
 
     Args:
-        max_turns: Most model calls, at least 1; None = as many as fit into the run's `recursion_limit`, beyond which
-            the run would fail without an answer.
+        max_turns: Maximum number of model calls, at least 1. None = as many as fit into the run's `recursion_limit`,
+            because a run that exceeds it fails without an answer.
     """
 
     def __init__(self, max_turns: int | None = None) -> None:

@@ -29,20 +29,20 @@ Block = dict[str, Any]
 
 
 MAX_TURNS = 256
-"""Turns whose blocks are cached: those that run, and some that wait for a person."""
+"""Number of turns with cached blocks: running turns, and some that wait for a person."""
 
 MAX_CACHED_IMAGE_CHARS = 64_000_000
-"""Length of all images of cached turns in base64."""
+"""Maximum total length of the images of cached turns, base64 characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DescribedTurn:
-    """What a turn's requests show of uploads.
+    """The uploads shown in a turn's requests.
 
     Attributes:
         run_id: The run.
-        newest: Position of the newest message of a person; -1 = there is none.
-        originals: By position, the newest message and all with files, as they are in the thread.
+        newest: Position of a person's newest message; -1 = none.
+        originals: By position, the newest message and all messages with files, as in the thread.
         described: By position, the same messages with blocks, if they have one.
         uploaded: The newest message's files.
         image_chars: Length of the newest message's images in base64.
@@ -56,7 +56,7 @@ class _DescribedTurn:
     image_chars: int
 
     def matches(self, run_id: str | None, messages: Sequence[AnyMessage]) -> bool:
-        """Return whether these are the messages of the same turn of the same run."""
+        """Return whether these messages belong to the same turn of the same run."""
         return (
             self.run_id == run_id
             and self.newest == _newest_position(messages)
@@ -67,14 +67,14 @@ class _DescribedTurn:
 class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
     """Adds an `<uploaded_files>` block to each message with files, before its text.
 
-    The history keeps the original text: blocks are built for each turn, always the same for the same files. The
-    newest message also lists earlier files, if it has files or if there are files that the model has not been told
-    about. Files that arrive without a message during a turn are listed in the next one. `uploaded_files` is set to
-    this turn's files.
+    The history keeps the original text. Each turn builds the blocks again, and the same files always give the same
+    block. The newest message also lists earlier files if it has files itself, or if some files are not listed yet.
+    Files that arrive without a message during a turn are listed in the next one. `uploaded_files` is set to this turn's
+    files.
 
     Args:
         take_snapshot: Takes a snapshot of a thread's uploads. Blocking.
-        supports_vision: Whether the model accepts images; then the newest message's images are shown to it.
+        supports_vision: Whether the model accepts images. If so, it sees the newest message's images.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
         """Build the blocks of messages. Blocking."""
         view = self._take_snapshot(caller.thread_id)
         newest = _newest_position(messages)
-        # Most messages of a thread have no files, so nothing else is looked at.
+        # Most messages of a thread have no files: skip them.
         named = {
             i: file_references(options)
             for i, message in enumerate(messages)
@@ -140,7 +140,7 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
         named: Sequence[FileReference],
         known: Mapping[int, Sequence[FileReference]] | None,
     ) -> str | None:
-        """Return the block of a message; the newest one also lists earlier files.
+        """Return the block of a message. The newest message's block also lists earlier files.
 
         Args:
             view: The thread's files.
@@ -156,7 +156,7 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _newest_position(messages: Sequence[AnyMessage]) -> int:
-    """Return the position of the newest message of a person; -1 if there is none."""
+    """Return the position of a person's newest message; -1 if there is none."""
     positions = range(len(messages) - 1, -1, -1)
     return next((at for at in positions if is_stored_user_message(messages[at])), -1)
 
@@ -182,13 +182,13 @@ def _uploaded_file(file: FileReference) -> UploadedFile:
 
 
 def is_stored_user_message(message: AnyMessage) -> bool:
-    """Return whether a user wrote a message that is stored: reminders of the framework are in requests only.
+    """Return whether a message is a user's and stored. The framework's reminders are only in requests.
 
     >>> from langchain_core.messages import HumanMessage
     >>> is_stored_user_message(HumanMessage("hi", id="1")), is_stored_user_message(HumanMessage("go on"))
     (True, False)
     """
-    # Every stored message has an id.
+    # Only stored messages have an id.
     return is_user_message(message) and message.id is not None
 
 

@@ -23,7 +23,7 @@ from agent.tools.view_image import NAME, load_image
 from agent.uploads.images import ModelImages, limit_images
 
 MAX_IMAGES = 8
-"""Most images per request; the latest ones count."""
+"""Maximum number of images per request; the latest ones are kept."""
 
 INTRO = "Here are the images you've viewed:"
 
@@ -31,10 +31,10 @@ _CLEARED: Command[Any] = Command(update={"viewed_images": {}})
 
 
 class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Adds the turn's images to each request, after the results of the latest calls that returned some.
+    """Adds the turn's images to each request, after the results of the latest calls that returned images.
 
-    The state holds only their paths, until the turn ends, so that neither checkpoints nor streams carry megabytes. All
-    images of the request together, wherever they come from, are limited too.
+    The state holds only their paths, and only until the turn ends, so that checkpoints and streams stay small. The
+    images of a request, from all sources, also have a common limit.
     """
 
     def __init__(self, folders: ThreadStorage, images: ModelImages) -> None:
@@ -62,7 +62,7 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def image_insert_position(messages: Sequence[AnyMessage]) -> int | None:
-    """Return the position for the turn's images: right after the results of the latest calls that returned some.
+    """Return the position for the turn's images: right after the results of the latest calls that returned images.
 
     None if the turn has no such calls, or if a parallel call has no result yet.
     """
@@ -124,5 +124,5 @@ def _insert_message(
 def _clear_viewed_images(
     viewed: Mapping[str, ViewedImage], place: int | None, response: ModelResponse[Any]
 ) -> Command[Any] | None:
-    """Return the update that clears the images, if the turn is over or they are from a cancelled one."""
+    """Return the update that clears the images if the turn is over, or if they are from a cancelled turn."""
     return _CLEARED if viewed and (place is None or not calls_tools(response.result)) else None

@@ -1,4 +1,4 @@
-"""The part of a summarized thread that the model sees: summary, kept skill files, recent messages. Pure."""
+"""Selects the part of a summarized thread that the model sees: summary, kept skill files, recent messages. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -12,13 +12,13 @@ from agent.token_estimate import estimate_message_tokens
 from agent.user_messages import SUMMARY, is_user_message
 
 KEPT_SKILL_READS = 5
-"""Skill files that stay readable for the model, the most recently read ones."""
+"""Number of skill files that stay visible to the model; the most recently read ones are kept."""
 
 KEPT_SKILL_TOKENS = 25_000
-"""Their total size (estimated)."""
+"""Maximum total size of kept skill files, estimated tokens."""
 
 KEPT_SKILL_TOKENS_EACH = 5_000
-"""Largest size of one (estimated). Larger files are summarized."""
+"""Maximum size of one kept skill file, estimated tokens. Larger files are summarized."""
 
 INTRODUCTION = "Here is a summary of the conversation to date:"
 NO_SUMMARY = (
@@ -29,7 +29,7 @@ NO_SUMMARY = (
 def visible_messages(
     messages: list[AnyMessage], summary: HistorySummary | None
 ) -> list[AnyMessage]:
-    """Return the messages to send for a thread; all of them if there is no valid summary.
+    """Return the messages to send for a thread. Without a valid summary, return all of them.
 
     The latest user message is always kept, even if it is older than the kept end.
 
@@ -111,7 +111,7 @@ def _kept_skill_reads(head: Sequence[AnyMessage], call_ids: Collection[str]) -> 
 
 
 def _only_call(message: AIMessage, call: ToolCall) -> AIMessage:
-    """Return a message with one of its calls and nothing else, but what its provider wants back with the call."""
+    """Return a message with a single one of its calls, and the data that its provider requires with the call."""
     fields = message.additional_kwargs.get(PROVIDER_FIELDS)
     extra = {PROVIDER_FIELDS: fields} if fields else {}
     return AIMessage(content="", tool_calls=[call], id=message.id, additional_kwargs=extra)

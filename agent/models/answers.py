@@ -1,12 +1,12 @@
-"""Normalizes the answers of servers with OpenAI's Chat Completions API: raw chunks in, plain chunks out. Pure.
+"""Normalizes answers of servers with OpenAI's Chat Completions API: turns raw chunks into uniform ones. Pure.
 
-Servers differ in what the API's description leaves open, and in what it does not. `AnswerNormalizer` reads the chunks
-of one answer, or a whole answer as its only chunk, and gives chunks in one form:
+Servers interpret the API differently, and some violate it. `AnswerNormalizer` reads the chunks of one answer, or a
+whole answer as a single chunk, and returns chunks in one form:
 
-- each piece of a tool call has the index of its call, its name and id once, and arguments as text;
-- usage is in the last chunk alone, under OpenAI's names, and so is the finish reason;
-- thinking between tags is not part of the text, a refusal is;
-- whatever else a message or a call has is in the last chunk, under `PROVIDER_FIELDS`, for the next request.
+- each piece of a tool call has the call's index and its arguments as text; name and id appear once;
+- usage, under OpenAI's names, and the finish reason are only in the last chunk;
+- a refusal is part of the text, thinking between tags is not;
+- all other fields of a message or call are in the last chunk, under `PROVIDER_FIELDS`, for the next request.
 """
 
 import json
@@ -21,22 +21,22 @@ from agent.models.thinking_tags import ThinkingSplitter, ends_alone
 from agent.values import clean_text, read_json
 
 MAX_ANSWER_CHARS = 1_000_000
-"""Longest answer, with thinking and arguments; no model writes as much. What follows is not read."""
+"""Longest answer, with thinking and arguments, characters. No model writes this much; the rest is not read."""
 
 ID_CHARS = 9
-"""Length of the ids made here: Mistral's chat templates take ids of 9 letters and digits alone."""
+"""Length of generated ids: Mistral's chat templates accept only ids of 9 letters and digits."""
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")
 """Fields with thinking: `reasoning` (vLLM since 0.11, OpenRouter), `reasoning_content` (earlier vLLM, DeepSeek)."""
 
 TAGGED_THINKING = "thinking"
-"""Field for the thinking that a server left in the text; it is not sent back."""
+"""Field for thinking that a server left in the text. It is not sent back."""
 
 THINKING_FIELDS = (*REASONING_FIELDS, TAGGED_THINKING)
 
 PROVIDER_FIELDS = "provider_fields"
-"""Field of the last chunk: which `server` answered, and the fields that it alone knows: of the `message`, and of the
-`calls` by their ids."""
+"""Field of the last chunk. It has the `server` that answered, and the server's own fields: those of the `message`, and
+those of the `calls` by call id."""
 
 _STANDARD_FIELDS = frozenset(
     {
@@ -58,12 +58,12 @@ class AnswerNormalizer:
     """The answer of one request.
 
     Args:
-        server: Which server answers: its fields are sent back to no other.
-        ends_thinking_alone: The model is known to write only the end of its first thinking.
+        server: The server that answers. Its fields are sent back only to this server.
+        ends_thinking_alone: Whether the model is known to write only the closing tag of its first thinking.
 
     Attributes:
-        ends_thinking_alone: Whether it did, once the answer is finished.
-        has_ended: Whether the answer said that it is whole.
+        ends_thinking_alone: Whether the model did so; valid once the answer is finished.
+        has_ended: Whether the answer was marked as complete.
         is_full: Whether it reached `MAX_ANSWER_CHARS`: the rest need not be read.
     """
 
@@ -87,7 +87,7 @@ class AnswerNormalizer:
         self._length = 0
 
     def add(self, chunk: Mapping[str, Any]) -> None:
-        """Read a chunk, or a whole answer."""
+        """Read a chunk or a whole answer."""
         choices = chunk.get("choices")
         if type(choices) is list and len(choices) == 1 and not chunk.get("usage") and self._head:
             choice = choices[0]
@@ -95,12 +95,12 @@ class AnswerNormalizer:
                 text = delta.get("content")
                 is_unusual = choice.get("finish_reason") or choice.get("logprobs")
                 if len(delta) == 1 and type(text) is str and not is_unusual:
-                    self._new_texts.append(text)  # nearly all chunks
+                    self._new_texts.append(text)  # fast path for nearly all chunks
                     return
         self._add_unusual(chunk)
 
     def take(self) -> JSON | None:
-        """Return a chunk with what was added since the last one; None if there is nothing to tell."""
+        """Return a chunk with everything new since the last one; None if nothing is new."""
         self._split_texts()
         self.is_full = self._length >= MAX_ANSWER_CHARS
         delta = self._delta()
@@ -213,7 +213,7 @@ class AnswerNormalizer:
 
 @dataclass(slots=True)
 class _Characters:
-    """Makes the characters of a text that arrives in pieces valid; half a surrogate pair waits for the other half."""
+    """Repairs characters of a text that arrives in pieces. Holds half a surrogate pair until the other half arrives."""
 
     half: str = ""
 
@@ -248,7 +248,7 @@ class _Call:
         return "".join(self.arguments)
 
     def is_begun(self) -> bool:
-        """Whether its arguments have begun and not ended."""
+        """Whether its arguments have started but not ended."""
         text = self.text()
         return bool(text.strip()) and not _is_object(text)
 
@@ -256,8 +256,8 @@ class _Call:
 class _CallAssembler:
     """Finds the call that each piece belongs to.
 
-    By its id, if a piece with this id came before; else by its index. Servers that give all calls the same index, or
-    none, start a call with its name: a name with a new id, or after arguments that are whole, begins another call.
+    A piece belongs to the call with its id, or else to the call with its index. Some servers give all calls the same
+    index, or none. For them a name starts another call if it has a new id or follows complete arguments.
     Pieces in one list belong to different calls.
     """
 
@@ -289,7 +289,7 @@ class _CallAssembler:
         return length
 
     def take(self) -> list[JSON]:
-        """Return what was added since the last time, one piece for each call: LangChain joins no others of a chunk."""
+        """Return what is new since the last time, one piece per call: LangChain cannot join more in a chunk."""
         pieces, self._pieces = self._pieces, {}
         return list(pieces.values())
 
@@ -312,7 +312,7 @@ class _CallAssembler:
         return _continued(candidates[-1], piece) if candidates else None
 
     def _with_id(self, piece: "_Piece", free: Sequence[_Call]) -> _Call | None:
-        """Return the call with a piece's id. A server may give all calls one id, and tell them apart by the index."""
+        """Return the call with a piece's id. If a server gives all calls the same id, their index decides."""
         known = [call for call in free if call.raw_id == piece.id]
         here = [
             one
@@ -336,10 +336,10 @@ class _CallAssembler:
         call.raw_id = call.raw_id or piece.id
         if arguments:
             if call.arguments == _NO_ARGUMENTS:
-                call.arguments.clear()  # put there before the arguments came
+                call.arguments.clear()  # a placeholder from before the arguments arrived
             call.arguments.append(arguments)
             if call.arguments == _NO_ARGUMENTS:
-                arguments = ""  # means the same
+                arguments = ""  # a placeholder: real arguments may follow
         if is_new or name or arguments:
             new = self._pieces.setdefault(call.position, _new_piece(call, is_new=is_new))
             function = new["function"]
@@ -350,7 +350,7 @@ class _CallAssembler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """A piece of a call as the server sent it; "" = not there."""
+    """A piece of a call as the server sent it; "" = missing."""
 
     id: str
     index: object
@@ -368,10 +368,10 @@ def _new_piece(call: _Call, *, is_new: bool) -> JSON:
 
 
 def _continued(call: _Call, piece: _Piece) -> _Call | None:
-    """Return the call that a piece with a name may belong to; None = it begins another one."""
+    """Return the call that a piece with a name may belong to; None = it starts another call."""
     if not call.name:
         return call
-    if piece.id and call.raw_id:  # not the same, or it would have been found
+    if piece.id and call.raw_id:  # a different call, or the lookup by id would have found it
         goes_on = call.is_begun() and piece.arguments and not piece.starts_object()
         return call if goes_on and piece.name == call.name else None
     if piece.name != call.name:
@@ -380,10 +380,10 @@ def _continued(call: _Call, piece: _Piece) -> _Call | None:
 
 
 def _unless_complete(call: _Call, piece: _Piece) -> _Call | None:
-    """Return the call, or None if the piece begins another one: it has a name, and the call's arguments are whole."""
+    """Return the call. None if the piece starts another call: it has a name, and the call's arguments are complete."""
     if not piece.name or piece.arguments == call.text():
         return call
-    # A name alone may also be an echo at the end: of a call in one piece, or by a server that always names it.
+    # A name without arguments may also be an echo at the end: some servers repeat the name.
     begins = piece.arguments.strip() or (len(call.arguments) > 1 and not call.repeats_name)
     return None if begins and _is_object(call.text()) else call
 
@@ -393,7 +393,7 @@ def _is_rest_of_name(call: _Call, piece: _Piece) -> bool:
 
 
 def _not_repeated(call: _Call, arguments: str) -> str:
-    """Return what is new in a piece: some servers send all that there is so far again."""
+    """Return the new part of a piece: some servers resend everything so far."""
     if len(arguments) > 1 and arguments.lstrip().startswith("{") and call.arguments:
         before = call.text()
         if len(before) > 1 and arguments.startswith(before):
@@ -417,7 +417,7 @@ def _arguments(given: object) -> str:
 
 
 def _raw_calls(delta: JSON) -> list[JSON]:
-    """Return a delta's pieces of calls, the older `function_call` among them."""
+    """Return a delta's pieces of calls, including the older `function_call`."""
     calls = delta.get("tool_calls")
     found = [calls] if isinstance(calls, dict) else calls if isinstance(calls, list) else []
     function = delta.get("function_call")
@@ -440,7 +440,7 @@ def _add_fields(fields: JSON, item: JSON, function: JSON) -> None:
 
 
 def _first_choice(choices: object) -> JSON:
-    """Return the choice with index 0: nobody asks for several."""
+    """Return the choice with index 0. Requests never ask for more than one."""
     for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict) and choice.get("index") in (0, None):
             return choice
@@ -448,7 +448,7 @@ def _first_choice(choices: object) -> JSON:
 
 
 def _delta_texts(delta: JSON) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a delta and the fields they belong to. A refusal is an answer."""
+    """Yield the texts of a delta and the fields they belong to. A refusal counts as answer text."""
     yield from _content_parts(delta.get("content"))
     for name, field_name in (
         ("refusal", "content"),
@@ -459,7 +459,7 @@ def _delta_texts(delta: JSON) -> Iterator[tuple[str, str]]:
 
 
 def _content_parts(content: object) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a content and the fields they belong to; Mistral sends a list with parts of thinking."""
+    """Yield the texts of a content and the fields they belong to. Mistral sends lists with parts of thinking."""
     if isinstance(content, str):
         yield "content", content
     for part in content if isinstance(content, list) else ():
@@ -481,7 +481,7 @@ def _content_parts(content: object) -> Iterator[tuple[str, str]]:
 
 
 def _merge(before: Any, value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Join a field's value with the one of an earlier chunk: texts and lists go on, numbers are replaced.
+    """Join a field's value with its value in an earlier chunk: append to texts and lists, replace numbers.
 
     >>> _merge([{"index": 0, "text": "a"}], [{"index": 0, "text": "b", "signature": "s"}])
     [{'index': 0, 'text': 'ab', 'signature': 's'}]
@@ -515,7 +515,7 @@ def _add_item(items: list[Any], item: Any) -> None:  # noqa: ANN401 - JSON
 
 
 def _goes_on(last: JSON, item: JSON) -> bool:
-    """Return whether an item only continues the last one's text."""
+    """Return whether an item only continues the last item's text."""
     same = all(
         last.get(key) == item.get(key) or item.get(key) is None for key in ("type", "index", "id")
     )
@@ -538,7 +538,7 @@ _OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
 
 
 def _plain_usage(usage: object) -> JSON:
-    """Return a usage under OpenAI's names; {} if it tells nothing.
+    """Return a usage under OpenAI's names; {} if it has no numbers.
 
     >>> _plain_usage({"prompt_tokens": 9, "completion_tokens": None, "prompt_cache_hit_tokens": 4})
     {'prompt_tokens': 9, 'completion_tokens': 0, 'total_tokens': 9, 'prompt_tokens_details': {'cached_tokens': 4}}
@@ -618,13 +618,13 @@ def _join_calls(calls: list[JSON], pieces: Sequence[JSON]) -> None:
 
 
 def parse_json(data: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Parse JSON as servers write it: with half a surrogate pair, NaN, or integers of any size.
+    """Parse JSON leniently: accept half surrogate pairs, NaN and integers of any size.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not JSON.
     """
     try:
-        # orjson would round a large integer; arguments as an object may hold one.
+        # orjson would round large integers, which arguments in object form may contain.
         if b'"arguments"' not in data or b'"arguments":"' in data or b'"arguments": "' in data:
             return orjson.loads(data)
     except orjson.JSONDecodeError:

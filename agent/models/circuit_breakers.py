@@ -45,8 +45,8 @@ class CircuitBreakers:
     Attributes:
         requests: Number of calls by model and outcome: `ok`, or the failure reason.
         retries: Number of retries by model.
-        tokens: Number of tokens by model and kind, as its server counted them: `input`, of them `cache_read`, and
-            `output`.
+        tokens: Number of tokens by model and kind, as counted by its server: `input`, `cache_read` (part of
+            `input`), and `output`.
 
     Args:
         config: Returns the current section.
@@ -66,7 +66,7 @@ class CircuitBreakers:
         self.tokens: Counter[tuple[str, str]] = Counter()
 
     def count_answer(self, name: str, usages: Iterable[UsageMetadata]) -> None:
-        """Count a call that was answered, and its tokens; a server may not tell them."""
+        """Count an answered call and its tokens, if the server reports them."""
         self.requests[(name, "ok")] += 1
         for usage in usages:
             self.tokens[(name, "input")] += usage["input_tokens"]
@@ -83,13 +83,13 @@ class CircuitBreakers:
         return self._clock() < breaker.open_until
 
     def consecutive_failures(self, name: str) -> int:
-        """Return how many of a model's latest calls failed, without a success between them."""
+        """Return how many of a model's latest calls failed in a row."""
         breaker = self._breakers.get(name)
         return breaker.failures if breaker else 0
 
     @contextmanager
     def call(self, name: str) -> Iterator[BreakerCall]:
-        """Yield one call; `allowed` says whether to make it."""
+        """Yield one call. Its `allowed` says whether to make it."""
         config, breaker = self._config(), self._breakers.setdefault(name, _Breaker())
         threshold = config.failure_threshold
         tripped = 0 < threshold <= breaker.failures

@@ -1,4 +1,4 @@
-"""Reads what servers send as an answer: event streams, JSON without events, and errors in all their forms. Pure."""
+"""Parses servers' answers: event streams, JSON without events, and errors in all forms. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _OTHER_FIELDS = (b":", b"id:", b"retry:")
 _ERROR_TEXTS = ("message", "error_msg", "msg", "detail", "status_msg", "error_description", "error")
 _ERROR_CODES = ("code", "error_code", "status_code", "status", "type")
 _TEXT_CHARS = 2_000
-"""How much of a server's text an error holds."""
+"""How much of a server's text an error quotes, characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerError:
-    """An error that a server sent instead of an answer, or amid one.
+    """An error that a server sent instead of an answer or in the middle of one.
 
     Attributes:
         message: Its text.
@@ -38,14 +38,14 @@ class AnswerFailed(Exception):
 
 
 class NoAnswer(Exception):
-    """A server sent something else than an answer, such as a page of HTML."""
+    """A server sent something other than an answer, such as an HTML page."""
 
 
 class EventReader:
-    """The events of one answer, from its lines.
+    """Parses the lines of one answer into events.
 
     Attributes:
-        is_done: Whether the server said that the answer is whole.
+        is_done: Whether the server marked the answer as complete.
     """
 
     def __init__(self) -> None:
@@ -55,10 +55,10 @@ class EventReader:
         self._bare: list[bytes] = []
 
     def read(self, lines: Sequence[bytes]) -> Iterator[Mapping[str, Any]]:
-        """Yield the chunks that end in these lines.
+        """Yield the chunks that these lines complete.
 
         Raises:
-            AnswerFailed, NoAnswer: An event is an error, or no JSON.
+            AnswerFailed, NoAnswer: An event is an error, or not JSON.
         """
         for line in lines:
             if line.startswith(b"data:"):
@@ -73,7 +73,7 @@ class EventReader:
                 yield from self._read_bare(line)
 
     def end(self, rest: bytes) -> Iterator[Mapping[str, Any]]:
-        """Yield the chunks in the last line, which has no end, and in a body without events. Raises as `read` does."""
+        """Yield the chunks of an unterminated last line, and of a body without events. Raises the errors of `read`."""
         yield from self.read([rest, b""])
         if self.is_done or not self._bare:
             return
@@ -90,7 +90,7 @@ class EventReader:
         try:
             value = parse_json(data)
         except ValueError:
-            # The end mark, several events without an empty line between them, or no JSON.
+            # The end mark, several events without an empty line between them, or not JSON.
             for line in data.split(b"\n"):
                 if line.startswith(_DONE):
                     self.is_done = True
@@ -98,12 +98,12 @@ class EventReader:
                     yield from _checked(_parsed(line, is_error=is_error), is_error=is_error)
             return
         if type(value) is dict and value.get("choices") and not is_error and b"error" not in data:
-            yield value  # nearly all
+            yield value  # fast path for nearly all events
         else:
             yield from _checked(value, is_error=is_error)
 
     def _read_bare(self, line: bytes) -> Iterator[Mapping[str, Any]]:
-        """Read a line that belongs to no event: JSON of its own, or a part of a longer body."""
+        """Read a line outside of events: a JSON document, or a part of a longer one."""
         line = line.strip().removeprefix(b"\xef\xbb\xbf")
         if not self._bare and line.startswith(b"{") and line.endswith(b"}"):
             try:
@@ -120,18 +120,18 @@ class EventReader:
 
 
 def read_whole(body: bytes) -> list[Mapping[str, Any]]:
-    """Return the chunks of an answer that was not asked for as a stream. Raises as `EventReader.read` does."""
+    """Return the chunks of an answer that was not requested as a stream. Raises the errors of `EventReader.read`."""
     reader = EventReader()
     *lines, rest = body.split(b"\n")
     return [*reader.read(lines), *reader.end(rest)]
 
 
 def find_error(value: Mapping[str, Any], *, is_error: bool = False) -> ServerError | None:
-    """Return the error in a chunk or body; None if it is none.
+    """Return the error in a chunk or body; None if there is no error.
 
     Args:
         value: The chunk or body.
-        is_error: Whether the event is named one.
+        is_error: Whether the event's name says that it is an error.
     """
     error = value.get("error")
     if error:
@@ -158,7 +158,7 @@ def _choice_error(choice: object, around: Mapping[str, Any]) -> ServerError | No
 
 
 def _checked(value: object, *, is_error: bool = False) -> Iterator[Mapping[str, Any]]:
-    """Yield a chunk. Raises AnswerFailed if it is an error or no chunk."""
+    """Yield a chunk. Raises AnswerFailed if the value is an error or not a chunk."""
     if isinstance(value, list):  # Google's errors
         for one in value:
             yield from _checked(one, is_error=is_error)

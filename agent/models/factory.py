@@ -93,8 +93,8 @@ def _add_defaults(
         # By default ChatOpenAI uses OpenAI's newer API for some model names; few other servers have it.
         settings.setdefault("use_responses_api", False)
     if "stream_chunk_timeout" in fields:
-        # It uses asyncio.wait_for, which before Python 3.12 loses a cancellation that arrives together with a
-        # chunk: a cancelled run would continue. The HTTP client's read timeout applies instead.
+        # It uses asyncio.wait_for, which before Python 3.12 loses a cancellation that arrives with a chunk, so
+        # # that a cancelled run continues. The HTTP client's read timeout applies instead.
         settings.setdefault("stream_chunk_timeout", None)
     if http_client is not None and "http_async_client" in fields and "openai_proxy" not in settings:
         settings.setdefault("http_async_client", http_client.client())
@@ -119,7 +119,7 @@ def _construct(
             for problem in error.errors(include_input=False, include_context=False)
         )
         raise ModelUnusable(f"models: {entry.name}: {problems}") from None
-    except Exception as error:  # noqa: BLE001 - every provider's class raises its own kinds
+    except Exception as error:  # noqa: BLE001 - every provider's class raises its own types
         raise ModelUnusable(
             f"models: {entry.name}: {entry.use} cannot be built: {_first_line(error)}"
         ) from None

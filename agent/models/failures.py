@@ -1,7 +1,7 @@
 """Classifies the exceptions of model classes: why a call failed, and whether to retry it. Pure.
 
-Each provider's package has its own exceptions; none is imported here. They are recognized by an HTTP status or by the
-names of their classes and base classes.
+Each provider's package has its own exceptions. They are recognized by an HTTP status or by the names of their classes
+and base classes, so that no package must be imported.
 """
 
 import re
@@ -50,7 +50,7 @@ _ANSWERS = {"AIMessage", "AIMessageChunk"}
 """Titles of the validation errors that LangChain raises for answers such as calls whose arguments are no object."""
 _STATUSES = range(400, 600)
 _TELLING = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
-"""Statuses that also stand for a quota that is used up."""
+"""Statuses that servers also use for an exhausted quota."""
 
 _BY_STATUS: Mapping[int, FailureReason] = {
     401: "auth",
@@ -81,7 +81,7 @@ _BY_CODE: Mapping[FailureReason, re.Pattern[str]] = {
         re.IGNORECASE,
     ),
 }
-"""What codes and types of errors mean that come with status 200."""
+"""Reasons for the codes and types of errors that come with status 200."""
 
 _PICTURE_LIMIT = re.compile(
     r"(?:at most|up to|max(?:imum)?(?: number)?(?: of)?|limit(?: of| is)?|only|more than|exceeds?|allow(?:s|ed)?|>)"
@@ -110,7 +110,7 @@ class ModelFailure:
         status: The HTTP status, if any.
         code: The provider's error code, if any.
         retry_after_s: The delay that the server requests, seconds.
-        picture_limit: The most pictures that the server takes, if it was sent more.
+        picture_limit: The server's limit of pictures, if the request exceeded it.
     """
 
     reason: FailureReason
@@ -172,8 +172,8 @@ def fallback_message(
 
     Args:
         failure: The failure.
-        words: What people are told.
-        streamed: The text streamed before the failure; users have seen it, so it stays.
+        words: The messages for people.
+        streamed: The text streamed before the failure. It stays, because users have seen it.
         message_id: The id of the streamed message.
     """
     return AIMessage(
@@ -220,7 +220,7 @@ def _reason(error: Exception, status: int | None, names: set[str]) -> FailureRea
 
 
 def _reason_without_status(error: Exception, codes: str, text: str) -> FailureReason:
-    """Return the reason of an error that came with status 200, by its words."""
+    """Return the reason of an error that came with status 200, judged by its text."""
     if _QUOTA.search(text):
         return "quota"
     if _RATE_LIMIT.search(text):
@@ -231,7 +231,7 @@ def _reason_without_status(error: Exception, codes: str, text: str) -> FailureRe
 
 
 def _picture_limit(text: str) -> int | None:
-    """Return the most pictures of a request, as a server says it that was sent more; None if it says none.
+    """Return the limit of pictures that a server's error message states; None if it states none.
 
     >>> _picture_limit("At most 1 image(s) may be provided in one prompt.")
     1

@@ -1,11 +1,11 @@
-"""What the end of an answer means, in the words of all providers. Pure."""
+"""Maps the finish reasons of all providers to a few kinds. Pure."""
 
 from typing import Literal
 
 from langchain_core.messages import AIMessage
 
 FinishKind = Literal["whole", "length", "filtered", "stopped", "unknown"]
-"""`length`: at the model's limit. `filtered`: by a content filter, or refused. `stopped`: by trouble of the server."""
+"""`length`: at the model's limit. `filtered`: by a content filter, or refused. `stopped`: by a server problem."""
 
 _REASONS: dict[FinishKind, frozenset[str]] = {
     "whole": frozenset(
@@ -60,7 +60,7 @@ _KIND_OF = {reason: kind for kind, reasons in _REASONS.items() for reason in rea
 
 
 def finish_reason(message: AIMessage) -> str:
-    """Return the provider's word for why an answer ended; "" = none."""
+    """Return the provider's finish reason; "" = none."""
     metadata = message.response_metadata
     details = metadata.get("incomplete_details")  # the Responses API
     reason = metadata.get("finish_reason") or metadata.get("stop_reason")
@@ -69,7 +69,7 @@ def finish_reason(message: AIMessage) -> str:
 
 
 def finish_kind(message: AIMessage) -> FinishKind:
-    """Return what the end of an answer means.
+    """Return the kind of an answer's finish reason.
 
     >>> finish_kind(AIMessage("Ha", response_metadata={"finish_reason": "MAX_TOKENS"}))
     'length'

@@ -12,7 +12,7 @@ CLOSE_S = 2.0
 
 
 class ClosableClient(Protocol):
-    """The method of the HTTP client that is used here."""
+    """The only method of the HTTP client that this module calls."""
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -22,15 +22,15 @@ class ClosableClient(Protocol):
 class ModelHttpClient:
     """Owns the HTTP client that is passed to model classes that accept one.
 
-    By default they keep clients in process-wide caches that are never closed.
+    Without it, these classes cache clients for the whole process and never close them.
     """
 
     def __init__(self) -> None:
         self._client: ClosableClient | None = None
-        self._lock = threading.Lock()  # models are built in worker threads, at the same time
+        self._lock = threading.Lock()  # worker threads may build models concurrently
 
     def client(self) -> ClosableClient:
-        """Return the client. The first call blocks for some 20 ms to load certificates.
+        """Return the client. The first call blocks for about 20 ms to load certificates.
 
         Raises:
             ObjectNotImportable: The OpenAI package is not installed.

@@ -1,8 +1,8 @@
-"""Chat models of OpenAI's package for all servers that have its API.
+"""Chat models of OpenAI's package for all servers with OpenAI's API.
 
-langchain-openai drops fields that are not OpenAI's. Some servers reject the next request of a conversation if they do
-not come back: thinking beside the text (DeepSeek), its signatures (Google), both in other forms (OpenRouter). They are
-kept in `additional_kwargs`, and sent with the message or call that they came with, to the server that they came from.
+langchain-openai drops fields that are not OpenAI's. Some servers reject the next request of a conversation without
+them: thinking next to the text (DeepSeek), its signatures (Google), both in other forms (OpenRouter). The classes here
+keep the fields in `additional_kwargs`, and send them back to the same server with the same message or call.
 
 Imports the `openai` package: import this module by name, and only for a model that needs it.
 """
@@ -34,15 +34,16 @@ _KEPT = (*REASONING_FIELDS, TAGGED_THINKING, PROVIDER_FIELDS)
 if TYPE_CHECKING:
     _Base = BaseChatOpenAI
 else:
-    _Base = object  # else pydantic would take the fields of BaseChatOpenAI for those of a class below it
+    _Base = object  # otherwise pydantic would attribute the fields of BaseChatOpenAI to a subclass
 
 
 class CompatibleServer(_Base):
     """Mixin for classes of OpenAI's package: normalizes answers, keeps a server's fields, and sends them back.
 
     Attributes:
-        returns_all_reasoning: Whether thinking goes back with all answers. Otherwise it goes back with those that call
-            tools: servers that need it need it there, and others may reject it elsewhere.
+        returns_all_reasoning: Whether thinking is sent back with all answers. Otherwise it is sent back only with
+            answers that
+            call tools: some servers require it there, and others may reject it elsewhere.
     """
 
     returns_all_reasoning: ClassVar[bool] = False
@@ -101,14 +102,14 @@ class CompatibleServer(_Base):
     ) -> dict[str, Any]:
         payload: dict[str, Any] = super()._get_request_payload(input_, stop=stop, **kwargs)
         messages = self._convert_input(input_).to_messages()
-        # The Responses API has no `messages`; it has its own form of reasoning.
+        # The Responses API has no `messages`, and has its own form of reasoning.
         for message, sent in zip(messages, payload.get("messages") or (), strict=False):
             if message.additional_kwargs and isinstance(message, AIMessage):
                 self._return_fields(message.additional_kwargs, sent)
         return payload
 
     def _return_fields(self, kept: Mapping[str, Any], sent: dict[str, Any]) -> None:
-        """Add the fields that a message had to the form in which it is sent."""
+        """Add a message's original fields to the form in which it is sent."""
         fields = kept.get(PROVIDER_FIELDS)
         is_marked = isinstance(fields, dict)
         if not isinstance(fields, dict):
@@ -129,7 +130,7 @@ class CompatibleServer(_Base):
 
 @cache
 def compatible_class(model_class: type[BaseChatOpenAI]) -> type[BaseChatOpenAI]:
-    """Return the class with `CompatibleServer`, under its own name; the class itself if it has them."""
+    """Return a subclass with `CompatibleServer`, under the same name; the class itself if it is one already."""
     if issubclass(model_class, CompatibleServer):
         return model_class
     return create_model(
@@ -141,7 +142,7 @@ def compatible_class(model_class: type[BaseChatOpenAI]) -> type[BaseChatOpenAI]:
 
 
 def _token_limit_name(settings: Mapping[str, Any], host: str) -> str:
-    """Return what a server calls the limit of an answer's tokens: only OpenAI's models refuse the older name."""
+    """Return a server's name for the limit of an answer's tokens. Only OpenAI's models reject the older name."""
     is_openai = host.endswith((".openai.com", ".openai.azure.com"))
     return (
         "max_completion_tokens"
@@ -163,12 +164,12 @@ def _with_fields(call: dict[str, Any], fields: Mapping[str, Any] | None) -> dict
 
 
 def _add_calls(message: AIMessage, raw: Any) -> None:  # noqa: ANN401 - JSON
-    """Add calls to a whole answer. Their arguments may be anything."""
+    """Add calls to a whole answer. Their arguments may have any form."""
     for call in raw:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         try:
             args = read_json(arguments or "{}")
-            error = None if isinstance(args, dict) else "They are no JSON object."
+            error = None if isinstance(args, dict) else "They are not a JSON object."
         except ValueError as problem:
             args, error = None, str(problem)
         if error is None:

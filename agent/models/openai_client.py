@@ -1,4 +1,4 @@
-"""Calls of OpenAI-compatible servers: an aiohttp transport, requests sent as they are, normalized answers.
+"""Client of OpenAI-compatible servers: an aiohttp transport, unconverted requests, normalized answers.
 
 Imports the `openai` package: import this module by name, and only for a model that needs it.
 """
@@ -27,31 +27,31 @@ from agent.trace_context import trace_headers
 from agent.values import clean_json
 
 CONNECTIONS = 1000
-"""Most connections at once, as in the package's own client."""
+"""Maximum number of connections, as in the package's own client."""
 
 READ_S = 600.0
 CONNECT_S = 5.0
 READ_BYTES = 16 * 1024
-"""Most bytes of an answer that are parsed at once: some 80 deltas, 1 ms of CPU, in which all others wait."""
+"""Bytes of an answer to parse at a time: about 80 deltas, which block the event loop for 1 ms."""
 
 DRAIN_S = 0.5
-"""How long the end of a response is waited for after the answer's: only then can its connection be used again."""
+"""How long to wait after an answer for the end of the response, seconds. The connection is reused only after it."""
 
 MAX_REQUEST_DEPTH = 200
-"""Levels of a request: schemas of tools may have many."""
+"""Maximum nesting of a request: tool schemas may be deep."""
 
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
-"""Names of the most tokens of an answer: OpenAI's newer models refuse the first one, other servers the second."""
+"""Names for the limit of an answer's tokens. OpenAI's newer models reject the first one, other servers the second."""
 
 _WALKED = ("messages", "tools")
-"""The arguments of `create` that hold nearly all of a request."""
+"""The arguments of `create` that hold most of a request's data."""
 
 
 class OpenAIHttpClient(httpx2.AsyncClient):
     """An HTTP client over aiohttp with the timeouts of the package's own client: connect 5 s, read 600 s.
 
     Attributes:
-        thinks_first: The server and name of each model that is known to write only the end of its thinking.
+        thinks_first: Server and name of each model that is known to write only the closing tag of its thinking.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class OpenAIHttpClient(httpx2.AsyncClient):
 class AiohttpTransport(httpx2.AsyncBaseTransport):
     """Sends the package's requests with aiohttp, for a quarter of the CPU of the usual transport.
 
-    The transport that comes with the package calls every connection that the server closes a timeout of its opening.
+    The package's own aiohttp transport reports every connection closed by the server as a connect timeout.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; the response's body is read later. Raises httpx2.TransportError."""
+        """Send a request and return before the response's body is read. Raises httpx2.TransportError."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS)
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
@@ -87,7 +87,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
                 headers=[*request.headers.multi_items(), *trace_headers().items()],
                 data=BytesIO(body)
                 if body
-                else None,  # sent in pieces: others wait for none of 4 MB
+                else None,  # send in pieces: a body of 4 MB would block other tasks
                 allow_redirects=False,
                 proxy=_proxy_url(request.url),
                 timeout=aiohttp.ClientTimeout(
@@ -129,7 +129,7 @@ class _ResponseBody(httpx2.AsyncByteStream):
 
 
 def _proxy_url(url: httpx2.URL) -> str | None:
-    """Return the proxy that the environment names for a URL. aiohttp would read .netrc as well, against the API key."""
+    """Return the environment's proxy for a URL. aiohttp's own lookup would also read .netrc, overriding the API key."""
     if proxy_bypass(url.host):
         return None
     proxies = getproxies()
@@ -151,21 +151,22 @@ def _transport_error(error: Exception, request: httpx2.Request) -> httpx2.Transp
 
 
 class DirectCompletions:
-    """AsyncCompletions whose `create` sends messages and tools as they are, and returns normalized dictionaries.
+    """AsyncCompletions whose `create` sends messages and tools unchanged and returns normalized dictionaries.
 
-    The package walks through its arguments by their type annotations, to rename fields and to read files. What
-    LangChain passes has neither. With the agent's tools the walk takes 6 ms of CPU, a fifth of a turn (measured). It
-    also makes an object of every token, which LangChain turns into a dictionary again.
+    The package walks through its arguments to rename fields and read files, neither of which LangChain needs. With the
+    agent's tools this takes 6 ms of CPU, a fifth of a turn (measured). The package also creates an object for every
+    token, which LangChain converts back to a dictionary.
 
     Args:
         completions: An `AsyncCompletions`.
         base_url: The server.
-        names_token_limit: What the server calls the most tokens of an answer: one of `TOKEN_LIMITS`.
-        thinks_first: The server and name of each model that writes only the end of its thinking; completed here.
+        names_token_limit: The server's name for the limit of an answer's tokens: one of `TOKEN_LIMITS`.
+        thinks_first: Server and name of each model that writes only the closing tag of its thinking; this class adds
+            entries.
 
     Attributes:
-        server: A short name for the server: its fields in messages are sent to no other.
-        names_token_limit: As given, or the other name, if the server took only that.
+        server: A short name for the server. Its fields in messages are sent only to this server.
+        names_token_limit: As given, or the other name if the server accepted only that one.
     """
 
     def __init__(
@@ -186,15 +187,15 @@ class DirectCompletions:
 
     @property
     def with_raw_response(self) -> "_RawCompletions":
-        """The same calls, with the response's headers."""
+        """The same calls, but with the response's headers."""
         return _RawCompletions(self)
 
     async def create(self, **arguments: Any) -> Any:  # noqa: ANN401 - the package's types
-        """Create a completion; arguments and exceptions are those of `AsyncCompletions.create`."""
+        """Create a completion. Takes the arguments and raises the exceptions of `AsyncCompletions.create`."""
         return (await self.create_raw(**arguments)).parse()
 
     async def create_raw(self, *, extra_body: Any = None, **arguments: Any) -> "_RawAnswer":  # noqa: ANN401
-        """Create a completion, whose headers have arrived."""
+        """Create a completion and return when its headers have arrived."""
         limit = arguments.pop("max_completion_tokens", None)
         body = {name: arguments.pop(name) for name in _WALKED if name in arguments}
         body["messages"] = arrange_messages(body["messages"])
@@ -216,17 +217,17 @@ class DirectCompletions:
         create = self._completions.with_raw_response.create
         try:
             return await create(messages=[], extra_body=body, **arguments)
-        except UnicodeEncodeError:  # an old thread may have half a surrogate pair
+        except UnicodeEncodeError:  # an old thread may contain half a surrogate pair
             body = {name: clean_json(value, MAX_REQUEST_DEPTH) for name, value in body.items()}
             return await create(messages=[], extra_body=body, **arguments)
 
     def normalizer(self, model: str) -> AnswerNormalizer:
-        """Return what normalizes the next answer of a model."""
+        """Return the normalizer for a model's next answer."""
         thinks_first = (self.server, model) in self._thinks_first
         return AnswerNormalizer(server=self.server, ends_thinking_alone=thinks_first)
 
     def learn(self, model: str, answer: AnswerNormalizer) -> None:
-        """Remember how a model thinks, from an answer that is finished."""
+        """Record how a model marks its thinking, from a finished answer."""
         if answer.ends_thinking_alone:
             self._thinks_first.add((self.server, model))
         else:
@@ -235,7 +236,7 @@ class DirectCompletions:
 
 @dataclass(frozen=True, slots=True)
 class _RawCompletions:
-    """What LangChain calls for whole answers, and for answers with headers."""
+    """The interface that LangChain calls for whole answers, and for answers with headers."""
 
     completions: DirectCompletions
 
@@ -259,7 +260,7 @@ class _RawAnswer:
         self._is_stream = bool(arguments.get("stream"))
 
     def parse(self) -> "ChunkStream | dict[str, Any]":
-        """Return the stream, or the whole answer. Raises openai.APIError if that is an error, or no answer."""
+        """Return the stream or the whole answer. Raises openai.APIError if it is an error or not an answer."""
         answer = self._completions.normalizer(self._model)
         response = self.http_response
         learn = partial(self._completions.learn, self._model, answer)
@@ -276,10 +277,10 @@ class _RawAnswer:
 
 
 class ChunkStream:
-    """The chunks of a streamed completion as dictionaries; deltas that arrive together are one chunk.
+    """The chunks of a streamed completion as dictionaries. Deltas that arrive together are one chunk.
 
     Args:
-        response: The response, of which nothing was read.
+        response: The response; its body must be unread.
         answer: Normalizes the answer.
         on_end: Called when the answer is finished.
     """
@@ -304,10 +305,10 @@ class ChunkStream:
         await self._response.aclose()
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the chunks; the last one has the finish reason and the usage.
+        """Yield the chunks. The last one has the finish reason and the usage.
 
         Raises:
-            openai.APIError: The server reported an error, the connection broke, or the answer has no end.
+            openai.APIError: The server reported an error, the connection broke, or the answer is incomplete.
         """
         answer, reader = self._answer, self._reader
         with _package_errors(self._response.request):
@@ -325,7 +326,7 @@ class ChunkStream:
                 answer.add(last)
         if not (answer.has_ended or reader.is_done or answer.is_full):
             raise openai.APIConnectionError(
-                message="The answer stopped before its end.", request=self._response.request
+                message="The answer ended early.", request=self._response.request
             )
         yield answer.finish()
         self._on_end()
@@ -335,7 +336,7 @@ class ChunkStream:
             async for data in self._response.aiter_bytes():
                 yield data
         except httpx2.RequestError:
-            # Some servers break the connection after the answer's end.
+            # Some servers break the connection after the end of the answer.
             if not (self._answer.has_ended or self._reader.is_done):
                 raise
 
@@ -345,7 +346,7 @@ class ChunkStream:
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:
-    """Read what follows an answer: nothing, from most servers."""
+    """Read the rest of the response after an answer; most servers send nothing more."""
     with anyio.move_on_after(DRAIN_S):
         async for _ in body:
             pass
@@ -353,7 +354,7 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
 
 @contextmanager
 def _package_errors(request: httpx2.Request) -> Iterator[None]:
-    """Raise the package's errors for those of the connection and of the server."""
+    """Convert errors of the connection and of the server to the package's errors."""
     try:
         yield
     except httpx2.TimeoutException as error:
@@ -365,5 +366,5 @@ def _package_errors(request: httpx2.Request) -> Iterator[None]:
         body = {"message": said.message, "code": said.code, "type": said.kind}
         raise openai.APIError(message=said.message, request=request, body=body) from failed
     except NoAnswer as odd:
-        message = f"The server did not answer as a model does: {odd}"
+        message = f"The server's answer is not a model's answer: {odd}"
         raise openai.APIConnectionError(message=message, request=request) from odd

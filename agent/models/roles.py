@@ -1,10 +1,9 @@
-"""Arranges the messages of a request as strict chat templates take them. Pure.
+"""Arranges the messages of a request in the order that strict chat templates require. Pure.
 
-The templates of Mistral, Gemma and others, which vLLM and llama.cpp run, take one system message at the beginning, then
-users and assistants in turn, beginning and ending with a user or the results of tools; Mistral's API takes no user
-right after a tool. After `/stop`, empty answers, messages that arrive during a turn, and deletions, a thread is not
-like that. The thread stays as it is, and equal beginnings are arranged alike, so that servers find them in their
-caches.
+The templates of Mistral, Gemma and others, which vLLM and llama.cpp run, require one system message at the beginning,
+then alternating users and assistants, starting and ending with a user or tool results. Mistral's API rejects a user
+message right after a tool result. `/stop`, empty answers, messages that arrive during a turn, and deletions break this
+order. The thread itself stays unchanged. Equal beginnings are arranged alike, so that servers can cache them.
 """
 
 from collections.abc import Iterable
@@ -13,13 +12,13 @@ from typing import Any
 Message = dict[str, Any]
 
 NO_TEXT = "(no text)"
-"""What an empty message of a user says to the model."""
+"""Replaces an empty user message."""
 
 BETWEEN = "OK."
-"""An assistant's words between the results of tools and a user."""
+"""Assistant message inserted between tool results and a user message."""
 
 NO_ANSWER = "(No answer yet.)"
-"""An assistant's words between two messages of users: after a stop, and when the second came while it worked."""
+"""Assistant message inserted between two user messages: after a stop, or if the second one came during a turn."""
 
 _SYSTEM = ("system", "developer")
 _ANSWERED = {"tool": BETWEEN, "user": NO_ANSWER}
@@ -27,9 +26,9 @@ _ACTS = ("tool_calls", "function_call", "audio")
 
 
 def arrange_messages(messages: Iterable[Message]) -> list[Message]:
-    """Return a request's messages in roles that every chat template takes; results follow their calls already.
+    """Arrange a request's messages so that every chat template accepts them. Results must follow their calls.
 
-    Messages of users stay apart: each is what somebody sent.
+    User messages are never joined, because each is a separate message of a person.
 
     >>> said = [{"role": "user", "content": text} for text in ("Hi", "Go on")]
     >>> [one["content"] for one in arrange_messages([said[0], {"role": "assistant", "content": ""}, said[1]])]
@@ -58,9 +57,9 @@ def arrange_messages(messages: Iterable[Message]) -> list[Message]:
 
 
 def _with_text(message: Message) -> Message | None:
-    """Return a message that is not empty; None for an assistant's that says and calls nothing."""
+    """Return a non-empty message; None for an assistant message without text and calls."""
     if _has_content(message["content"]):
-        return message  # nearly all
+        return message  # fast path for nearly all messages
     if message["role"] == "user":
         return {**message, "content": NO_TEXT}
     is_nothing = message["role"] == "assistant" and not any(message.get(key) for key in _ACTS)
@@ -77,7 +76,7 @@ def _has_content(content: object) -> bool:
 
 
 def _joined(first: Message, second: Message) -> Message:
-    """Return one message for two of one role. Names stay if they are the same."""
+    """Merge two messages of the same role. Keep the name if it is the same."""
     joined = {**first, **second, "content": _joined_content(first["content"], second["content"])}
     if first.get("name") != second.get("name"):
         joined.pop("name", None)
@@ -97,7 +96,7 @@ def _blocks(content: Any) -> list[Any]:  # noqa: ANN401 - text or content blocks
 
 
 def _add_system(arranged: list[Message], message: Message) -> None:
-    """Add a system message to the one at the beginning."""
+    """Append a system message to the one at the beginning."""
     if arranged[0]["role"] in _SYSTEM:
         arranged[0] = _joined(arranged[0], {**message, "role": arranged[0]["role"]})
     else:

@@ -1,4 +1,4 @@
-"""Streams a scripted answer as a model would: word by word, tool calls in pieces, usage at the end. Pure."""
+"""Streams a scripted answer like a model: word by word, tool calls in pieces, usage at the end. Pure."""
 
 import json
 import re
@@ -10,8 +10,8 @@ from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 
-CHARS_PER_TOKEN = 4  # a rule of thumb; nobody is billed for these
-_PIECES = 3  # into how many pieces a tool call's arguments are cut
+CHARS_PER_TOKEN = 4  # a rule of thumb; these tokens are never billed
+_PIECES = 3  # number of pieces that a tool call's arguments are split into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
-"""Separates thinking that a server leaves in the text, between tags, from the answer. Pure.
+"""Separates the answer from thinking that a server leaves between tags in the text. Pure.
 
-Thinking is only where models put it: at the beginning of an answer, after other thinking, and after tool calls; within
-an answer at the beginning of a line, if it ends. Elsewhere, and in code, the tags are words of the answer. A model
-whose chat template opens the tag writes its end alone, which nobody expects before it comes: `split_thinking` finds it
-in whole texts, a stream only of a model that is known to do so.
+Tags count as thinking only where models put it: at the beginning of an answer, after other thinking, and after tool
+calls. Within an answer they count at the beginning of a line, if the thinking is closed. Elsewhere, and in code, the
+tags are part of the answer. If a chat template opens the tag, the model writes only the closing tag. `split_thinking`
+handles this in whole texts; a stream handles it only for a model that is known to do so.
 """
 
 import re
@@ -21,22 +21,23 @@ _FENCED = re.compile(
 _TICKS = re.compile(r"`+")
 
 Split = tuple[str, str]
-"""Parts of an answer and of the thinking."""
+"""New text of the answer, and new text of the thinking."""
 
 
 class ThinkingSplitter:
-    """Splits a text that arrives in pieces. All pieces together are split alike however they are cut.
+    """Splits a text that arrives in pieces. The result does not depend on how the text is cut into pieces.
 
     Args:
-        ends_alone: The model is known to write only the end of its first thinking: nothing is shown before it.
+        ends_alone: The model is known to write only the closing tag of its first thinking, so text before the tag is
+            held.
 
     Attributes:
-        has_ended_alone: Whether it did.
+        has_ended_alone: Whether the text had such a closing tag.
     """
 
     def __init__(self, *, ends_alone: bool = False) -> None:
-        # start: thinking may begin. thinking: in it. unclear: it may end later, or have ended. text: the answer.
-        # aside: in thinking within the answer, if it ends.
+        # start: thinking may begin. thinking: inside it. unclear: it may end later or have ended already.
+        # # text: in the answer. aside: inside thinking within the answer, if it is closed later.
         self._state: Literal["start", "thinking", "unclear", "text", "aside"] = (
             "unclear" if ends_alone else "start"
         )
@@ -51,7 +52,7 @@ class ThinkingSplitter:
         self._is_blank_line = True
 
     def feed(self, text: str) -> Split:
-        """Add a piece; return what is now known of the answer and of the thinking."""
+        """Add a piece. Return the new text of the answer and of the thinking."""
         if self._state == "text" and not self._held and "<" not in text:
             self._show(text)
             self._shown = []
@@ -62,13 +63,13 @@ class ThinkingSplitter:
         return self._take()
 
     def restart(self) -> Split:
-        """Allow thinking again, because of a tool call; return what was held."""
+        """Allow thinking again after a tool call. Return the held text."""
         split = self.end()
         self._state, self._has_thought = "start", False
         return split
 
     def end(self, *, is_cut: bool = False) -> Split:
-        """Return what was held: the text has ended. `is_cut` = at the model's limit, perhaps amid thinking."""
+        """End the text and return the held part. `is_cut` = it ended at the model's limit, perhaps during thinking."""
         held, self._held = self._held, ""
         is_first = self._is_first and not self.has_ended_alone
         if self._state == "thinking" or (is_cut and (is_first or self._state == "aside")):
@@ -87,7 +88,7 @@ class ThinkingSplitter:
         return split
 
     def _advance(self) -> bool:
-        """Assign the beginning of what is held; return whether more may be assigned."""
+        """Assign the beginning of the held text. Return whether more can be assigned."""
         if self._state == "start":
             return self._begin()
         if self._state == "thinking":
@@ -106,14 +107,14 @@ class ThinkingSplitter:
             self._state, self._held, self._is_nested = "thinking", text[len(tag) :], False
             return True
         if any(one.startswith(word) for one in _OPENING):
-            return False  # the tag, or the space before it, may go on
+            return False  # the tag, or the space before it, may be incomplete
         self._state = "text"
         if self._has_thought:
             self._held = text
         return True
 
     def _find_aside(self) -> bool:
-        """Show the text up to thinking at the beginning of a line."""
+        """Release the text up to thinking at the beginning of a line."""
         while (at := self._held.find("<")) >= 0:
             self._show(self._held[:at])
             self._held = self._held[at:]
@@ -123,7 +124,7 @@ class ThinkingSplitter:
                     self._state = "aside"
                     return True
             elif self._is_blank_line and any(one.startswith(word) for one in _OPENING):
-                return False  # the tag may go on
+                return False  # the tag may be incomplete
             self._show("<")
             self._held = self._held[1:]
         self._show(self._held)
@@ -202,7 +203,7 @@ def split_thinking(text: str) -> Split:
 
 
 def ends_alone(text: str) -> bool:
-    """Return whether a text has the end of thinking without its beginning."""
+    """Return whether a text has a closing tag without an opening one."""
     return "</" in text and _lone_end(text) is not None
 
 
@@ -216,9 +217,9 @@ def without_thinking(text: str) -> str:
 
 
 def _lone_end(text: str, *, is_whole: bool = True) -> tuple[int, int] | None:
-    """Return where a closing tag without an opening one is; None if there is none.
+    """Return the position of a closing tag without an opening one; None if there is none.
 
-    Tags in code are words, and so is a closing tag after an opening one, except on a line of its own.
+    Tags in code do not count, nor does a closing tag after an opening one, except on a line of its own.
     """
     has_opened = False
     for tag in _TAG.finditer(text):

@@ -66,7 +66,7 @@ def test_a_custom_kind_replaces_a_built_in_one_and_overrides_hold_for_both() -> 
 @pytest.mark.parametrize(
     ("section", "text"),
     [
-        ({"agents": {"nobody": {}}}, "there is no kind of subagent named 'nobody'"),
+        ({"agents": {"nobody": {}}}, "there is no subagent type named 'nobody'"),
         ({"agents": {"bash": {"max_turns": 0}}}, "subagents.agents.bash.max_turns"),
         ({"custom_agents": {"own": {"description": "x"}}}, "custom_agents.own.system_prompt"),
         ({"custom_agents": {"own": {**OWN, "model": "gpt"}}}, "there is no model named 'gpt'"),

@@ -300,8 +300,8 @@ models[1].supports_vision: must be
 title.max_chars: must be
 memory: must be a section
 guardrails: ask has no effect
-subagents: agents: there is no kind of subagent named 'basch'
-subagents: agents: there is no kind of subagent named 'genral'
+subagents: agents: there is no subagent type named 'basch'
+subagents: agents: there is no subagent type named 'genral'
 tools[0].group: there is no tool group 'wob'
 sandbox.mounts[0]: /mnt/docs is not mounted
 gateway.port: must be
