@@ -136,7 +136,7 @@ async def _ask(
                     fs=FileSystemCapabilities(read_text_file=False, write_text_file=False),
                     terminal=False,
                 ),
-                client_info=Implementation(name="parley", title="Parley", version="0.1.0"),
+                client_info=Implementation(name="parley", title="Parley", version="0.2.0"),
             )
             session = await _session(agent, entry.model, folder)
     except TimeoutError as error:

@@ -539,7 +539,7 @@ async def test_an_upgrade_is_tried_on_a_copy(tmp_path: Path) -> None:
     before = (home / "parley.db").read_bytes()
     code, out, errors = await in_thread(lambda: parley(tmp_path, "upgrade-check"))
     assert (code, errors) == (0, "")
-    assert f"schema 9; Parley 0.1.0 uses schema {max(scripts())}." in out
+    assert f"schema 9; Parley 0.2.0 uses schema {max(scripts())}." in out
     assert f"applies {max(scripts()) - 9} migrations (0010, 0011," in out
     assert (home / "parley.db").read_bytes() == before
     assert names(tmp_path) == ["home"]
