@@ -1,7 +1,7 @@
 """`pytest --workers N`: the tests are collected once, and N processes that are forked then run them.
 
 Forked, because collecting takes longer than a tenth of the tests, and each worker of pytest-xdist does it again:
-docs/decisions/0034-forked-test-workers.md. A pytest plugin: `tests/conftest.py` takes its hooks.
+docs/decisions/0021-proof.md. A pytest plugin: `tests/conftest.py` takes its hooks.
 """
 
 import atexit
