@@ -68,7 +68,7 @@ docs: $(V)/.dev
 
 # The pictures of the documentation, drawn from the program's own tables: docs/pictures.
 pictures: $(V)/.dev
-	$(V)/bin/python -P -m tests.pictures
+	$(V)/bin/python -P -m tests.lab.pictures
 
 # A package of the program: dist/parley-VERSION-py3-none-any.whl.
 wheel: docs
@@ -103,7 +103,7 @@ test: $(V)/.dev
 # Generated hostile input in volume: a million inputs for the parsers (COUNT, SEED), and 150 requests for each operation
 # of the API; and 60 seconds without PostgreSQL. About half an hour on two cores.
 test-long: $(V)/.dev
-	$(V)/bin/python -m tests.fuzz --count $(or $(COUNT),1000000) $(if $(SEED),--seed $(SEED))
+	$(V)/bin/python -m tests.lab.fuzz --count $(or $(COUNT),1000000) $(if $(SEED),--seed $(SEED))
 	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q --workers 2 tests/gateway/test_openapi.py tests/gateway/test_runs_machine.py \
 		tests/journeys/test_nodes_outage.py tests/journeys/test_request_fuzz.py
 	PARLEY_FUZZ_EXAMPLES=2000 $(V)/bin/python -m pytest -q --workers 2 tests/agent/test_fuzz.py tests/gateway/test_backup.py
@@ -141,15 +141,15 @@ prove: $(V)/.dev
 
 # What the service uses must not grow; hours, messages a second.
 soak: $(V)/.dev
-	$(V)/bin/python -P -m tests.soak --hours $(or $(HOURS),2) --rate $(or $(RATE),20)
+	$(V)/bin/python -P -m tests.lab.soak --hours $(or $(HOURS),2) --rate $(or $(RATE),20)
 
 # make bench BENCH=scale: one of them.
 bench: $(V)/.dev
-	$(V)/bin/python -m tests.benchmarks $(BENCH) $(if $(RECORD),--record)
+	$(V)/bin/python -m tests.lab.benchmarks $(BENCH) $(if $(RECORD),--record)
 
 # One round of what changes most, in two to three minutes.
 bench-quick: $(V)/.dev
-	PARLEY_BENCH_QUICK=1 $(V)/bin/python -m tests.benchmarks start turns langgraph
+	PARLEY_BENCH_QUICK=1 $(V)/bin/python -m tests.lab.benchmarks start turns langgraph
 
 # Writes the lock files anew from pyproject.toml; they hold hashes and no host names.
 UV_LOCK = $(V)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate

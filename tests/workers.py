@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from _pytest.runner import CallInfo
 
-SLOW_FOLDERS = ("tests/faults/", "tests/fuzz/", "tests/journeys/", "tests/prove/")
+SLOW_FOLDERS = ("tests/faults/", "tests/lab/fuzz/", "tests/journeys/", "tests/prove/")
 """Their tests wait for seconds each: they start first, so that none is left at the end."""
 
 FROM_THE_END = 3

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-MEASURING = ("benchmarks", "prove", "soak")
+MEASURING = ("lab", "prove")
 """What runs for a time that its caller chooses."""
 
-SERVERS = ("fakes", "fuzz")
+SERVERS = ("fakes",)
 """Their pauses are the latency and the patience of a platform."""
 
 ALLOWED = {

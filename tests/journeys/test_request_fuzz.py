@@ -18,8 +18,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.fuzz.mutation import VALUES, damage_bytes, damage_json, damage_text, to_json
 from tests.journeys.service import Service, serving
+from tests.lab.fuzz.mutation import VALUES, damage_bytes, damage_json, damage_text, to_json
 
 LONG = os.environ.get("PARLEY_TEST_LONG") == "1"
 COUNT = 20_000 if LONG else 150

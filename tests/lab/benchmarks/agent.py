@@ -1,0 +1,229 @@
+"""What our middleware and tools cost: the lead agent beside a bare `create_agent` with the same model and tools.
+
+Both run in this process, in alternating rounds, without a checkpointer. The model answers at once, so nearly all of
+the CPU is LangGraph's, LangChain's and ours; the difference is ours.
+"""
+
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+from langchain.agents import create_agent
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.tools import BaseTool, tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from typing_extensions import override
+
+from agent.config import AgentConfig
+from agent.factory import AgentFactory, AgentGraph, open_agent_factory
+from agent.memory.schema import MemoryFact
+from agent.memory.scope import MemoryScope
+from agent.memory.store import MemoryStore
+from agent.services import AgentSetup
+from agent.thread_storage import ThreadStorage
+from agent.tools.registry import built_in_tools, deduplicate_tools
+from agent.tools.results import ToolLimits
+from tests.lab.benchmarks.figures import Figure, rounds
+
+ROUNDS = rounds(5)
+RUNS = 6
+"""Runs of each kind in a round."""
+
+MESSAGES = 200
+SKILLS = 50
+FACTS = 100
+UPLOADS = 20
+STEPS = 16
+"""Tool calls of a run: one after the other, or all at once."""
+
+THREAD = "benchmark"
+CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
+PARAGRAPH = (
+    "What people write in a chat is rarely longer than these two lines, and models write more. " * 3
+)
+
+
+@tool
+async def note(text: str) -> str:
+    """Take a note."""
+    return f"Noted: {text}"
+
+
+class InstantModel(BaseChatModel):
+    """Calls `note` as the last person's message says, "STEPS CALLS": so many times, so many calls at once."""
+
+    model_name: str = "instant"
+
+    @property
+    @override
+    def _llm_type(self) -> str:
+        return "instant"
+
+    @override
+    def bind_tools(
+        self, tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool], **kwargs: Any
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        kwargs.pop("tool_choice", None)
+        return self.bind(tools=[convert_to_openai_tool(one) for one in tools], **kwargs)
+
+    @override
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=_answer(messages))])
+
+    @override
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return self._generate(messages)
+
+
+def _answer(messages: Sequence[BaseMessage]) -> AIMessage:
+    done = 0
+    for message in reversed(messages):
+        if isinstance(message, HumanMessage):
+            break
+        done += isinstance(message, AIMessage)
+    try:
+        steps, calls = map(int, message.text.split()[-2:])
+    except ValueError:  # not a run's message, but the extraction of facts
+        steps, calls = 0, 0
+    if done >= steps:
+        return AIMessage("Done.")
+    return AIMessage(
+        "",
+        tool_calls=[
+            {"name": "note", "args": {"text": f"{done} {at}"}, "id": f"{done}-{at}"}
+            for at in range(calls)
+        ],
+    )
+
+
+def run() -> list[Figure]:
+    """Measure and return the figures."""
+    return anyio.run(_measure)
+
+
+async def _measure() -> list[Figure]:
+    bare: list[tuple[float, float]] = []
+    ours: list[tuple[float, float]] = []
+    with TemporaryDirectory() as folder:
+        async with _agent(Path(folder)) as agent:
+            graph = create_agent(InstantModel(), _tools(agent), system_prompt="You are helpful.")
+            for _ in range(ROUNDS):
+                bare.append(await _costs(graph))
+                ours.append(await _costs(await agent.graph_for(CONFIG)))
+    return [
+        *_figures("model call", "<= 1.0", [cost[0] for cost in bare], [cost[0] for cost in ours]),
+        *_figures("tool call", "<= 0.5", [cost[1] for cost in bare], [cost[1] for cost in ours]),
+    ]
+
+
+def _figures(what: str, bar: str, bare: list[float], ours: list[float]) -> list[Figure]:
+    over = [(b - a) * 1000 for a, b in zip(bare, ours, strict=True)]
+    name = f"agent: CPU of a {what}"
+    return [
+        Figure(f"{name}, bare create_agent", statistics.median(bare) * 1000, "ms"),
+        Figure(f"{name}, ours", statistics.median(ours) * 1000, "ms"),
+        Figure(
+            f"{name}, ours over bare ({min(over):.2f} to {max(over):.2f})",
+            statistics.median(over),
+            "ms",
+            bar,
+        ),
+    ]
+
+
+async def _costs(graph: Any) -> tuple[float, float]:  # noqa: ANN401 - either graph
+    """Return the CPU seconds of one more model call, and of one more tool call."""
+    await _cpu(graph, 1, 1)
+    base = await _cpu(graph, 1, 1)
+    tool_call = (await _cpu(graph, 1, STEPS) - base) / (STEPS - 1)
+    step = (await _cpu(graph, STEPS, 1) - base) / (STEPS - 1)
+    return step - tool_call, tool_call
+
+
+async def _cpu(graph: AgentGraph, steps: int, calls: int) -> float:
+    """Return the CPU seconds of the least disturbed of some equal runs."""
+    times = []
+    for _ in range(RUNS):
+        messages = [*_history(), HumanMessage(f"{PARAGRAPH} {steps} {calls}")]
+        began = time.process_time()
+        await graph.ainvoke({"messages": messages}, CONFIG)
+        times.append(time.process_time() - began)
+    return min(times)
+
+
+def _history() -> list[AnyMessage]:
+    messages: list[AnyMessage] = []
+    for number in range(MESSAGES // 2):
+        files = [{"filename": f"file-{number}.txt", "size": 6}] if number < UPLOADS else []
+        said = HumanMessage(PARAGRAPH, id=f"h{number}", additional_kwargs={"files": files})
+        messages += [said, AIMessage(PARAGRAPH * 2, id=f"a{number}")]
+    return messages
+
+
+@asynccontextmanager
+async def _agent(home: Path) -> AsyncIterator[AgentFactory]:
+    _write_skills(home / "skills" / "custom")
+    _write_memory(home / "memory")
+    folders = ThreadStorage(home).folders(THREAD)
+    folders.create()
+    for number in range(UPLOADS):
+        (folders.uploads / f"file-{number}.txt").write_text("a file")
+    config = {
+        "models": [{"name": "instant", "use": f"{__name__}:InstantModel", "model": "instant"}],
+        "tools": [{"name": "note", "group": "notes", "use": f"{__name__}:note"}],
+        "memory": {"debounce_seconds": 300},
+    }
+    setup = AgentSetup(config=AgentConfig.model_validate(config), home=home)
+    async with open_agent_factory(setup) as factory:
+        yield factory
+
+
+def _tools(agent: AgentFactory) -> list[BaseTool]:
+    return deduplicate_tools([note, *built_in_tools(agent.services.sandboxes, ToolLimits())])
+
+
+def _write_skills(folder: Path) -> None:
+    for number in range(SKILLS):
+        skill = folder / f"skill-{number}"
+        skill.mkdir(parents=True)
+        head = (
+            f"name: skill-{number}\ndescription: How to do task number {number} as we do it here."
+        )
+        (skill / "SKILL.md").write_text(f"---\n{head}\n---\n\nDo it well.\n")
+
+
+def _write_memory(root: Path) -> None:
+    facts = tuple(
+        MemoryFact(
+            id=f"fact_{number}",
+            content=f"Ann likes dish number {number} better than all that came before.",
+            category="preference",
+            confidence=0.9,
+            created_at="2026-01-01T00:00:00Z",
+            source="manual",
+        )
+        for number in range(FACTS)
+    )
+    MemoryStore(root).update(MemoryScope(), lambda document: replace(document, facts=facts))

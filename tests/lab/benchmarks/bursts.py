@@ -1,0 +1,317 @@
+"""Bursts: what others wait for while something arrives at once, in the real `parley serve`.
+
+Each burst reports, for people of another channel: how long a command takes to be answered, how long their messages
+take to show a first sign (typing, or the answer), and the service's peak memory. Times are between this process's
+platform server and back; those who make the burst, and the model, are servers in a process of their own
+(`burst_servers.py`). Beside each command, one is sent to a bot that does nothing but answer it
+(`hand_written_help.py`): what that takes is the machine's.
+"""
+
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import orjson
+import psutil
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from tests.fakes.telegram import TelegramServer
+from tests.journeys.service import ROOT, Service, with_model
+from tests.lab.benchmarks import burst_servers
+from tests.lab.benchmarks.figures import Figure, percentile
+
+SENDERS = 2_000
+MESSAGES = 5
+"""Of each of them: 10,000 events in all."""
+
+STREAMS = 100
+STREAM_TOKENS = 500
+PEOPLE = 40
+"""People of the other channel: each of them runs a command, and writes a message."""
+
+INTERVAL_S = 0.1
+WITHIN_S = 120.0
+MAX_LINE = 10_000
+
+MAX_MORE_MB = 128
+"""What a burst may take: as much as the events of all active runs may (`gateway.runtime.settings`)."""
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """What people of the other channel waited for, seconds; and the service's memory in MB.
+
+    `reference`: what those waited for who sent a command to the bot that does nothing else.
+    """
+
+    commands: list[float] = field(default_factory=list)
+    reference: list[float] = field(default_factory=list)
+    signs: list[float] = field(default_factory=list)
+    before_mb: float = 0.0
+    peak_mb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """The running service with two bots, and the bot beside it.
+
+    Attributes:
+        crowd: Takes the lines that `burst_servers.py` reads.
+        told: The lines that it writes.
+        other: The server of the bot that has no burst.
+        by_hand: The server of the bot that does nothing but answer a command.
+        service: The service.
+    """
+
+    crowd: Process
+    told: BufferedByteReceiveStream
+    other: TelegramServer
+    by_hand: TelegramServer
+    service: Service
+
+    async def write(
+        self, text: str, *, people: int = 1, messages: int = 1, wait: bool = False
+    ) -> None:
+        """Have people write to the busy bot, all at once; `wait` until it has shown anything."""
+        assert self.crowd.stdin is not None
+        burst = {"text": text, "people": people, "messages": messages, "wait": wait}
+        await self.crowd.stdin.send(orjson.dumps(burst) + b"\n")
+        if wait:
+            await self.told.receive_until(b"\n", MAX_LINE)
+
+
+def run() -> list[Figure]:
+    """Measure and return the figures; of the bursts that PARLEY_BENCH_BURSTS names, or of all."""
+    return anyio.run(_measure)
+
+
+async def _measure() -> list[Figure]:
+    chosen = os.environ.get("PARLEY_BENCH_BURSTS", "")
+    figures: list[Figure] = []
+    for what, burst in _BURSTS.items():
+        if chosen in what:
+            async with _two_bots() as scene, burst(scene):
+                figures += _figures(what, await _watch(scene))
+    return figures
+
+
+def _figures(what: str, watch: Watch) -> list[Figure]:
+    def milliseconds(times: list[float], share: float) -> float:
+        return percentile(times, share) * 1000
+
+    name = f"burst, {what}"
+    return [
+        Figure(
+            f"{name}: a command of others, p50",
+            milliseconds(watch.commands, 0.5),
+            "ms",
+            "",
+            f"bot by hand {milliseconds(watch.reference, 0.5):.1f} ms",
+        ),
+        Figure(
+            f"{name}: a command of others, p99",
+            milliseconds(watch.commands, 0.99),
+            "ms",
+            "< 50",
+            f"bot by hand {milliseconds(watch.reference, 0.99):.1f} ms",
+        ),
+        Figure(
+            f"{name}: first sign for others, p99", milliseconds(watch.signs, 0.99), "ms", "< 200"
+        ),
+        Figure(f"{name}: memory before", watch.before_mb, "MB"),
+        Figure(
+            f"{name}: memory at its peak, more than before",
+            watch.peak_mb - watch.before_mb,
+            "MB",
+            f"< {MAX_MORE_MB}",
+        ),
+    ]
+
+
+@asynccontextmanager
+async def quiet(_scene: Scene) -> AsyncIterator[None]:
+    """No burst, for comparison."""
+    yield
+
+
+@asynccontextmanager
+async def platform_events(scene: Scene) -> AsyncIterator[None]:
+    """10,000 messages of 2,000 people arrive at another bot of the same service."""
+    await scene.write("hello", people=SENDERS, messages=MESSAGES)
+    yield
+
+
+@asynccontextmanager
+async def long_answer(scene: Scene) -> AsyncIterator[None]:
+    """The model sends a long answer without a pause to somebody at another bot."""
+    await scene.write("say 100000 words")
+    yield
+
+
+@asynccontextmanager
+async def many_answers(scene: Scene) -> AsyncIterator[None]:
+    """The model sends many answers, each without a pause, to people of another bot."""
+    await scene.write("say 5000 words", people=50)
+    yield
+
+
+@asynccontextmanager
+async def large_table(scene: Scene) -> AsyncIterator[None]:
+    """The model answers somebody at another bot with a Markdown table."""
+    await scene.write("draw a table")
+    yield
+
+
+@asynccontextmanager
+async def large_tool_result(scene: Scene) -> AsyncIterator[None]:
+    """A tool returns 50 MB to the agent of somebody at another bot."""
+    await scene.write("fetch everything")
+    yield
+
+
+@asynccontextmanager
+async def unread_streams(scene: Scene) -> AsyncIterator[None]:
+    """Clients of the API start runs and read nothing of their streams."""
+    body = orjson.dumps(
+        {
+            "assistant_id": "lead_agent",
+            "input": {"messages": [{"role": "user", "content": f"say {STREAM_TOKENS} words"}]},
+            "stream_mode": ["messages-tuple", "values"],
+        }
+    )
+    async with scene.service.client() as client, AsyncExitStack() as stack:
+        head = (
+            f"POST /api/runs/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+            f"Authorization: {client.headers['authorization']}\r\n\r\n"
+        )
+        for _ in range(STREAMS):
+            connection = await anyio.connect_tcp("127.0.0.1", scene.service.port)
+            await stack.enter_async_context(connection)
+            await connection.send(head.encode() + body)
+        yield
+
+
+_BURSTS = {
+    "nothing else": quiet,
+    "10,000 events": platform_events,
+    "an answer of 100,000 tokens": long_answer,
+    "50 answers of 5,000 tokens": many_answers,
+    "100 streams that nobody reads": unread_streams,
+    "a table of 400,000 characters": large_table,
+    "a tool result of 50 MB": large_tool_result,
+}
+
+
+async def _watch(scene: Scene) -> Watch:
+    watch = Watch(before_mb=_memory_mb(scene.service))
+    async with anyio.create_task_group() as tasks:
+        for person in range(PEOPLE):
+            tasks.start_soon(_ask, scene.other, 5000 + person, "/help", watch.commands)
+            tasks.start_soon(_ask, scene.other, 6000 + person, "a question", watch.signs)
+            for part in range(5):
+                if part == 2:
+                    tasks.start_soon(_ask, scene.by_hand, 5000 + person, "/help", watch.reference)
+                await anyio.sleep(INTERVAL_S / 5)
+                watch.peak_mb = max(watch.peak_mb, _memory_mb(scene.service))
+    return watch
+
+
+async def _ask(server: TelegramServer, person: int, text: str, times: list[float]) -> None:
+    """Write to a bot; add how long it took to show anything."""
+    began = time.perf_counter()
+    server.dm(text, user=person)
+    await _wait(server, person)
+    times.append(time.perf_counter() - began)
+
+
+async def _wait(server: TelegramServer, person: int) -> None:
+    """Wait until the bot showed anything in somebody's private chat."""
+    await server.wait_for(lambda: any(chat == person for _, chat, _ in server.log), WITHIN_S)
+
+
+def _memory_mb(service: Service) -> float:
+    return float(psutil.Process(service.pid).memory_info().rss) / 1e6
+
+
+@asynccontextmanager
+async def _two_bots() -> AsyncIterator[Scene]:
+    """Run the service with two bots, and the one beside it; all have answered somebody."""
+    async with (
+        TelegramServer(token="222:other") as other,
+        TelegramServer(token="333:hand") as by_hand,
+        _program("burst_servers") as crowd,
+        _program(
+            "hand_written_help",
+            {"TELEGRAM_URL": by_hand.base_url, "TELEGRAM_TOKEN": by_hand.token},
+        ),
+    ):
+        assert crowd.stdout is not None
+        told = BufferedByteReceiveStream(crowd.stdout)
+        busy = orjson.loads(await told.receive_until(b"\n", MAX_LINE))
+        with TemporaryDirectory() as folder:
+            channels = {
+                "telegram-busy": _channel({**busy, "bot_token": burst_servers.TOKEN}),
+                "telegram-other": _channel(
+                    {
+                        "base_url": other.base_url,
+                        "base_file_url": other.base_file_url,
+                        "bot_token": other.token,
+                    }
+                ),
+            }
+            tools = [
+                {
+                    "name": "fetch_everything",
+                    "group": "web",
+                    "use": "tests.lab.benchmarks.large_result:fetch_everything",
+                }
+            ]
+            config = {**with_model(busy["model_url"]), "channels": channels, "tools": tools}
+            service = Service(Path(folder), config)
+            await service.start()
+            scene = Scene(crowd=crowd, told=told, other=other, by_hand=by_hand, service=service)
+            try:
+                await service.until_connected(*channels)
+                await scene.write("are you there", wait=True)
+                for server, text in ((other, "are you there"), (by_hand, "/help")):
+                    server.dm(text, user=999)
+                    await _wait(server, 999)
+                yield scene
+            finally:
+                await service.kill()
+
+
+@asynccontextmanager
+async def _program(
+    module: str, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Process]:
+    """Run a module of this package in a process of its own; kill it at the end."""
+    process = await anyio.open_process(
+        [sys.executable, "-m", f"tests.lab.benchmarks.{module}"],
+        stderr=None,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", **(environment or {})},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        with anyio.CancelScope(shield=True):
+            await process.wait()
+
+
+def _channel(addresses: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("base_url", "base_file_url", "bot_token")
+    return {
+        "platform": "telegram",
+        "enabled": True,
+        "dm_policy": "open",
+        **{key: addresses[key] for key in keys},
+    }

@@ -1,0 +1,304 @@
+"""Whole turns, event at the platform to answer at the platform: `parley serve` beside a bot written by hand.
+
+Both run as processes of their own against the same platform and model servers, in alternating rounds. CPU is what
+the process has used, so that it does not depend on who else uses the machine.
+"""
+
+import os
+import statistics
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import psutil
+from typing_extensions import override
+
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
+from tests.fakes.slack import FakeSlack
+from tests.fakes.telegram import TelegramServer
+from tests.journeys.service import ROOT, Service, with_model
+from tests.lab.benchmarks.figures import Figure, paired, percentile, rounds
+
+ROUNDS = rounds(5)
+CHATS = 50
+MESSAGES = 4
+"""In each chat, one after the answer to the other."""
+
+IDLE_CHATS = 20
+CROWD = 95
+"""With the one who asks whether the bot is there, fewer than the 100 people a minute that Slack tells about."""
+ANSWER_WITHIN_S = 120.0
+CONNECT_WITHIN_S = 30.0
+WORDS = " ".join(f"word{number}" for number in range(20))
+TODOS = {"todos": [{"content": "Answer", "status": "in_progress"}]}
+
+
+class Platform(ABC):
+    """A platform server with people who write in private, and a count of the answers that each has got."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self.answered: Counter[int] = Counter()
+        self._read = 0
+        self._waiting: dict[int, anyio.Event] = {}
+
+    @abstractmethod
+    def write(self, person: int, text: str) -> None:
+        """Let somebody write to the bot."""
+
+    @abstractmethod
+    async def count(self) -> None:
+        """Count answers as they arrive, for ever."""
+
+    @abstractmethod
+    def reference(self) -> dict[str, str]:
+        """Return the environment of the bot written by hand."""
+
+    @abstractmethod
+    def channel(self) -> dict[str, Any]:
+        """Return the configuration of the channel."""
+
+    async def ask(self, person: int, text: str) -> float:
+        """Write, wait for the answer; return the seconds in between."""
+        waiting = self._waiting[person] = anyio.Event()
+        began = time.perf_counter()
+        self.write(person, text)
+        with anyio.fail_after(ANSWER_WITHIN_S):
+            await waiting.wait()
+        return time.perf_counter() - began
+
+    def _answer(self, person: int) -> None:
+        self.answered[person] += 1
+        if waiting := self._waiting.pop(person, None):
+            waiting.set()
+
+
+class Telegram(Platform):
+    name = "telegram"
+
+    def __init__(self, server: TelegramServer) -> None:
+        super().__init__()
+        self._server = server
+
+    @override
+    def write(self, person: int, text: str) -> None:
+        self._server.dm(text, user=5000 + person)
+
+    @override
+    async def count(self) -> None:
+        while True:
+            new, self._read = self._server.log[self._read :], len(self._server.log)
+            for kind, chat, _ in new:
+                if kind == "message":
+                    self._answer(chat - 5000)
+            await self._server.wait_for(lambda: len(self._server.log) > self._read, 3600)
+
+    @override
+    def reference(self) -> dict[str, str]:
+        return {"TELEGRAM_URL": self._server.base_url, "TELEGRAM_TOKEN": self._server.token}
+
+    @override
+    def channel(self) -> dict[str, Any]:
+        return self._server.settings
+
+
+class Slack(Platform):
+    name = "slack"
+
+    def __init__(self, server: FakeSlack) -> None:
+        super().__init__()
+        self._server = server
+
+    @override
+    def write(self, person: int, text: str) -> None:
+        self._server.dm(text, user=f"U{person}BENCH")
+
+    @override
+    async def count(self) -> None:
+        posted = self._server.workspace.posted
+        while True:
+            new, self._read = posted[self._read :], len(posted)
+            for message in new:
+                if message.bot_id:
+                    self._answer(int(message.channel.removeprefix("DU").removesuffix("BENCH")))
+            await self._server.wait_for(lambda: len(posted) > self._read, timeout_s=3600)
+
+    @override
+    def reference(self) -> dict[str, str]:
+        return {
+            "SLACK_URL": self._server.base_url,
+            "SLACK_BOT_TOKEN": self._server.bot_token,
+            "SLACK_APP_TOKEN": self._server.app_token,
+        }
+
+    @override
+    def channel(self) -> dict[str, Any]:
+        return {
+            "enabled": True,
+            "base_url": self._server.base_url,
+            "bot_token": self._server.bot_token,
+            "app_token": self._server.app_token,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one bot did in one round; times in seconds."""
+
+    cpu: float
+    rate: float
+    idle: float
+    crowd: float
+    cpu_with_tool: float
+
+
+def run() -> list[Figure]:
+    """Measure and return the figures."""
+    return anyio.run(_measure)
+
+
+async def _measure() -> list[Figure]:
+    figures: list[Figure] = []
+    async with FakeModelServer(answer=_reply) as model, TelegramServer() as telegram:
+        figures += await _compare(Telegram(telegram), model)
+    async with FakeModelServer(answer=_reply) as model, FakeSlack() as slack:
+        figures += await _compare(Slack(slack), model)
+    return figures
+
+
+def _reply(request: ModelRequest) -> ModelReply:
+    """Answer with 20 words at once; after one tool call where the message asks for a tool."""
+    last = request.messages[-1]
+    if last["role"] == "user" and "use a tool" in request.last_user_text:
+        return ModelReply(calls=(ToolCall("write_todos", TODOS),))
+    return ModelReply(text=WORDS)
+
+
+async def _compare(platform: Platform, model: FakeModelServer) -> list[Figure]:
+    by_hand: list[Round] = []
+    ours: list[Round] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(platform.count)
+        for _ in range(ROUNDS):
+            async with _by_hand(platform, model) as process:
+                by_hand.append(await _round(platform, process))
+            async with _parley(platform, model) as process:
+                ours.append(await _round(platform, process))
+        tasks.cancel_scope.cancel()
+    late = statistics.median(b.idle - a.idle for a, b in zip(by_hand, ours, strict=True)) * 1000
+    return [
+        *_figures(platform, "CPU of an answer", "ms", "<= 1.1", by_hand, ours, "cpu"),
+        *_figures(platform, "CPU with a tool", "ms", "<= 1.1", by_hand, ours, "cpu_with_tool"),
+        *_figures(platform, "at saturation", "/s", ">= 0.95", by_hand, ours, "rate"),
+        *_figures(platform, "one at a time, p50", "ms", "", by_hand, ours, "idle"),
+        Figure(f"turn, {platform.name}: one at a time, p50, later by", late, "ms", "<= 5"),
+        *_figures(platform, f"{CROWD} at once, p99", "ms", "<= 1.1", by_hand, ours, "crowd"),
+    ]
+
+
+def _figures(
+    platform: Platform,
+    what: str,
+    unit: str,
+    bar: str,
+    by_hand: list[Round],
+    ours: list[Round],
+    field: str,
+) -> list[Figure]:
+    scale = 1000 if unit == "ms" else 1
+    pairs = [
+        (getattr(a, field) * scale, getattr(b, field) * scale)
+        for a, b in zip(by_hand, ours, strict=True)
+    ]
+    name = f"turn, {platform.name}: {what}"
+    return paired(name, unit, bar, pairs, sides=("by hand", "Parley"))
+
+
+async def _round(platform: Platform, process: psutil.Process) -> Round:
+    quiet = range(IDLE_CHATS)
+    for person in quiet:
+        await platform.ask(person, "warm up")
+    # One message a second is what a chat takes of a bot, so each of these waits in a chat of its own.
+    idle = [await platform.ask(person, "idle") for person in quiet]
+    before, began = _cpu(process), time.perf_counter()
+    await _load(platform, CHATS, MESSAGES, "hello")
+    wall, cpu = time.perf_counter() - began, _cpu(process) - before
+    crowd = await _load(platform, CROWD, 1, "hello all")
+    before = _cpu(process)
+    await _load(platform, CHATS, 1, "use a tool")
+    return Round(
+        cpu=cpu / (CHATS * MESSAGES),
+        rate=CHATS * MESSAGES / wall,
+        idle=percentile(idle, 0.5),
+        crowd=percentile(crowd, 0.99),
+        cpu_with_tool=(_cpu(process) - before) / CHATS,
+    )
+
+
+async def _load(platform: Platform, chats: int, messages: int, text: str) -> list[float]:
+    times: list[float] = []
+
+    async def talk(person: int) -> None:
+        times.extend([await platform.ask(person, f"{text} {number}") for number in range(messages)])
+
+    async with anyio.create_task_group() as people:
+        for person in range(chats):
+            people.start_soon(talk, person)
+    return times
+
+
+def _cpu(process: psutil.Process) -> float:
+    used = process.cpu_times()
+    return used.user + used.system
+
+
+@asynccontextmanager
+async def _by_hand(platform: Platform, model: FakeModelServer) -> AsyncIterator[psutil.Process]:
+    with TemporaryDirectory() as folder:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "PYTHONSAFEPATH": "1",
+            "MODEL_URL": model.base_url,
+            **platform.reference(),
+        }
+        program = [
+            sys.executable,
+            "-m",
+            f"tests.lab.benchmarks.hand_written_{platform.name}",
+            folder,
+        ]
+        process = await anyio.open_process(
+            program, stdin=None, stdout=None, stderr=None, env=environment, cwd=folder
+        )
+        try:
+            with anyio.fail_after(CONNECT_WITHIN_S):
+                await platform.ask(999, "are you there")
+            yield psutil.Process(process.pid)
+        finally:
+            process.kill()
+            with anyio.CancelScope(shield=True):
+                await process.wait()
+
+
+@asynccontextmanager
+async def _parley(platform: Platform, model: FakeModelServer) -> AsyncIterator[psutil.Process]:
+    with TemporaryDirectory() as folder:
+        channels = {platform.name: platform.channel()}
+        service = Service(Path(folder), {**with_model(model.base_url), "channels": channels})
+        await service.start()
+        try:
+            await service.until_connected(platform.name)
+            await platform.ask(999, "are you there")
+            yield psutil.Process(service.pid)
+        finally:
+            await service.stop()

@@ -1,0 +1,26 @@
+"""Which pictures there are, by file name, and where they are."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from tests.lab.pictures.architecture import architecture_diagram
+from tests.lab.pictures.chats import CHAT_PICTURES
+from tests.lab.pictures.console import take_console_screenshot
+from tests.lab.pictures.sequence import sequence_diagram
+from tests.lab.pictures.state_diagram import state_diagram
+from tests.lab.pictures.terminal import terminal_recording
+
+FOLDER = Path(__file__).parents[3] / "docs" / "pictures"
+
+PICTURES: Mapping[str, Callable[[], str]] = {
+    "architecture.svg": architecture_diagram,
+    "message-path.svg": sequence_diagram,
+    "turn-states.svg": state_diagram,
+    "terminal.svg": terminal_recording,
+    **CHAT_PICTURES,
+}
+
+SCREENSHOTS: Mapping[str, Callable[[Path], Awaitable[None]]] = {
+    "console.png": take_console_screenshot
+}
+"""Taken in a real browser, so no two are alike to the byte: tests do not compare them."""

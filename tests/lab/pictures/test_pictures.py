@@ -1,0 +1,43 @@
+"""The pictures of the documentation show the program as it is, and pages show them."""
+
+import importlib
+from operator import attrgetter
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from bus.conversation.states import TRANSITIONS, TurnState
+from tests.lab.pictures.all_pictures import FOLDER, PICTURES, SCREENSHOTS
+from tests.lab.pictures.sequence import PARTICIPANTS, STEPS
+
+MAX_BYTES = 1_500_000
+"""Of all pictures together: they are in every clone."""
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_generated_picture_is_current(name: str) -> None:
+    """When it fails: `make pictures`."""
+    assert (FOLDER / name).read_text("utf-8") == PICTURES[name]()
+
+
+def test_every_picture_is_generated_shown_and_small() -> None:
+    files = [path for path in FOLDER.iterdir() if path.is_file()]
+    assert {path.name for path in files} == {*PICTURES, *SCREENSHOTS}
+    assert sum(path.stat().st_size for path in files) < MAX_BYTES
+    pages = "".join(page.read_text("utf-8") for page in FOLDER.parent.rglob("*.md"))
+    assert [path.name for path in files if f"pictures/{path.name})" not in pages] == []
+
+
+def test_the_state_diagram_has_every_state_and_event() -> None:
+    root = ET.fromstring(PICTURES["turn-states.svg"]())  # noqa: S314 - our own file
+    shown = {"".join(element.itertext()) for element in root.iter() if element.tag.endswith("text")}
+    assert set(TurnState) <= shown
+    events = {line.split(" / ")[0] for line in shown}
+    assert {event for _, event in TRANSITIONS} <= events
+
+
+@pytest.mark.parametrize(("source", "target", "code"), [(s, t, c) for s, t, _, c in STEPS])
+def test_a_step_of_the_sequence_diagram_exists(source: str, target: str, code: str) -> None:
+    assert {source, target} <= {name for name, _ in PARTICIPANTS}
+    module, _, name = code.partition(":")
+    assert callable(attrgetter(name)(importlib.import_module(module)))

@@ -1,0 +1,92 @@
+"""What a soak test finds in its samples: growth of memory, and counts that do not come down."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from tests.lab.soak.report import markdown_table, write_page
+from tests.lab.soak.samples import (
+    MAX_MORE,
+    Growth,
+    Sample,
+    growth_of,
+    per_thousand_turns,
+    problems,
+)
+
+FLAT = dict.fromkeys(("RSS, MB", *MAX_MORE), 10.0)
+
+
+def samples_with(**grows: float) -> list[Sample]:
+    """Return two hours of samples, each a minute, in which values grow by so much a minute."""
+    names = {"rss": "RSS, MB", "descriptors": "descriptors"}
+    return [
+        Sample(
+            at_s=60.0 * minute,
+            turns=100 * minute,
+            values=FLAT | {names[name]: 10.0 + much * minute for name, much in grows.items()},
+        )
+        for minute in range(120)
+    ]
+
+
+def test_what_stays_is_no_problem() -> None:
+    assert problems(samples_with()) == []
+    assert problems(samples_with(rss=0.9 / 60)) == []
+
+
+def test_memory_that_grows_by_more_than_a_megabyte_an_hour_is_one() -> None:
+    samples = samples_with(rss=2 / 60)
+    # 6,000 turns an hour.
+    assert problems(samples) == [
+        "RSS grows by 2.00 ± 0.00 MB an hour (0.333 ± 0.000 MB per 1,000 turns)"
+    ]
+
+
+def test_the_error_of_a_growth_is_told_per_turns_too() -> None:
+    growth = per_thousand_turns(samples_with(), Growth(slope=3.0, error=1.5))
+    assert (round(growth.slope, 3), round(growth.error, 3)) == (0.5, 0.25)
+
+
+def test_growth_that_chance_explains_is_none() -> None:
+    noisy = [
+        Sample(
+            at_s=60.0 * minute, turns=minute, values=FLAT | {"RSS, MB": 10.0 + 20 * (minute % 2)}
+        )
+        for minute in range(10)
+    ]
+    assert problems(noisy) == []
+    assert growth_of(noisy, "RSS, MB").error > 20
+
+
+def test_a_growth_during_the_warm_up_does_not_count() -> None:
+    samples = [
+        Sample(
+            at_s=60.0 * minute,
+            turns=minute,
+            values=FLAT | {"RSS, MB": min(10.0 + 5 * minute, 100.0)},
+        )
+        for minute in range(100)
+    ]
+    assert problems(samples) == []
+
+
+def test_descriptors_that_are_not_closed_are_a_problem() -> None:
+    assert problems(samples_with(descriptors=1.0)) == ["descriptors: 99.5, then 119.5"]
+
+
+def test_descriptors_and_tasks_of_a_burst_that_ends_are_none() -> None:
+    samples = samples_with()
+    busy = samples[-3]
+    samples[-3] = replace(busy, values={**busy.values, "descriptors": 200.0, "tasks": 500.0})
+    assert problems(samples) == []
+
+
+def test_a_few_samples_say_nothing_and_can_be_shown(tmp_path: Path) -> None:
+    samples = samples_with()[:1]
+    assert problems(samples) == []
+    assert math.isinf(growth_of(samples, "RSS, MB").error)
+    page = tmp_path / "soak.html"
+    write_page(samples, problems(samples), page)
+    assert "Nothing grows that must not." in page.read_text("utf-8")
+    assert markdown_table(samples).count("\n| ") == len(FLAT)
