@@ -245,7 +245,7 @@ async def run_bus(
         )
         migrations = ChatMigrations(context, partial(publish, MIGRATIONS))
         await settings.load()
-        await migrations.load()
+        await migrations.reload()
         bus = _build(context, migrations)
         await tasks.start(context.delivery.run)
         await _take_up(context, bus, migrations, database)

@@ -121,27 +121,14 @@ class ChatMigrationStore:
 
         return await self._database.transaction(work)
 
-    async def merge_leftovers(self) -> int:
-        """Merge conversations that are still stored under an old id; return how many there were.
 
-        Versions before schema 10 left a conversation under its old id if the new chat had one as well.
-        """
-        migrations = await self.list_all()
-
-        def work(tx: Transaction) -> int:
-            return sum(_merge_flat(tx, asdict(migration)) for migration in migrations)
-
-        return await self._database.transaction(work) if migrations else 0
-
-
-def _merge_flat(tx: Transaction, params: Params) -> bool:
+def _merge_flat(tx: Transaction, params: Params) -> None:
     """Merge the topicless conversation of the old chat into that of the new one, if both exist."""
     both = tx.run(_BOTH_FLAT, params)
     if not both:
-        return False
+        return
     # After the rows are locked: no message is added any more.
     ids = dict(both[0])
     last_seqs = tx.run(_LAST_SEQS, ids)[0]
     for statement in _MERGE:
         tx.run(statement, {**ids, **dict(last_seqs)})
-    return True

@@ -1,55 +1,5 @@
 """The statements on the threads' states: LangGraph's two tables, and ours for pieces of message lists."""
 
-# A chunk is named by the hash of its bytes. `checkpoints.chunks` is a JSON list of the names that a
-# checkpoint needs; NULL if it needs none, or was written before there were chunks.
-CREATE_TABLES = (
-    """
-    CREATE TABLE IF NOT EXISTS checkpoints (
-        thread_id TEXT NOT NULL,
-        checkpoint_ns TEXT NOT NULL DEFAULT '',
-        checkpoint_id TEXT NOT NULL,
-        parent_checkpoint_id TEXT,
-        type TEXT,
-        checkpoint BLOB,
-        metadata BLOB,
-        PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id)
-    )
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS writes (
-        thread_id TEXT NOT NULL,
-        checkpoint_ns TEXT NOT NULL DEFAULT '',
-        checkpoint_id TEXT NOT NULL,
-        task_id TEXT NOT NULL,
-        idx INTEGER NOT NULL,
-        channel TEXT NOT NULL,
-        type TEXT,
-        value BLOB,
-        PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx)
-    )
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS message_chunks (
-        thread_id TEXT NOT NULL,
-        name TEXT NOT NULL,
-        type TEXT NOT NULL,
-        value BLOB NOT NULL,
-        PRIMARY KEY (thread_id, name)
-    )
-    """,
-)
-"""The tables of SQLite's file; those of PostgreSQL are in migrations/postgres."""
-ADDED_COLUMNS = (
-    (
-        "SELECT 1 FROM pragma_table_info('checkpoints') WHERE name = 'chunks'",
-        "ALTER TABLE checkpoints ADD COLUMN chunks TEXT",
-    ),
-    (
-        "SELECT 1 FROM pragma_table_info('writes') WHERE name = 'task_path'",
-        "ALTER TABLE writes ADD COLUMN task_path TEXT NOT NULL DEFAULT ''",
-    ),
-)
-"""Which columns files of older versions lack, and the statements that add them."""
 GET_CHUNKS = """
 SELECT name, type, value FROM message_chunks
 WHERE thread_id = :thread_id AND name IN (SELECT value FROM json_each(:names))
@@ -166,7 +116,7 @@ DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id < :oldest AND 
 """
 FORGET_RUN = """
 DELETE FROM checkpoints WHERE thread_id = :thread_id
-    AND json_extract(CAST(metadata AS TEXT), '$.run_id') = :run_id
+    AND json_extract(metadata, '$.run_id') = :run_id
 """
 ORPHANED_WRITES = """
 DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id NOT IN (
@@ -204,7 +154,7 @@ COPY_THREAD = (
     INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
         metadata, chunks)
     SELECT :target, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
-        json_set(CAST(metadata AS TEXT), '$.thread_id', :target), chunks
+        json_set(metadata, '$.thread_id', :target), chunks
     FROM checkpoints WHERE thread_id = :source
     """,
     """

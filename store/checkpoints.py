@@ -10,7 +10,7 @@ import logging
 import sqlite3
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from random import random
@@ -49,6 +49,7 @@ from store.delta_histories import (
     lock_histories,
 )
 from store.errors import StoreUnavailable
+from store.migrations import migrate
 from store.owner_loop import in_owner_loop
 from store.storable import storable
 from store.transaction import Row, Transaction, UnitRunner, Value
@@ -435,20 +436,26 @@ async def open_checkpointer(
 
 
 def connect_checkpoints(file: Path) -> sqlite3.Connection:
-    """Open (create, complete) SQLite's file of the checkpoints. Blocks. Raises StoreUnavailable."""
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        connection = sqlite3.connect(
-            file, isolation_level=None, check_same_thread=False, cached_statements=64
-        )
-        for statement in (*_PRAGMAS, *sql.CREATE_TABLES):
-            connection.execute(statement)
-        for has_column, add_column in sql.ADDED_COLUMNS:
-            if connection.execute(has_column).fetchone() is None:
-                connection.execute(add_column)
-    except (OSError, sqlite3.Error) as error:
-        raise StoreUnavailable(f"The checkpoints {file} cannot be opened: {error}.") from error
+    """Open (create, migrate) the SQLite file of the checkpoints. Blocks.
+
+    Raises:
+        SchemaMismatch: A newer or an earlier Parley wrote it.
+        StoreUnavailable: It cannot be opened.
+    """
+    with ExitStack() as stack:
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            connection = sqlite3.connect(
+                file, isolation_level=None, check_same_thread=False, cached_statements=64
+            )
+            stack.callback(connection.close)
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+            migrate(connection, "checkpoints", f"The database {file}")
+        except (OSError, sqlite3.Error) as error:
+            raise StoreUnavailable(f"The checkpoints {file} cannot be opened: {error}.") from error
+        stack.pop_all()
     return connection
 
 

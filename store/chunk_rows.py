@@ -8,9 +8,6 @@ from store import checkpoint_sql as sql
 from store.chunks import StoredChunk
 from store.transaction import Params, Transaction
 
-_ZLIB = "+zlib"
-"""End of the type of a compressed chunk; those of older versions are not compressed."""
-
 SavedChunks = Mapping[str, tuple[str, bytes]]
 """The serialized forms of chunks, by name."""
 
@@ -20,7 +17,7 @@ def read_chunks(tx: Transaction, thread_id: str, names: Sequence[str]) -> SavedC
     if not names:
         return {}
     rows = tx.run(sql.GET_CHUNKS, {"thread_id": thread_id, "names": json.dumps(names)})
-    return {row["name"]: _decompressed(row["type"], row["value"]) for row in rows}
+    return {row["name"]: (row["type"], zlib.decompress(row["value"])) for row in rows}
 
 
 def write_chunks(
@@ -35,11 +32,6 @@ def _params(thread_id: str, chunk: StoredChunk) -> Params:
     return {
         "thread_id": thread_id,
         "name": chunk.name,
-        "type": chunk.kind + _ZLIB,
+        "type": chunk.kind,
         "value": zlib.compress(chunk.blob, level=1),
     }
-
-
-def _decompressed(kind: str, blob: bytes) -> tuple[str, bytes]:
-    plain = kind.removesuffix(_ZLIB)
-    return plain, blob if plain == kind else zlib.decompress(blob)

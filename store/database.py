@@ -71,7 +71,7 @@ class Database:
         Raises:
             StoreLocked: another process has the data folder; a tool uses the PostgreSQL database alone.
             DatabaseCorrupt: the file is damaged; a copy named in the message was kept and nothing was changed.
-            SchemaTooNew: a newer Parley wrote it.
+            SchemaMismatch: a newer or an earlier Parley wrote it.
             StoreUnavailable: the URL is wrong, the folder cannot be written, or PostgreSQL cannot be used.
         """
         async with AsyncExitStack() as stack:
@@ -164,7 +164,7 @@ def migrate_schema(config: StoreConfig) -> int:
     """Create or update the tables of a PostgreSQL database; return the version of the schema. Blocks.
 
     Raises:
-        SchemaTooNew: a newer Parley wrote it.
+        SchemaMismatch: a newer or an earlier Parley wrote it.
         StoreUnavailable: the URL is wrong, the role may not do it, or the server cannot be used.
     """
     parameters = _load_postgres("connection").parse_url(config.url)

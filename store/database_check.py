@@ -20,9 +20,10 @@ def find_database_problem(config: StoreConfig, home: Path) -> str:
             parameters = importlib.import_module("store.postgres.connection").parse_url(config.url)
             importlib.import_module("store.postgres.schema").check_version(parameters)
         else:
-            for file in (config.file(home), home / CHECKPOINTS_FILE):
-                if file.exists():
-                    inspect(file)
+            if (file := config.file(home)).exists():
+                inspect(file)
+            if (file := home / CHECKPOINTS_FILE).exists():
+                inspect(file, "checkpoints")
     except (StoreError, OSError) as error:
         return str(error)
     return ""

@@ -4,7 +4,7 @@ StoreError
 ├── StoreUnavailable     the data folder or a database file cannot be read or written
 │   ├── StoreLocked      another process holds the data folder
 │   ├── DatabaseCorrupt  the file is damaged; a copy was kept
-│   ├── SchemaTooNew     written by a newer Parley
+│   ├── SchemaMismatch   a newer or an earlier Parley wrote the database
 │   └── OutcomeUnknown   what was to be written may have been
 ├── FilesUnavailable     the object storage of files cannot be used
 │   └── ObjectMissing        an object that a row names is not there
@@ -35,8 +35,8 @@ class DatabaseCorrupt(StoreUnavailable):
     """The database file is damaged."""
 
 
-class SchemaTooNew(StoreUnavailable):
-    """The database was written by a newer Parley."""
+class SchemaMismatch(StoreUnavailable):
+    """A newer or an earlier Parley wrote the database."""
 
 
 class OutcomeUnknown(StoreUnavailable):

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from store.errors import DatabaseCorrupt, StoreUnavailable
+from store.migrations import read_version
 
 BUSY_TIMEOUT_MS = 30_000
 
@@ -63,18 +64,19 @@ def check_database(file: Path, *, name: Path | None = None) -> None:
         raise DatabaseCorrupt(f"The database {name or file} is damaged ({verdict}).")
 
 
-def schema_of(file: Path) -> int:
-    """Return the number of the last migration that was applied to a journal; 0 if none was.
+def schema_of(file: Path, *, name: Path | None = None) -> int:
+    """Return the version of a database's schema; 0 if the file has no tables.
+
+    Args:
+        file: The database.
+        name: What the error names instead of the file.
 
     Raises:
         DatabaseCorrupt: The file is not a database.
+        SchemaMismatch: An earlier Parley wrote it.
     """
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as opened:
-            found = opened.execute("PRAGMA table_info(schema_version)").fetchone()
-            if found is None:
-                return 0
-            newest = opened.execute("SELECT max(version) FROM schema_version").fetchone()[0]
-            return int(newest or 0)
+            return read_version(opened, f"The database {name or file}")
     except sqlite3.Error as error:
         raise DatabaseCorrupt(f"The database {file} is damaged ({error}).") from error

@@ -118,7 +118,7 @@ async def open_sqlite(
 
     Raises:
         DatabaseCorrupt: the file is damaged; a copy named in the message was kept and nothing was changed.
-        SchemaTooNew: a newer Parley wrote it.
+        SchemaMismatch: a newer or an earlier Parley wrote it.
         StoreUnavailable: it cannot be opened.
     """
     file = config.file(home)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from store.data_folder import unusable_folder
 from store.errors import DatabaseCorrupt, StoreUnavailable
-from store.migrations import migrate, refuse_newer, scripts
+from store.migrations import SchemaName, migrate, missing_steps, read_version
 
 WAL_PAGES = 1000
 """Pages (4 KB each) in the write-ahead log before a checkpoint copies it into the file: SQLite's default."""
@@ -24,7 +24,7 @@ def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
 
     Raises:
         DatabaseCorrupt: the file is damaged; it was copied and not changed.
-        SchemaTooNew: a newer Parley wrote it.
+        SchemaMismatch: a newer or an earlier Parley wrote it.
         StoreUnavailable: it cannot be opened.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -46,7 +46,7 @@ def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
         try:
             for pragma in _pragmas(busy_timeout_ms):
                 connection.execute(pragma)
-            migrate(connection)
+            migrate(connection, "sqlite", f"The database {file}")
         except sqlite3.Error as error:
             raise StoreUnavailable(f"The database {file} cannot be opened: {error}.") from error
         stack.pop_all()
@@ -68,12 +68,12 @@ def _pragmas(busy_timeout_ms: int) -> tuple[str, ...]:
     )
 
 
-def inspect(file: Path) -> None:
-    """Return if `connect` could open an existing database. Changes nothing; reads the whole file.
+def inspect(file: Path, schema: SchemaName = "sqlite") -> None:
+    """Return if this Parley can open an existing SQLite file. Changes nothing; reads the whole file.
 
     Raises:
         DatabaseCorrupt: the file is damaged.
-        SchemaTooNew: a newer Parley wrote it.
+        SchemaMismatch: a newer or an earlier Parley wrote it.
         StoreUnavailable: it cannot be read.
     """
     if damage := _find_damage(file):
@@ -82,10 +82,7 @@ def inspect(file: Path) -> None:
             "with an empty database."
         )
     with closing(_connect_read_only(file)) as connection:
-        has_version = "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'"
-        if connection.execute(has_version).fetchone():
-            newest = connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
-            refuse_newer(newest or 0, max(scripts()))
+        missing_steps(schema, read_version(connection, f"The database {file}"))
 
 
 def _check(file: Path) -> None:

@@ -44,7 +44,7 @@ UPDATE thread SET state_updated_at = :now, updated_at = :now, status = :status, 
 WHERE thread_id = :thread_id
 """
 INDEXED_CHARS = 190
-"""Characters of a filter's JSON that the index holds whole (200 with the type, 0012_retention_and_search.sql)."""
+"""Characters of a filter's JSON that the index holds whole (200 with the type, migrations/0001_sqlite.sql)."""
 
 FEW_THREADS = 2000
 """Up to this many matches of a metadata filter are looked up and sorted, rather than found in passing."""

@@ -35,14 +35,8 @@ class ChatMigrations:
         self._delivery = bus.delivery
         self._came_from: dict[ConversationKey, str] = {}
 
-    async def load(self) -> None:
-        """Read earlier migrations, before anything is sent. Raises StoreError."""
-        if merged := await self._store.merge_leftovers():
-            log.info("merged %s conversations of migrated chats", merged)
-        await self.reload()
-
     async def reload(self) -> None:
-        """Read the migrations; another node may have added some. Raises StoreError."""
+        """Read the migrations: before anything is sent, and when another node added one. Raises StoreError."""
         for migration in await self._store.list_all():
             self._add(migration)
             self._delivery.add_migration(migration)

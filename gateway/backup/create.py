@@ -50,7 +50,7 @@ def write_backup(config: Config, file: Path) -> Manifest:
 
     Raises:
         CommandFailed: There is no data, or the archive cannot be written.
-        StoreError: A database is damaged or cannot be read.
+        StoreError: A database is damaged, cannot be read, or is of an earlier version of Parley.
     """
     home, journal = config.home, config.database.file(config.home)
     if not journal.is_file():
@@ -62,7 +62,7 @@ def write_backup(config: Config, file: Path) -> Manifest:
     with scratch_folder(file.parent) as scratch, create_archive(file, scratch) as archive:
         copy = scratch / "copy.db"
         copy_database(journal, copy)
-        schema = schema_of(copy)
+        schema = schema_of(copy, name=journal)
         _add_database(archive, JOURNAL, copy)
         if (saved := home / checkpoints.FILE).is_file():
             copy_database(saved, copy)

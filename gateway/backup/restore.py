@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gateway.backup.archive import CHECKPOINTS, HOME, JOURNAL, Manifest, extract_archive
@@ -13,9 +13,10 @@ from gateway.command_errors import CommandFailed
 from gateway.config import Config
 from store import checkpoints
 from store.data_folder import LOCK_FILE, RESTORE_MARK, STAGING, lock_folder, remove_unpacked
-from store.errors import SchemaTooNew
-from store.migrations import scripts
+from store.migrations import SchemaName, missing_steps
 from store.snapshot import check_database, schema_of
+
+_DATABASES: Mapping[str, SchemaName] = {JOURNAL: "sqlite", CHECKPOINTS: "checkpoints"}
 
 
 def restore_backup(config: Config, file: Path, *, replace: bool) -> tuple[Manifest, Path | None]:
@@ -67,19 +68,15 @@ def check_databases(staging: Path) -> None:
     Raises:
         CommandFailed: There is no journal.
         DatabaseCorrupt: One of them is damaged.
-        SchemaTooNew: This Parley cannot use the journal.
+        SchemaMismatch: Another version of Parley wrote them.
     """
-    journal = staging / JOURNAL
-    if not journal.is_file():
+    if not (staging / JOURNAL).is_file():
         raise CommandFailed("the backup contains no journal")
-    for database in (journal, staging / CHECKPOINTS):
+    for name, schema in _DATABASES.items():
+        database = staging / name
         if database.is_file():
-            check_database(database, name=database.relative_to(staging))
-    if (schema := schema_of(journal)) > max(scripts()):
-        raise SchemaTooNew(
-            f"The backup has schema {schema}, this Parley knows schema {max(scripts())}:"
-            " it was written by a newer version. Install that version first."
-        )
+            check_database(database, name=Path(name))
+            missing_steps(schema, schema_of(database, name=Path(name)))
 
 
 def _existing_data(config: Config) -> Iterator[Path]:

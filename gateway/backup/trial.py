@@ -9,7 +9,7 @@ from gateway.backup.archive import CHECKPOINTS, JOURNAL, extract_archive
 from gateway.backup.restore import check_databases
 from gateway.command_errors import CommandFailed
 from store import checkpoints
-from store.migrations import scripts
+from store.migrations import missing_steps
 from store.snapshot import check_database, copy_database, schema_of
 from store.sqlite_file import connect
 
@@ -19,11 +19,11 @@ class UpgradeTrial:
     """What an upgrade does to the databases.
 
     Attributes:
-        before: Number of the journal's last migration.
+        before: The version of the journal's schema.
         after: The same, once this Parley has started.
-        migrations: Numbers of the migrations in between.
+        migrations: The steps in between.
         duration_s: How long they took on the copy.
-        journal_bytes: Size of the journal; migrations may need as much space again.
+        journal_bytes: Size of the journal; the steps may need as much space again.
     """
 
     before: int
@@ -63,6 +63,7 @@ def try_upgrade(scratch: Path) -> UpgradeTrial:
     check_databases(scratch)
     journal = scratch / JOURNAL
     before, size = schema_of(journal), journal.stat().st_size
+    missing = tuple(missing_steps("sqlite", before))
     started = time.monotonic()
     with closing(connect(journal, busy_timeout_ms=0)):
         pass
@@ -72,7 +73,7 @@ def try_upgrade(scratch: Path) -> UpgradeTrial:
     return UpgradeTrial(
         before=before,
         after=after,
-        migrations=tuple(number for number in scripts() if number > before),
+        migrations=missing,
         duration_s=duration,
         journal_bytes=size,
     )

@@ -38,6 +38,7 @@ from gateway.serving import startup_report
 from gateway.setup.folder_checks import find_file_problems
 from gateway.setup.reference_checks import compare_tool_names, find_reference_problems
 from gateway.setup.system_checks import check_data_folder
+from store.database_check import find_database_problem
 from store.files.opening import find_storage_problem
 
 _NEED_KEY = ("agent.tools.web:tavily_", "agent.tools.web:firecrawl_")
@@ -60,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         logs.configure_logging("error", config.log_format, secrets=config.secrets)
         problems += [line for line in find_config_problems(config) if line not in problems]
         sandbox, hints = _check_machine(config, problems)
+        if not problems and config.database.is_sqlite:
+            problems += filter(None, [find_database_problem(config.database, config.home)])
     code = code or (EXIT_FAILED if problems else 0)
     if arguments.json:
         report = {"healthy": not problems, "problems": problems, "warnings": hints}

@@ -200,7 +200,7 @@ async def open_postgres(
 
     Raises:
         StoreLocked: a tool uses the database alone.
-        SchemaTooNew: a newer Parley wrote it.
+        SchemaMismatch: a newer or an earlier Parley wrote it.
         StoreUnavailable: the URL is wrong, or the server cannot be used.
     """
     parameters = parse_url(config.url)

@@ -1,4 +1,4 @@
-"""The schema on PostgreSQL: the numbered files of store/migrations/postgres, each applied once. Blocking calls."""
+"""The schema on PostgreSQL: applies the steps of store/migrations. Blocking calls."""
 
 import time
 from typing import Any
@@ -7,16 +7,18 @@ import psycopg
 from psycopg import errors
 
 from store.errors import StoreUnavailable
-from store.migrations import POSTGRES, refuse_newer, scripts
+from store.migrations import SELECT_VERSION, TABLE, missing_steps, refuse_earlier, steps
 from store.postgres.connection import Connection, connect, unavailable
 
 _LOCK_KEY = 0x5041524C4559_01
 _HAS_TABLE = "SELECT to_regclass(%s) IS NOT NULL AS found"
-_TABLE = "CREATE TABLE schema_version (version BIGINT PRIMARY KEY, applied_at BIGINT NOT NULL)"
+_EARLIER_TABLE = "schema_version"
+"""What versions before 0.2.0 called the table of applied steps."""
+
 _EAVESDROPPERS = """
 SELECT rolname FROM pg_roles
 WHERE rolcanlogin AND has_database_privilege(oid, current_database(), 'CONNECT')
-AND NOT has_table_privilege(oid, 'schema_version', 'SELECT') ORDER BY rolname
+AND NOT has_table_privilege(oid, 'parley_schema', 'SELECT') ORDER BY rolname
 """
 
 UNFINISHED_COPY = "unfinished_copy"
@@ -31,7 +33,7 @@ def migrate(parameters: dict[str, Any], *, allow_unfinished: bool = False) -> in
         allow_unfinished: Accept a database whose rows are incomplete.
 
     Raises:
-        SchemaTooNew: it is ahead of this code; nothing was changed.
+        SchemaMismatch: A newer or an earlier Parley wrote it; nothing was changed.
         StoreUnavailable: the role may not do it, or the server failed; nothing was changed.
     """
     connection = connect(parameters)
@@ -54,30 +56,22 @@ def migrate(parameters: dict[str, Any], *, allow_unfinished: bool = False) -> in
 
 
 def _apply_missing(connection: Connection) -> int:
-    known = scripts(POSTGRES)
-    applied = _applied(connection)
-    refuse_newer(max(applied, default=0), max(known))
-    for version, sql in known.items():
-        if version not in applied:
-            connection.execute(sql)
-            connection.execute(
-                "INSERT INTO schema_version VALUES (%s, %s)", [version, int(time.time())]
-            )
-    return max(known)
+    for version, sql in missing_steps("postgres", _version(connection)).items():
+        connection.execute(sql)
+        connection.execute("INSERT INTO parley_schema VALUES (%s, %s)", [version, time.time()])
+    return len(steps("postgres"))
 
 
 def check_version(parameters: dict[str, Any]) -> None:
     """Return if this code knows the schema of a database that another process uses.
 
     Raises:
-        SchemaTooNew: it is ahead of this code.
+        SchemaMismatch: A newer or an earlier Parley wrote it.
         StoreUnavailable: the server failed.
     """
     connection = connect(parameters)
     try:
-        if _has_table(connection, "schema_version"):
-            applied = connection.execute("SELECT max(version) AS newest FROM schema_version")
-            refuse_newer(applied.fetchall()[0]["newest"] or 0, max(scripts(POSTGRES)))
+        missing_steps("postgres", _version(connection))
     except psycopg.Error as error:
         raise unavailable(error) from error
     finally:
@@ -91,7 +85,7 @@ def list_roles_without_rights(parameters: dict[str, Any]) -> list[str]:
     """
     connection = connect(parameters)
     try:
-        if not _has_table(connection, "schema_version"):
+        if not _has_table(connection, TABLE):
             return []
         return [row["rolname"] for row in connection.execute(_EAVESDROPPERS)]
     except psycopg.Error as error:
@@ -100,11 +94,13 @@ def list_roles_without_rights(parameters: dict[str, Any]) -> list[str]:
         connection.close()
 
 
-def _applied(connection: Connection) -> set[int]:
-    if not _has_table(connection, "schema_version"):
-        connection.execute(_TABLE)
-        return set()
-    return {row["version"] for row in connection.execute("SELECT version FROM schema_version")}
+def _version(connection: Connection) -> int:
+    """Return the last step that was applied; 0 if the database has no tables of Parley's. Raises SchemaMismatch."""
+    if _has_table(connection, TABLE):
+        return int(connection.execute(SELECT_VERSION).fetchall()[0]["version"])
+    if _has_table(connection, _EARLIER_TABLE):
+        raise refuse_earlier(f"The database {connection.info.dbname}", "an empty database")
+    return 0
 
 
 def _has_table(connection: Connection, name: str) -> bool:
@@ -118,7 +114,7 @@ def _may_read(connection: Connection, name: str) -> bool:
 
 def _missing_rights(connection: Connection, error: psycopg.Error) -> str:
     role, database = connection.info.user, connection.info.dbname
-    if _has_table(connection, "schema_version") and not _may_read(connection, "schema_version"):
+    if _has_table(connection, TABLE) and not _may_read(connection, TABLE):
         return (
             f"The PostgreSQL role {role} may not use Parley's tables in the database {database} "
             f"({error.diag.message_primary}). Run as their owner: "

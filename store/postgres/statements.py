@@ -5,7 +5,7 @@ The statements are written for SQLite, in the subset that both speak. The rest i
 - `:name` parameters are numbered: `$1`.
 - `INDEXED BY name` is left out: PostgreSQL's planner knows how many rows there are.
 - The comment `/* FOR UPDATE */` locks rows: SQLite has one writer and needs no locks.
-- SQLite's JSON functions get a prefix: migrations/postgres/0013_schema.sql has them, for text.
+- SQLite's JSON functions get a prefix: migrations/0001_postgres.sql has them, for text.
 """
 
 import re

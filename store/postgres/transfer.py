@@ -230,8 +230,7 @@ class _Sqlite:
         key = ", ".join(TABLES[table])
         places = ", ".join("?" * len(TABLES[table]))
         where = "" if after is None else f"WHERE ({key}) > ({places})"
-        # LangGraph wrote the metadata of checkpoints as a BLOB.
-        shown = ", ".join("CAST(metadata AS TEXT)" if one == "metadata" else one for one in columns)
+        shown = ", ".join(columns)
         found = self._run(
             f"SELECT {shown} FROM {table} {where} ORDER BY {key} LIMIT {BATCH_ROWS}", after or ()
         )

@@ -170,9 +170,3 @@ def test_locks_pin_by_hash_and_name_no_host() -> None:
         assert "://" not in text
         assert all("--hash=" in block or "==" not in block for block in text.split("\n\n"))
         assert text.count("==") <= text.count("--hash=sha256:")
-
-
-def test_every_migration_has_a_number_of_its_own() -> None:
-    for folder in (ROOT / "store/migrations", ROOT / "store/migrations/postgres"):
-        numbers = [path.name[:4] for path in folder.glob("[0-9]*.sql")]
-        assert sorted(numbers) == sorted(set(numbers)), folder

@@ -23,17 +23,20 @@ from hypothesis import strategies as st
 from gateway.backup.archive import MANIFEST, extract_archive
 from gateway.backup.create import write_backup
 from gateway.backup.restore import restore_backup
+from gateway.backup.trial import copy_for_trial, try_upgrade
 from gateway.command_errors import CommandFailed
 from gateway.compose import open_app
 from gateway.config import Config, load_config
 from gateway.setup.folder_checks import find_file_problems
 from gateway.version import get_version
+from store import migrations
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
-from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked, StoreUnavailable
-from store.migrations import scripts
+from store.errors import DatabaseCorrupt, SchemaMismatch, StoreLocked, StoreUnavailable
+from store.migrations import steps
 from tests.fakes.disk import full_disk
+from tests.fakes.migrated import place_database
 from tests.gateway.test_cli import one_line, parley
 
 SECRET_OUTSIDE = "sk-only-in-the-env-file-0123456789"
@@ -102,12 +105,12 @@ async def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     manifest, aside = await in_thread(lambda: restore_backup(target, file, replace=False))
     assert aside is None
     assert manifest.skipped == ()
-    assert manifest.schema == max(scripts())
+    assert manifest.schema == len(steps("sqlite"))
     assert tree(target.home) == tree(source.home)
     assert not (target.home / "parley.log").exists()
     assert (target.home / "parley.db").stat().st_mode & 0o777 == 0o600
     async with Database.open(target.database, target.home) as database:
-        assert (await database.read("SELECT max(version) AS v FROM schema_version"))[0]["v"]
+        assert (await database.read("SELECT max(version) AS v FROM parley_schema"))[0]["v"]
     assert names(tmp_path) == ["a", "b", "backup.tar.gz"]
 
 
@@ -410,10 +413,10 @@ async def test_a_backup_of_a_newer_parley_is_refused(tmp_path: Path) -> None:
     source, target = config_of(tmp_path / "a"), config_of(tmp_path / "b")
     await fill(source)
     with closing(sqlite3.connect(source.home / "parley.db")) as journal, journal:
-        journal.execute("INSERT INTO schema_version VALUES (9000, 0)")
+        journal.execute("INSERT INTO parley_schema VALUES (9000, 0)")
     file = tmp_path / "backup.tar.gz"
     await in_thread(lambda: write_backup(source, file))
-    with pytest.raises(SchemaTooNew, match="newer version"):
+    with pytest.raises(SchemaMismatch, match="newer version"):
         await in_thread(lambda: restore_backup(target, file, replace=False))
     code, _, errors = parley(tmp_path / "a", "upgrade-check", str(file))
     assert code == 1
@@ -427,7 +430,7 @@ def small_archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     config = config_of(folder)
     config.home.mkdir()
     with closing(sqlite3.connect(config.home / "parley.db")) as journal:
-        journal.execute("CREATE TABLE a (n INTEGER)")
+        journal.execute("PRAGMA user_version = 1")
     (config.home / "USER.md").write_text("x" * 700)
     (config.home / "link").symlink_to("USER.md")
     (config.home / "threads").mkdir()
@@ -501,7 +504,7 @@ async def test_the_commands_say_what_they_did_and_what_is_not_included(tmp_path:
     await fill(config)
     code, out, errors = await in_thread(lambda: parley(tmp_path, "backup", "b.tar.gz"))
     assert (code, errors) == (0, "")
-    assert f"schema {max(scripts())}." in out
+    assert f"schema {len(steps('sqlite'))}." in out
     assert "protect it" in out
     assert f"Not included: {tmp_path}/config.yaml\nNot included: {tmp_path}/.env\n" in out
     for info, data in members(tmp_path / "b.tar.gz"):
@@ -520,41 +523,85 @@ async def test_the_commands_say_what_they_did_and_what_is_not_included(tmp_path:
     assert "The first start changes nothing." in out
 
 
-def write_schema(home: Path, level: int) -> None:
-    """Write the journal of an earlier version."""
-    home.mkdir()
-    with closing(sqlite3.connect(home / "parley.db")) as connection, connection:
-        connection.execute(
-            "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT"
-        )
-        for version, script in scripts().items():
-            if version <= level:
-                connection.executescript(script)
-                connection.execute("INSERT INTO schema_version VALUES (?, 0)", (version,))
+@pytest.fixture
+def add_step(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], object]:
+    """Return what adds a step 2 to the SQLite schema."""
+    folder = tmp_path_factory.mktemp("steps")
+    (folder / "0001_sqlite.sql").write_text(steps("sqlite")[0])
+    monkeypatch.setattr(migrations, "FOLDER", folder)
+    return (folder / "0002_sqlite.sql").write_text
 
 
-async def test_an_upgrade_is_tried_on_a_copy(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    write_schema(home, 9)
+async def test_an_upgrade_is_tried_on_a_copy(
+    tmp_path: Path, add_step: Callable[[str], object]
+) -> None:
+    home = place_database(tmp_path / "home")
+    add_step("ALTER TABLE item ADD COLUMN color TEXT;")
     before = (home / "parley.db").read_bytes()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    copy_for_trial(home, home / "parley.db", copy)
+    trial = await in_thread(lambda: try_upgrade(copy))
+    assert (trial.before, trial.after, trial.migrations) == (1, 2, (2,))
+    assert (home / "parley.db").read_bytes() == before
     code, out, errors = await in_thread(lambda: parley(tmp_path, "upgrade-check"))
     assert (code, errors) == (0, "")
-    assert f"schema 9; Parley 0.2.0 uses schema {max(scripts())}." in out
-    assert f"applies {max(scripts()) - 9} migrations (0010, 0011," in out
-    assert (home / "parley.db").read_bytes() == before
-    assert names(tmp_path) == ["home"]
+    assert f"schema 1; Parley {get_version()} uses schema 1.\nThe first start changes" in out
 
 
-async def test_data_that_cannot_be_upgraded_fail_the_check(tmp_path: Path) -> None:
+async def test_data_that_cannot_be_upgraded_fail_the_check(
+    tmp_path: Path, add_step: Callable[[str], object]
+) -> None:
     code, _, errors = await in_thread(lambda: parley(tmp_path, "upgrade-check"))
     assert code == 1
     assert "does not exist" in one_line(errors)
-    write_schema(tmp_path / "home", 9)
-    with closing(sqlite3.connect(tmp_path / "home" / "parley.db")) as journal, journal:
-        journal.execute("CREATE TABLE received_id (n INTEGER)")  # in the way of migration 10
-    code, _, errors = await in_thread(lambda: parley(tmp_path, "upgrade-check"))
-    assert code == 1
-    assert "received_id" in one_line(errors)
+    home = place_database(tmp_path / "home")
+    add_step("CREATE TABLE item (n INTEGER);")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    copy_for_trial(home, home / "parley.db", copy)
+    with pytest.raises(StoreUnavailable, match="item already exists"):
+        await in_thread(lambda: try_upgrade(copy))
+
+
+def write_earlier_database(file: Path) -> None:
+    """Write the journal of a version before the present schema."""
+    with closing(sqlite3.connect(file)) as journal, journal:
+        journal.execute("CREATE TABLE schema_version (version INTEGER, applied_at INTEGER)")
+        journal.execute("INSERT INTO schema_version VALUES (25, 0)")
+
+
+async def test_data_of_an_earlier_version_are_refused(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    write_earlier_database(home / "parley.db")
+    for arguments in (["upgrade-check"], ["backup", "b.tar.gz"], ["doctor"], ["check"], ["serve"]):
+        code, out, errors = await in_thread(partial(parley, tmp_path, *arguments))
+        assert code == 1, arguments
+        assert "parley.db was written by an earlier version of Parley" in out + errors, arguments
+    assert names(tmp_path) == ["home"]
+
+
+async def test_a_backup_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    source, target = config_of(tmp_path / "a"), config_of(tmp_path / "b")
+    await fill(source)
+    file = tmp_path / "backup.tar.gz"
+    await in_thread(lambda: write_backup(source, file))
+    earlier = tmp_path / "earlier.db"
+    write_earlier_database(earlier)
+    data = earlier.read_bytes()
+    (info, _), *rest = members(file)
+    info.size = len(data)
+
+    def change(known: dict[str, Any]) -> None:
+        known["entries"][0] |= declared(info.name, data) | {"mode": info.mode}
+
+    rewrite(file, with_manifest([(info, data), *rest], change))
+    with pytest.raises(SchemaMismatch, match=r"databases/parley\.db was written by an earlier"):
+        await in_thread(lambda: restore_backup(target, file, replace=False))
+    assert names(target.home) == ["parley.lock"]
 
 
 def test_the_manifest_is_the_last_member(tmp_path: Path, small_archive: bytes) -> None:

@@ -214,7 +214,7 @@ def test_a_database_of_a_newer_version_is_reported(tmp_path: Path) -> None:
         "No conversations.\n",
     )
     with sqlite3.connect(tmp_path / "home" / "parley.db") as journal:
-        journal.execute("insert into schema_version values (9999, 0)")
+        journal.execute("insert into parley_schema values (9999, 0)")
     journal.close()
     code, _, err = parley(tmp_path, "threads")
     assert code == 1

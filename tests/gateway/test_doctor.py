@@ -199,8 +199,8 @@ def _configured(folder: Path, tree: Mapping[str, Any]) -> Config:
 def _newer_database(folder: Path) -> bytes:
     file = folder / "newer.db"
     with closing(sqlite3.connect(file)) as connection:
-        connection.execute("CREATE TABLE schema_version (version INTEGER, applied_at INTEGER)")
-        connection.execute("INSERT INTO schema_version VALUES (9999, 0)")
+        connection.execute("CREATE TABLE parley_schema (version INTEGER, applied_at INTEGER)")
+        connection.execute("INSERT INTO parley_schema VALUES (9999, 0)")
         connection.commit()
     return file.read_bytes()
 

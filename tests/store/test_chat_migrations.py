@@ -146,3 +146,16 @@ async def test_nothing_of_other_chats_moves(database: Database) -> None:
         found = await conversations.find(other)
         assert found is not None
         assert found.key == other
+
+
+async def test_a_chat_that_migrated_twice_is_found_by_its_first_id(database: Database) -> None:
+    conversations, migrations = ConversationStore(database), ChatMigrationStore(database)
+    first = ConversationKey(channel="telegram", workspace="7", chat="a", topic="5")
+    await conversations.bind_thread(first, "thread", instead_of=None)
+    for old, new in (("a", "b"), ("b", "c")):
+        migration = ChatMigration(channel="telegram", workspace="7", old_chat=old, new_chat=new)
+        assert await migrations.migrate(migration)
+    found = await conversations.find(first)
+    assert found is not None
+    assert (found.key.chat, found.key.topic) == ("c", "b:a:5")
+    assert await conversations.bind_thread(first, "other", instead_of=None) == "thread"

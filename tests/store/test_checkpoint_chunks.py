@@ -3,7 +3,6 @@
 import sqlite3
 import sys
 import tracemalloc
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -276,54 +275,14 @@ async def test_a_deleted_thread_leaves_no_pieces(tmp_path: Path) -> None:
         assert await _count(_graph(saver)) == LONG + 1
 
 
-async def test_an_old_file_is_read_and_continued(tmp_path: Path) -> None:
-    """Written by LangGraph's own saver, as by Parley before there were pieces."""
-    path = str(tmp_path / "checkpoints.db")
-    async with AsyncSqliteSaver.from_conn_string(path) as old:
-        await _graph(old).ainvoke(_said(LONG), _thread())
-    async with open_checkpointer(tmp_path) as saver:
-        graph = _graph(saver)
-        assert await _count(graph) == LONG + 1
-        await graph.ainvoke(_said(1, LONG), _thread())
-        assert (await _texts(graph))[-2:] == [f"number {LONG}", f"{LONG + 2} seen"]
-        history = [one async for one in graph.aget_state_history(_thread())]
-        assert [len(one.values.get("messages", [])) for one in history] == [
-            *(LONG + 3, LONG + 2, LONG + 1),
-            *(LONG + 1, LONG, 0),
-        ]
-        await saver.trim_thread("t", keep=1)
-        assert await _count(graph) == LONG + 3
-
-
 async def test_pieces_are_saved_compressed(tmp_path: Path) -> None:
     async with open_checkpointer(tmp_path) as saver:
         graph = _graph(saver)
         await graph.ainvoke(_said(LONG), _thread())
         _, plain = saver.serde.dumps_typed((await _messages(graph))[:SIZE])
     for kind, size in _rows(tmp_path, "SELECT type, length(value) FROM message_chunks"):
-        assert kind == "msgpack+zlib"
+        assert kind == "msgpack"
         assert size < len(plain) / 2
-
-
-async def test_pieces_of_an_older_version_are_read_and_kept(tmp_path: Path) -> None:
-    """They were not compressed; a piece has the same name in both forms."""
-    async with open_checkpointer(tmp_path) as saver:
-        await _graph(saver).ainvoke(_said(LONG), _thread())
-        before = await _messages(_graph(saver))
-    pieces = _rows(tmp_path, "SELECT name, value FROM message_chunks")
-    with closing(sqlite3.connect(tmp_path / "checkpoints.db")) as connection, connection:
-        for name, value in pieces:
-            connection.execute(
-                "UPDATE message_chunks SET type = 'msgpack', value = ? WHERE name = ?",
-                (zlib.decompress(value), name),
-            )
-    async with open_checkpointer(tmp_path) as saver:
-        graph = _graph(saver)
-        assert await _messages(graph) == before
-        await graph.ainvoke(_said(SIZE, LONG), _thread())
-        assert (await _messages(graph))[: LONG + 1] == before
-    kinds = _rows(tmp_path, "SELECT type, count(*) FROM message_chunks GROUP BY type")
-    assert dict(kinds) == {"msgpack": LONG // SIZE, "msgpack+zlib": 1}
 
 
 async def test_a_turn_compares_the_pieces_when_they_are_loaded_and_after_its_node(

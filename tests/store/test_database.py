@@ -13,8 +13,7 @@ import pytest
 
 from store.config import StoreConfig
 from store.database import Database, Transaction
-from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked, StoreUnavailable
-from store.migrations import migrate, scripts
+from store.errors import DatabaseCorrupt, SchemaMismatch, StoreLocked, StoreUnavailable
 from store.units import UnitOfWork, UnitTurns
 from store.work_group import WORK_GROUP, working_for_command
 from store.writer import COMMAND_SWITCH_S, DatabaseWriter
@@ -325,25 +324,10 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     async with Database.open(CONFIG, tmp_path):
         pass
     with closing(sqlite3.connect(tmp_path / "parley.db")) as connection, connection:
-        connection.execute("INSERT INTO schema_version VALUES (9999, 0)")
-    with pytest.raises(SchemaTooNew, match="9999"):
+        connection.execute("INSERT INTO parley_schema VALUES (9999, 0)")
+    with pytest.raises(SchemaMismatch, match="9999"):
         async with Database.open(CONFIG, tmp_path):
             pass
-
-
-def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
-        connection.execute("CREATE TABLE seen (a INTEGER)")
-        with pytest.raises(sqlite3.OperationalError, match="already exists"):
-            migrate(connection)
-        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-    assert "conversation" not in tables
-
-
-def test_migrations_are_numbered_without_gaps_and_apply_once(tmp_path: Path) -> None:
-    assert list(scripts()) == list(range(1, len(scripts()) + 1))
-    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
-        assert migrate(connection) == migrate(connection) == len(scripts())
 
 
 @pytest.mark.parametrize("damage", ["not a database", "a damaged page"])

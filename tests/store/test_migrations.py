@@ -1,109 +1,136 @@
-"""Databases of earlier schemas: rows survive renamed tables and columns."""
+"""The schema's steps: applied once and in order; databases of other versions are refused and left alone."""
 
+import re
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from store.chat_migrations import ChatMigrationStore
+import psycopg
+import pytest
+
+from store import checkpoints, migrations
 from store.config import StoreConfig
-from store.conversation_settings import ConversationSettings, ConversationSettingsStore
-from store.conversations import ChatMigration, ConversationKey, ConversationStore
-from store.database import Database
-from store.inbox import DuplicateMessage, InboxStore, NewInboxRow
-from store.message_history import MessageHistoryStore
-from store.message_topics import MessageTopicStore
-from store.migrations import scripts
-from store.outbox import OutboxStore
-from store.threads import ThreadQuery, ThreadStore
+from store.database import Database, migrate_schema
+from store.database_check import find_database_problem
+from store.errors import SchemaMismatch
+from store.migrations import SchemaName, migrate, steps
+from tests.fakes.migrated import place_database
+from tests.fakes.postgres import PostgresServer
 
-SCHEMA_9_ROWS = """
-INSERT INTO conversation (id, channel, workspace, chat, topic, thread_id, last_seq, pending, created_at, updated_at)
-VALUES (1, 'telegram', '7', '-4', '', 'old', 2, 1, 1, 1), (2, 'telegram', '7', '-100', '', 'new', 1, 1, 1, 1),
-    (3, 'telegram', '7', '-100', '5', 'topic', 1, 0, 1, 1);
-INSERT INTO inbox (id, conversation_id, seq, event_id, kind, body, state, received_at, asks, message_id)
-VALUES (1, 1, 1, 'e1', 'chat', '{}', 'done', 1, '{"options": ["a"]}', 'm1'),
-    (2, 1, 2, 'e2', 'chat', '{}', 'new', 1, NULL, 'm2'), (3, 2, 1, 'e3', 'chat', '{}', 'new', 1, NULL, 'm3');
-INSERT INTO seen VALUES ('telegram', '7', 'event', '', 'e1', 1);
-INSERT INTO outbox (key, conversation_id, body, state, attempts, error, created_at, updated_at)
-VALUES ('sent', 1, '{}', 'sending', 1, NULL, 10, 20),
-    ('doubt', 1, '{}', 'pending', 1, 'in doubt: repeated once', 10, 20),
-    ('fresh', 2, '{}', 'pending', 0, NULL, 10, 10);
-INSERT INTO origin VALUES ('telegram', '7', '-100', 'm9', '5');
-INSERT INTO choice (channel, workspace, chat, topic, model, updated_at) VALUES ('telegram', '7', '-100', '', 'gpt', 1);
-INSERT INTO moved_chat VALUES ('telegram', '7', '-4', '-100');
-INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at, metadata)
-VALUES ('t', 1, 1, 1, '{"chat":"-100","deep":{"a":[1,2]},"on":true}');
-"""
-CHAT = ConversationKey(channel="telegram", workspace="7", chat="-100")
+SCHEMAS: tuple[SchemaName, ...] = ("sqlite", "checkpoints", "postgres")
+EARLIER = "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL)"
 
 
-def write_schema_9(home: Path) -> None:
-    """Write the database of an earlier version."""
-    with closing(sqlite3.connect(home / "parley.db")) as connection, connection:
-        connection.execute(
-            "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT"
+@contextmanager
+def opened(file: Path) -> Iterator[sqlite3.Connection]:
+    """Open a file that may be new."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def later_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a copy of step 1 of each schema, which the program reads; tests add others."""
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    for schema in SCHEMAS:
+        (folder / f"0001_{schema}.sql").write_text(steps(schema)[0])
+    monkeypatch.setattr(migrations, "FOLDER", folder)
+    return folder
+
+
+def test_steps_are_numbered_from_one_without_gaps() -> None:
+    for schema in SCHEMAS:
+        names = sorted(
+            one.name for one in migrations.FOLDER.iterdir() if one.name.endswith(f"_{schema}.sql")
         )
-        for version, script in scripts().items():
-            if version <= 9:
-                connection.executescript(script)
-                connection.execute("INSERT INTO schema_version VALUES (?, 0)", (version,))
-        connection.executescript(SCHEMA_9_ROWS)
+        assert names == [f"{number:04d}_{schema}.sql" for number in range(1, len(names) + 1)]
+        assert len(steps(schema)) == len(names) > 0
 
 
-async def test_rows_of_schema_9_are_found_under_the_new_names(tmp_path: Path) -> None:
-    write_schema_9(tmp_path)
-    async with Database.open(StoreConfig(), tmp_path) as database:
-        first = await MessageHistoryStore(database).find(1)
-        assert first is not None
-        assert first.question == '{"options": ["a"]}'
-        again = NewInboxRow(
-            key=CHAT, event_id="e1", message_id="", kind="chat", body="{}", received_at=2
+def test_every_table_has_a_comment() -> None:
+    for schema in SCHEMAS:
+        for sql in steps(schema):
+            lines = sql.splitlines()
+            for number, line in enumerate(lines):
+                if line.startswith("CREATE TABLE"):
+                    assert lines[number - 1].startswith("-- "), (schema, line)
+
+
+def test_a_step_is_applied_once_and_keeps_the_rows(tmp_path: Path, later_steps: Path) -> None:
+    with opened(tmp_path / "x.db") as connection:
+        assert [migrate(connection, "sqlite", "x") for _ in range(2)] == [1, 1]
+        connection.execute("INSERT INTO item VALUES ('a.', 'k', '{}', 1, 1, NULL, NULL)")
+        (later_steps / "0002_sqlite.sql").write_text(
+            "ALTER TABLE item ADD COLUMN color TEXT; UPDATE item SET color = 'red';"
         )
-        assert await InboxStore(database).accept(again, cap=9) == DuplicateMessage()
-        assert await MessageTopicStore(database).find_topic(CHAT, "m9") == "5"
-        settings = await ConversationSettingsStore(database).list_all()
-        assert settings == {CHAT: ConversationSettings(model="gpt")}
-        [migration] = await ChatMigrationStore(database).list_all()
-        assert (migration.old_chat, migration.new_chat) == ("-4", "-100")
-        for metadata in ({"chat": "-100"}, {"deep": {"a": [1, 2]}}, {"on": True}):
-            found = await ThreadStore(database).search(ThreadQuery(metadata=metadata))
-            assert [thread.thread_id for thread in found] == ["t"]
+        (later_steps / "0003_sqlite.sql").write_text("ALTER TABLE item RENAME COLUMN color TO hue;")
+        assert [migrate(connection, "sqlite", "x") for _ in range(2)] == [3, 3]
+        assert connection.execute("SELECT key, hue FROM item").fetchall() == [("k", "red")]
+        versions = connection.execute("SELECT version FROM parley_schema ORDER BY version")
+        assert versions.fetchall() == [(1,), (2,), (3,)]
 
 
-async def test_sends_of_unknown_outcome_keep_their_doubt(tmp_path: Path) -> None:
-    write_schema_9(tmp_path)
-    async with Database.open(StoreConfig(), tmp_path) as database:
-        rows = {row.key: row for row in await OutboxStore(database).list_open()}
-    assert (rows["sent"].first_sent_at, rows["sent"].last_sent_at) == (10, 20)
-    assert [rows[key].uncertain_attempts for key in ("sent", "doubt", "fresh")] == [0, 1, 0]
-    assert rows["fresh"].first_sent_at is None
+def test_a_step_that_fails_changes_nothing(tmp_path: Path, later_steps: Path) -> None:
+    with opened(tmp_path / "x.db") as connection:
+        migrate(connection, "sqlite", "x")
+        (later_steps / "0002_sqlite.sql").write_text("CREATE TABLE a (b TEXT); DROP TABLE missing;")
+        with pytest.raises(sqlite3.OperationalError, match="no such table"):
+            migrate(connection, "sqlite", "x")
+        assert connection.execute("SELECT max(version) FROM parley_schema").fetchone() == (1,)
+        assert not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'a'").fetchall()
 
 
-async def test_conversations_left_under_an_old_chat_id_are_merged(tmp_path: Path) -> None:
-    write_schema_9(tmp_path)
-    async with Database.open(StoreConfig(), tmp_path) as database:
-        migrations = ChatMigrationStore(database)
-        assert await migrations.merge_leftovers() == 1
-        assert await migrations.merge_leftovers() == 0
-        deliveries = [
-            (row.conversation, row.key) for row in await OutboxStore(database).list_open()
+def test_later_steps_are_applied_to_postgresql_too(
+    server: PostgresServer, later_steps: Path
+) -> None:
+    with server.database(migrated=False) as url:
+        assert migrate_schema(StoreConfig(url=url)) == 1
+        (later_steps / "0002_postgres.sql").write_text("ALTER TABLE item ADD COLUMN color TEXT;")
+        assert [migrate_schema(StoreConfig(url=url)) for _ in range(2)] == [2, 2]
+
+
+async def test_a_folder_of_an_earlier_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "parley.db"
+    with opened(file) as connection:
+        connection.execute(EARLIER)
+        connection.execute("INSERT INTO schema_version VALUES (25, 0)")
+    before = file.read_bytes()
+    sentence = (
+        f"The database {file} was written by an earlier version of Parley, whose data this version cannot use. "
+        "Start with an empty data folder (PARLEY_HOME), or keep using the earlier version."
+    )
+    with pytest.raises(SchemaMismatch, match=re.escape(sentence)):
+        async with Database.open(StoreConfig(), tmp_path):
+            pass
+    assert find_database_problem(StoreConfig(), tmp_path) == sentence
+    with opened(file) as connection:
+        assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [
+            ("schema_version",)
         ]
-        assert deliveries == [(CHAT, "sent"), (CHAT, "doubt"), (CHAT, "fresh")]
-        unfinished = await InboxStore(database).list_unfinished()
-        assert [(row.key, row.id, row.seq) for row in unfinished] == [(CHAT, 3, 1), (CHAT, 2, 3)]
-        merged = await ConversationStore(database).find(CHAT)
-        assert merged is not None
-        assert (merged.thread_id, merged.last_seq, merged.pending) == ("new", 3, 2)
+    assert len(file.read_bytes()) == len(before)
 
 
-async def test_a_chat_that_migrated_twice_is_found_by_its_first_id(database: Database) -> None:
-    conversations, migrations = ConversationStore(database), ChatMigrationStore(database)
-    first = ConversationKey(channel="telegram", workspace="7", chat="a", topic="5")
-    await conversations.bind_thread(first, "thread", instead_of=None)
-    for old, new in (("a", "b"), ("b", "c")):
-        migration = ChatMigration(channel="telegram", workspace="7", old_chat=old, new_chat=new)
-        assert await migrations.migrate(migration)
-    found = await conversations.find(first)
-    assert found is not None
-    assert (found.key.chat, found.key.topic) == ("c", "b:a:5")
-    assert await conversations.bind_thread(first, "other", instead_of=None) == "thread"
+async def test_earlier_checkpoints_are_refused(tmp_path: Path) -> None:
+    place_database(tmp_path)
+    with opened(tmp_path / checkpoints.FILE) as connection:
+        connection.execute("CREATE TABLE checkpoints (thread_id TEXT)")
+    with pytest.raises(SchemaMismatch, match="earlier version"):
+        checkpoints.connect_checkpoints(tmp_path / checkpoints.FILE)
+    assert "earlier version" in find_database_problem(StoreConfig(), tmp_path)
+
+
+async def test_a_postgresql_database_of_an_earlier_version_is_refused(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    with server.database(migrated=False) as url:
+        with psycopg.connect(url) as connection:
+            connection.execute(EARLIER)
+        config = StoreConfig(url=url)
+        with pytest.raises(SchemaMismatch, match="Start with an empty database"):
+            async with Database.open(config, tmp_path):
+                pass
+        with pytest.raises(SchemaMismatch):
+            migrate_schema(config)
+        assert "earlier version" in find_database_problem(config, tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import store
-from store import checkpoint_sql, retention
+from store import retention
 from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
@@ -20,7 +20,7 @@ from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.items import LIST_NAMESPACES
 from store.message_history import FIND_BY_MESSAGE
 from store.message_topics import MessageTopicStore
-from store.migrations import migrate
+from store.migrations import migrate, steps
 from store.outbox import NEXT_OPEN, NewOutboxRow, OutboxStore
 from store.retention import DAY_S, Retention
 from store.runs import Run, RunOutcome, RunStore
@@ -34,11 +34,11 @@ YEAR = 365 * DAY_S
 def connection() -> Iterator[sqlite3.Connection]:
     """Yield a database with all tables, of the journal and of checkpoints; nothing is written to it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as opened:
-        migrate(opened)
-        for statement in checkpoint_sql.CREATE_TABLES:
-            opened.execute(statement)
-        for _, add_column in checkpoint_sql.ADDED_COLUMNS:
-            opened.execute(add_column)
+        migrate(opened, "sqlite", "memory")
+        _, _, tables = steps("checkpoints")[0].partition(
+            "STRICT;"
+        )  # parley_schema is there already
+        opened.executescript(tables)
         yield opened
 
 

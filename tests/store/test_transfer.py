@@ -18,11 +18,50 @@ from store.config import StoreConfig
 from store.database import Database
 from store.errors import StoreLocked, StoreUnavailable
 from store.postgres.transfer import TABLES, TransferProgress, transfer
+from tests.fakes.migrated import place_database
 from tests.fakes.postgres import MISSING, PostgresServer
-from tests.store.test_upgrade_history import LEVELS, write_history
 
 SQLITE = StoreConfig()
 THREADS = 1_200
+
+ROWS = """
+INSERT INTO conversation (id, channel, workspace, chat, topic, thread_id, last_seq, created_at, updated_at)
+VALUES (1, 'telegram', '7', '-4', '', 't1', 2, 10.5, 20.5), (2, 'slack', 'T1', 'C1', '1.5', NULL, 0, 1, 1);
+INSERT INTO inbox (id, conversation_id, seq, event_id, message_id, kind, body, state, attempts, thread_id, run_id,
+    question, received_at)
+VALUES (1, 1, 1, 'e1', 'm1', 'chat', '{"text": "é"}', 'done', 1, 't1', 'r1', '{"options": ["a"]}', 11),
+    (2, 1, 2, 'e2', '', 'command', '{}', 'running', 2, NULL, NULL, NULL, 12);
+INSERT INTO received_id VALUES ('telegram', '7', 'event', '', 'e1', 11), ('telegram', '7', 'message', '-4', 'm1', 11);
+INSERT INTO outbox (id, key, conversation_id, body, state, attempts, not_before, platform_id, error, first_sent_at,
+    last_sent_at, uncertain_attempts, created_at, updated_at)
+VALUES (1, 'k1', 1, '{"text": "answer"}', 'delivered', 1, 0, 'p1', NULL, 13, 14, 0, 13, 14),
+    (2, 'k2', 1, '{}', 'pending', 1, 99, NULL, NULL, 41, 42, 1, 15, 15),
+    (3, 'k3', 1, '{}', 'failed', 9, 0, NULL, 'refused', 16, 17, 0, 16, 17);
+INSERT INTO message_topic VALUES ('slack', 'T1', 'C1', 'm9', '1.5', 50);
+INSERT INTO conversation_settings VALUES ('telegram', '7', '-4', '', 'gpt', 'researcher', 'zh', 21);
+INSERT INTO chat_migration VALUES ('telegram', '7', '-4', '-100');
+INSERT INTO chat VALUES ('telegram', '7', '42', 1, 'u1', 'member', '', 90);
+INSERT INTO broadcast VALUES (1, 'tonight', 'd', 'Down tonight', '{}', 91);
+INSERT INTO broadcast_chat VALUES ('telegram', 1, '7', '42', '');
+INSERT INTO pairing VALUES ('ABC', 'telegram', '7', 'u1', 'Ann', '', 18, 19),
+    ('DEF', 'telegram', '7', 'u2', 'Bo', '', 18, NULL);
+INSERT INTO credential VALUES ('slack', 'T1', x'00ff', 60);
+INSERT INTO api_token VALUES ('ci', 'digest', 'thread', 't1', 70, NULL);
+INSERT INTO thread VALUES
+    ('t1', 1, 2, 3, '{"chat": "-4"}', 'interrupted', 'A title', NULL, '{"a": []}', 5, 'delete', 9e9);
+INSERT INTO run VALUES (5, 'r1', 't1', 'lead_agent', 'success', '{}', '{"input": 1}', 'reject', NULL, 0, 1, 2);
+INSERT INTO run_request VALUES ('r2', NULL, 0, 1, 0, '{}', 'rollback', '{}' || char(10), 80);
+INSERT INTO run_webhook VALUES ('r1', 'https://example.org', '{}', 0);
+INSERT INTO assistant VALUES ('a1', 2, 1, 2);
+INSERT INTO assistant_version VALUES ('a1', 1, 'lead_agent', 'one', NULL, '{}', '{}', '{}', 1),
+    ('a1', 2, 'lead_agent', 'two', 'second', '{"x": 1}', '{"y": 2}', '{"z": 3}', 2);
+INSERT INTO item VALUES ('users.1.', 'k', '{"v": 1}', 1, 2, NULL, NULL);
+INSERT INTO chat_owner VALUES ('slack', 'T1', 'C1', 3);
+INSERT INTO file_area VALUES ('threads/t1', 1700000000000000000);
+INSERT INTO stored_file VALUES
+    ('threads/t1', 'user-data/a%20b', 'file', 'threads/t1/00ff', 3, 420, 1700000000000000001, '');
+"""
+"""Rows of each table."""
 
 
 def ignore(_: TransferProgress) -> None:
@@ -39,11 +78,10 @@ def url(postgres: PostgresServer | None) -> Iterator[str]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Return a data folder with rows in each table: some of every schema there was, and many threads."""
-    folder = tmp_path / "home"
-    folder.mkdir()
-    write_history(folder, LEVELS[-1])
+    """Return a data folder with rows in each table, and many threads."""
+    folder = place_database(tmp_path / "home")
     with closing(sqlite3.connect(folder / "parley.db", isolation_level=None)) as connection:
+        connection.executescript(ROWS)
         connection.execute("BEGIN")
         connection.executemany(
             "INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at, metadata, title)"
@@ -68,7 +106,7 @@ def home(tmp_path: Path) -> Path:
                     "t1",
                     f"c{n}",
                     bytes(range(256)) * 5,
-                    b'{"run_id": "r"}' if n % 2 else "{}",
+                    '{"run_id": "r"}' if n % 2 else "{}",
                     '["x"]',
                 )
                 for n in range(500)
@@ -90,7 +128,7 @@ def dump(home: Path) -> dict[str, list[tuple[object, ...]]]:
             names = connection.execute(
                 "SELECT name FROM pragma_table_info(?) ORDER BY 1", [table]
             ).fetchall()
-            columns = [f"CAST({name} AS TEXT)" if name == "metadata" else name for (name,) in names]
+            columns = [name for (name,) in names]
             found = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()  # noqa: S608 - names
             rows[table] = sorted(
                 (
@@ -152,7 +190,7 @@ def test_progress_names_each_table_once_for_each_step(url: str, home: Path) -> N
     )
 
 
-FILLED_OTHERWISE = {"thread_metadata", "schema_version", "node", "chat_owner", "node_message"}
+FILLED_OTHERWISE = {"thread_metadata", "parley_schema", "node", "chat_owner", "node_message"}
 """Tables that triggers, migrations and running nodes fill."""
 
 

@@ -1,0 +1,362 @@
+-- The tables of Parley's SQLite file. 0001_postgres.sql creates the same ones for PostgreSQL; 0001_checkpoints.sql has
+-- those of the second SQLite file. Times are Unix seconds. JSON is text.
+
+-- The steps of this folder that were applied to the database.
+CREATE TABLE parley_schema (
+    version INTEGER PRIMARY KEY,
+    applied_at REAL NOT NULL
+) STRICT;
+
+
+-- CONVERSATIONS AND THEIR MESSAGES
+
+-- A place where people talk to a bot, and the thread it is bound to.
+CREATE TABLE conversation (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    topic TEXT NOT NULL DEFAULT '', -- '': the chat itself
+    thread_id TEXT,
+    last_seq INTEGER NOT NULL DEFAULT 0, -- the position of the last message that was deleted, if any
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL, -- when it was last used
+    UNIQUE (channel, workspace, chat, topic)
+) STRICT;
+CREATE INDEX conversation_by_use ON conversation (updated_at, id);
+
+-- Accepted messages. An id is never used twice: the keys of deliveries contain it.
+CREATE TABLE inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    conversation_id INTEGER NOT NULL REFERENCES conversation (id),
+    seq INTEGER NOT NULL, -- its position in the conversation
+    event_id TEXT NOT NULL,
+    message_id TEXT NOT NULL DEFAULT '', -- the platform's, to find the message when it is edited or deleted
+    kind TEXT NOT NULL CHECK (kind IN ('chat', 'command')),
+    body TEXT NOT NULL, -- JSON (bus/messages.py)
+    state TEXT NOT NULL DEFAULT 'new' CHECK (state IN ('new', 'running', 'done', 'dead')),
+    attempts INTEGER NOT NULL DEFAULT 0, -- how often its turn was started
+    thread_id TEXT, -- the thread of its turn
+    run_id TEXT,
+    question TEXT, -- JSON: the question that its turn ended with
+    received_at REAL NOT NULL,
+    UNIQUE (conversation_id, seq)
+) STRICT;
+CREATE INDEX inbox_unfinished ON inbox (conversation_id, seq) WHERE state IN ('new', 'running');
+CREATE INDEX inbox_finished ON inbox (received_at) WHERE state IN ('done', 'dead');
+CREATE INDEX inbox_with_question ON inbox (conversation_id, seq) WHERE question IS NOT NULL;
+CREATE INDEX inbox_by_message ON inbox (message_id) WHERE message_id <> '';
+
+-- Platform ids that were received before: of events (chat is ''), and of messages within their chat.
+CREATE TABLE received_id (
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('event', 'message')),
+    chat TEXT NOT NULL,
+    external_id TEXT NOT NULL,
+    received_at REAL NOT NULL,
+    PRIMARY KEY (channel, workspace, kind, chat, external_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX received_id_by_age ON received_id (received_at);
+
+-- Messages to send to the platforms.
+CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL UNIQUE,
+    conversation_id INTEGER NOT NULL REFERENCES conversation (id),
+    body TEXT NOT NULL, -- JSON (bus/messages.py)
+    state TEXT NOT NULL DEFAULT 'pending'
+        CHECK (state IN ('pending', 'sending', 'delivered', 'uncertain', 'failed')),
+    attempts INTEGER NOT NULL DEFAULT 0,
+    uncertain_attempts INTEGER NOT NULL DEFAULT 0, -- those whose outcome is unknown
+    not_before REAL NOT NULL DEFAULT 0,
+    first_sent_at REAL, -- the platform's idempotency window starts here
+    last_sent_at REAL,
+    platform_id TEXT, -- of the message that was sent
+    error TEXT,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL
+) STRICT;
+CREATE INDEX outbox_open ON outbox (conversation_id, id) WHERE state IN ('pending', 'sending');
+CREATE INDEX outbox_by_state ON outbox (state, id);
+CREATE INDEX outbox_delivered ON outbox (updated_at) WHERE state = 'delivered';
+CREATE INDEX outbox_undelivered ON outbox (updated_at) WHERE state IN ('failed', 'uncertain');
+CREATE INDEX outbox_by_conversation ON outbox (conversation_id); -- for the foreign key
+
+-- The topic of each platform message, so that a reply to it finds its conversation.
+CREATE TABLE message_topic (
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    PRIMARY KEY (channel, workspace, chat, message_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX message_topic_by_age ON message_topic (created_at);
+
+-- What people chose by command. NULL: as configured.
+CREATE TABLE conversation_settings (
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    model TEXT,
+    agent TEXT,
+    language TEXT,
+    updated_at REAL NOT NULL,
+    PRIMARY KEY (channel, workspace, chat, topic)
+) STRICT, WITHOUT ROWID;
+
+-- Chats whose id changed: Telegram groups that became supergroups.
+CREATE TABLE chat_migration (
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    old_chat TEXT NOT NULL,
+    new_chat TEXT NOT NULL,
+    PRIMARY KEY (channel, workspace, old_chat)
+) STRICT, WITHOUT ROWID;
+
+-- Chats in which somebody wrote to the bot, as of their newest message.
+CREATE TABLE chat (
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    is_private INTEGER NOT NULL,
+    user_id TEXT NOT NULL, -- who wrote last
+    user_kind TEXT NOT NULL,
+    recipient TEXT NOT NULL, -- ReplyTarget.user
+    received_at REAL NOT NULL,
+    PRIMARY KEY (channel, workspace, chat)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX chat_by_age ON chat (received_at);
+
+-- Messages of the administrator to many chats. A key is never used twice.
+CREATE TABLE broadcast (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL UNIQUE,
+    digest TEXT NOT NULL, -- of the request
+    text TEXT NOT NULL, -- '' once no chat waits for it
+    audience TEXT NOT NULL, -- JSON: the response to the request
+    created_at REAL NOT NULL
+) STRICT;
+
+-- The chats that wait for a broadcast. The transaction that puts its message into the outbox deletes the row.
+CREATE TABLE broadcast_chat (
+    channel TEXT NOT NULL,
+    broadcast_id INTEGER NOT NULL REFERENCES broadcast (id),
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    recipient TEXT NOT NULL,
+    PRIMARY KEY (channel, broadcast_id, workspace, chat)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX broadcast_chat_by_broadcast ON broadcast_chat (broadcast_id);
+
+
+-- ACCESS
+
+-- People and groups that asked to use a bot. approved_at is NULL until an administrator approves them.
+CREATE TABLE pairing (
+    code TEXT PRIMARY KEY,
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    user_name TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    approved_at REAL
+) STRICT;
+CREATE INDEX pairing_by_person ON pairing (channel, workspace, user_id);
+CREATE INDEX pairing_open ON pairing (channel, created_at) WHERE approved_at IS NULL;
+
+-- Secrets that a channel received at run time, such as the tokens of Slack workspaces that installed the app.
+CREATE TABLE credential (
+    channel TEXT NOT NULL,
+    name TEXT NOT NULL,
+    secret BLOB NOT NULL, -- AES-256-GCM under the key in the data folder: nonce, tag, ciphertext
+    updated_at REAL NOT NULL,
+    PRIMARY KEY (channel, name)
+) STRICT, WITHOUT ROWID;
+
+-- Named tokens of the API. The admin token is a file in the data folder.
+CREATE TABLE api_token (
+    name TEXT NOT NULL PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE, -- the token itself is not stored
+    scope TEXT NOT NULL,
+    thread_id TEXT NOT NULL, -- the only thread of a token of scope `thread`; '' for others
+    created_at REAL NOT NULL,
+    expires_at REAL
+) STRICT, WITHOUT ROWID;
+
+
+-- THREADS AND RUNS
+
+-- Threads of the API. Their states are in the checkpoints.
+CREATE TABLE thread (
+    thread_id TEXT PRIMARY KEY,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    state_updated_at REAL NOT NULL,
+    metadata TEXT NOT NULL DEFAULT '{}', -- JSON
+    status TEXT NOT NULL DEFAULT 'idle' CHECK (status IN ('idle', 'busy', 'interrupted', 'error')),
+    title TEXT,
+    error TEXT, -- JSON
+    interrupts TEXT NOT NULL DEFAULT '{}', -- JSON
+    ttl_minutes REAL, -- NULL: the thread never expires
+    ttl_strategy TEXT CHECK (ttl_strategy IN ('delete', 'keep_latest')),
+    expires_at REAL
+) STRICT;
+CREATE INDEX thread_by_expiry ON thread (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX thread_by_use ON thread (updated_at, thread_id);
+CREATE INDEX thread_by_creation ON thread (created_at, thread_id);
+CREATE INDEX thread_by_state_change ON thread (state_updated_at, thread_id);
+CREATE INDEX thread_by_status ON thread (status, updated_at, thread_id);
+
+-- The top-level fields of each thread's metadata; the triggers below write them. value is the type and the first 200
+-- characters of the text or JSON: store/threads.py builds the same expression to search for it.
+CREATE TABLE thread_metadata (
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    thread_id TEXT NOT NULL REFERENCES thread (thread_id) ON DELETE CASCADE,
+    PRIMARY KEY (key, value, thread_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX thread_metadata_by_thread ON thread_metadata (thread_id);
+CREATE TRIGGER thread_metadata_insert AFTER INSERT ON thread BEGIN
+    INSERT OR IGNORE INTO thread_metadata
+    SELECT key, substr(type || ':' || coalesce(value, ''), 1, 200), new.thread_id FROM json_each(new.metadata);
+END;
+CREATE TRIGGER thread_metadata_update AFTER UPDATE OF metadata ON thread WHEN new.metadata <> old.metadata BEGIN
+    DELETE FROM thread_metadata WHERE thread_id = new.thread_id;
+    INSERT OR IGNORE INTO thread_metadata
+    SELECT key, substr(type || ':' || coalesce(value, ''), 1, 200), new.thread_id FROM json_each(new.metadata);
+END;
+
+-- Runs on threads.
+CREATE TABLE run (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id TEXT NOT NULL UNIQUE,
+    thread_id TEXT NOT NULL REFERENCES thread (thread_id) ON DELETE CASCADE,
+    assistant_id TEXT NOT NULL,
+    status TEXT NOT NULL
+        CHECK (status IN ('pending', 'running', 'success', 'error', 'timeout', 'interrupted')),
+    metadata TEXT NOT NULL DEFAULT '{}', -- JSON
+    kwargs TEXT NOT NULL DEFAULT '{}', -- JSON
+    multitask_strategy TEXT NOT NULL,
+    error TEXT, -- JSON
+    node INTEGER NOT NULL DEFAULT 0, -- the node that executes it
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL
+) STRICT;
+CREATE INDEX run_by_thread ON run (thread_id, seq);
+CREATE INDEX run_unfinished ON run (thread_id) WHERE status IN ('pending', 'running');
+CREATE INDEX run_finished ON run (updated_at)
+    WHERE status IN ('success', 'error', 'timeout', 'interrupted');
+
+-- What it takes to start a run again after its process ended. A row lives as long as its run.
+CREATE TABLE run_request (
+    run_id TEXT NOT NULL PRIMARY KEY,
+    thread_id TEXT REFERENCES thread (thread_id) ON DELETE CASCADE, -- NULL: the run has no thread
+    node INTEGER NOT NULL, -- the node that executes it; -1: a node handed it over when it stopped
+    attempt INTEGER NOT NULL DEFAULT 1,
+    crashes INTEGER NOT NULL DEFAULT 0, -- attempts that ended with their process
+    body TEXT NOT NULL, -- JSON
+    cancel_action TEXT, -- NULL: nobody canceled the run
+    messages TEXT NOT NULL DEFAULT '', -- injected messages, each one line of JSON
+    created_at REAL NOT NULL
+) STRICT;
+CREATE INDEX run_request_by_thread ON run_request (thread_id);
+
+-- Webhook calls about runs that ended. A row lives until the call succeeded or was given up.
+CREATE TABLE run_webhook (
+    run_id TEXT NOT NULL PRIMARY KEY,
+    url TEXT NOT NULL,
+    body TEXT NOT NULL,
+    node INTEGER NOT NULL DEFAULT 0 -- the node that makes the call
+) STRICT;
+
+-- Assistants that were created or changed over the API, and the version of each that is in use.
+CREATE TABLE assistant (
+    assistant_id TEXT PRIMARY KEY,
+    version INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL
+) STRICT;
+
+-- All versions of the assistants.
+CREATE TABLE assistant_version (
+    assistant_id TEXT NOT NULL REFERENCES assistant (assistant_id) ON DELETE CASCADE,
+    version INTEGER NOT NULL,
+    graph_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    description TEXT,
+    config TEXT NOT NULL, -- JSON
+    context TEXT NOT NULL, -- JSON
+    metadata TEXT NOT NULL, -- JSON
+    created_at REAL NOT NULL,
+    PRIMARY KEY (assistant_id, version)
+) STRICT, WITHOUT ROWID;
+
+-- Items of the API's key-value store.
+CREATE TABLE item (
+    namespace TEXT NOT NULL, -- its labels, each followed by a dot: `users.1.`
+    key TEXT NOT NULL,
+    value TEXT NOT NULL, -- JSON
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    ttl_minutes REAL, -- NULL: the item never expires
+    expires_at REAL,
+    PRIMARY KEY (namespace, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX item_by_expiry ON item (expires_at) WHERE expires_at IS NOT NULL;
+
+
+-- NODES
+
+-- The processes that share a PostgreSQL database. The one process of a SQLite file is node 0 and has no row.
+CREATE TABLE node (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    started_at REAL NOT NULL,
+    is_ready INTEGER NOT NULL DEFAULT 1, -- it listens and can take work
+    is_leaving INTEGER NOT NULL DEFAULT 0,
+    ended_at REAL
+) STRICT;
+
+-- The node that answers in each chat.
+CREATE TABLE chat_owner (
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    node INTEGER NOT NULL,
+    PRIMARY KEY (channel, workspace, chat)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX chat_owner_by_node ON chat_owner (node);
+
+-- Messages between nodes that are too long for a signal. A row lives for minutes.
+CREATE TABLE node_message (
+    id TEXT NOT NULL PRIMARY KEY,
+    body TEXT NOT NULL,
+    created_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
+
+-- FILES IN A BUCKET
+
+-- Folders that are copied as a whole, such as that of a thread.
+CREATE TABLE file_area (
+    area TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL -- grows with each change
+) STRICT, WITHOUT ROWID;
+
+-- Their files, and the object that has the content of each.
+CREATE TABLE stored_file (
+    area TEXT NOT NULL,
+    path TEXT NOT NULL, -- percent-encoded: file names are bytes
+    kind TEXT NOT NULL,
+    object TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    mode INTEGER NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    target TEXT NOT NULL, -- of a link
+    PRIMARY KEY (area, path)
+) STRICT, WITHOUT ROWID;

@@ -1,1 +1,0 @@
--- PostgreSQL gets a function that accepts a message in one trip; SQLite has no trips.

@@ -1,2 +1,0 @@
--- Whether work may be given to a node: it listens. Nodes of earlier versions do not say it.
-ALTER TABLE node ADD COLUMN is_ready INTEGER NOT NULL DEFAULT 1;

@@ -1,1 +1,0 @@
--- PostgreSQL gets a newer function that accepts a message; SQLite has none.

@@ -1,1 +1,0 @@
--- PostgreSQL gets faster functions for JSON; SQLite has its own.

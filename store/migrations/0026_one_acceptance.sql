@@ -1,1 +1,0 @@
--- PostgreSQL loses the functions that accepted messages there. SQLite had none.

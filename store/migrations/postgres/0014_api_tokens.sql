@@ -1,8 +1,0 @@
-CREATE TABLE api_token (
-    name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    digest TEXT COLLATE "C" NOT NULL UNIQUE,
-    scope TEXT COLLATE "C" NOT NULL,
-    thread_id TEXT COLLATE "C" NOT NULL,
-    created_at DOUBLE PRECISION NOT NULL,
-    expires_at DOUBLE PRECISION
-);

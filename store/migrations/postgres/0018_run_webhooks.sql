@@ -1,6 +1,0 @@
-CREATE TABLE run_webhook (
-    run_id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    url TEXT COLLATE "C" NOT NULL,
-    body TEXT COLLATE "C" NOT NULL,
-    node BIGINT NOT NULL DEFAULT 0
-);

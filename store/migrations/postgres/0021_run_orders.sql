@@ -1,2 +1,0 @@
-ALTER TABLE run_request ADD COLUMN cancel_action TEXT COLLATE "C";
-ALTER TABLE run_request ADD COLUMN messages TEXT COLLATE "C" NOT NULL DEFAULT '';

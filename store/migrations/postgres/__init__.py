@@ -1,1 +1,0 @@
-"""The schema of PostgreSQL: numbered like that of SQLite, whose versions 1 to 12 it never had."""
