@@ -124,8 +124,7 @@ class ChatOwners(Protocol):
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
         """Return the node that owns a chat; one that nobody owns gets an owner. For other stores' transactions.
 
-        Call it first in the transaction, and submit that with `order=chat_order(key)`. The row of a chat that is not
-        known as this node's stays locked.
+        `key`: with the present ID of the chat. The chat's row stays locked.
         """
         ...
 
@@ -306,13 +305,9 @@ class SharedOwners(ChatOwners):
 
     @override
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
-        chat = _chat(current_key_in(tx, key))
-        if chat == _chat(key) and chat in self._own:
-            # Nothing of the chat is given up meanwhile: see `give_up_strays`.
-            return self.number
-        params: Params = {**key_params(chat), "node": self._preferred(chat)}
+        params: Params = {**key_params(key), "node": self._preferred(key)}
         # A row that stays as it is gets no new version, which a snapshot that somebody holds open would keep.
-        rows = tx.run(_FIND_LOCKED, key_params(chat)) or tx.run(_CLAIM, params)
+        rows = tx.run(_FIND_LOCKED, params) or tx.run(_CLAIM, params)
         return int(rows[0]["node"])
 
     @override
@@ -320,7 +315,9 @@ class SharedOwners(ChatOwners):
         if self.is_own(key):
             return self.number
         since = self._given_up
-        owner = await self._database.transaction(lambda tx: self.claim_in(tx, key))
+        owner = await self._database.transaction(
+            lambda tx: self.claim_in(tx, current_key_in(tx, key))
+        )
         if owner == self.number:
             self.remember(key, since=since)
         return owner

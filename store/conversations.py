@@ -81,7 +81,7 @@ _FIND = f"""{_SELECT}
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 """
 _LOCK = """
-SELECT id, thread_id, last_seq, updated_at FROM conversation
+SELECT id, chat, thread_id, last_seq, updated_at FROM conversation
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 /* FOR UPDATE */
 """
@@ -89,7 +89,7 @@ _ENSURE = """
 INSERT INTO conversation (channel, workspace, chat, topic, created_at, updated_at)
 VALUES (:channel, :workspace, :chat, :topic, :now, :now)
 ON CONFLICT (channel, workspace, chat, topic) DO UPDATE SET updated_at = conversation.updated_at
-RETURNING id, thread_id, last_seq, updated_at
+RETURNING id, chat, thread_id, last_seq, updated_at
 """
 # Rows that ended without a thread were never answered. If none is left, they were too old to be kept.
 _HAS_MESSAGES = """
@@ -168,7 +168,7 @@ def lock_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> R
     A key of a chat that migrated means the conversation under the chat's new id.
 
     Returns:
-        Its `id`, `thread_id`, `last_seq` and `updated_at`.
+        Its `id`, `chat`, `thread_id`, `last_seq` and `updated_at`.
     """
     while True:
         if found := tx.run(_LOCK, key_params(key)):

@@ -172,22 +172,22 @@ def accept(
 ) -> InboxRow | DuplicateMessage | QueueFull:
     """Store a message; start its turn, if it may start and its chat is this node's.
 
-    The rows of its chat's owner and of its conversation stay locked until the end of the transaction, so nodes accept
-    the messages of a conversation one after the other.
+    The row of its conversation stays locked until the end of the transaction, so nodes accept the messages of a
+    conversation one after the other, and its chat does not migrate meanwhile.
 
     Args:
-        tx: The transaction.
+        tx: The transaction, submitted with `order=chat_order(new.key)`.
         new: The message.
         cap: As of `InboxStore.accept`.
         owners: Which node works on which chat.
         open_from: For conversations by id, a position before which no message is unfinished. A finished message never
             becomes unfinished again, so an old position holds.
     """
-    owner = owners.claim_in(tx, new.key)
     if not _first_time(tx, new):
         return DuplicateMessage()
     key = _resolve_topic(tx, new)
     conversation = lock_conversation(tx, key, now=new.received_at)
+    owner = _owner(tx, new.key, conversation["chat"], owners)
     found: Params = {"id": conversation["id"], "open_from": open_from.get(conversation["id"], 0)}
     # After the lock: they show what other nodes have just committed.
     unfinished, last, questions = tx.run_all(
@@ -230,6 +230,14 @@ def accept(
         open_from=min((row["seq"] for row in unfinished), default=seq),
     )
     return replace(row, id=_insert(tx, row, new.message_id))
+
+
+def _owner(tx: Transaction, key: ConversationKey, chat: str, owners: ChatOwners) -> int:
+    """Return the node that owns the chat of a message, whose ID is `chat` now."""
+    # This node gives a chat up in the order of its messages, so not meanwhile.
+    if chat == key.chat and owners.is_own(key):
+        return owners.number
+    return owners.claim_in(tx, replace(key, chat=chat))
 
 
 def _insert(tx: Transaction, row: InboxRow, message_id: str) -> int:
