@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import psycopg
 
 from store.chat_migrations import ChatMigrationStore
 from store.chat_owners import SharedOwners
@@ -12,6 +13,7 @@ from store.config import StoreConfig
 from store.conversations import ChatMigration, ConversationKey
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
+from tests.eventually import eventually
 from tests.ready_nodes import owner_of, until_ready
 
 
@@ -74,3 +76,44 @@ async def test_a_message_of_a_chat_that_migrated_goes_to_the_owner_of_its_new_ch
         accepted = await InboxStore(one, owners=owners).accept(new, cap=9)
         assert isinstance(accepted, InboxRow)
         assert accepted.owner == two.nodes.number
+
+
+async def test_a_message_whose_chat_migrates_meanwhile_goes_to_the_owner_of_its_new_chat(
+    url: str, tmp_path: Path
+) -> None:
+    """The migration has locked the conversation when the former owner looks for it."""
+    async with two_nodes(url, tmp_path) as (one, two):
+        owners = SharedOwners(one)
+        await owners.take([key_of(1)])
+        await SharedOwners(two).take([key_of(2)])
+        inbox = InboxStore(one, owners=owners)
+        accepted: list[object] = []
+
+        async def accept(number: int) -> None:
+            new = NewInboxRow(
+                key=key_of(1), event_id=f"e{number}", message_id="", kind="chat", body="{}",
+                may_start=True, received_at=1.0,
+            )  # fmt: skip
+            accepted.append(await inbox.accept(new, cap=9))
+
+        await accept(1)
+        with psycopg.connect(url) as migrating:
+            migrating.execute("UPDATE conversation SET chat = 'c2'")
+            migrating.execute("UPDATE inbox SET state = 'done'")
+            migrating.execute("INSERT INTO chat_migration VALUES ('fake', 'w', 'c1', 'c2')")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(accept, 2)
+                await eventually(lambda: _waiting(url) == 1)
+                migrating.commit()
+        row = accepted[1]
+        assert isinstance(row, InboxRow)
+        assert (row.owner, row.start) == (two.nodes.number, None)
+
+
+def _waiting(url: str) -> int:
+    """Return how many sessions wait for a lock of others."""
+    with psycopg.connect(url) as connection:
+        [[count]] = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        ).fetchall()
+    return int(count)
