@@ -19,7 +19,7 @@ from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.thread_storage import ThreadStorage
 from agent.zip_directory import has_small_directory
 
-mimetypes.init()  # it reads files of the machine: not in the event loop, when the first artifact is asked for
+mimetypes.init()  # it reads files of the machine, so not on the event loop with the first artifact
 
 CHUNK_BYTES = 256 * 1024
 
@@ -28,7 +28,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 MAX_MEMBER_BYTES = 16 * 1024 * 1024
-"""Largest archive member that is unpacked; checked before unpacking."""
+"""Largest archive member to unpack, bytes. Checked before unpacking."""
 
 MAX_ARCHIVE_BYTES = 100 * 1024 * 1024
 
@@ -36,7 +36,7 @@ _UNREADABLE = (
     KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, OSError,
     ValueError,
 )  # fmt: skip
-"""What zipfile raises for archives and members that it cannot read, including encrypted ones."""
+"""Errors that zipfile raises for archives and members that it cannot read, including encrypted ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +73,11 @@ class ArtifactFile:
 
     @property
     def raw(self) -> io.FileIO:
-        """The underlying file; closed by `close`."""
+        """The underlying file. `close` closes it."""
         return self._file
 
     def close(self) -> None:
-        """Close the file; closing it again does nothing."""
+        """Close the file. Closing it again does nothing."""
         self._file.close()
 
     def member(self, name: str) -> "ArchiveMember":

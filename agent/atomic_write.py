@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace a file: readers see the old content or the new. A symlink is followed, so it stays a link.
+    """Replace a file. Readers see either the old or the new content. Follows a symlink, which stays a link.
 
     Raises:
-        OSError: It cannot be written; the old file is unchanged.
+        OSError: The file cannot be written. The old file is unchanged.
     """
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,10 @@ from anyio.abc import TaskGroup
 
 @asynccontextmanager
 async def background_tasks() -> AsyncIterator[TaskGroup]:
-    """Open a task group; the end of the block cancels its tasks and waits for them.
+    """Open a task group. Leaving the block cancels its tasks and waits for them.
 
-    An error of the block is raised as it was, not in an exception group. An error of a task cancels the block, and is
-    raised in a group: tasks handle their own errors.
+    An error of the block is raised unwrapped, not in an exception group. An error of a task cancels the block and is
+    raised in a group, so tasks should handle their own errors.
     """
     raised: Exception | None = None
     async with anyio.create_task_group() as tasks:

@@ -1,8 +1,8 @@
-"""Content blocks in the forms that clients send, in LangChain's standard form, and as a model can take them. Pure.
+"""Converts content blocks from clients' forms to LangChain's standard form, and to a form that a model accepts. Pure.
 
-Clients write an attachment in a dozen ways: LangChain's old and new form for Python, its form for JavaScript, OpenAI's
-and Anthropic's parts, and mixtures of them. A model class raises for most of these, at every later message of the
-thread too.
+Clients write an attachment in a dozen ways: LangChain's old and new forms for Python, its form for JavaScript, OpenAI's
+and Anthropic's parts, and mixtures of them. A model class raises an error for most of these, and would raise it again
+for every later message of the thread.
 """
 
 import base64
@@ -23,7 +23,7 @@ Block = dict[str, Any]
 Kind = Literal["image", "audio", "video", "file"]
 Source = Literal["url", "base64", "file_id"]
 Accepted = Mapping[Kind, frozenset[Source]]
-"""Which kinds of attachments are taken, and from where."""
+"""The kinds of attachments that a model accepts, and the sources of each kind."""
 
 _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("image", "image_url", "input_image"), "image"),
@@ -41,12 +41,12 @@ _SOURCES: tuple[tuple[Source, tuple[str, ...]], ...] = (
     ("url", ("url", "uri", "file_url", "fileUrl", "file_uri", "fileUri", *_KINDS, "source")),
     ("file_id", ("file_id", "fileId")),
 )
-"""The keys of the sources, the first that has a text counts."""
+"""The keys of the sources. The first one that holds text counts."""
 
 _MIME_KEYS = ("mime_type", "mimeType", "media_type", "mediaType")
 _NAME_KEYS = ("filename", "fileName", "file_name", "name", "title")
 _NESTED = (*_KINDS, "source", "inline_data", "inlineData", "metadata", "extras")
-"""Keys whose value may be an object with further fields of the attachment."""
+"""Keys whose value may be an object with more fields of the attachment."""
 
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
 _DEFAULT_MIME: Mapping[Kind, str] = {
@@ -56,7 +56,7 @@ _DEFAULT_MIME: Mapping[Kind, str] = {
     "file": "application/octet-stream",
 }
 _PDF = "JVBERi"  # the beginning of a PDF in base64
-_HEAD_CHARS = 24  # of base64, which hold the beginning by which an image's type is known
+_HEAD_CHARS = 24  # base64 characters that hold the first bytes, which show an image's type
 
 _WORDS: Mapping[Kind, str] = {
     "image": "An image",
@@ -71,7 +71,7 @@ MessageT = TypeVar("MessageT", bound=BaseMessage)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attachment:
-    """What a block attaches. `text`: of a plain text, which needs no source."""
+    """An attachment of a block. `text` is the content of a plain text, which has no source."""
 
     kind: Kind
     source: Source | None = None
@@ -84,7 +84,7 @@ class _Attachment:
         """Return it as a standard block."""
         name = self.name
         if not name and (self.kind, self.source) == ("file", "base64"):
-            name = "file.pdf" if self.mime == "application/pdf" else "file"  # OpenAI wants one
+            name = "file.pdf" if self.mime == "application/pdf" else "file"  # OpenAI requires one
         extras: Block = {"extras": {"filename": name}} if name else {}
         if self.text is not None:
             return {"type": _PLAIN, "text": self.text, "mime_type": "text/plain", **extras}
@@ -93,17 +93,17 @@ class _Attachment:
         return {"type": self.kind, **source, **mime, **extras}
 
     def note(self) -> str:
-        """Return the line that stands for it."""
+        """Return the line that replaces it."""
         return _note(_WORDS[self.kind], self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInputs:
-    """What LangChain's class for a model, and the model, can be sent.
+    """The attachments that a model and its LangChain class accept.
 
     Attributes:
-        people: In messages of people and results of tools.
-        model: In messages of the model itself; None = anything, as its server sent it.
+        people: In people's messages and in tool results.
+        model: In the model's own messages; None = everything that its server sent.
     """
 
     people: Accepted
@@ -131,7 +131,7 @@ _OTHERS = ModelInputs(people={"image": _SENT}, model=_NOTHING)
 
 
 def model_inputs(model: BaseChatModel, *, supports_vision: bool) -> ModelInputs:
-    """Return what a model can be sent: by its class, and by whether it sees images."""
+    """Return the attachments that a model accepts, judged by its class and by whether it sees images."""
     packages = (kind.__module__.partition(".")[0] for kind in type(model).__mro__)
     known = next((_BY_PACKAGE[name] for name in packages if name in _BY_PACKAGE), _OTHERS)
     if getattr(model, "use_responses_api", None):
@@ -143,7 +143,7 @@ def model_inputs(model: BaseChatModel, *, supports_vision: bool) -> ModelInputs:
 
 
 def standard_message(message: MessageT) -> MessageT:
-    """Return a message with its attachments as standard blocks; the same one if they are, or if it is a model's."""
+    """Return a message with standard blocks for its attachments; the same one if it is a model's or nothing changes."""
     content = message.content
     if isinstance(content, str) or isinstance(message, AIMessage):
         return message
@@ -152,9 +152,9 @@ def standard_message(message: MessageT) -> MessageT:
 
 
 def standard_block(block: Block) -> Block:
-    """Return a text or an attachment as a standard block of LangChain 1; unknown and incomplete ones as they are.
+    """Return a text or attachment as a standard block of LangChain 1. Unknown and incomplete ones stay unchanged.
 
-    OpenAI's `image_url` stays too: all model classes know it, and it may say how closely the model is to look.
+    OpenAI's `image_url` also stays: all model classes know it, and it may contain the detail level.
 
     >>> standard_block({"type": "image", "mimeType": "image/png", "data": "aGk="})
     {'type': 'image', 'base64': 'aGk=', 'mime_type': 'image/png'}
@@ -166,7 +166,7 @@ def standard_block(block: Block) -> Block:
     if (text := _text(block)) is not None:
         return block if block.get("text") is text and block.get("type") == "text" else _said(text)
     if not isinstance(block.get("type", ""), str):
-        return _said(_note("Something", ""))  # all that looks at it would fail
+        return _said(_note("Something", ""))  # everything that reads it would fail
     found = _parse(block)
     if found is None or (found.source is None and found.text is None) or _is_openai_image(block):
         return block
@@ -174,7 +174,7 @@ def standard_block(block: Block) -> Block:
 
 
 def fit_messages(messages: list[MessageT], inputs: ModelInputs) -> list[MessageT]:
-    """Return messages that a model can be sent: a line of text stands for each attachment that it cannot take.
+    """Return messages that a model accepts. A line of text replaces each attachment that it does not accept.
 
     The same list is returned if nothing changes.
     """
@@ -185,7 +185,7 @@ def fit_messages(messages: list[MessageT], inputs: ModelInputs) -> list[MessageT
 def _fit_message(message: MessageT, inputs: ModelInputs) -> MessageT:
     content = message.content
     if type(content) is str:
-        return message  # almost every message; a thread may have thousands
+        return message  # fast path for almost every message; a thread may have thousands
     is_models = isinstance(message, AIMessage)
     accepted = inputs.model if is_models else inputs.people
     if accepted is None:
@@ -213,7 +213,7 @@ def _fit_block(block: str | Block, accepted: Accepted, *, keeps_others: bool) ->
 
 
 def _text(block: Block) -> str | None:
-    """Return the text of a block that is one; None for others."""
+    """Return the text of a text block; None for other blocks."""
     kind, text = block.get("type"), block.get("text")
     is_text = isinstance(kind, str) and kind in _TEXTS
     if not is_text and not (kind is None and isinstance(text, str)):
@@ -224,7 +224,7 @@ def _text(block: Block) -> str | None:
 
 
 def _parse(block: Block) -> _Attachment | None:
-    """Return what a block attaches, in whichever form; None if it attaches nothing."""
+    """Return the attachment of a block in any form; None if it has none."""
     given = block.get("type")
     if given == "non_standard" and isinstance(block.get("value"), dict):
         return _parse(block["value"])
@@ -242,7 +242,7 @@ def _parse(block: Block) -> _Attachment | None:
 
 
 def _source(fields: list[Mapping[str, Any]]) -> tuple[Source | None, str]:
-    """Return where an attachment comes from, and the data, address or id."""
+    """Return the kind of an attachment's source, and the data, address or id."""
     for source, keys in _SOURCES:
         if value := _first(fields, keys):
             return source, value
@@ -251,7 +251,7 @@ def _source(fields: list[Mapping[str, Any]]) -> tuple[Source | None, str]:
 
 
 def _sourced(kind: Kind, source: Source | None, value: str, mime: str, name: str) -> _Attachment:
-    """Return an attachment: data are taken out of URLs, and have a type; other addresses than of the web are none."""
+    """Return an attachment. Extracts data from data URLs and adds its type. Only web addresses count as addresses."""
     if source in {"url", "base64"} and (parts := _DATA_URL.match(value)):
         data = value[parts.end() :]
         is_base64 = "base64" in parts[2].lower()
@@ -266,7 +266,7 @@ def _sourced(kind: Kind, source: Source | None, value: str, mime: str, name: str
 
 
 def _fields(block: Block) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects that hold the fields of an attachment: the block's own last."""
+    """Yield the objects that hold the fields of an attachment. The block itself comes last."""
     for key in _NESTED:
         inner = block.get(key)
         if isinstance(inner, Mapping):
@@ -281,7 +281,7 @@ def _first(fields: list[Mapping[str, Any]], keys: tuple[str, ...]) -> str:
 
 
 def _kind(block: Block, mime: str) -> Kind | None:
-    """Return the kind of an attachment; that of a file, or of a block without type, is the one of its MIME type."""
+    """Return the kind of an attachment. For a file or a block without type, the MIME type decides."""
     given = block.get("type")
     if given is not None:
         kind = _KINDS.get(given) if isinstance(given, str) else None
@@ -297,7 +297,7 @@ def _kind_of_mime(mime: str) -> Kind | None:
 
 
 def _is_plain(fields: list[Mapping[str, Any]]) -> bool:
-    """Return whether an attachment is a plain text in LangChain's old form, or in Anthropic's."""
+    """Return whether an attachment is a plain text in LangChain's old form or in Anthropic's form."""
     return any(
         one.get("source_type") == "text" or (one.get("type") == "text" and "data" in one)
         for one in fields
@@ -305,13 +305,13 @@ def _is_plain(fields: list[Mapping[str, Any]]) -> bool:
 
 
 def _audio_mime(fields: list[Mapping[str, Any]]) -> str:
-    """Return the MIME type of OpenAI's `format` of a recording."""
+    """Return the MIME type for OpenAI's `format` of a recording."""
     kind = _first(fields, ("format",))
     return f"audio/{kind}" if kind.isalnum() else ""
 
 
 def _mime_of_data(kind: Kind, data: str) -> str:
-    """Return the MIME type of data in base64 that came without one."""
+    """Return the MIME type of base64 data that came without one."""
     if kind == "file":
         return "application/pdf" if data.startswith(_PDF) else _DEFAULT_MIME[kind]
     try:
@@ -333,7 +333,7 @@ def _said(text: str) -> Block:
 
 
 def _note(what: str, name: str) -> str:
-    """Return the line that stands for an attachment.
+    """Return the line that replaces an attachment.
 
     >>> _note("A file", "a].pdf")
     '[A file (a .pdf) was attached here; this model cannot read it.]'

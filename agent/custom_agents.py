@@ -55,7 +55,7 @@ class CustomAgent(BaseModel):
         model: An entry of `models`; None = the first. Runs can override it.
         tool_groups: Groups of configured tools, by name or pattern; None = all. Built-in tools are always available.
         skills: Available skills; None = all enabled ones, empty = none.
-        made_by: Who created it in a chat, `{channel}:{workspace}:{user}`; None = an administrator.
+        made_by: The user who created it in a chat, `{channel}:{workspace}:{user}`; None = an administrator.
         soul: Its instructions in the prompt.
     """
 
@@ -91,7 +91,7 @@ def normalize_agent_name(given: str) -> str:
 def require_known(
     config: AgentConfig, model: str | None, tool_groups: Collection[str] | None
 ) -> None:
-    """Reject unknown models and tool groups: an agent would silently run without them. Raises AgentInvalid."""
+    """Reject unknown models and tool groups, because an agent would silently run without them. Raises AgentInvalid."""
     if model is not None and config.model_named(model) is None:
         raise AgentInvalid(f"There is no model named {model[:80]!r}.")
     if unknown := unknown_groups(config, tool_groups or ()):
@@ -139,7 +139,7 @@ class CustomAgentStore:
         self._lock = threading.Lock()
 
     async def list_agents(self) -> list[CustomAgent]:
-        """Return all agents, sorted by name; invalid ones are logged and ignored."""
+        """Return all agents, sorted by name. Logs and ignores invalid ones."""
         return await _in_thread(lambda: list(self._all()))
 
     def stored_names(self) -> set[str]:
@@ -147,7 +147,7 @@ class CustomAgentStore:
         return {agent.name for _, agent in self.read_all() if isinstance(agent, CustomAgent)}
 
     def read_all(self) -> Iterator[tuple[str, CustomAgent | AgentInvalid]]:
-        """Yield the name of each agent and the agent, or why it is invalid; sorted by name. Blocking."""
+        """Yield each name with the agent, or with the reason why it is invalid, sorted by name. Blocking."""
         try:
             names = sorted(entry.name for entry in self._root.iterdir())
         except OSError:
@@ -197,7 +197,7 @@ class CustomAgentStore:
         return await _in_thread(lambda: self._create(agent))
 
     async def update(self, name: str, change: Callable[[CustomAgent], CustomAgent]) -> CustomAgent:
-        """Change an agent atomically; its name is kept. An exception of `change` cancels the update.
+        """Change an agent atomically. Its name is kept. An exception in `change` cancels the update.
 
         Raises:
             AgentNotFound, AgentInvalid, AgentWriteFailed: It cannot be changed.
@@ -238,7 +238,7 @@ class CustomAgentStore:
             if os.path.lexists(folder):
                 raise AgentExists
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Created elsewhere and renamed, so that it is never seen half written; agent names contain no dots.
+            # Create it elsewhere and rename it, so that readers never see a partial agent. Agent names contain no dots.
             staged = Path(tempfile.mkdtemp(dir=self._root, prefix=".new."))
             try:
                 _store(staged, made)

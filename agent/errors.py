@@ -1,4 +1,4 @@
-"""The agent's errors. Each says whether to retry, and what users and the model may read.
+"""The agent's errors. Each says whether to retry, and has a message for users and the model.
 
 AgentError
 ├── ModelNotFound      no entry of `models` has this name
@@ -45,7 +45,7 @@ AgentError
 ├── SandboxUnusable    the configured sandbox does not work on this machine
 └── SandboxError       an operation in the sandbox failed
     ├── CommandsDisabled  commands are disabled
-    ├── PathNotAllowed    the agent may not use this path in this way
+    ├── PathNotAllowed    the agent may not use this path like this
     └── SearchTimeout     a search took too long
 """
 
@@ -66,7 +66,7 @@ class AgentError(Exception):
 
     @property
     def user_message(self) -> str:
-        """Return what people and the model may read."""
+        """Return the message for people and the model."""
         return str(self)
 
     @override
@@ -75,7 +75,7 @@ class AgentError(Exception):
 
 
 class ModelNotFound(AgentError):
-    """There is no model of this name in the configuration."""
+    """There is no model with this name in the configuration."""
 
 
 class ModelUnusable(AgentError):
@@ -159,7 +159,7 @@ class ThreadIdInvalid(AgentError):
 
 
 class WebError(AgentError):
-    """The web page or service is not available now."""
+    """The web page or service is currently unavailable."""
 
 
 class UrlNotAllowed(WebError):
@@ -255,7 +255,7 @@ class UploadTooLarge(UploadError):
 
 
 class UploadNotAllowed(UploadError):
-    """A file of this name cannot be written here."""
+    """A file with this name cannot be written here."""
 
 
 class UploadNotFound(UploadError):

@@ -1,7 +1,7 @@
-"""The extensions file: MCP servers, disabled skills, MCP interceptors. Edited by people and by the REST API.
+"""The extensions file: MCP servers, disabled skills, MCP interceptors. People and the REST API edit it.
 
 Format: `{"mcpServers": {name: {...}}, "skills": {name: {"enabled": false}}, "mcpInterceptors": [...]}`.
-Values are returned as written; users of this module expand `$NAME`.
+This module returns values as written; callers expand `$NAME`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from agent.errors import ExtensionsInvalid, ExtensionsWriteFailed
 logger = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Largest accepted file; real ones have a few kilobytes."""
+"""Largest accepted file, bytes. Real files have a few kilobytes."""
 
 SERVERS: Final = "mcpServers"
 SKILLS: Final = "skills"
@@ -48,7 +48,7 @@ class Extensions:
         mcp_servers: MCP servers by name, as written.
         skills: Whether a skill is enabled; the default is true.
         interceptors: `module:attribute` of interceptors of MCP calls.
-        error: Why the file is invalid, for people; the other fields keep their values. None = valid.
+        error: Why the file is invalid, for people. The other fields then keep their values. None = valid.
     """
 
     signature: str = _ABSENT
@@ -64,7 +64,7 @@ class ExtensionsFile:
     """Reads and updates the file.
 
     Args:
-        path: Its path; it need not exist.
+        path: The file's path; the file need not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,16 +86,16 @@ class ExtensionsFile:
             return self._read()
 
     async def update(self, change: Callable[[ExtensionsDocument], None]) -> Extensions:
-        """Change the file atomically; other keys are kept, its mode is 0600.
+        """Change the file atomically. Keeps other keys, and sets the mode to 0600.
 
         Args:
-            change: Changes the JSON object in place, see `section`; an exception cancels the update.
+            change: Changes the JSON object in place; see `section`. An exception cancels the update.
 
         Returns:
             The new content.
 
         Raises:
-            ExtensionsInvalid: The file is invalid; it is not changed.
+            ExtensionsInvalid: The file is invalid. It is not changed.
             ExtensionsWriteFailed: The file cannot be written.
         """
         return await anyio.to_thread.run_sync(self._update, change)
@@ -131,7 +131,7 @@ class ExtensionsFile:
         return current
 
     def _with_error(self, signature: str, error: ExtensionsInvalid) -> Extensions:
-        """Return the previous content with an error; log it once per version of the file."""
+        """Return the previous content with an error. Log the error once per version of the file."""
         if signature != self._signature:
             logger.error("%s: %s; keeping the previous settings", self._path, error)
         self._signature = signature
@@ -154,7 +154,7 @@ class ExtensionsFile:
 
 
 def section(document: ExtensionsDocument, name: str) -> ExtensionsDocument:
-    """Return a section of the JSON object, to change it; it is created if missing.
+    """Return a section of the JSON object, to change it. Creates a missing section.
 
     Args:
         document: The object passed by `update`.

@@ -1,8 +1,8 @@
-"""AgentFactory: from a run's options to a compiled graph (model, tools, prompt, middleware), cached by AgentSpec.
+"""AgentFactory: builds a run's graph (model, tools, prompt, middleware), and caches graphs by AgentSpec.
 
-`recursion_limit` counts graph steps, not model calls. Our middleware adds no nodes, so one model call with its tools
-takes two steps: the default limit of 100 allows 50 model calls (measured; one before-model and one after-model hook
-would halve that).
+`recursion_limit` counts graph steps, not model calls. Parley's middleware adds no nodes, so one model call with its
+tools takes two steps. The default limit of 100 allows 50 model calls (measured). One before-model and one after-model
+hook would halve this number.
 """
 
 import logging
@@ -72,19 +72,19 @@ logger = logging.getLogger(__name__)
 AgentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
 MAX_CACHED_GRAPHS = 32
-"""Each cached graph holds a model with its connections."""
+"""Maximum number of cached graphs. Each holds a model with its connections."""
 
 MAX_SUBAGENT_GRAPHS = 16
-"""Subagent graphs cached per agent graph. A model that asks for many different `max_turns` creates many."""
+"""Maximum number of subagent graphs cached per agent graph. Each different `max_turns` creates one."""
 
 
 class AgentFactory:
     """Builds agent graphs. Runs whose options lead to equal specs share one graph.
 
     Args:
-        services: What all runs share.
+        services: The services that all runs share.
         checkpointer: Stores threads; None = the caller's own (LangGraph Server brings one).
-        available_skills: Names of the only skills the agent may use; None = all enabled skills.
+        available_skills: Names of the skills the agent may use; None = all enabled skills.
         middleware: The embedding program's middleware; see `middleware_stack`.
 
     Raises:
@@ -112,16 +112,16 @@ class AgentFactory:
         """Return the graph for a run.
 
         The first use of a provider imports its package in a worker thread, which takes a second or more (see
-        `warm_up`). Later builds take milliseconds, cache hits microseconds.
+        `warm_up`). Later builds take milliseconds, and cache hits take microseconds.
 
         Raises:
             ModelUnusable: The model's entry cannot be used.
             AgentNotFound, AgentInvalid: The requested custom agent cannot be used.
-            StoreError: The files cannot be brought to this node.
+            StoreError: The files cannot be copied to this node.
         """
         options = RunOptions.from_config(config)
         await self.services.fetch_files(config)
-        # A configuration that is replaced while we wait applies to the next run.
+        # If the configuration changes while we wait, the new one applies to the next run.
         files = await anyio.to_thread.run_sync(read_agent_files, self.services)
         spec = await load_spec(
             self.services, self._revision, options, files, self._available_skills
@@ -150,7 +150,7 @@ class AgentFactory:
         """Use another configuration for runs that start from now on.
 
         Raises:
-            ObjectNotImportable: The configuration names a tool that cannot be imported; nothing changes.
+            ObjectNotImportable: The configuration names a tool that cannot be imported. Nothing changes.
         """
         revision = await anyio.to_thread.run_sync(ConfigRevision.load, config)
         self.services.config.replace(config)
@@ -206,7 +206,7 @@ class AgentFactory:
         )
 
     async def _warn_of_unmatched_names(self, spec: AgentSpec) -> None:
-        """Log, once, which names of lists of tools match no tool: somebody relies on them."""
+        """Log once which names in lists of tools match no tool, because operators rely on these lists."""
         agent = spec.custom_agent
         groups = unknown_groups(spec.config, (agent.tool_groups or ()) if agent is not None else ())
         statuses = await self.services.mcp.statuses()
@@ -232,7 +232,7 @@ class AgentFactory:
         )
 
     def _tools(self, spec: AgentSpec) -> list[BaseTool]:
-        """Return the agent's tools; of several with one name the first wins."""
+        """Return the agent's tools. Of several with the same name, the first one wins."""
         services, sandbox = self.services, spec.config.sandbox
         limits = ToolLimits(
             reading_chars=sandbox.read_file_output_max_chars,
@@ -258,7 +258,7 @@ class AgentFactory:
 
 
 class _SubagentGraphs:
-    """The graphs of one agent's subagents, each built when it is first needed."""
+    """The graphs of one agent's subagents. Each is built when it is first needed."""
 
     def __init__(
         self, services: AgentServices, parent: AgentSpec, tools: Sequence[BaseTool]
@@ -297,7 +297,7 @@ class _SubagentGraphs:
             model,
             [tool for tool in tools if tool.name != VIEW_IMAGE or has_vision],
             system_prompt=subagent_prompt(kind.system_prompt, skills_section(skills)),
-            # No SandboxMiddleware: it releases the sandbox after a final answer, and the parent still works.
+            # No SandboxMiddleware: it would release the sandbox after the final answer, while the parent still works.
             middleware=chain_middleware(
                 middleware_stack(
                     *_shared_middleware(
@@ -320,10 +320,10 @@ def _shared_middleware(
     *,
     is_subagent: bool = False,
 ) -> list[Middleware | None]:
-    """Return the middleware that the agent and its subagents have in common.
+    """Return the middleware that the agent and its subagents share.
 
     Raises:
-        ModelUnusable: Summarization is configured by fractions of a model of unknown context size.
+        ModelUnusable: Summarization uses fractions, and the model's context size is unknown.
     """
     config = spec.config
     loops = config.loop_detection
@@ -370,7 +370,7 @@ async def open_agent_factory(
     available_skills: Collection[str] | None = None,
     middleware: Sequence[Middleware] = (),
 ) -> AsyncIterator[AgentFactory]:
-    """Open the agent's services and yield a factory. No graph may run after the exit. Args as AgentFactory's.
+    """Open the agent's services and yield a factory. No graph may run after the exit. Args: see `AgentFactory`.
 
     Raises:
         AgentError: The configuration names something that cannot be used.

@@ -25,10 +25,10 @@ PACKAGES = {
 
 
 def import_object(use: str) -> object:
-    """Import an object named `module:attribute`.
+    """Import an object by its name `module:attribute`.
 
     Raises:
-        ObjectNotImportable: The name is malformed or cannot be imported; the text says what to do.
+        ObjectNotImportable: The name is malformed or cannot be imported. The message says what to do.
     """
     module_name, colon, attribute = use.partition(":")
     if not colon or not module_name or not attribute:
@@ -41,7 +41,7 @@ def import_object(use: str) -> object:
         raise ObjectNotImportable(_install_hint(module_name, error.name)) from error
     except ImportError as error:
         raise ObjectNotImportable(f"Could not import module {module_name}: {error}") from error
-    except (Exception, SystemExit) as error:  # whatever the module does
+    except (Exception, SystemExit) as error:  # an import may raise anything
         text = f"Could not import module {module_name}: {type(error).__name__}: {error}"
         raise ObjectNotImportable(text) from error
     try:
@@ -64,7 +64,7 @@ def import_class(use: str, kind: type[T]) -> type[T]:
     """Import a class that is `kind` or derived from it.
 
     Raises:
-        ObjectNotImportable: As `import_object`, or the object is not such a class.
+        ObjectNotImportable: See `import_object`. Also if the object is not such a class.
     """
     found = import_object(use)
     if not isinstance(found, type) or not issubclass(found, kind):
@@ -73,7 +73,7 @@ def import_class(use: str, kind: type[T]) -> type[T]:
 
 
 def missing_package_hint(use: str) -> str | None:
-    """Return what to do about a package that is not installed; None = it is installed. Imports nothing.
+    """Return how to install a missing package; None if it is installed. Imports nothing.
 
     >>> missing_package_hint("json:loads"), missing_package_hint("no_such_package.models:Model")
     (None, 'Could not import module no_such_package.models: there is no such module')

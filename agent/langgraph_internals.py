@@ -1,4 +1,4 @@
-"""Everything that depends on internals of LangGraph, LangChain and LangSmith, in one module.
+"""All code that depends on internals of LangGraph, LangChain and LangSmith.
 
 None of this is public API. tests/agent/test_langgraph_internals.py fails if a new version changes it.
 """
@@ -40,7 +40,7 @@ __all__ = [
 # ---- the tasks of a run's nodes ----------------------------------------------------------------
 
 _NODE_COROUTINES = frozenset({"ainvoke", "arun_with_retry", "_consume_aiter"})
-"""The coroutines in which LangGraph runs a node. Those that write checkpoints have other names."""
+"""Names of the coroutines in which LangGraph runs a node. Coroutines that write checkpoints have other names."""
 
 _WRAPPED_IN = ("output", "it")
 """Local variables of a wrapping coroutine that hold a node's generator, in runs that stream `events`."""
@@ -49,10 +49,10 @@ _MAX_DEPTH = 4
 
 
 def node_tasks(run_id: str) -> list[asyncio.Task[Any]]:
-    """Return the tasks in which a run's nodes work.
+    """Return the tasks that run a run's nodes.
 
-    LangGraph has no handle for them, so they are recognized by the config they were called with. This looks at all
-    tasks of the process; call it only for a run that ignores its cancellation.
+    LangGraph has no handle for them, so they are recognized by their config argument. This looks at all tasks of the
+    process, so call it only for a run that ignores its cancellation.
     """
     found = []
     for task in asyncio.all_tasks():
@@ -66,7 +66,7 @@ def node_tasks(run_id: str) -> list[asyncio.Task[Any]]:
 
 
 def _config_in(variables: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
-    """Return the config among local variables, or among those of a generator in them."""
+    """Return the config from local variables, or from the local variables of a generator in them."""
     config = variables.get("config") or getattr(variables.get("task"), "config", None)
     if config or not depth:
         return config or {}
@@ -80,14 +80,14 @@ def _config_in(variables: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
 
 
 def detached_context() -> contextvars.Context:
-    """Return a copy of the current context in which LangChain knows of no parent run."""
+    """Return a copy of the current context in which LangChain sees no parent run."""
     context = contextvars.copy_context()
     context.run(var_child_runnable_config.set, None)
     return context
 
 
 def without_stream_handlers(callbacks: Callbacks) -> Callbacks:
-    """Return a run's callbacks without those that feed its stream; tracers and counters stay."""
+    """Return a run's callbacks without those that feed its stream. Tracers and counters stay."""
     if not isinstance(callbacks, BaseCallbackManager):
         return None
     manager = callbacks.copy()
@@ -97,16 +97,16 @@ def without_stream_handlers(callbacks: Callbacks) -> Callbacks:
     return manager
 
 
-# ---- middleware as one call ---------------------------------------------------------------------
+# ---- joining middleware into one call ---------------------------------------------------------------------
 
 
 def chain_model_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return one `awrap_model_call` that calls one or more, the first outermost, and collects their commands."""
+    """Join several `awrap_model_call` hooks into one, the first outermost. It collects their commands."""
     return cast("Callable[..., Awaitable[Any]]", _chain_async_model_call_handlers(hooks))
 
 
 def chain_tool_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return one `awrap_tool_call` that calls one or more, the first outermost."""
+    """Join several `awrap_tool_call` hooks into one, the first outermost."""
     return cast("Callable[..., Awaitable[Any]]", _chain_async_tool_call_wrappers(hooks))
 
 
@@ -116,10 +116,10 @@ def chain_tool_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Await
 def override_request(
     request: ModelRequest[Any], **overrides: Unpack[_ModelRequestOverrides]
 ) -> ModelRequest[Any]:
-    """Return what `request.override(**overrides)` returns.
+    """Return the same as `request.override(**overrides)`.
 
-    `override` sets each attribute in a block that replaces the process's warning filters: 0.05 ms of CPU, and every
-    warning that is ignored elsewhere is looked up anew.
+    `override` replaces the process's warning filters while it sets each attribute. This takes 0.05 ms of CPU, and makes
+    Python look up every ignored warning again.
     """
     changed = copy(request)
     vars(changed).update(overrides)
@@ -129,8 +129,8 @@ def override_request(
 def listening_model(model: BaseChatModel, listener: BaseCallbackHandler) -> BaseChatModel:
     """Return a copy of a model with one more callback.
 
-    Callbacks are given a description of the model, which LangChain makes once for each object. Made before copying, it
-    is made once for all copies, and not again for each call.
+    LangChain passes callbacks a description of the model, which it creates once per object. Creating it before copying
+    shares it among all copies, instead of creating it for each call.
     """
     getattr(model, "_serialized", None)
     given = model.callbacks
@@ -146,10 +146,10 @@ def listening_model(model: BaseChatModel, listener: BaseCallbackHandler) -> Base
 
 @contextmanager
 def langsmith_checks_inline() -> Iterator[None]:
-    """Let LangSmith check on the event loop whether tracing is on. The setting is process-wide.
+    """Make LangSmith check on the event loop whether tracing is on. The setting is process-wide.
 
-    LangChain checks before and after every middleware of every call. By default each check is a hop to a worker
-    thread: 40 hops and a third of the CPU of a turn with one tool call (measured).
+    LangChain checks before and after every middleware of every call. By default, each check
+    switches to a worker thread: 40 switches and a third of the CPU of a turn with one tool call (measured).
     """
     langsmith.set_runtime_overrides(aio_to_thread=_run_inline)
     try:
@@ -163,7 +163,7 @@ async def _run_inline(
     context: contextvars.Context,
     work: Callable[..., Any],
     /,
-    *args: Any,  # noqa: ANN401 - whatever LangSmith's functions take
+    *args: Any,  # noqa: ANN401 - the arguments of LangSmith's functions
     **kwargs: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
     return context.run(work, *args, **kwargs)

@@ -1,11 +1,11 @@
-"""LazyEvent: an event that takes memory only while somebody waits for it."""
+"""LazyEvent: an event that takes memory only while a task waits for it."""
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 
 class LazyEvent:
-    """Like `anyio.Event`, which takes 900 bytes: thousands of runs that ended keep some of these."""
+    """Like `anyio.Event`, but without its 900 bytes. Thousands of ended runs each keep several of these."""
 
     __slots__ = ("_is_set", "_waited_for")
 
@@ -14,18 +14,18 @@ class LazyEvent:
         self._waited_for: anyio.Event | None = None
 
     def set(self) -> None:
-        """Set it, and wake up who waits."""
+        """Set it and wake up the waiting tasks."""
         self._is_set = True
         waited_for, self._waited_for = self._waited_for, None
         if waited_for is not None:
             waited_for.set()
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """Whether the event is set."""
         return self._is_set
 
     async def wait(self) -> None:
-        """Wait until it is set."""
+        """Wait until the event is set."""
         if self._is_set:
             await checkpoint()
             return

@@ -1,4 +1,4 @@
-"""Finds names and patterns of the configuration that match no tool: they would protect nothing. Pure."""
+"""Finds configured names and patterns that match no tool and therefore protect nothing. Pure."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -25,8 +25,8 @@ class UnmatchedName:
     """A name or pattern that matches no known tool.
 
     Attributes:
-        path: Where it stands, like `guardrails.ask`.
-        servers: The MCP servers with unknown tools that may have such a tool; () = none can.
+        path: Its place in the configuration, such as `guardrails.ask`.
+        servers: The MCP servers whose unknown tools may include such a tool; () = no server can have it.
     """
 
     path: str
@@ -67,7 +67,7 @@ def find_unmatched_names(
 
 
 def _listed_names(config: AgentConfig) -> Iterator[tuple[str, str]]:
-    """Yield (path, name or pattern) of all lists of tools."""
+    """Yield (path, name or pattern) for each entry of all lists of tools."""
     guard = config.guardrails
     if guard.enabled:
         yield from (("guardrails.ask", name) for name in guard.ask)
@@ -86,7 +86,7 @@ def _listed_names(config: AgentConfig) -> Iterator[tuple[str, str]]:
 
 
 def _may_have(server: str, pattern: str) -> bool:
-    """Return whether a tool of a server can match a pattern: its name begins with the server's.
+    """Return whether a server's tool can match a pattern. A tool's name begins with the server's name.
 
     >>> [_may_have("GitHub", name) for name in ("github_push", "git*", "*_push", "github", "bash", "gitlab_*")]
     [True, True, True, False, False, False]

@@ -1,4 +1,4 @@
-"""RunOptions and RunContext: what a run asks for and who it runs for, read from its config and context. Pure."""
+"""RunOptions and RunContext: a run's options and its user, read from its config and context. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from langchain_core.runnables import RunnableConfig
 from agent.errors import ThreadIdMissing
 
 STEERING_SOURCE_KEY = "__take_injected"
-"""Key in `config.configurable` of the function that takes the run's steering messages.
+"""Key in `config.configurable` of the function that returns the run's steering messages.
 
 Clients cannot set it, and it is never shown or saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a run that decide how its graph is built. Hashable: part of the graph cache key.
+    """The options of a run that determine its graph. Hashable, because they are part of the graph cache key.
 
     Attributes:
         model_name: An entry of `models`; None = the first.
@@ -27,7 +27,7 @@ class RunOptions:
         is_bootstrap: Whether this run sets up the agent with its user.
         agent_name: A custom agent; None = the lead agent.
         subagent_enabled: Whether the agent can delegate.
-        max_concurrent_subagents: Most delegations at once; None = as configured.
+        max_concurrent_subagents: Maximum number of concurrent delegations; None = as configured.
     """
 
     model_name: str | None = None
@@ -43,7 +43,7 @@ class RunOptions:
     def from_config(cls, config: RunnableConfig) -> "RunOptions":
         """Read the options from `config.configurable`, overridden by `config.context`.
 
-        Values of a wrong type are ignored: they come from chat sessions and API clients.
+        Ignores values of a wrong type, which chat sessions and API clients may send.
 
         >>> RunOptions.from_config({"configurable": {"model_name": "gpt", "is_plan_mode": True}}).model_name
         'gpt'
@@ -65,13 +65,13 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """For whom a run works; None = unknown.
+    """The user and thread that a run works for. None = unknown.
 
     Attributes:
         thread_id: The thread.
         run_id: The run.
         user_id: The user: `{channel}:{workspace}:{platform user id}` from chats.
-        memory_scope: Whose memory the run uses: a person's or a room's.
+        memory_scope: The person or room whose memory the run uses.
         agent_name: The requested custom agent.
     """
 
@@ -83,7 +83,7 @@ class RunContext:
 
     @classmethod
     def from_runtime(cls, context: object, config: Mapping[str, Any] | None) -> "RunContext":
-        """Read the values from the runtime context, else from `config.configurable`.
+        """Read the values from the runtime context, or else from `config.configurable`.
 
         Args:
             context: `runtime.context`: a mapping, an object with these attributes, or None.
@@ -105,7 +105,7 @@ class RunContext:
 
 
 def take_steering_messages(config: Mapping[str, Any] | None) -> list[AnyMessage]:
-    """Take the steering messages that arrived since the last call.
+    """Return the steering messages that arrived since the last call.
 
     Args:
         config: The runnable config (`langgraph.config.get_config()`), or None.
@@ -118,7 +118,7 @@ def take_steering_messages(config: Mapping[str, Any] | None) -> list[AnyMessage]
 
 
 def language_for_run(context: object, config: Mapping[str, Any] | None) -> str | None:
-    """Return the language of a run's users (BCP 47), if set; looked up like `thread_id_for_run`.
+    """Return the language of a run's users (BCP 47), or None. Looks in the same places as `thread_id_for_run`.
 
     >>> language_for_run({"language": "zh"}, None)
     'zh'
@@ -127,9 +127,9 @@ def language_for_run(context: object, config: Mapping[str, Any] | None) -> str |
 
 
 def thread_id_for_run(context: object, config: Mapping[str, Any] | None) -> str:
-    """Return the run's thread id: from the runtime context, else from `config.configurable`.
+    """Return the run's thread id from the runtime context, or else from `config.configurable`.
 
-    The context is None if a caller sets only `config.configurable`; always use this function.
+    Always use this function: the context is None if a caller sets only `config.configurable`.
 
     Args:
         context: `runtime.context`: a mapping, an object with `thread_id`, or None.
@@ -148,7 +148,7 @@ def thread_id_for_run(context: object, config: Mapping[str, Any] | None) -> str:
 
 
 def lookup(context: object, config: Mapping[str, Any] | None, key: str) -> object:
-    """Return a value of the runtime context, else of `config.configurable`; None = neither has it.
+    """Return a value from the runtime context, or else from `config.configurable`; None if neither has it.
 
     >>> lookup(None, {"configurable": {"chat": {"type": "group"}}}, "chat")
     {'type': 'group'}

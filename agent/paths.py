@@ -38,7 +38,7 @@ def normalize_path(path: str) -> str:
     """Return an absolute virtual path without empty or `.` segments. Relative paths start in the workspace.
 
     Raises:
-        PathNotAllowed: Empty, too long, or with a NUL, a backslash or a `..` segment.
+        PathNotAllowed: The path is empty, too long, or contains a NUL, a backslash or a `..` segment.
 
     >>> normalize_path("/mnt/user-data//outputs/./a.txt/")
     '/mnt/user-data/outputs/a.txt'
@@ -86,14 +86,14 @@ class MountTable:
         return self._mounts
 
     def locate(self, path: str, *, write: bool = False) -> tuple[Mount, tuple[str, ...]]:
-        """Return the mount of a virtual path and the parts below it; the longest prefix wins.
+        """Return the mount of a virtual path and the parts below it. The longest prefix wins.
 
         Args:
             path: As the model wrote it.
-            write: Whether it will be written.
+            write: Whether the caller will write to it.
 
         Raises:
-            PathNotAllowed: Outside all mounts, malformed, or not writable.
+            PathNotAllowed: The path is outside all mounts, malformed, or not writable.
         """
         wanted = normalize_path(path)
         for mount in self._mounts:
@@ -113,7 +113,7 @@ class MountTable:
     def mask_host_paths(self, text: str) -> str:
         """Replace host paths in a text with virtual paths, at path boundaries only."""
         for mount in self._by_host:
-            # Most texts name none, and each thread's paths would be expressions of their own to compile.
+            # Most texts contain no host path, and each thread's paths would need their own compiled expression.
             if (host := str(mount.host)) in text:
                 text = re.sub(rf"{re.escape(host)}(?![\w-]|\.\w)", mount.virtual, text)
         return text

@@ -6,7 +6,7 @@ from agent.options import RunOptions
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 
 BOOTSTRAP_TAG = "<bootstrap>"
-"""Opens the section of a bootstrap run; the demo model looks for it."""
+"""Opens the section of a bootstrap run. The demo model looks for it."""
 
 _ROLE = """\
 You are Parley, an assistant in a chat app. People write to you as they would to a colleague. Reply the same way: \
@@ -33,7 +33,7 @@ _NETWORK = {
     False: " It has no network access; only installed packages are available.",
     None: "",
 }
-"""By what the sandbox says of its commands."""
+"""Sentences about the network, by the sandbox's `has_network`."""
 
 _CLARIFY = """\
 <clarification>
@@ -87,10 +87,10 @@ def system_prompt(
 
     Args:
         options: The run's options.
-        subagent_types: The subagent types on offer, if the options allow delegation.
+        subagent_types: The available subagent types, if the options allow delegation.
         agent_sections: Sections about this agent: soul, user profile, skills.
         has_bash: Whether the agent can run commands.
-        has_network: Whether they can reach the network; None = unknown.
+        has_network: Whether commands can reach the network; None = unknown.
     """
     shell = [_BASH.format(network=_NETWORK[has_network])] if has_bash else ()
     sections = [_ROLE, _FILES, *shell, _CLARIFY, _TRUST]

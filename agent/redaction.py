@@ -1,4 +1,4 @@
-"""Removes secrets and host paths from the text of foreign errors. Pure."""
+"""Removes secrets and host paths from the text of third-party errors. Pure."""
 
 import re
 

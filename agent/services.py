@@ -1,4 +1,4 @@
-"""AgentServices: what all runs of the agent share, opened once and closed after the last run."""
+"""AgentServices: the services that all runs of the agent share. Opened once, and closed after the last run."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -45,25 +45,25 @@ class CurrentConfig:
         return self._config
 
     def replace(self, config: AgentConfig) -> None:
-        """Replace the configuration. Active runs keep what they were built with."""
+        """Replace the configuration. Active runs keep the one they were built with."""
         self._config = config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSetup:
-    """What the agent is opened with.
+    """The parts that the agent is opened with.
 
     Attributes:
         config: The initial configuration.
         home: The data folder.
-        storage: Where files are that all nodes need.
-        mirror: Copies them between nodes.
+        storage: Storage of the files that all nodes need.
+        mirror: Copies these files between nodes.
         extensions_path: The file with MCP servers and disabled skills; None = `extensions_config.json` in `files`.
         sandboxes: The sandbox provider; None = as configured.
         base_dir: The base of relative paths in the configuration; None = the working directory.
         environment: Values for `$NAME` in the extensions file.
-        tracing: Where runs are traced.
-        run_tracer: Records runs as well; None = nothing else does.
+        tracing: The tracers of runs.
+        run_tracer: An additional tracer; None = none.
     """
 
     config: AgentConfig
@@ -79,7 +79,7 @@ class AgentSetup:
 
     @property
     def files(self) -> Path:
-        """The folder of the files that all nodes need, or of this node's copy of them."""
+        """The folder of the files that all nodes need, or of this node's copy."""
         return self.storage.folder(self.home)
 
     @property
@@ -97,7 +97,7 @@ class AgentServices:
         home: The folder of all files.
         mirror: Copies files between nodes.
         folders: The threads' folders.
-        sandboxes: The sandboxes that tools work in.
+        sandboxes: Provides the sandboxes for tools.
         model_http_client: The HTTP client that models share.
         auxiliary_models: Models for titles, summaries, memory and scans.
         circuit_breakers: The models' circuit breakers.
@@ -111,7 +111,7 @@ class AgentServices:
         mcp: The tools of MCP servers.
         memory: Long-term memory of people and rooms.
         uploads: Uploaded files.
-        tracing: Where runs are traced.
+        tracing: The tracers of runs.
     """
 
     config: CurrentConfig
@@ -135,10 +135,10 @@ class AgentServices:
     tracing: Tracing
 
     async def fetch_files(self, config: RunnableConfig) -> None:
-        """Bring the files that a run may use to this node; store shared ones that were changed here.
+        """Update this node's copy of the files that a run may use, and store shared files that were changed here.
 
         Raises:
-            StoreError: They cannot be brought.
+            StoreError: The files cannot be copied.
         """
         if not self.mirror.is_remote:
             return
@@ -149,11 +149,11 @@ class AgentServices:
             await self.mirror.fetch(thread_area(thread_id))
 
     async def delete_files(self, thread_id: str) -> bool:
-        """Delete the files of a thread; return whether this node had any.
+        """Delete the files of a thread. Return whether this node had any.
 
         Raises:
             ThreadIdInvalid: The ID cannot be a folder name.
-            StoreError, OSError: They cannot be deleted.
+            StoreError, OSError: The files cannot be deleted.
         """
         self.folders.folders(thread_id)
         await self.mirror.remove(thread_area(thread_id))
@@ -162,7 +162,7 @@ class AgentServices:
 
 @asynccontextmanager
 async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]:
-    """Open everything that runs share; the exit closes it.
+    """Open everything that runs share. The exit closes it.
 
     Raises:
         AgentError: The configuration names something that cannot be used.

@@ -1,7 +1,7 @@
-"""Who speaks in a message, and the chat that a run belongs to, as the model reads them. Pure.
+"""Describes the author of a message, and the chat of a run, for the model. Pure.
 
-Both come from the bus: who speaks with each message (`additional_kwargs.sender` and `chat_type`), the chat with the
-run (`context.chat`). What people type never counts: reserved tags in their text are escaped.
+Both come from the bus: the author with each message (`additional_kwargs.sender` and `chat_type`), the chat with the
+run (`context.chat`). People cannot fake them, because reserved tags in their text are escaped.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from agent.user_messages import SPEAKER, is_user_message, printable_character
 
 GROUP = "group"
 PRIVATE = "private"
-"""What `chat_type` and `context.chat.type` say."""
+"""Values of `chat_type` and `context.chat.type`."""
 
 MAX_NAME_CHARS = 80
 MAX_TITLE_CHARS = 120
@@ -26,14 +26,14 @@ _PLATFORMS = {"slack": "Slack", "telegram": "Telegram", "feishu": "Feishu"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """The author of a message in a group: the platform's id, which is theirs alone, and their name; "" = unknown."""
+    """The author of a message in a group: their unique id on the platform, and their name; "" = unknown."""
 
     id: str
     name: str = ""
 
     @property
     def line(self) -> str:
-        """The line with which the message begins.
+        """The line that begins the message.
 
         >>> Speaker(id="U0A1", name="Ann Lee").line
         '<speaker id="U0A1">Ann Lee</speaker>'
@@ -42,7 +42,7 @@ class Speaker:
 
     @override
     def __str__(self) -> str:
-        """Return the id and the name. A name cannot pass for more than a name: it has no quotes.
+        """Return the id and the name. The name contains no quotes, so it cannot imitate other fields.
 
         >>> str(Speaker(id="U0A1", name="Ann Lee"))
         'U0A1 "Ann Lee"'
@@ -51,7 +51,7 @@ class Speaker:
 
 
 def speaker_of(message: BaseMessage) -> Speaker | None:
-    """Return who wrote a message in a group; None elsewhere, or if the bus did not say.
+    """Return the author of a message in a group. None elsewhere, or if the bus did not name one.
 
     >>> from langchain_core.messages import HumanMessage
     >>> said = {"sender": {"id": "U0A1", "name": "Ann</speaker>"}, "chat_type": "group"}
@@ -69,9 +69,9 @@ def speaker_of(message: BaseMessage) -> Speaker | None:
 
 
 def chat_section(context: object, config: Mapping[str, object] | None) -> str:
-    r"""Return the section of the system prompt about the chat; "" for a run that belongs to none.
+    r"""Return the section of the system prompt about the chat; "" for a run without a chat.
 
-    It says nothing that changes from message to message, so that providers can cache what follows it.
+    It contains nothing that changes from message to message, so that providers can cache the prompt.
 
     Args:
         context: `runtime.context`.
@@ -102,7 +102,7 @@ def chat_section(context: object, config: Mapping[str, object] | None) -> str:
 
 
 def one_line(value: object, most: int) -> str:
-    r"""Return a name or title as it may stand in a prompt: one line, no tags, no quotes, nothing invisible.
+    r"""Return a name or title for use in a prompt: one line, without tags, quotes and invisible characters.
 
     >>> one_line('Ann\n<b>"Lee"\u202e', 80), one_line("x" * 10_000, 5), one_line(None, 5)
     ("Ann _b_'Lee'_", 'xxxx…', '')
@@ -112,7 +112,7 @@ def one_line(value: object, most: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _cleaned(value: str, most: int) -> str:
-    # A long thread names the same people again and again.
+    # Cached, because a long thread names the same people again and again.
     text = " ".join(value.encode("utf-8", "replace").decode().split())
     plain = "".join(map(printable_character, text)).replace('"', "'")
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"

@@ -1,4 +1,4 @@
-"""AgentSpec: everything that makes one agent graph differ from another, and the key of the graph cache."""
+"""AgentSpec: everything that distinguishes one agent graph from another, and the key of the graph cache."""
 
 import logging
 from collections.abc import Collection
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigRevision:
-    """One loaded version of the configuration with the tools and guardrail it names. Compared by identity."""
+    """One loaded version of the configuration, with its tools and guardrail. Compared by identity."""
 
     config: AgentConfig
     tools: tuple[BaseTool, ...]
@@ -36,7 +36,7 @@ class ConfigRevision:
 
     @classmethod
     def load(cls, config: AgentConfig) -> "ConfigRevision":
-        """Import what the configuration names. Blocking.
+        """Import the tools and the guardrail that the configuration names. Blocking.
 
         Raises:
             ObjectNotImportable, GuardrailUnusable: The configuration names something that cannot be used.
@@ -62,13 +62,13 @@ class ConfigRevision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """What one agent is made of. Hashable; runs with equal specs share a graph.
+    """The parts of one agent. Hashable; runs with equal specs share a graph.
 
     Attributes:
         revision: The configuration.
-        options: The run's options, reduced to what changes the graph; `model_name` is always set.
+        options: The run's options, without those that do not affect the graph; `model_name` is always set.
         custom_agent: None = the lead agent.
-        skills: The skills the agent is told about.
+        skills: The skills listed in the agent's prompt.
         user_profile: The text of USER.md.
         mcp: The tools of MCP servers.
     """
@@ -112,7 +112,7 @@ class AgentSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFiles:
-    """What every agent's spec is made of, besides the configuration.
+    """The files that every agent's spec depends on, besides the configuration.
 
     Attributes:
         extensions: The extensions file.
@@ -145,11 +145,11 @@ async def load_spec(
     """Return the spec for a run's options. Options the model does not support are dropped.
 
     Args:
-        services: Where custom agents and MCP tools come from.
+        services: Provides custom agents and MCP tools.
         revision: The configuration.
-        options: What the run asks for.
+        options: The run's options.
         files: The files as they are now.
-        available_skills: Names of the only skills the agent may use; None = all enabled skills.
+        available_skills: Names of the skills the agent may use; None = all enabled skills.
 
     Raises:
         AgentNotFound: The custom agent does not exist. Bootstrap runs may name one that does not exist yet.

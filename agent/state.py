@@ -1,4 +1,4 @@
-"""ThreadState: LangChain's agent state plus our fields, each with its reducer. Pure."""
+"""ThreadState: LangChain's agent state plus Parley's fields, each with its reducer. Pure."""
 
 from typing import Annotated, Any, NotRequired
 
@@ -30,7 +30,7 @@ class UploadedFile(TypedDict):
 
 
 class ViewedImage(TypedDict):
-    """An image to show to the model; `size` in bytes. Its content stays on disk to keep checkpoints small."""
+    """An image to show to the model; `size` in bytes. Its content stays on disk, to keep checkpoints small."""
 
     mime_type: str
     size: int
@@ -59,7 +59,7 @@ class HistorySummary(TypedDict):
 
 
 def merge_sandbox(existing: SandboxState | None, new: SandboxState | None) -> SandboxState | None:
-    """Keep the latest sandbox; None changes nothing, so that parallel tool calls can both write it.
+    """Keep the latest sandbox. None changes nothing, so that parallel tool calls can both write it.
 
     >>> merge_sandbox({"sandbox_id": "local:t"}, None)
     {'sandbox_id': 'local:t'}
@@ -68,7 +68,7 @@ def merge_sandbox(existing: SandboxState | None, new: SandboxState | None) -> Sa
 
 
 def merge_artifacts(existing: list[str] | None, new: list[str] | None) -> list[str]:
-    """Append without duplicates; a path keeps its first position.
+    """Append without duplicates. A path keeps its first position.
 
     >>> merge_artifacts(["a", "b"], ["b", "c"])
     ['a', 'b', 'c']
@@ -77,14 +77,14 @@ def merge_artifacts(existing: list[str] | None, new: list[str] | None) -> list[s
 
 
 def merge_todos(existing: list[Todo] | None, new: list[Todo] | None) -> list[Todo] | None:
-    """Replace the plan; None keeps it, an empty list clears it."""
+    """Replace the plan. None keeps it, and an empty list clears it."""
     return existing if new is None else new
 
 
 def merge_viewed_images(
     existing: dict[str, ViewedImage] | None, new: dict[str, ViewedImage] | None
 ) -> dict[str, ViewedImage]:
-    """Add images by path; None changes nothing, an empty mapping clears.
+    """Add images by path. None changes nothing, and an empty mapping clears them.
 
     >>> merge_viewed_images({"a": {"mime_type": "image/png", "size": 9}}, {})
     {}

@@ -1,13 +1,13 @@
-"""Reads LangGraph streams: parts of a graph's stream in one form, and the typed events of one turn.
+"""Reads LangGraph streams: yields a stream's parts in one form, and converts them to typed events of a turn.
 
-The runtime sends parts on to clients; the embedded client and subagents read turns. A graph reports most things twice:
-as tokens (mode `messages`) and in the state after each step (mode `values`). `TurnReader` reports each thing once:
+The runtime forwards parts to clients; the embedded client and subagents read events. A graph reports most things
+twice: as tokens (mode `messages`) and in the state after each step (mode `values`). `TurnReader` reports each once:
 
-- Text comes from tokens. Text of the state counts for messages that were never streamed, and for what was appended to
-  a streamed message, such as why it was cut off.
+- Text comes from tokens. The state's text is used only for messages that were never streamed, and for text appended to
+  a streamed message, such as the reason why it was cut off.
 - Tool calls come from the state: in tokens they are incomplete.
-- Messages from before the turn are skipped. A run's first state holds all of them.
-- Usage is counted once per message; the state's number wins.
+- Messages from before the turn are skipped. A run's first state contains all of them.
+- Usage is counted once per message, with the state's number.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -70,12 +70,12 @@ async def stream_graph(
         stream = cast("AsyncGenerator[Any]", graph.astream(graph_input, config, **options))
     async with aclosing(stream) as chunks:
         async for chunk in chunks:
-            # LangGraph yields no namespace unless asked for subgraphs.
+            # LangGraph yields a namespace only if subgraphs are requested.
             yield chunk if len(chunk) == _PART_LENGTH else ((), *chunk)
 
 
 async def _chunks_and_events(events: AsyncIterator[Any], run_id: str) -> AsyncGenerator[Any]:
-    """Yield the graph's own chunks, which are among its events, and the other events."""
+    """Yield the graph's chunks, which are part of its events, and the other events."""
     async with aclosing(cast("AsyncGenerator[Any]", events)) as stream:
         async for event in stream:
             if event["event"] == "on_chain_stream" and event["run_id"] == run_id:
@@ -85,7 +85,7 @@ async def _chunks_and_events(events: AsyncIterator[Any], run_id: str) -> AsyncGe
 
 
 class TextEvent(NamedTuple):
-    """A piece of a model's answer: text, and whatever else it brought (`extra`: reasoning, for example)."""
+    """A piece of a model's answer: text, and other content (`extra`), such as reasoning."""
 
     message: AIMessage
     text: str
@@ -118,7 +118,7 @@ class StateEvent(NamedTuple):
 
 
 class CustomEvent(NamedTuple):
-    """What a tool or middleware wrote into the stream."""
+    """A value that a tool or middleware wrote into the stream."""
 
     data: Any
 
@@ -137,7 +137,7 @@ class TurnReader:
         self._message_id = message_id
         self._earlier: frozenset[str | None] | None = None
         self._last_state: list[AnyMessage] = []
-        # Separate records: a message's text may be complete before its calls are.
+        # Separate records, because a message's text may be complete before its calls are.
         self._streamed: dict[str | None, list[str]] = {}
         self._complete: set[str | None] = set()
         self._with_calls: set[str | None] = set()
@@ -153,7 +153,7 @@ class TurnReader:
             total = add_usage(total, usage)
         return total
 
-    def read(self, mode: str, data: Any) -> Iterable[TurnEvent]:  # noqa: ANN401 - each mode has its own
+    def read(self, mode: str, data: Any) -> Iterable[TurnEvent]:  # noqa: ANN401 - the type depends on the mode
         """Return the events of one part."""
         if mode == "messages":
             return self._read_token(data[0])
@@ -203,7 +203,7 @@ class TurnReader:
         return frozenset(ids[:own])
 
     def _changed(self, messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
-        """Return the messages from the first one that is not the same object as in the last state."""
+        """Return the messages starting at the first one that is not the same object as in the last state."""
         pairs = enumerate(zip(messages, self._last_state, strict=False))
         same = min(len(messages), len(self._last_state))
         start = next((i for i, (new, old) in pairs if new is not old), same)
@@ -228,7 +228,7 @@ class TurnReader:
             yield MessageEvent(message)
 
     def _unstreamed_text(self, message: AIMessage) -> str:
-        """Return the text behind what was streamed, and record it as streamed."""
+        """Return the text after the streamed part, and record it as streamed."""
         streamed, text = "".join(self._streamed[message.id]), str(message.text)
         if not text.startswith(streamed):
             self._streamed[message.id] = [streamed]
@@ -245,7 +245,7 @@ class TurnReader:
         yield ToolResultEvent(message)
 
     def _new_extra(self, message: AIMessage, seen: Iterable[str] = ()) -> dict[str, Any]:
-        """Return the `additional_kwargs` that were not reported yet, and record them."""
+        """Return the unreported `additional_kwargs`, and record them as reported."""
         if not message.additional_kwargs:
             return {}
         known = {*seen, *_PROVIDER_CALLS}
@@ -258,7 +258,7 @@ class TurnReader:
 def delegated_usage(message: AnyMessage) -> UsageMetadata | None:
     """Return the tokens that a delegation used, from the result of its `task` call.
 
-    A run's total is the sum of `usage_metadata` of its AI messages and of this for its tool messages.
+    A run's total is the sum of the `usage_metadata` of its AI messages and of these numbers of its tool messages.
     """
     usage = message.additional_kwargs.get(SUBAGENT_USAGE_KEY)
     if not isinstance(message, ToolMessage) or not isinstance(usage, Mapping):

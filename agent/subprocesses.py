@@ -7,15 +7,15 @@ import anyio
 from anyio.abc import Process
 
 
-async def start_process(command: Sequence[str], **options: Any) -> Process:  # noqa: ANN401 - handed on
-    """Start a process as `anyio.open_process` does, whose options it takes.
+async def start_process(command: Sequence[str], **options: Any) -> Process:  # noqa: ANN401 - passed on
+    """Start a process. Takes the options of `anyio.open_process`.
 
-    A task that is cancelled meanwhile gets it nevertheless, and is cancelled at its next `await`: so that it can end
-    the process and wait for its end.
+    If the task is cancelled during the start, it still gets the process, and is cancelled at its next `await`. So it
+    can stop the process and wait for its end.
 
     Raises:
-        OSError, ValueError: It cannot be started.
+        OSError, ValueError: The process cannot be started.
     """
     with anyio.CancelScope(shield=True):
         process = await anyio.open_process(command, **options)
-    return process  # noqa: RET504 - mypy takes the block for one that may swallow errors
+    return process  # noqa: RET504 - mypy believes that the block may swallow errors

@@ -1,4 +1,4 @@
-"""Suggests follow-up messages with a model. Optional: on any failure there are none."""
+"""Suggests follow-up messages with a model. On any failure it returns none."""
 
 import json
 import logging
@@ -16,14 +16,14 @@ from agent.models.thinking_tags import without_thinking
 logger = logging.getLogger(__name__)
 
 MAX_SUGGESTIONS = 5
-MAX_CHARS = 200  # of one suggestion: they become buttons
-DEADLINE_S = 20.0  # a user is waiting
-SHOWN_MESSAGES = 12  # the newest ones; earlier ones rarely matter
-SHOWN_CHARS = 2_000  # of each
+MAX_CHARS = 200  # longest suggestion; suggestions become buttons
+DEADLINE_S = 20.0  # short, because a user is waiting
+SHOWN_MESSAGES = 12  # newest messages; earlier ones rarely matter
+SHOWN_CHARS = 2_000  # characters of each message
 
 MAX_ANSWER_CHARS = 50_000
 MAX_STARTS = 100
-"""Opening brackets of an answer that are tried: each may take as long as the rest of the answer is."""
+"""The parser tries at most this many opening brackets, because each may scan the rest of the answer."""
 
 _DECODER = json.JSONDecoder()
 
@@ -49,7 +49,7 @@ async def suggest_follow_ups(
     count: int,
     model_name: str | None = None,
 ) -> list[str]:
-    """Return up to `count` follow-ups to a conversation; none if the model fails, is unknown or too slow.
+    """Return up to `count` follow-ups to a conversation. Empty if the model fails, is unknown or too slow.
 
     Args:
         models: Returns models by name.

@@ -1,4 +1,4 @@
-"""Summarizer: writes summaries of long threads in the background. It reads all of the text, piece by piece."""
+"""Summarizer: writes summaries of long threads in the background. It reads the whole text, piece by piece."""
 
 import logging
 from collections import OrderedDict
@@ -27,10 +27,10 @@ DEADLINE_S = 60.0
 """Time limit of one call of the summary model, seconds."""
 
 PAUSE_S = 60.0
-"""Pause after a failure before the same thread is tried again, seconds."""
+"""Pause after a failure before another summary of the same thread, seconds."""
 
 MAX_JOBS = 256
-"""Most jobs that are remembered; a finished one waits for the next model call of its thread."""
+"""Maximum number of jobs to keep. A finished job waits for its thread's next model call."""
 
 MIN_PIECE_CHARS = 2_000
 SummarizationHook = Callable[[Sequence[AnyMessage], RunContext], None]
@@ -52,13 +52,13 @@ class SummaryJob:
     """A summary that is being written.
 
     Attributes:
-        messages: What it covers besides the previous summary.
+        messages: The messages that it covers, besides the previous summary.
         previous: The previous summary; "" if there is none.
         kept_from: The id of the first message after it.
         rescued: The ids of tool calls that stay visible.
-        done: Set when it has ended.
+        done: Set when the job has ended.
         text: The summary; "" if none could be written.
-        retry_at: Monotonic seconds after which a failed job may be started again.
+        retry_at: Monotonic time after which a failed job may start again, seconds.
     """
 
     messages: Sequence[AnyMessage]
@@ -79,7 +79,7 @@ class Summarizer:
 
     Args:
         models: Provides the summary model.
-        tasks: The task group for the jobs; they outlive the runs that start them.
+        tasks: The task group for the jobs, which outlive the runs that start them.
     """
 
     def __init__(self, models: ModelSource, tasks: TaskGroup) -> None:
@@ -88,7 +88,7 @@ class Summarizer:
         self._jobs: OrderedDict[str, SummaryJob] = OrderedDict()
 
     def job(self, key: str) -> SummaryJob | None:
-        """Return the job of a thread; None if there is none, or if a failed one may be repeated."""
+        """Return the job of a thread; None if it has none, or if its failed job may be repeated."""
         job = self._jobs.get(key)
         if job is not None and job.done.is_set() and not job.text:
             return job if anyio.current_time() < job.retry_at else None
@@ -100,17 +100,17 @@ class Summarizer:
         self._jobs.move_to_end(key)
         if len(self._jobs) > MAX_JOBS:
             self._jobs.popitem(last=False)
-        # Without the run's context: its stream and callbacks may be closed before the job ends.
+        # Not in the run's context: its stream and callbacks may be closed before the job ends.
         detached_context().run(self._tasks.start_soon, self._run, config, job)
 
     def discard(self, key: str) -> None:
-        """Forget the job of a thread: its summary was used, or fits no more."""
+        """Forget the job of a thread, because its summary was used or no longer fits."""
         self._jobs.pop(key, None)
 
     async def _run(self, config: SummarizationConfig, job: SummaryJob) -> None:
         try:
             job.text = await self._summarize(config, job)
-        except Exception as error:  # noqa: BLE001 - providers raise their own kinds; runs go on without
+        except Exception as error:  # noqa: BLE001 - providers raise their own types; runs continue without a summary
             logger.warning("Could not write a summary: %s", type(error).__name__)
         finally:
             job.retry_at = anyio.current_time() + PAUSE_S
@@ -145,7 +145,7 @@ class Summarizer:
 
 
 def text_piece(text: str, start: int, room: int) -> str:
-    r"""Return the next piece of a text, at most `room` characters, if possible whole lines.
+    r"""Return the next piece of a text: at most `room` characters, and whole lines if possible.
 
     >>> text_piece("one\ntwo\nthree", 0, 9), text_piece("x" * 9, 0, 4), text_piece("abc", 1, 9)
     ('one\ntwo\n', 'xxxx', 'bc')
@@ -159,6 +159,6 @@ def text_piece(text: str, start: int, room: int) -> str:
 
 @asynccontextmanager
 async def open_summarizer(models: ModelSource) -> AsyncIterator[Summarizer]:
-    """Open a summarizer; the exit cancels its jobs, which are started again by the next run of their thread."""
+    """Open a summarizer. The exit cancels its jobs. The next run of a thread starts its job again."""
     async with background_tasks() as tasks:
         yield Summarizer(models, tasks)

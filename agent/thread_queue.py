@@ -1,4 +1,4 @@
-"""ThreadQueue: runs on one thread take turns, in order of arrival. Nothing polls."""
+"""ThreadQueue: lets the runs on a thread take turns in order of arrival, without polling."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from agent.lazy_event import LazyEvent
 
 @dataclass(slots=True, eq=False)
 class QueueTicket:
-    """A place in a thread's queue. `ready` is set when it is first."""
+    """A place in a thread's queue. `ready` is set when it is at the front."""
 
     thread_id: str
     ready: LazyEvent = field(default_factory=LazyEvent)
@@ -34,7 +34,7 @@ class ThreadQueue:
             ticket.ready.set()
 
     def leave(self, ticket: QueueTicket) -> None:
-        """Remove a ticket from its queue, wherever it is. Does nothing for one that never entered."""
+        """Remove a ticket from any position of its queue. Does nothing for a ticket that never entered."""
         queue = self._queues.get(ticket.thread_id)
         if queue is None or ticket not in queue:
             return

@@ -17,7 +17,7 @@ _THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadFolders:
-    """Paths of one thread's folders, which exist only after `create`."""
+    """Paths of one thread's folders. The folders exist only after `create`."""
 
     root: Path
 
@@ -43,7 +43,7 @@ class ThreadFolders:
 
     @property
     def acp_workspace(self) -> Path:
-        """Return the working folder of external agents, read-only for ours."""
+        """Return the working folder of external agents, which is read-only for Parley's agent."""
         return self.root / "acp-workspace"
 
     def create(self) -> None:
@@ -62,10 +62,10 @@ class ThreadFolders:
 
 
 class SpaceMeter(Protocol):
-    """Tells whether a thread may still write."""
+    """Decides whether a thread may write."""
 
     def require_space(self, size: int) -> None:
-        """Take this many bytes. Blocking. Raises SandboxError: the thread, or the disk, has no room for them."""
+        """Reserve this many bytes. Blocking. Raises SandboxError if the thread or the disk has no space for them."""
         ...
 
 
@@ -74,11 +74,11 @@ class ThreadStorage:
 
     Args:
         home: The data folder.
-        make_meter: Makes the meter of a thread's folder; None = there are no limits.
+        make_meter: Creates the meter of a thread's folder; None = no limits.
     """
 
     def __init__(self, home: Path, make_meter: Callable[[Path], SpaceMeter] | None = None) -> None:
-        # Resolved once, so that it can be compared with resolved paths.
+        # Resolve it once, so that it can be compared with resolved paths.
         self._threads = home.resolve() / "threads"
         self._make_meter = make_meter
 
@@ -93,22 +93,22 @@ class ThreadStorage:
         return ThreadFolders(root=self._threads / thread_id)
 
     def open_meter(self, thread_id: str) -> SpaceMeter | None:
-        """Return a new meter of a thread; None = it has no limits. Raises ThreadIdInvalid."""
+        """Return a new meter for a thread; None = no limits. Raises ThreadIdInvalid."""
         root = self.folders(thread_id).root
         return None if self._make_meter is None else self._make_meter(root)
 
     def all_folders(self) -> Iterator[ThreadFolders]:
-        """Yield the folders of all threads that have some. Blocking."""
+        """Yield the folders of all threads with folders. Blocking."""
         if self._threads.is_dir():
             for entry in self._threads.iterdir():
                 if _THREAD_ID.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink():
                     yield ThreadFolders(root=entry)
 
     def delete(self, thread_id: str) -> bool:
-        """Delete a thread's folders with their content; return whether they existed. Blocking.
+        """Delete a thread's folders with their content. Return whether they existed. Blocking.
 
         Raises:
-            ThreadIdInvalid: As `of`.
+            ThreadIdInvalid: See `of`.
             OSError: Something cannot be deleted.
         """
         root = self.folders(thread_id).root
@@ -122,12 +122,15 @@ class ThreadStorage:
 
 
 def _force_delete(folder: Path) -> None:
-    """Delete what a command made hard to delete: folders closed to their owner, or extremely deep ones.
+    """Delete folders that are hard to delete: without permissions for their owner, or extremely deep.
 
     Raises:
         OSError: Something cannot be deleted.
     """
-    for program in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):  # neither follows a link below
+    for program in (
+        ["chmod", "-R", "u+rwx"],
+        ["rm", "-rf"],
+    ):  # neither command follows a link below
         subprocess.run([*program, "--", str(folder)], capture_output=True, check=False)  # noqa: S603 - no shell
     if folder.exists():
         raise OSError(errno.ENOTEMPTY, "a thread's folder could not be removed")

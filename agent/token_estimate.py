@@ -1,7 +1,7 @@
 """Estimates how many tokens texts and messages take. Pure.
 
-An exact count needs each provider's tokenizer tables from the network. The rates are high rather than low: a history
-that is taken for shorter than it is gets rejected by the model, one that is taken for longer is summarized earlier.
+An exact count needs each provider's tokenizer tables from the network. The rates are too high rather than too low: if
+the estimate is too low, the model rejects the history; if it is too high, the history is only summarized earlier.
 """
 
 import math
@@ -14,8 +14,8 @@ ASCII_RATE = 1 / 4
 """Tokens per ASCII character: English prose has 0.2 to 0.25, code up to 0.3."""
 
 BYTE_RATE = 1 / 2
-"""Tokens of another character, per byte of UTF-8 after its first: 0.5 for Cyrillic, Greek, Arabic and accents (0.25 to
-0.5 in today's tokenizers), 1 for Chinese, Japanese and Korean (0.6 to 1.3: the older, the more), 1.5 for emoji."""
+"""Tokens of other characters per UTF-8 byte after the first: 0.5 for Cyrillic, Greek, Arabic, accents (0.25 to 0.5 in
+today's tokenizers), 1 for Chinese, Japanese and Korean (0.6 to 1.3, more with older tokenizers), 1.5 for emoji."""
 
 MESSAGE_TOKENS = 3
 """Tokens of a message's role and separators."""
@@ -26,7 +26,7 @@ IMAGE_TOKENS = 1_200
 _ATTACHMENTS = frozenset(
     {*("image", "image_url", "input_image"), *("audio", "input_audio", "video", "file")}
 )
-"""Types of blocks with data in base64, which are no text. What a file takes is unknown: as much as an image."""
+"""Types of blocks with base64 data, which is not text. The tokens of a file are unknown, so count it like an image."""
 
 
 def estimate_tokens(text: str) -> int:
@@ -38,7 +38,7 @@ def estimate_tokens(text: str) -> int:
     if text.isascii():
         return math.ceil(len(text) * ASCII_RATE)
     ascii_chars = len(text.encode("ascii", "ignore"))
-    # Broken JSON can bring half a surrogate pair.
+    # Broken JSON can contain half a surrogate pair.
     further_bytes = len(text.encode("utf-8", "surrogatepass")) - len(text)
     return math.ceil(ascii_chars * ASCII_RATE + further_bytes * BYTE_RATE)
 
@@ -53,7 +53,7 @@ def estimate_message_tokens(messages: Iterable[BaseMessage]) -> int:
     for message in messages:
         tokens += MESSAGE_TOKENS
         content = message.content
-        # Nearly all messages of a long thread: others cost a call each.
+        # Fast path for nearly all messages of a long thread: it saves a call for each.
         if type(content) is str and content.isascii():
             ascii_chars += len(content)
         else:
@@ -64,7 +64,7 @@ def estimate_message_tokens(messages: Iterable[BaseMessage]) -> int:
 
 
 def chars_for_tokens(text: str, tokens: int) -> int:
-    """Return how many characters of a text take about so many tokens.
+    """Return how many characters of a text take about this many tokens.
 
     >>> chars_for_tokens("abcdefgh", 1), chars_for_tokens("你好吗", 1), chars_for_tokens("", 9)
     (4, 1, 0)

@@ -1,4 +1,4 @@
-"""Names of tools: ours, which no other tool takes, and how lists of names are matched. Pure."""
+"""Names of built-in tools, which no other tool may use, and matching of names with lists. Pure."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -11,17 +11,17 @@ BUILT_IN_TOOLS: Final = frozenset(
         "invoke_acp_agent",
     }
 )
-"""The tools that are Parley's own, whether or not a run has them."""
+"""The names of all built-in tools, whether or not a run has them."""
 
 WEB_TOOLS: Final = frozenset({"web_search", "web_fetch", "image_search"})
-"""Tools that the configuration adds under these names; what they may do is known by them."""
+"""Names under which the configuration adds tools. Rules about tools refer to these names."""
 
 EXEMPT_KEY: Final = "guardrail_exempt"
-"""Metadata key of our tools that have no effect outside the conversation: they need no approval or capability."""
+"""Metadata key of built-in tools without effects outside the conversation. They need no approval or capability."""
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a name is one of a list of names and patterns, without regard to case.
+    """Return whether a name matches a list of names and patterns, ignoring case.
 
     >>> [matches(name, ["Bash", "github_*"]) for name in ("bash", "GitHub_push", "ls", "")]
     [True, True, False, False]
@@ -31,7 +31,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def is_built_in(name: str) -> bool:
-    """Return whether a name is that of a tool of ours, in any case.
+    """Return whether a built-in tool has this name, in any case.
 
     >>> is_built_in("Bash"), is_built_in("web_search")
     (True, False)

@@ -20,7 +20,7 @@ from agent.options import RunContext
 logger = logging.getLogger(__name__)
 
 LANGFUSE_CLIENT = "langfuse:Langfuse"
-"""Of a package that has to be installed for it."""
+"""The attributes of a service's package, which must be installed."""
 
 FLUSH_S = 3.0
 """Time limit for flushing traces at shutdown, seconds."""
@@ -64,7 +64,7 @@ class Tracing:
 async def open_tracing(
     asked: TracingConfig, run_tracer: HandlerFactory | None = None
 ) -> AsyncIterator[Tracing]:
-    """Open the configured tracers; the exit flushes them, within `FLUSH_S`. `run_tracer` is the caller's own.
+    """Open the configured tracers. The exit flushes them within `FLUSH_S`. `run_tracer` is the caller's own.
 
     Raises:
         TracingMisconfigured: A tracer is enabled and cannot be used.
@@ -92,7 +92,7 @@ async def _flush(flushes: list[Callable[[], None]]) -> None:
     with anyio.move_on_after(FLUSH_S, shield=True) as bound:
         async with anyio.create_task_group() as tasks:
             for flush in flushes:
-                # Abandoned at the time limit: the packages' own ones are much longer.
+                # Abandon it at the time limit: the packages' own limits are much longer.
                 tasks.start_soon(_in_thread, flush)
     if bound.cancelled_caught:
         logger.warning("Some traces were not flushed within %s seconds", FLUSH_S)
@@ -105,7 +105,7 @@ async def _in_thread(work: Callable[[], None]) -> None:
 def _open_tracer(
     service: LangSmithConfig | LangfuseConfig,
 ) -> tuple[HandlerFactory, Callable[[], None]]:
-    """Return a handler factory and its flush function. Blocking: it imports."""
+    """Return a handler factory and its flush function. Blocking: imports packages."""
     return (
         _open_langsmith(service)
         if isinstance(service, LangSmithConfig)
@@ -154,8 +154,8 @@ def _open_langfuse(service: LangfuseConfig) -> tuple[HandlerFactory, Callable[[]
         )
         return handler
 
-    recorder(uuid4())  # what is wrong shows now
-    # Not shut down: the package keeps one client per key for the whole process.
+    recorder(uuid4())  # so that errors appear now
+    # Do not shut it down: the package keeps one client per key for the whole process.
     return recorder, client.flush
 
 
@@ -166,7 +166,7 @@ def _construct(service: str, use: str, **arguments: object) -> Any:  # noqa: ANN
     except ObjectNotImportable as error:
         raise TracingMisconfigured(f"{service} tracing is on: {error.user_message}") from error
     except (TypeError, ValueError, OSError, RuntimeError) as error:
-        # Its text may quote a key.
+        # Do not show the error's text: it may quote a key.
         raise TracingMisconfigured(
             f"{service} tracing is on, but its client cannot be built ({type(error).__name__})"
         ) from None

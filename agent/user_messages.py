@@ -1,4 +1,4 @@
-"""Tells people's messages from the framework's, and strips the framework's blocks from them. Pure."""
+"""Distinguishes people's messages from the framework's, and strips the framework's blocks from them. Pure."""
 
 import re
 import unicodedata
@@ -9,7 +9,7 @@ SPEAKER = "speaker"
 """Tag of the line that names the author of a message in a group."""
 
 RESERVED_TAGS = (SPEAKER, "uploaded_files", "system-reminder", "system_reminder")
-"""Tags of blocks that the framework puts into people's messages, or that models take for the framework's.
+"""Tags of blocks that the framework puts into people's messages, or that models attribute to the framework.
 
 People's text cannot contain them: they are escaped. Sections of the system prompt have other tags (`<memory>` ...);
 the prompt says that they count only there.
@@ -36,7 +36,7 @@ def is_user_message(message: BaseMessage) -> bool:
     >>> is_user_message(HumanMessage("hi")), is_user_message(HumanMessage("so far", name="summary"))
     (True, False)
     """
-    # `type` first: this runs for every message of a thread, and isinstance checks of messages are slow.
+    # Compare `type` first: this runs for every message of a thread, and isinstance checks of messages are slow.
     return (
         message.type == HUMAN
         and message.name not in _NAMES
@@ -55,7 +55,7 @@ def strip_framework_blocks(text: str) -> str:
     kept: list[str] = []
     unclosed: set[str] = set()
     at = 0
-    # One expression for whole blocks would look for the end of each opening that has none: quadratic.
+    # A single expression for whole blocks would take quadratic time, searching an end for each unclosed tag.
     for opening in _OPENING.finditer(text):
         tag = (opening[1] or opening[2]).lower()
         if opening.start() < at or tag in unclosed:

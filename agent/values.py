@@ -1,7 +1,7 @@
-"""Makes text and JSON values of others storable: surrogates, NUL, huge integers, NaN, deep nesting. Pure.
+"""Makes foreign text and JSON values storable: replaces surrogates, NUL, huge integers, NaN and deep nesting. Pure.
 
-UTF-8 has no lone surrogates, PostgreSQL no NUL, msgpack no integers beyond 64 bits and JSON no NaN. Servers can send
-all of them.
+UTF-8 cannot represent lone surrogates, PostgreSQL cannot store NUL, msgpack cannot encode integers beyond 64 bits, and
+JSON has no NaN. Servers can send all of them.
 """
 
 import json
@@ -9,16 +9,16 @@ import math
 from typing import Any
 
 MAX_DEPTH = 100
-"""Levels of lists and mappings within a value. orjson and msgpack give up at some 250, with a message around them."""
+"""Maximum nesting of lists and mappings in a value. orjson and msgpack fail at about 250 levels per message."""
 
 TOO_DEEP = "[left out: nested too deep]"
 
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
-"""The integers that msgpack and orjson hold."""
+"""The range of integers that msgpack and orjson support."""
 
 
 _DIGITS = 20
-"""So many digits may be more than 64 bits; Python itself reads no more than 4,300."""
+"""Integers with this many digits may exceed 64 bits. Python itself parses at most 4,300 digits."""
 
 
 class NestedTooDeep(ValueError):
@@ -26,13 +26,13 @@ class NestedTooDeep(ValueError):
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - JSON
-    """Parse JSON as careless programs write it: control characters in texts, NaN, integers of any size as text.
+    """Parse JSON leniently: accept control characters in strings and NaN, and return huge integers as text.
 
     >>> read_json('{"a": 123456789012345678901234567890, "b": 1}')
     {'a': '123456789012345678901234567890', 'b': 1}
 
     Raises:
-        ValueError: It is no JSON, or nested too deep to be read.
+        ValueError: The text is not JSON, or is nested too deep.
     """
     try:
         return json.loads(text, strict=False, parse_int=_integer)
@@ -45,7 +45,7 @@ def _integer(digits: str) -> int | str:
 
 
 def clean_text(text: str) -> str:
-    r"""Return a text that every store and protocol takes; surrogate pairs become the character they stand for.
+    r"""Return a text that every store and protocol accepts. Surrogate pairs become the character they encode.
 
     >>> clean_text("a\ud83d\ude00 \ud83d b\0") == "a\U0001f600 \ufffd b\ufffd"
     True
@@ -59,9 +59,9 @@ def clean_text(text: str) -> str:
 
 
 def clean_json(value: Any, depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401 - JSON
-    r"""Return a JSON value that can be stored; the same object if it can be. Other objects in it stay as they are.
+    r"""Return a storable JSON value; the same object if nothing changes. Non-JSON objects in it stay unchanged.
 
-    What has no number in JSON becomes text, which pydantic reads as a number again.
+    Numbers that JSON cannot represent become text, which pydantic converts back to a number.
 
     >>> clean_json({"a": [2**70, float("nan"), "\ud800"], "b": 1})
     {'a': ['1180591620717411303424', 'nan', '�'], 'b': 1}

@@ -1,4 +1,4 @@
-"""Limits the directory of a ZIP archive: Python reads it whole before anything can be counted."""
+"""Limits the directory size of ZIP archives, because Python reads the whole directory before it can be checked."""
 
 import struct
 from typing import IO, Final
@@ -9,16 +9,16 @@ MAX_DIRECTORY_BYTES: Final = 2 * 1024 * 1024
 _END = struct.Struct("<4s4H2LH")
 _END_MARK = b"PK\x05\x06"
 _MAX_TAIL_BYTES = _END.size + 65_536
-"""In which Python looks for the end of an archive, which a comment may follow."""
+"""The last bytes of a file in which Python searches the end record, which a comment may follow."""
 
 _LOCATOR_MARK, _LOCATOR_BYTES = b"PK\x06\x07", 20
-"""Before the end, if another record (ZIP64) has other sizes: Python believes that one."""
+"""A ZIP64 record before the end record overrides its sizes for Python."""
 
 
 def has_small_directory(source: IO[bytes]) -> bool:
-    """Return whether `zipfile` may open a file: a directory of 40 MB takes it 300 MB and some seconds. Blocking.
+    """Return whether `zipfile` may open a file. A directory of 40 MB would take 300 MB and several seconds. Blocking.
 
-    True for files that are no archives. `source` is at its start afterwards.
+    True for files that are not archives. Afterwards `source` is at its start.
     """
     size = source.seek(0, 2)
     source.seek(max(0, size - _MAX_TAIL_BYTES - _LOCATOR_BYTES))
@@ -28,7 +28,7 @@ def has_small_directory(source: IO[bytes]) -> bool:
     if at < 0:
         return True
     if len(tail) - at < _END.size:
-        return False  # within another record, which Python may find
+        return False  # inside another record, which Python may find
     if tail[:at][-_LOCATOR_BYTES:].startswith(_LOCATOR_MARK):
         return False
     fields = _END.unpack_from(tail, at)

@@ -1,7 +1,7 @@
-"""Tells public addresses and host names from private ones. Pure.
+"""Distinguishes public from private addresses and host names. Pure.
 
-The networks are those of IANA's special-purpose address registries (IPv4 and IPv6, as of 2025-10), and the few public
-addresses at which clouds serve instance metadata.
+The networks are from IANA's special-purpose address registries (IPv4 and IPv6, as of 2025-10). The few public addresses
+at which clouds serve instance metadata are added.
 """
 
 import re
@@ -43,7 +43,7 @@ _LOCAL_ENDINGS = (
     *("localhost", "localdomain", "local", "internal", "intranet", "lan", "home", "corp"),
     *("private", "home.arpa", "in-addr.arpa", "ip6.arpa", "onion", "invalid", "test"),
 )
-"""Domains without public servers, or that are resolved locally."""
+"""Domains without public servers, and domains that are resolved locally."""
 
 _NUMBER = re.compile(r"(?:[0-9]+|0[xX][0-9a-fA-F]*)")
 

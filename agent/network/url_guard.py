@@ -24,14 +24,14 @@ from agent.errors import UnknownHost, UrlNotAllowed
 from agent.network.addresses import Address, is_local_name, is_public, parse_ip_literal
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Resolves a host name to addresses, best first. Raises OSError if there are none."""
+"""Resolves a host name to addresses, best first. Raises OSError if the name has none."""
 
 LOOKUP_S = 5.0
 """Time limit of a lookup."""
 
 MAX_LOOKUPS = 8
-"""Lookups at the same time; others wait. They have threads of their own: one that hangs goes on after `LOOKUP_S`, and
-the threads in which platforms and models are looked up are few."""
+"""Maximum number of concurrent lookups; others wait. They run in their own threads, because a hanging lookup keeps its
+thread after `LOOKUP_S`, and the default pool, which resolves platforms and models, has few threads."""
 
 MAX_URL_CHARS = 4096
 MAX_PORT = 65_535
@@ -45,7 +45,7 @@ _NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedUrl:
-    """A URL that may be requested, and its checked addresses: connect to no others.
+    """A URL that may be requested, and its checked addresses. Connect only to these addresses.
 
     Attributes:
         url: The URL, normalised.
@@ -72,7 +72,7 @@ class UrlGuard:
 
     Args:
         allow_private_hosts: Names, addresses or networks (`10.1.0.0/16`) that are allowed although they are not
-            public. Set by the operator, never by users.
+            public. Only the operator sets them.
         resolve: Resolves names.
     """
 
@@ -121,7 +121,7 @@ class UrlGuard:
         try:
             with anyio.fail_after(LOOKUP_S):
                 found = [ip_address(text) for text in await self._resolve(host, port)]
-        except (gaierror, OSError, ValueError) as error:  # OSError: TimeoutError is one
+        except (gaierror, OSError, ValueError) as error:  # OSError includes TimeoutError
             raise UnknownHost(f"The host name cannot be resolved: {host[:80]}") from error
         if not found:
             raise UnknownHost(f"The host name cannot be resolved: {host[:80]}")
@@ -132,12 +132,12 @@ class UrlGuard:
             return
         if any(address in network for network in self._networks):
             return
-        # The address is not shown: what a private name resolves to is confidential.
+        # Do not show the address: the addresses of private names are confidential.
         raise UrlNotAllowed(f"Private and reserved addresses are not allowed: {host[:80]}")
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """Sends every request to a checked address; Host header, SNI and certificate check use the host name.
+    """Sends every request to a checked address. The Host header, SNI and certificate check use the host name.
 
     Connections are not reused: one opened for a host must not serve another host with the same address.
     """
@@ -165,7 +165,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
 
 
 def guarded_client(guard: UrlGuard, tls: ssl.SSLContext, *, timeout_s: float) -> httpx.AsyncClient:
-    """Build a client that requests only what the guard allows. The caller closes it.
+    """Build a client that requests only URLs that the guard allows. The caller closes it.
 
     It uses no proxy, because a proxy would resolve names itself, and follows no redirects. Its requests also raise
     UrlNotAllowed.
@@ -181,7 +181,8 @@ def guarded_client(guard: UrlGuard, tls: ssl.SSLContext, *, timeout_s: float) ->
 async def check_remote_fetch(guard: UrlGuard, url: str) -> None:
     """Check a URL that a remote service will fetch, so that no private address is sent to it.
 
-    A name that cannot be resolved here passes: behind a proxy, no name can be, and the service resolves it itself.
+    A name that cannot be resolved here passes: behind a proxy no name can be resolved, and the remote service resolves
+    it.
 
     Raises:
         UrlNotAllowed: As `UrlGuard.checked`.
@@ -196,7 +197,7 @@ def parse_url(url: str | httpx.URL) -> httpx.URL:
     """Parse an http or https URL.
 
     Raises:
-        UrlNotAllowed: It is not one, or contains a user name.
+        UrlNotAllowed: It is not such a URL, or contains a user name.
     """
     if len(str(url)) > MAX_URL_CHARS:
         raise UrlNotAllowed(f"The URL is longer than {MAX_URL_CHARS} characters.")

@@ -1,4 +1,4 @@
-"""Sandbox with bubblewrap: commands see only the thread's folders, without network, with resource limits."""
+"""Sandbox with bubblewrap. Commands see only the thread's folders, have no network, and have resource limits."""
 
 import shutil
 import subprocess
@@ -29,20 +29,20 @@ from agent.sandbox.watchdog import CommandWatchdog
 from agent.thread_storage import ThreadStorage
 
 PROBE_S = 20.0
-"""Time limit of the test command; it takes some 20 ms, more on a machine under load."""
+"""Time limit of the test command, seconds. It usually takes 20 ms, but more on a busy machine."""
 
 CONTAINER_MARKS = ("/etc/parley-container", "/.dockerenv", "/run/.containerenv")
-"""Files that our image has, and that Docker and podman create in containers (not in all read-only ones)."""
+"""Files that only containers have (Parley's image, Docker, podman). Some read-only containers lack them."""
 
 CONTAINER_HINT = "the container's profile must allow it: docs/howto/run-in-docker.md"
 
-_KILLED = (137, 152)  # by SIGKILL, SIGXCPU
+_KILLED = (137, 152)  # exit codes after SIGKILL and SIGXCPU
 
 FULL = "This conversation is out of disk space, so the command could not write files. Delete files you do not need."
 
 
 class BubblewrapSandboxProvider(FolderSandboxProvider):
-    """Gives each thread its folders, and a shell that sees nothing else.
+    """Provides each thread with its folders, and a shell that sees nothing else.
 
     Args:
         folders: Threads' folders.
@@ -105,7 +105,7 @@ class BubblewrapShell:
         """Run a command; see `Sandbox.execute`.
 
         Raises:
-            SandboxError: It cannot be started.
+            SandboxError: The command cannot be started.
         """
         before = await anyio.to_thread.run_sync(self._measure)
         is_full = bool(before.problem(self.options.disk)) or self.meter.is_disk_low()
@@ -122,7 +122,7 @@ class BubblewrapShell:
         return await anyio.to_thread.run_sync(lambda: self._text(result, is_full=is_full))
 
     def _text(self, result: CommandResult, *, is_full: bool) -> str:
-        """Return the result for the model. Blocking: it measures the disk, and outputs may have megabytes."""
+        """Return the result for the model. Blocking: measures the disk and decodes outputs of several megabytes."""
         text = self._explained(result).text()
         after = self._measure()
         if note := FULL if is_full else after.problem(self.options.disk):
@@ -147,7 +147,7 @@ class BubblewrapShell:
 
     def _process(self, command: str, *, is_full: bool) -> AbstractContextManager[ProcessSpec]:
         options = self.options
-        if is_full:  # it may delete, not write
+        if is_full:  # commands may still delete files, but not write
             options = replace(options, limits=replace(options.limits, file_mb=0))
         return bubblewrap_process(command, self.table, uid=self.uid, options=options)
 
@@ -155,11 +155,11 @@ class BubblewrapShell:
 def probe_bubblewrap(
     program: str = BWRAP, container_marks: Sequence[str] = CONTAINER_MARKS
 ) -> str | None:
-    """Run a test command in a temporary folder; return why it fails, or None. Blocking.
+    """Run a test command in a temporary folder. Return why it fails, or None. Blocking.
 
     Args:
-        program: Bubblewrap's.
-        container_marks: Files of which one exists in a container, where a hint is added.
+        program: The path of bubblewrap.
+        container_marks: If one of these files exists, this is a container, and the reason includes a hint.
     """
     if shutil.which(program) is None:
         return "bubblewrap is not installed"

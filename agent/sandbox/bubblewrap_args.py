@@ -1,11 +1,11 @@
 """Builds the bubblewrap command line for a confined command. Starts nothing.
 
-It depends on who runs the service:
+The command line depends on the user that runs the service:
 
 - An ordinary user: bubblewrap creates a user namespace in which the command has no privileges and cannot create
   another namespace.
-- root: no user namespace, because the command would still be root to the kernel, which does not limit the number of
-  root's processes. The command runs as a separate user per thread instead, who owns the thread's folders.
+- root: no user namespace, because the kernel would still treat the command as root and not limit its number of
+  processes. Instead, the command runs as a separate user per thread, which owns the thread's folders.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ from agent.sandbox.seccomp import seccomp_filter
 BWRAP, SETPRIV, NICE = "/usr/bin/bwrap", "/usr/bin/setpriv", "/usr/bin/nice"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 INNER_ID = 1000
-"""User id of commands inside a user namespace."""
+"""User id of commands in a user namespace."""
 
 OPEN_FILES = 256
-TEMPORARY_MB = 64  # of /tmp, and of /dev/shm
-NICENESS = "10"  # the service has priority over commands
+TEMPORARY_MB = 64  # size of /tmp and of /dev/shm
+NICENESS = "10"  # commands get less CPU time than the service
 
-_FIRST_UID, _UIDS = 1_879_048_192, 2**28 - 2  # unused range, see systemd's UIDS-GIDS.md
+_FIRST_UID, _UIDS = 1_879_048_192, 2**28 - 2  # an unused range, see systemd's UIDS-GIDS.md
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FILTER = "seccomp filter"
-_ETC = (  # nothing with secrets: certificates, not keys
+_ETC = (  # no secrets: certificates, but no keys
     *("alternatives", "ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/ca-trust"),
     *("pki/tls/certs", "crypto-policies", "fonts", "localtime", "mime.types", "magic"),
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "protocols", "services", "terminfo"),
@@ -82,12 +82,12 @@ def sandbox_uid(thread_id: str) -> int | None:
 def bubblewrap_process(
     command: str, table: MountTable, *, uid: int | None, options: BubblewrapOptions
 ) -> Iterator[ProcessSpec]:
-    """Prepare a confined process; its descriptors are closed at the end of the block. Blocking.
+    """Prepare a confined process. Leaving the block closes its descriptors. Blocking.
 
     Args:
         command: Shell text.
-        table: The mounts that it sees, besides system folders.
-        uid: As `sandbox_uid`.
+        table: The mounts that the command sees, besides system folders.
+        uid: See `sandbox_uid`.
         options: Limits and environment.
     """
     with _opened(_own_files(uid)) as files:
@@ -98,7 +98,7 @@ def bubblewrap_process(
             *_placed(files),
             *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),
         ]
-        # Passed by descriptor: everyone on the machine, and in the sandbox, can read arguments.
+        # Pass them by descriptor: everyone on the machine and in the sandbox can read arguments.
         with _opened({"options": b"".join(os.fsencode(one) + b"\0" for one in arguments)}) as more:
             yield ProcessSpec(
                 argv=[
@@ -135,7 +135,7 @@ def _placed(files: Mapping[str, int]) -> Iterable[str]:
 
 @contextmanager
 def _opened(contents: Mapping[str, bytes]) -> Iterator[dict[str, int]]:
-    """Keep contents in memory files, each readable once from its descriptor."""
+    """Store contents in memory files. Each can be read once from its descriptor."""
     files: dict[str, int] = {}
     try:
         for name, content in contents.items():
@@ -149,13 +149,13 @@ def _opened(contents: Mapping[str, bytes]) -> Iterator[dict[str, int]]:
 
 
 def _environment(configured: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a command: fixed and configured ones, none of the service."""
+    """Return the variables of a command: fixed and configured ones, but none of the service's."""
     fixed = {"PATH": PATH, "HOME": WORKSPACE, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
     return {**fixed, "USER": "agent", **configured}
 
 
 def _namespaces(uid: int | None) -> Iterable[str]:
-    # Variables are passed in the process environment: everyone on the machine can read arguments.
+    # Pass variables in the process environment: everyone on the machine can read arguments.
     yield from ("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL")
     yield from ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
     yield "--unshare-cgroup-try"
@@ -167,7 +167,7 @@ def _namespaces(uid: int | None) -> Iterable[str]:
 
 
 def _as_user(uid: int | None) -> Sequence[str]:
-    """Switch to the user; that drops the last capabilities for good."""
+    """Switch to the user, which permanently drops the last capabilities."""
     if uid is None:
         return ()
     return (SETPRIV, "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--")
@@ -201,7 +201,7 @@ def _bind_mounts(mounts: Iterable[Mount]) -> Iterable[str]:
 
 
 def _parents(path: str, made: set[str]) -> Iterable[str]:
-    """Create the parents of a path with access for all users: bubblewrap's own are for root alone."""
+    """Create the parents of a path with access for all users: parents that bubblewrap creates are only for root."""
     for parent in reversed(PurePosixPath(path).parents):
         if str(parent) not in made:
             made.add(str(parent))
@@ -211,9 +211,9 @@ def _parents(path: str, made: set[str]) -> Iterable[str]:
 def _preamble(limits: ProcessLimits) -> str:
     """Return the script that sets its own limits, then executes the command.
 
-    Memory is limited by data, not by address space: Go, V8 and the JVM reserve far more than they use. The process
-    limit is set inside, where only the sandbox's processes count. Limits that are already lower cannot be raised;
-    those errors are hidden.
+    The memory limit is on data, not on address space: Go, V8 and the JVM reserve far more than they use. The process
+    limit is set inside, where only the sandbox's processes count. Limits that are already lower cannot be raised, and
+    these errors are hidden.
     """
     kib = 1024
     wanted = {
@@ -226,6 +226,6 @@ def _preamble(limits: ProcessLimits) -> str:
         "u": limits.processes,
     }
     lines = [f"ulimit -{flag} {value}" for flag, value in wanted.items()]
-    lines.append("trap '' XFSZ")  # a write over the limit fails instead of killing the shell
+    lines.append("trap '' XFSZ")  # a write beyond the limit fails instead of killing the shell
     lines.append("echo 1000 > /proc/self/oom_score_adj")  # first to be killed when memory runs out
     return f'{{ {"; ".join(lines)}; }} 2>/dev/null; cd {WORKSPACE} && exec /bin/bash -c -- "$1"'

@@ -1,4 +1,4 @@
-"""Measures a thread's disk usage, and gives its folders to the user that its commands run as. Blocking."""
+"""Measures a thread's disk usage, and sets the owner of its folders. Blocking."""
 
 import os
 import stat
@@ -10,14 +10,14 @@ from agent.config import SandboxConfig
 from agent.errors import SandboxError
 
 MAX_COUNTED = 1_000_000
-"""Maximum number of files and folders that are measured: bounds the time."""
+"""Maximum number of files and folders to measure, to bound the time."""
 
 MAX_DEPTH = 64
-"""Maximum nesting of folders: each level costs an open descriptor here, and a step for whoever deletes them."""
+"""Maximum nesting of folders: each level takes an open descriptor here, and a recursion step when they are deleted."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MIB = 2**20
-_BLOCK = 512  # bytes, the unit of st_blocks
+_BLOCK = 512  # bytes; the unit of st_blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class DiskLimits:
     Attributes:
         quota_mb: Size of one thread's files, MiB.
         free_mb: Space that must stay free on the disk, MiB.
-        entries: Files and folders of one thread: each costs an inode, however small it is.
+        entries: Number of files and folders of one thread: even an empty file takes an inode.
     """
 
     quota_mb: int = 2048
@@ -47,7 +47,7 @@ class DiskUsage:
     Attributes:
         size: Bytes on disk; holes in files do not count.
         entries: Number of files and folders, as far as counted.
-        is_deep: Whether folders are nested deeper than `MAX_DEPTH`; what is below is not counted.
+        is_deep: Whether folders are nested deeper than `MAX_DEPTH`. Deeper content is not counted.
     """
 
     size: int = 0
@@ -55,7 +55,7 @@ class DiskUsage:
     is_deep: bool = False
 
     def problem(self, limits: DiskLimits) -> str:
-        """Return which limit it exceeds, for the model; "" if it exceeds none."""
+        """Return a sentence for the model about the exceeded limit; "" if none is exceeded."""
         if self.is_deep:
             return f"Folders are nested deeper than {MAX_DEPTH} levels: delete them."
         if self.entries > limits.entries:
@@ -69,10 +69,10 @@ class DiskUsage:
 
 
 def measure_usage(folder: Path, uid: int | None = None) -> DiskUsage:
-    """Measure a folder; if `uid` is given, make that user the owner of its content.
+    """Measure a folder. With `uid`, also make this user the owner of its content.
 
-    Walks by descriptors and follows no symlink. Files with several hard links keep their owner: they may have a name
-    elsewhere. Folders closed to their own user are opened again, so nothing hides in them.
+    Walks by descriptors and follows no symlink. Files with several hard links keep their owner, because they may have
+    a name elsewhere. Folders without permissions for their own user get them back, so that nothing hides in them.
 
     Raises:
         OSError: The folder cannot be read.
@@ -97,7 +97,7 @@ def _measure(folder: int, usage: DiskUsage, uid: int | None, *, depth: int) -> N
                 usage.size += status.st_blocks * _BLOCK
                 _set_owner(entry.name, status, folder, uid)
             except FileNotFoundError:
-                continue  # removed meanwhile
+                continue  # removed in the meantime
             if stat.S_ISDIR(status.st_mode):
                 _measure_below(entry.name, folder, usage, uid, depth=depth + 1)
 
@@ -127,17 +127,17 @@ class DiskSpace:
 
 
 class DiskMeter:
-    """Tells how much a thread may still write, without counting its files each time.
+    """Knows how much a thread may still write, without counting its files each time.
 
-    Counting takes time. What the whole disk lost since the last count is known at once, and commands cannot have
-    written more than that, unless something was deleted elsewhere meanwhile; what file tools wrote is known exactly.
-    File systems without a fixed number of
-    inodes, such as btrfs, do not tell how many files were created: there, only counting does.
+    Counting is slow, so the meter estimates. The decrease of the disk's free space since the last count is quick to
+    read. Commands cannot have written more than this, unless files were deleted elsewhere in the meantime. The file
+    tools' writes are known exactly. File systems without a fixed number of inodes, such as btrfs, do not report how
+    many files were created; on these, only counting helps.
 
     Attributes:
         folder: The thread's files.
         limits: Their limits.
-        usage: What was counted last.
+        usage: The result of the last count.
     """
 
     def __init__(self, folder: Path, limits: DiskLimits) -> None:
@@ -153,14 +153,14 @@ class DiskMeter:
         with self._lock:
             free = _free_space(
                 self.folder
-            )  # before counting, which does not see what is written meanwhile
+            )  # read before counting, which may miss concurrent writes
             self.usage = measure_usage(self.folder, uid)
             self._free = free
             self._allowed = DiskSpace(size=0, entries=0)
             return self.usage
 
     def growth(self) -> DiskSpace:
-        """Return the most that the thread has written since the last count."""
+        """Return the most that the thread can have written since the last count."""
         now, before = _free_space(self.folder), self._free
         if before is None:
             return DiskSpace(size=0, entries=0)
@@ -170,11 +170,11 @@ class DiskMeter:
         )
 
     def free_size(self) -> int:
-        """Return the bytes that are free on the disk."""
+        """Return the free bytes on the disk."""
         return _free_space(self.folder).size
 
     def is_disk_low(self) -> bool:
-        """Return whether less is free on the disk than must stay free."""
+        """Return whether the disk has less free space than must stay free."""
         return self.free_size() < self.limits.free_mb * _MIB
 
     def require_space(self, size: int) -> None:
@@ -216,7 +216,7 @@ def _set_owner(name: str, status: os.stat_result, folder: int, uid: int | None) 
 
 
 def _unlock_folder(name: str, parent: int) -> None:
-    # By descriptor: chmod by name would follow a symlink put there meanwhile.
+    # By descriptor: chmod by name would follow a symlink swapped in by a command.
     try:
         folder = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     except OSError:

@@ -32,10 +32,10 @@ from agent.thread_storage import ThreadStorage
 logger = logging.getLogger(__name__)
 
 CHECK_S = 60.0
-"""Longest interval between checks for idle containers."""
+"""Longest interval between checks for idle containers, seconds."""
 
 STOP_S = 10.0
-"""Time limit for removing all containers at shutdown; the next start finds the rest."""
+"""Time limit for removing all containers at shutdown, seconds. The next start removes the rest."""
 
 CONTAINER_LOST = "the sandbox container has stopped; files are kept, try again"
 
@@ -45,9 +45,9 @@ class _Container:
     """A thread's container.
 
     Attributes:
-        lock: Held while it is started or removed; commands run concurrently.
-        spec: What it was started from; None = there is none.
-        commands: Number of commands that use it or wait for it.
+        lock: Held while the container is started or removed. Commands run concurrently.
+        spec: The spec it was started from; None = no container.
+        commands: Number of commands that use the container or wait for it.
         used_at: Last use, on the event loop's clock.
     """
 
@@ -62,7 +62,7 @@ class _Container:
 
 
 class DockerSandboxProvider(FolderSandboxProvider):
-    """Gives each thread its folders, and starts a container with these folders for its first command.
+    """Provides each thread with its folders, and starts a container with these folders for its first command.
 
     Args:
         config: The `sandbox` section.
@@ -114,7 +114,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
 
     @override
     async def run_maintenance(self) -> None:
-        """Remove the containers of an earlier process, then idle ones until cancelled."""
+        """Remove the containers of an earlier process, then remove idle ones until cancelled."""
         await self._remove_leftovers()
         idle = self._config.idle_timeout_seconds
         while idle > 0:
@@ -138,12 +138,12 @@ class DockerSandboxProvider(FolderSandboxProvider):
         container = self._containers.setdefault(thread_id, _Container())
         container.commands += 1
         try:
-            # Before the start: the container's user must be able to enter the workspace.
+            # Do this before the start: the container's user must be able to enter the workspace.
             await anyio.to_thread.run_sync(open_permissions, self._folders.folders(thread_id))
             async with container.lock:
                 spec = await self._ensure_started(thread_id, container, table)
             result = await self._execute(container, spec, command, timeout_s)
-            # Not on the event loop: outputs may have megabytes.
+            # Not on the event loop: outputs may be several megabytes.
             return await anyio.to_thread.run_sync(lambda: table.mask_host_paths(result.text()))
         finally:
             container.commands -= 1
@@ -152,7 +152,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
     async def _execute(
         self, container: _Container, spec: ContainerSpec, command: str, timeout_s: float
     ) -> CommandResult:
-        """Run a command. If it does not end by itself, its processes in the container are killed."""
+        """Run a command. If it does not end by itself, kill its processes in the container."""
         command_id = uuid4().hex
         process = self._docker.exec_process(spec.name, command_id, command)
         has_ended = False
@@ -170,7 +170,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
         return result
 
     async def _kill(self, container: _Container, spec: ContainerSpec, command_id: str) -> None:
-        """Kill the processes of one command; if that fails, remove the container."""
+        """Kill the processes of one command. If that fails, remove the container."""
         with anyio.move_on_after(CALL_S, shield=True):
             done = await self._docker.try_run(*self._docker.kill_arguments(spec.name, command_id))
             if done.code != 0 and container.spec is spec:
@@ -179,13 +179,13 @@ class DockerSandboxProvider(FolderSandboxProvider):
     async def _ensure_started(
         self, thread_id: str, container: _Container, table: MountTable
     ) -> ContainerSpec:
-        """Start the thread's container if there is none, or if it differs from its spec and runs nothing else.
+        """Start the thread's container if it has none. Replace one with an outdated spec if nothing else runs in it.
 
         Returns:
-            What the container was started from.
+            The spec that the container was started from.
 
         Raises:
-            SandboxError: It cannot be started.
+            SandboxError: The container cannot be started.
         """
         shared = {mount.virtual for mount in self._shared()}
         mounts = sorted(table.mounts, key=lambda mount: mount.virtual)
@@ -209,13 +209,13 @@ class DockerSandboxProvider(FolderSandboxProvider):
             await self._start(spec)
             is_running = True
         finally:
-            if not is_running:  # failed or cancelled: leave nothing half started
+            if not is_running:  # failed or cancelled: remove a half-started container
                 with anyio.move_on_after(CALL_S, shield=True):
                     await self._remove(container)
         return spec
 
     async def _start(self, spec: ContainerSpec) -> None:
-        # An earlier process may have left one with this name.
+        # An earlier process may have left a container with this name.
         await self._docker.run(["rm", "--force", "--volumes", spec.name])
         done = await self._docker.run(
             spec.arguments(),
@@ -223,7 +223,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
             timeout_s=self._config.start_timeout_seconds,
         )
         if done.code != 0:
-            # Docker's message contains host paths: log only.
+            # Docker's message contains host paths: only log it.
             logger.error("cannot start container %s: %s", spec.name, done.err.strip()[-500:])
             raise SandboxError("the sandbox container cannot be started; see the log")
         if not await self._is_running(spec):
@@ -254,7 +254,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
             return
         known = await self._docker.run(["network", "inspect", spec.network])
         if known.code != 0:
-            # No way out, and none from one container to another.
+            # No external access, and no access between containers.
             isolated = "com.docker.network.bridge.enable_icc=false"
             done = await self._docker.try_run(
                 "network", "create", "--internal", "--opt", isolated, spec.network
@@ -275,7 +275,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
             await self._docker.try_run("rm", "--force", "--volumes", spec.name)
 
     async def _remove_leftovers(self) -> None:
-        """Remove what an earlier process left; by id, because a new container may have the same name."""
+        """Remove containers that an earlier process left. Use ids, because a new container may have the same name."""
         label = f"label={HOME_LABEL}={self._home}"
         done = await self._docker.try_run(
             "ps", "--all", "--filter", label, "--format", "{{.ID}}\t{{.Names}}"

@@ -1,4 +1,4 @@
-"""Docker command line: starting a thread's container, and running commands in it."""
+"""Runs the docker program: starts a thread's container, and runs commands in it."""
 
 import csv
 import hashlib
@@ -19,7 +19,7 @@ from agent.sandbox.process import ProcessSpec
 logger = logging.getLogger(__name__)
 
 CALL_S = 60.0
-"""Default deadline of one docker call."""
+"""Default time limit of one docker call, seconds."""
 
 HOME_LABEL = "parley.home"
 
@@ -32,7 +32,7 @@ COMMAND_VARIABLE = "PARLEY_COMMAND"
 """Environment variable that marks the processes of one command."""
 
 _WAIT = "while :; do sleep 3600 & wait; done"
-"""The container's first process: waits for orphaned processes of commands, so that none becomes a zombie."""
+"""The container's first process. It reaps orphaned processes of commands, so that none becomes a zombie."""
 
 _COMMAND = 'umask 0; exec bash -c -- "$1"'
 """The umask is 0: users inside and outside the container differ, and both must be able to change the files."""
@@ -49,7 +49,7 @@ for attempt in 1 2 3 4 5; do
   done 2> /dev/null
   [ "$found" ] || break
 done"""
-"""Kills all processes of a command; again, while new ones appear."""
+"""Kills all processes of a command. Repeats while new ones appear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class DockerCli:
     def exec_process(self, container: str, command_id: str, command: str) -> ProcessSpec:
         """Return the process that runs a shell command in a container, in the workspace and with empty stdin.
 
-        If it is killed, the command goes on in the container; see `kill_arguments`.
+        Killing this process does not stop the command in the container; see `kill_arguments`.
         """
         variable = f"{COMMAND_VARIABLE}={command_id}"
         options = ("--user", USER, "--workdir", WORKSPACE, "--env", variable, container)
@@ -117,7 +117,7 @@ class DockerCli:
         return ("exec", "--user", USER, container, "bash", "-c", _KILL, "sandbox", command_id)
 
     async def try_run(self, *arguments: str) -> DockerOutput:
-        """Run a command whose failure is logged and returned instead of raised."""
+        """Run a command. Log and return a failure instead of raising an error."""
         try:
             output = await self.run(arguments)
         except SandboxError as error:
@@ -149,19 +149,19 @@ class ContainerSpec:
 
     @property
     def name(self) -> str:
-        """Return the container's name: the same in every process, unique per installation and thread."""
+        """Return the container's name. It is unique per installation and thread, and the same in every process."""
         digest = hashlib.sha256(f"{self.home}\0{self.thread_id}".encode()).hexdigest()
         return f"{self.config.container_prefix}-{digest[:32]}"
 
     @property
     def network(self) -> str:
-        """Return the network that it joins."""
+        """Return the network that the container joins."""
         if self.config.network == INTERNAL:
             return f"{self.config.container_prefix}-internal"
         return self.config.network
 
     def fits(self, other: "ContainerSpec") -> bool:
-        """Return whether the container of another spec can be used; additional shared mounts do no harm."""
+        """Return whether a container started from another spec can be used. It may have additional shared mounts."""
         is_same = replace(other, shared=self.shared) == self
         return is_same and set(self.shared) <= set(other.shared)
 
@@ -216,7 +216,7 @@ def installation_id(folder: Path) -> str:
 
 
 def daemon_path(path: Path, path_map: Mapping[str, str]) -> str:
-    """Return a path as the Docker daemon sees it; the longest mapped prefix wins.
+    """Return a path as the Docker daemon sees it. The longest mapped prefix wins.
 
     >>> daemon_path(Path("/data/threads/t"), {"/data": "/srv/parley", "/data/other": "/x"})
     '/srv/parley/threads/t'

@@ -22,7 +22,7 @@ BUILT_IN = ("auto", "bubblewrap", "local")
 """Values of `sandbox.use` that are not class names."""
 
 PROVIDER_CLASSES = {"docker": "agent.sandbox.docker:DockerSandboxProvider"}
-"""Short names of classes that are imported only if configured."""
+"""Short names of classes, which are imported only if configured."""
 
 
 def build_sandbox_provider(
@@ -30,10 +30,11 @@ def build_sandbox_provider(
 ) -> SandboxProvider:
     """Build the provider that `sandbox.use` names. `auto` is bubblewrap if it works here, otherwise `local`.
 
-    A `module:Class` is called with `config`, `folders` and `shared`. Blocking: checks mounts, may run a test command.
+    A `module:Class` is called with `config`, `folders` and `shared`. Blocking: checks mounts and may run a test
+    command.
 
     Raises:
-        ObjectNotImportable: `use` is not a class, or cannot be called like this.
+        ObjectNotImportable: `use` is not a class, or cannot be called with these arguments.
         SandboxUnusable: `use` is bubblewrap, which does not work here.
     """
     if config.use not in BUILT_IN:

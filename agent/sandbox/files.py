@@ -1,7 +1,7 @@
 """File operations inside mounts. Blocking: run them in worker threads.
 
 Paths are confined twice. Symlinks are resolved, and the result must be inside the mount that the virtual path names.
-Then the path is opened folder by folder with O_NOFOLLOW, so that nothing swapped in meanwhile leads outside.
+Then the path is opened folder by folder with O_NOFOLLOW, so that a link swapped in during the check leads nowhere.
 """
 
 import errno
@@ -19,7 +19,7 @@ from agent.paths import MountTable
 from agent.sandbox.encodings import UTF_8, FileText, decode_text, encode_text
 
 MAX_TEXT_BYTES = 50_000_000
-"""Largest file that is read, searched or edited as text."""
+"""Largest file to read, search or edit as text, bytes."""
 
 MAX_LISTED = 2_000
 """Maximum number of entries in one listing."""
@@ -94,10 +94,10 @@ def read_text(path: ResolvedPath) -> FileText:
 
 
 def read_for_change(path: ResolvedPath) -> FileText:
-    """Return the text of a file that is to be changed, and its encoding.
+    """Return the text of a file before a change, and its encoding.
 
     Raises:
-        SandboxError: As of `read_text`, or the text would not be written in that encoding as it was.
+        SandboxError: See `read_text`. Also if writing the text back would change other parts of the file.
     """
     content = _read(path)
     found = _decode(path, content)
@@ -106,7 +106,7 @@ def read_for_change(path: ResolvedPath) -> FileText:
 
 
 def _require_same(path: ResolvedPath, content: bytes, found: FileText) -> None:
-    """Check that a text would be written as it was read. UTF-8 always is."""
+    """Check that writing a text back would reproduce the file. For UTF-8 it always does."""
     if found.encoding != UTF_8 and encode_text(*found) != content:
         raise SandboxError(
             f"the file seems to be {found.encoding}, but not all of it would be written as it was. Nothing was "
@@ -156,15 +156,15 @@ def write_text(path: ResolvedPath, content: str, encoding: str = UTF_8) -> None:
                 file.write(data)
             os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         finally:
-            with suppress(OSError):  # replaced, if all went well
+            with suppress(OSError):  # it has replaced the target, unless something failed
                 os.unlink(temporary, dir_fd=parent)
 
 
 def append_text(path: ResolvedPath, content: str) -> None:
-    """Append to a file, in its encoding; it is created if it does not exist.
+    """Append to a file in its encoding. Create the file if it does not exist.
 
     Raises:
-        SandboxError: It cannot be written, or its encoding is in doubt or lacks a character.
+        SandboxError: It cannot be written, or its encoding is uncertain or lacks a character.
     """
     data = _encode(path, content, _encoding_of(path), is_whole=False)
     with os_errors_explained(path.virtual), _parent(path, create=True) as parent:
@@ -179,7 +179,7 @@ def append_text(path: ResolvedPath, content: str) -> None:
 def delete_oldest(folder: ResolvedPath, name: Pattern[str], *, max_bytes: int) -> None:
     """Delete the oldest files of a folder whose names match, until the others have at most `max_bytes`.
 
-    Nothing is deleted if there is no such folder.
+    Does nothing if the folder does not exist.
 
     Raises:
         SandboxError: A file cannot be deleted.
@@ -237,10 +237,10 @@ _REASONS = {
 
 
 def _encoding_of(path: ResolvedPath) -> str:
-    """Return the encoding of a file that is appended to; UTF-8 if it is new or no text.
+    """Return the encoding for appending to a file; UTF-8 if the file is new or not text.
 
     Raises:
-        SandboxError: It is in doubt.
+        SandboxError: The encoding is uncertain.
     """
     try:
         content = _read(path)
@@ -266,7 +266,7 @@ def _encode(path: ResolvedPath, content: str, encoding: str, *, is_whole: bool =
 
 
 def _mode_of(name: str, parent: int) -> int:
-    """Return the permissions of the file to replace; those of a new file if there is none.
+    """Return the permissions of the file to replace, or the default permissions if it does not exist.
 
     Raises:
         IsADirectoryError: It is a folder.

@@ -1,7 +1,7 @@
 """Checks the paths in a command for this machine's own shell. Pure.
 
-Not a security boundary: whoever allows host bash allows everything the service's user may do. The check keeps a
-well-meaning model from leaving its folders by mistake.
+Not a security boundary: an operator who allows host bash allows everything that the service's user may do. The check
+keeps a well-meaning model from leaving its folders by mistake.
 """
 
 import posixpath
@@ -20,7 +20,7 @@ def check_host_paths(command: str, table: MountTable) -> None:
     """Check the paths that a command names.
 
     Raises:
-        PathNotAllowed: A path leads outside the mounts, or is only known when the command runs.
+        PathNotAllowed: A path leads outside the mounts, or cannot be known before the command runs.
     """
     for one in parse_shell(command):
         _check_cd(one)

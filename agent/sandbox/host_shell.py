@@ -24,9 +24,9 @@ async def run_on_host(
     command: str,
     timeout_s: float,
 ) -> str:
-    """Run a command in the thread's workspace, as the service's own user; see `Sandbox.execute`.
+    """Run a command in the thread's workspace as the service's user; see `Sandbox.execute`.
 
-    Virtual paths in the command become host paths, and host paths in the output virtual ones.
+    Virtual paths in the command become host paths, and host paths in the output become virtual paths.
 
     Args:
         folders: The thread's folders.
@@ -36,7 +36,7 @@ async def run_on_host(
         timeout_s: Time limit, seconds.
 
     Raises:
-        PathNotAllowed: It names a path outside the mounts.
+        PathNotAllowed: The command names a path outside the mounts.
         SandboxError: There is no shell.
     """
     check_host_paths(command, table)
@@ -51,7 +51,7 @@ async def run_on_host(
     def text() -> str:
         return table.mask_host_paths(result.text()).replace(str(folders.user_data), USER_DATA)
 
-    return await anyio.to_thread.run_sync(text)  # outputs may have megabytes
+    return await anyio.to_thread.run_sync(text)  # outputs may be several megabytes
 
 
 def translate_paths(command: str, table: MountTable) -> str:

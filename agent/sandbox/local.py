@@ -34,7 +34,7 @@ SEARCH_DEADLINE_S = 10.0
 """Time limit of one grep."""
 
 MAX_METERS = 256
-"""Threads whose disk usage is remembered."""
+"""Number of threads whose disk usage is cached."""
 
 T = TypeVar("T")
 
@@ -200,7 +200,7 @@ class LocalSandbox(Sandbox):
             def open_roots() -> list[int]:
                 return [stack.enter_context(files.open_path(root.path)) for root in roots]
 
-            # Entered inside the thread: descriptors are closed even if this is cancelled meanwhile.
+            # Enter it inside the thread, so that descriptors are closed even if this call is cancelled.
             descriptors = await _in_thread(open_roots)
             done = await anyio.run_process(
                 [sys.executable, "-I", "-S", search.__file__, *map(str, descriptors)],
@@ -268,14 +268,14 @@ class FolderSandboxProvider(SandboxProvider):
 
     @override
     async def release(self, sandbox_id: str) -> None:
-        """Do nothing: no process runs between commands."""
+        """Do nothing, because no process runs between commands."""
 
     @override
     async def aclose(self) -> None:
-        """Do nothing: every command ends with its call."""
+        """Do nothing, because every command ends with its call."""
 
     def _meter(self, thread_id: str) -> DiskMeter:
-        """Return the thread's meter, shared by all that writes its files."""
+        """Return the thread's meter, which everything that writes the thread's files shares."""
         meter = self._meters.pop(thread_id, None)
         if meter is None:
             meter = DiskMeter(self._folders.folders(thread_id).root, self._disk)
@@ -288,17 +288,17 @@ class FolderSandboxProvider(SandboxProvider):
         folders = self._folders.folders(thread_id)
         with files.os_errors_explained("the thread's folders"):
             folders.create()
-        # Resolved, because `resolve_path` compares with resolved paths.
+        # Resolve it, because `resolve_path` compares with resolved paths.
         shared = [replace(one, host=one.host.resolve()) for one in self._shared()]
         return MountTable((*folders.mounts(), *self._mounts, *shared))
 
     @abstractmethod
     def _shell(self, thread_id: str, table: MountTable) -> Shell | None:
-        """Return what runs a thread's commands; None = commands are off."""
+        """Return the shell that runs a thread's commands; None = commands are off."""
 
 
 class LocalSandboxProvider(FolderSandboxProvider):
-    """Gives each thread its folders, with an unconfined shell if the operator allows it.
+    """Provides each thread with its folders, and with an unconfined shell if the operator allows it.
 
     Args:
         folders: Threads' folders.
@@ -307,7 +307,7 @@ class LocalSandboxProvider(FolderSandboxProvider):
         disk: Limits of one thread's files.
         host_bash: Whether commands run on this machine, unconfined.
         environment: Variables of these commands.
-        fault: Why bubblewrap does not work here, if that was tried.
+        fault: Why bubblewrap does not work here, if it was tried.
     """
 
     kind = "local"
@@ -373,5 +373,5 @@ def _ends_lines_with_crlf(text: str) -> bool:
 
 
 def _with_crlf(text: str) -> str:
-    """Return a text with the line ends of Windows, which models do not write."""
+    """Return a text with Windows line endings, which models do not write."""
     return text.replace("\r\n", "\n").replace("\n", "\r\n")

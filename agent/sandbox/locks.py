@@ -1,4 +1,4 @@
-"""Per-file locks: one for each (sandbox, path) that is being changed."""
+"""File locks: one for each (sandbox, path) that is being changed."""
 
 import threading
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ class PathLocks:
     """Serializes changes to a file. Held in worker threads for one small file operation."""
 
     def __init__(self) -> None:
-        # Weak: a lock exists while someone holds it or waits for it.
+        # Weak, so that a lock exists only while a thread holds it or waits for it.
         self._locks: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()
         self._guard = threading.Lock()
 
     def __len__(self) -> int:
-        """Return how many files are locked or waited for."""
+        """Return how many files are locked or have waiting threads."""
         return len(self._locks)
 
     @contextmanager

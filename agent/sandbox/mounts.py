@@ -19,7 +19,7 @@ def no_shared_mounts() -> Sequence[Mount]:
 
 
 def configured_mounts(configured: Sequence[MountConfig]) -> tuple[Mount, ...]:
-    """Return the configured mounts; unusable ones are logged and ignored. Blocking."""
+    """Return the configured mounts. Log and ignore unusable ones. Blocking."""
     mounts = []
     for mount in configured:
         if problem := find_mount_problem(mount):

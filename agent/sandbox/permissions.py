@@ -1,4 +1,4 @@
-"""Opens a thread's files to the unknown user that works on them inside a container. Blocking."""
+"""Makes a thread's files accessible to the unknown user inside a container. Blocking."""
 
 import contextlib
 import os
@@ -8,14 +8,14 @@ from agent.thread_storage import ThreadFolders
 
 _ALL = 0o777
 MAX_ENTRIES = 200_000
-"""Maximum number of files and folders of one thread that are opened per call."""
+"""Maximum number of a thread's files and folders to change per call."""
 
 
 def open_permissions(folders: ThreadFolders) -> None:
-    """Let every user change the thread's files; on this machine only the service can reach them.
+    """Give every user write access to the thread's files. On this machine, only the service can reach their folder.
 
-    The container's user has a different id. Files that it creates are open to the service by its umask. Files with
-    several hard links are left alone: they may have a name elsewhere.
+    The container's user has a different id. Its umask makes the files it creates accessible to the service. Files
+    with several hard links stay unchanged, because they may have a name elsewhere.
     """
     folders.root.chmod(0o700)
     folders.user_data.chmod(0o711)
@@ -23,7 +23,7 @@ def open_permissions(folders: ThreadFolders) -> None:
     left = MAX_ENTRIES
     for folder in (folders.workspace, folders.uploads, folders.outputs):
         if stat.S_IMODE(folder.stat().st_mode) & _ALL != _ALL:
-            folder.chmod(_ALL)  # its parent is closed to everyone else
+            folder.chmod(_ALL)  # nobody else can enter its parent
         for _, names, others, descriptor in os.fwalk(folder, follow_symlinks=False):
             for name in (*names, *others):
                 left -= 1
@@ -33,7 +33,7 @@ def open_permissions(folders: ThreadFolders) -> None:
 
 
 def _open_entry(name: str, folder: int) -> None:
-    with contextlib.suppress(OSError):  # removed meanwhile, or owned by another user
+    with contextlib.suppress(OSError):  # removed in the meantime, or owned by another user
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         if not is_file and not stat.S_ISDIR(status.st_mode):

@@ -16,12 +16,12 @@ from agent.sandbox.result import CommandResult, OutputBuffer, exit_code
 from agent.subprocesses import start_process
 
 DRAIN_S = 0.5
-"""How long output is read after the shell ends: a child that left the group may hold the pipe open forever."""
+"""How long to read output after the shell ends, seconds. A child outside the group may hold the pipe open forever."""
 
-TIMED_OUT = 124  # exit code, as timeout(1)
+TIMED_OUT = 124  # exit code, as in timeout(1)
 
 Watchdog = Callable[[int], Awaitable[str]]
-"""Gets the process id; returns a sentence for the model when the command must be stopped, otherwise never."""
+"""Watches a process by its id. Returns a sentence for the model when the command must stop; otherwise never returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,10 @@ async def run_process(
 ) -> CommandResult:
     """Run a command until it ends, its deadline passes, or the watchdog stops it.
 
-    Its stdin is empty. Its process group is killed when it ends, is stopped, or this call is cancelled.
+    Its stdin is empty. When the command ends or is stopped, or this call is cancelled, its process group is killed.
 
     Raises:
-        SandboxError: It cannot be started.
+        SandboxError: The command cannot be started.
     """
     out, err, notes = OutputBuffer(), OutputBuffer(), list[str]()
     async with await _start(spec) as process:
@@ -58,7 +58,7 @@ async def run_process(
                 await _communicate(process, (out, err), watchdog, notes)
         finally:
             _kill_group(process.pid)
-        # Killed or ended: this returns at once.
+        # The process was killed or has ended, so this returns at once.
         code = exit_code(await process.wait())
     if deadline.cancelled_caught:
         code, notes = TIMED_OUT, [f"The command was stopped: it took longer than {timeout_s:g} s."]

@@ -1,4 +1,4 @@
-"""What the processes of a command hold: memory, sockets, and files that were deleted. Read from /proc; blocking."""
+"""Measures what a command's processes hold: memory, sockets and deleted files. Reads /proc; blocking."""
 
 import os
 import stat
@@ -25,9 +25,9 @@ def process_tree(pid: int) -> Iterable[int]:
 
 
 def process_tree_memory(pid: int) -> int:
-    """Return the memory of a process and its descendants, bytes: shared pages once, and page tables."""
+    """Return the memory of a process and its descendants, bytes. Includes page tables, and counts shared pages once."""
     pids = list(process_tree(pid))
-    # The quick figure counts shared pages several times. It is never too small, so it is usually enough.
+    # The quick figure counts shared pages several times. It is never too small, so it usually suffices.
     rough = sum(_fields(Path(f"/proc/{one}/status"), "VmRSS:", "VmPTE:") for one in pids)
     if len(pids) == 1 or rough < 64 * _MIB:
         return rough
@@ -39,9 +39,10 @@ def process_tree_memory(pid: int) -> int:
 
 
 def socket_memory(pid: int) -> int:
-    """Return what the sockets of a process and its descendants may hold of the kernel's memory, bytes.
+    """Return the maximum kernel memory in the sockets of a process and its descendants, bytes.
 
-    Commands cannot enlarge the buffers (`agent/sandbox/seccomp.py`). Only TCP's grow, and what is in those is told.
+    Commands cannot enlarge the buffers (`agent/sandbox/seccomp.py`). Only TCP buffers grow, and the kernel reports
+    their content.
     """
     each = max(
         (int(text) for name in _SOCKET_BYTES_FILES if (text := _text(Path(name)))),
@@ -64,7 +65,7 @@ def socket_memory(pid: int) -> int:
 
 
 def _tcp_bytes(pid: int) -> int:
-    """Return the bytes in the queues of TCP sockets in a process's network."""
+    """Return the bytes in the TCP queues of a process's network namespace."""
     lines = [
         line.split()
         for name in ("tcp", "tcp6")
@@ -75,11 +76,11 @@ def _tcp_bytes(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedFiles:
-    """Files that were deleted and that processes keep.
+    """Deleted files that processes still hold.
 
     Attributes:
-        size: Bytes of those whose size is known.
-        unmeasured: How many others there may be.
+        size: Total bytes of the files with a known size.
+        unmeasured: Maximum number of other such files.
     """
 
     size: int
@@ -87,7 +88,7 @@ class DeletedFiles:
 
 
 def deleted_files(pid: int, folder: Path) -> DeletedFiles:
-    """Return the deleted files on a folder's disk that processes keep: open, mapped, or on their way in a socket."""
+    """Return the deleted files on a folder's disk that processes hold: open, mapped, or in transit through a socket."""
     disk = folder.stat().st_dev
     sizes: dict[int, int] = {}
     mapped: set[int] = set()
@@ -115,20 +116,20 @@ def _held_files(pid: int, maps: Iterable[list[str]]) -> Iterator[Path]:
     for folder in _descriptor_folders(pid):
         for name in _names(folder):
             yield folder / name
-    folder = Path(f"/proc/{pid}/map_files")  # to be followed by root only
+    folder = Path(f"/proc/{pid}/map_files")  # only root may follow these links
     for fields in maps:
         first, _, last = fields[0].partition("-")
         yield folder / f"{int(first, 16):x}-{int(last, 16):x}"
 
 
 def _inodes_on(disk: int, maps: Iterable[list[str]]) -> set[int]:
-    """Return the inodes of mapped files of a disk."""
+    """Return the inodes of a disk's mapped files."""
     wanted = f"{os.major(disk):02x}:{os.minor(disk):02x}"
     return {int(fields[4]) for fields in maps if fields[3] == wanted}
 
 
 def _passed_descriptors(pid: int) -> int:
-    """Return how many descriptors wait in a process's sockets, where nothing else shows them."""
+    """Return how many descriptors are in transit in a process's sockets, where nothing else shows them."""
     return sum(
         int(line.split()[1])
         for folder in _descriptor_folders(pid, "fdinfo")
@@ -139,7 +140,7 @@ def _passed_descriptors(pid: int) -> int:
 
 
 def _descriptor_folders(pid: int, kind: str = "fd") -> list[Path]:
-    """Return the folders of a process's descriptors: a thread may have a table of its own."""
+    """Return the descriptor folders of a process. Each thread may have its own descriptor table."""
     tasks = Path(f"/proc/{pid}/task")
     return [tasks / task / kind for task in _names(tasks)]
 

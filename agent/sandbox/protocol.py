@@ -41,7 +41,7 @@ class Sandbox(Protocol):
     """The files and the shell of one thread. Methods raise SandboxError, whose text contains no host paths."""
 
     async def list_dir(self, path: str, *, max_depth: int = 2) -> FileListing:
-        """List a folder as full virtual paths; folders end with a slash, ignored names are omitted."""
+        """List a folder as full virtual paths. Folders end with a slash, and ignored names are omitted."""
         ...
 
     async def read_file(self, path: str) -> FileText:
@@ -49,7 +49,7 @@ class Sandbox(Protocol):
         ...
 
     async def write_file(self, path: str, content: str, *, append: bool = False) -> None:
-        """Write a file and create missing folders; without `append`, the content is replaced atomically."""
+        """Write a file and create missing folders. Without `append`, replace the content atomically."""
         ...
 
     async def delete_oldest(self, folder: str, name: Pattern[str], *, max_bytes: int) -> None:
@@ -57,7 +57,7 @@ class Sandbox(Protocol):
         ...
 
     async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
-        """Replace the only or every occurrence of `old` in a file; it fails if there is none, or no telling which."""
+        """Replace the only or every occurrence of `old` in a file. Fails if there is none, or if it is ambiguous."""
         ...
 
     async def glob(
@@ -75,10 +75,10 @@ class Sandbox(Protocol):
         ...
 
     async def execute(self, command: str, *, timeout_s: float) -> str:
-        """Run a shell command in the workspace; return its output, formatted by `CommandResult.text`.
+        """Run a shell command in the workspace. Return its output, formatted by `CommandResult.text`.
 
         Stdin is empty. When the deadline passes or the call is cancelled, everything the command started is
-        killed. Background processes do not outlive the call, as far as that can be enforced.
+        killed. Background processes do not outlive the call, as far as the sandbox can enforce it.
 
         Args:
             command: Shell text.
@@ -96,17 +96,17 @@ class SandboxProvider(Protocol):
 
     @property
     def description(self) -> str:
-        """One line about it, shown to the operator at startup."""
+        """A one-line description, shown to the operator at startup."""
         return type(self).__name__
 
     @property
     def can_execute(self) -> bool:
-        """Whether commands can be run; if so, the agent has the `bash` tool."""
+        """Whether commands can run. If so, the agent has the `bash` tool."""
         ...
 
     @property
     def has_network(self) -> bool | None:
-        """Whether commands can reach the network, which the agent is told; None = unknown."""
+        """Whether commands can reach the network, as stated in the agent's prompt; None = unknown."""
         return None
 
     def sandbox_id(self, thread_id: str) -> str:
@@ -121,20 +121,20 @@ class SandboxProvider(Protocol):
         """Return the thread's sandbox, ready for use. Acquiring again gives the same files.
 
         Raises:
-            ThreadIdInvalid, SandboxError: It cannot be provided.
+            ThreadIdInvalid, SandboxError: The sandbox cannot be provided.
         """
         ...
 
     async def release(self, sandbox_id: str) -> None:
-        """Mark a sandbox as idle after a turn; its files are kept."""
+        """Mark a sandbox as idle after a turn. Its files are kept."""
         ...
 
     async def run_maintenance(self) -> None:
-        """Remove idle sandboxes until cancelled; return at once if there is nothing to maintain."""
-        return  # without a body it would be abstract
+        """Remove idle sandboxes until cancelled. Return at once if there is nothing to maintain."""
+        return  # a body, because the method would otherwise be abstract
 
     async def aclose(self) -> None:
-        """Stop everything that still runs. Nothing may be acquired afterwards."""
+        """Stop everything that still runs. Do not acquire sandboxes afterwards."""
         ...
 
 

@@ -29,18 +29,22 @@ class OutputBuffer:
         room = self._half - len(self._head)
         self._head += piece[:room]
         self._tail += piece[room:] if room < len(piece) else b""
-        # Trimmed only at twice its size: otherwise each small piece would move the whole tail.
+        # Trim only at twice the size: otherwise each small piece would move the whole tail.
         if len(self._tail) > 2 * self._half:
             self._trim()
 
     def note(self) -> str:
-        """Return a sentence if something was left out, or ""."""
+        """Return a sentence about omitted output, or ""."""
         self._trim()
         size = f"{self._kept // 1_000_000} MB"
-        return f"More than {size} were printed: the middle was not kept." if self._dropped else ""
+        return (
+            f"The command printed more than {size}; the middle was dropped."
+            if self._dropped
+            else ""
+        )
 
     def text(self) -> str:
-        """Return what was kept; bytes that are not UTF-8 become replacement characters."""
+        """Return the kept text. Bytes that are not UTF-8 become replacement characters."""
         self._trim()
         if self._dropped:
             note = f"\n... [{self._dropped} bytes left out]\n"
@@ -62,8 +66,8 @@ class CommandResult:
         stdout: Standard output.
         stderr: Standard error.
         code: Exit code; 128 + n if signal n ended it, as in shells.
-        note: A sentence if it was stopped from outside, by the deadline or a limit.
-        omission: A sentence if a part of its output was not kept.
+        note: A sentence if the deadline or a limit stopped it.
+        omission: A sentence if part of its output was dropped.
     """
 
     stdout: str

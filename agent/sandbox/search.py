@@ -25,12 +25,12 @@ IGNORED = frozenset(
 )
 """Names that listings and searches skip."""
 
-MAX_VISITED = 50_000  # entries of one walk: bounds its time on huge trees
-MAX_DEPTH = 40  # nested folders; each holds one descriptor open
+MAX_VISITED = 50_000  # maximum entries of one walk, to bound its time on huge trees
+MAX_DEPTH = 40  # maximum nesting; each level holds one descriptor open
 MAX_FILE_BYTES = 50_000_000  # larger files are not searched
-SHOWN_LINE_CHARS = 1_000  # of a matching line, around the first match
+SHOWN_LINE_CHARS = 1_000  # characters of a matching line around each match
 MAX_MEMORY_BYTES = 512_000_000  # of the child process
-MAX_CPU_S = 30  # of the child process, in case it is not killed at its deadline
+MAX_CPU_S = 30  # CPU time of the child process, in case it is not killed at its deadline
 
 
 class WalkEntry(NamedTuple):
@@ -62,7 +62,7 @@ def printable_name(name: str) -> str:
 
 
 def walk(folder_fd: int, *, max_depth: int = MAX_DEPTH, prefix: str = "") -> Iterator[WalkEntry]:
-    """Yield the entries below an open folder, sorted, folders before their content. Symlinks are not followed.
+    """Yield the entries below an open folder, sorted, each folder before its content. Does not follow symlinks.
 
     Args:
         folder_fd: The folder; the caller closes it.
@@ -70,7 +70,7 @@ def walk(folder_fd: int, *, max_depth: int = MAX_DEPTH, prefix: str = "") -> Ite
         prefix: The folder's path below the start, with a trailing slash, or "".
     """
     with os.scandir(folder_fd) as entries:
-        # DirEntry knows these from the listing; a symlink is neither a file nor a folder.
+        # DirEntry knows these from the listing. A symlink counts as neither a file nor a folder.
         children = sorted(
             (entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False))
             for entry in entries
@@ -196,7 +196,7 @@ def search_text(descriptors: Sequence[int], query: dict[str, Any]) -> dict[str, 
 
 
 def _files(fd: int, glob: object, prefix: str) -> Iterator[tuple[str, int | None]]:
-    """Yield every file to search, open; it is closed before the next one. None = there are more files, not visited."""
+    """Yield every file to search, open; it is closed before the next one. None = more files exist."""
     if stat.S_ISREG(os.fstat(fd).st_mode):
         yield "", fd
         return
@@ -219,7 +219,7 @@ def _files(fd: int, glob: object, prefix: str) -> Iterator[tuple[str, int | None
 
 
 def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
-    """Yield the number and text of matching lines; of a long line, the text around each match."""
+    """Yield the number and text of matching lines. For a long line, yield the text around each match."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         return
@@ -236,7 +236,7 @@ def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, st
 
 
 def _encoding(head: bytes) -> str | None:
-    r"""Return the encoding of a file that begins like this; None = it is binary.
+    r"""Return the encoding of a file by its first bytes; None = it is binary.
 
     >>> _encoding("a".encode("utf-16")), _encoding("张三".encode("gb18030")[:-1]), _encoding(b"caf\xe9\n")
     ('utf-16', 'gb18030', 'utf-8')
@@ -264,7 +264,7 @@ def _matches(line: str, pattern: re.Pattern[str]) -> Iterator[str]:
             yield line
             return
         if found.end() <= end:
-            continue  # in the part before
+            continue  # already in the previous part
         start = max(0, found.start() - SHOWN_LINE_CHARS // 2)
         end = max(start + SHOWN_LINE_CHARS, found.start() + SHOWN_LINE_CHARS // 2)
         part = line[start:end]
@@ -275,7 +275,7 @@ def main() -> None:
     """Search the descriptors given as arguments. The query is JSON on stdin, the result JSON on stdout."""
     limits = ((resource.RLIMIT_AS, MAX_MEMORY_BYTES), (resource.RLIMIT_CPU, MAX_CPU_S))
     for kind, most in limits:
-        with contextlib.suppress(OSError, ValueError):  # not every system supports every limit
+        with contextlib.suppress(OSError, ValueError):  # some systems do not support every limit
             resource.setrlimit(kind, (most, most))
     sys.stdout.write(
         json.dumps(search_text([int(one) for one in sys.argv[1:]], json.load(sys.stdin)))

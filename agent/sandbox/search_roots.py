@@ -23,12 +23,12 @@ class SearchRoot:
 
 
 def search_roots(table: MountTable, path: str) -> tuple[str, list[SearchRoot]]:
-    """Return the normalized path and the folders to look into.
+    """Return the normalized path and the folders to search.
 
-    A folder that exists only as the parent of mounts, such as /mnt/skills, gives these mounts.
+    For a folder that exists only as the parent of mounts, such as /mnt/skills, return these mounts.
 
     Raises:
-        PathNotAllowed: The path leads nowhere, or out of its mount.
+        PathNotAllowed: The path is outside all mounts, or leads out of its mount.
     """
     try:
         resolved = resolve_path(table, path)

@@ -1,7 +1,7 @@
 """Seccomp filter for confined commands, as a BPF program. Pure.
 
-It denies system calls that ordinary programs do not use and that most kernel vulnerabilities were found in. It adds
-to the namespaces, it does not replace them. Numbers: `asm/unistd_64.h` and `asm-generic/unistd.h` of Linux 6.
+It denies system calls that ordinary programs do not use and in which most kernel vulnerabilities were found. It
+complements the namespaces and does not replace them. Numbers: `asm/unistd_64.h` and `asm-generic/unistd.h` of Linux 6.
 """
 
 import struct
@@ -18,14 +18,14 @@ _DENIED: dict[str, tuple[int, int | None]] = {  # x86_64, aarch64
     "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
     "mount_setattr": (442, 442), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
     "quotactl": (179, 60), "quotactl_fd": (443, 443), "fanotify_init": (300, 262),
-    # the machine
+    # control of the whole machine
     "reboot": (169, 142), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105),
     "finit_module": (313, 273), "delete_module": (176, 106), "swapon": (167, 224), "swapoff": (168, 225),
     "sethostname": (170, 161), "setdomainname": (171, 162), "settimeofday": (164, 170),
     "clock_settime": (227, 112), "clock_adjtime": (305, 266), "acct": (163, 89), "syslog": (103, 116),
     "vhangup": (153, 58), "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None),
     "uselib": (134, None),
-    # names without files: nothing but counting them would bound how many there are
+    # objects without files, whose number no other limit bounds
     "link": (86, None), "linkat": (265, 37),
     # kernel keys, which namespaces do not separate
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
@@ -38,7 +38,7 @@ _SETSOCKOPT = (54, 208)
 _SOL_SOCKET, _BUFFER_SIZES = 1, (7, 8)  # SO_SNDBUF, SO_RCVBUF
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # linux/audit.h
-_X32 = 0x40000000  # x32 calls, which have their own numbers
+_X32 = 0x40000000  # x32 calls have their own numbers
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; not AF_VSOCK, which reaches the host
 _FAMILIES = (1, 2, 10, 16)
@@ -83,7 +83,7 @@ def seccomp_filter(machine: str) -> bytes | None:
 
 
 def _line(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
-    """Return one instruction; jumps count skipped instructions."""
+    """Return one instruction. Jumps count skipped instructions."""
     return struct.pack("=HBBI", code, then, otherwise, value)
 
 
@@ -97,13 +97,13 @@ def _fail_unless(test: int, value: int, error: int) -> list[bytes]:
 
 
 def _ignore_buffer_sizes() -> list[bytes]:
-    """Let programs believe that they set the size of a socket's buffers: it is the kernel's memory, without a limit."""
+    """Pretend to set the size of a socket's buffers. The buffers are kernel memory, which no limit bounds."""
     tests = [line for option in _BUFFER_SIZES for line in _fail_if(_JEQ, option, 0)]
     return [_line(_JEQ, _SOL_SOCKET, 0, 1 + len(tests)), _line(_LOAD, _THIRD), *tests]
 
 
 def _allow_only(values: Iterable[int], error: int) -> list[bytes]:
-    """Allow the call for some loaded values, fail it for all others."""
+    """Allow the call for some loaded values, and fail it for all others."""
     allowed = [line for value in values for line in _allowing(value)]
     return [*allowed, _line(_RETURN, _ERRNO | error)]
 

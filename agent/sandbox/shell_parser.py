@@ -1,7 +1,7 @@
 """Splits shell text into simple commands. Not a security boundary. Pure.
 
-The parser ignores expansion, functions and control flow. Confinement is the sandbox's job and never depends on what
-the parser finds.
+The parser ignores expansion, functions and control flow. The sandbox confines commands, and never depends on the
+parser's result.
 """
 
 import re
@@ -19,7 +19,7 @@ def _parentheses(depth: int) -> str:
     return rf"\((?>[^()'\"\\]|\\.|'[^']*'|\"(?>[^\"\\]|\\.)*\"{nested})*+\)"
 
 
-# Atomic groups and possessive quantifiers: without backtracking, hostile text cannot make this slow.
+# Atomic groups and possessive quantifiers prevent backtracking, so hostile text cannot make this slow.
 _SUBSTITUTION = rf"\${_parentheses(_NESTING)}|`[^`]*`"
 _PIECE = rf"""(?xs:
     '(?P<single>[^']*)'
@@ -65,7 +65,7 @@ class ShellCommand:
 
 
 def parse_shell(text: str) -> list[ShellCommand]:
-    """Split shell text into commands. Heredocs are left out, and so are quotes that are never closed.
+    """Split shell text into commands. Omits heredocs and quotes that are never closed.
 
     >>> [[word.text for word in one.words] for one in parse_shell("echo 'a;b' && ls")]
     [['echo', 'a;b'], ['ls']]

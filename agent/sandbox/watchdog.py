@@ -1,8 +1,8 @@
-"""Watches a confined command while it runs: memory of its processes, and disk space.
+"""Watches the memory and disk space of a running confined command.
 
-Files are counted only if the thread may have reached its limit, judged by what the whole disk lost. The command is
-stopped while they are counted, and checks come the faster, the less is left: what can be written beyond a limit is
-what fits between two checks, and the slack.
+Files are counted only if the thread may have reached its limit, judged by the decrease of the disk's free space. The
+command is paused during a count. The less space is left, the more often the watchdog checks. A command can exceed a
+limit only by the slack and by what it writes between two checks.
 """
 
 import os
@@ -24,19 +24,19 @@ from agent.sandbox.process_tree import (
 )
 
 TICK_S = 0.2
-"""Longest time between two checks of disk space, and between two of memory."""
+"""Longest time between two checks of disk space, and between two checks of memory, seconds."""
 
 MIN_TICK_S = 0.005
 COUNT_S = 5.0
-"""Longest time between two counts: deletions elsewhere hide what is written here."""
+"""Longest time between two counts, seconds: deletions elsewhere hide writes here."""
 
 SLACK = DiskSpace(size=16 * 2**20, entries=1_000)
-"""What a thread near its limit, or above it, can write between two counts; deleting takes space too."""
+"""Bytes that a thread near or above its limit can write between two counts. Deleting files also takes space."""
 
 TEMPORARY_ENTRIES = 20_000
-"""Most files in /tmp, and in /dev/shm: each costs about 1 KB of memory."""
+"""Maximum number of files in /tmp and in /dev/shm. Each takes about 1 KB of memory."""
 
-_FASTEST = DiskSpace(size=4 * 2**30, entries=400_000)  # what can be written per second
+_FASTEST = DiskSpace(size=4 * 2**30, entries=400_000)  # bytes that a command can write per second
 _FREEZE_PASSES = 20
 _MIB = 2**20
 
@@ -46,7 +46,7 @@ class CommandWatchdog:
     """Stops a command that uses too much memory or disk.
 
     Attributes:
-        meter: Measures the thread's files; they were counted when the command started.
+        meter: Measures the thread's files. They were counted when the command started.
         memory_mb: Memory limit of all processes together, MiB.
         file_mb: Size limit of one file, MiB.
     """
@@ -56,7 +56,7 @@ class CommandWatchdog:
     file_mb: int
 
     async def watch(self, pid: int) -> str:
-        """Check until the command must be stopped; return the reason, for the model."""
+        """Check until the command must be stopped. Return the reason, for the model."""
         try:
             return await self._watch(pid)
         except OSError:
@@ -87,7 +87,7 @@ class CommandWatchdog:
                 return reason
 
     def _disk_state(self, before: DiskUsage) -> tuple[DiskSpace, bool]:
-        """Return what can be written before the files must be counted again, and whether the disk is nearly full."""
+        """Return how much can be written before the next count, bytes, and whether the disk is nearly full."""
         growth, usage, limits = self.meter.growth(), self.meter.usage, self.meter.limits
         size = _limit(limits.quota_mb * _MIB, before.size, SLACK.size) - usage.size
         entries = _limit(limits.entries, before.entries, SLACK.entries) - usage.entries
@@ -106,13 +106,13 @@ class CommandWatchdog:
         return ""
 
     def _disk_reason(self, pid: int, before: DiskUsage, free: int) -> str:
-        """Count the files, and return the reason to stop. `free`: Bytes that were free when the command started."""
+        """Count the files and return the reason to stop. `free`: bytes that were free when the command started."""
         with _frozen(pid):
             usage = self.meter.count()
             deleted = deleted_files(pid, self.meter.folder)
             lost = free - self.meter.free_size()
         size = usage.size + deleted.size
-        # Files of unknown size are at most as large as files may be, and as what the disk lost.
+        # Bound files of unknown size by the file size limit and by the decrease of free space.
         size += min(deleted.unmeasured * self.file_mb * _MIB, max(0, lost - (size - before.size)))
         limits = self.meter.limits
         is_over = (
@@ -124,7 +124,7 @@ class CommandWatchdog:
 
 
 def _temporary_entries(pid: int) -> int:
-    """Return the number of files in a process's temporary folders; 0 if it sees no others than this process."""
+    """Return the number of files in a process's temporary folders; 0 if they are the same as this process's."""
     found = 0
     for folder in ("tmp", "dev/shm"):
         with suppress(OSError):  # it has ended
@@ -136,19 +136,19 @@ def _temporary_entries(pid: int) -> int:
 
 
 def _limit(limit: int, before: int, slack: int) -> int:
-    """Return the limit that applies to a command: one that starts above it can still delete."""
+    """Return the limit that applies to a command. A command that starts above the limit can still delete files."""
     return limit if before <= limit else before + slack
 
 
 def _pause(room: DiskSpace) -> float:
-    """Return the seconds until the next check: before the room can be used up."""
+    """Return the seconds until the next check, which must come before the remaining space can be used up."""
     soonest = min(room.size / _FASTEST.size, room.entries / _FASTEST.entries)
     return min(TICK_S, max(MIN_TICK_S, soonest))
 
 
 @contextmanager
 def _frozen(pid: int) -> Iterator[None]:
-    """Stop a process and its descendants; continue them at the end."""
+    """Pause a process and its descendants, and resume them at the end."""
     stopped: set[int] = set()
     try:
         for _ in range(_FREEZE_PASSES):

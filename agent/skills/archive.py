@@ -18,7 +18,7 @@ SUFFIX: Final = ".skill"
 
 MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024
 MAX_TOTAL_BYTES: Final = 512 * 1024 * 1024
-"""Total size of all files, counted during unpacking: headers are not trusted."""
+"""Maximum total size of all files, counted during unpacking because headers are not trusted."""
 
 MAX_DEPTH: Final = 16
 MAX_PART_BYTES: Final = 255  # Linux: NAME_MAX
@@ -52,10 +52,10 @@ def unpack_skill(source: IO[bytes], filename: str, into: Path) -> UnpackedSkill:
     Args:
         source: The archive; must be seekable.
         filename: Its name.
-        into: The folder; after an error, its content is undefined.
+        into: The folder. After an error, its content is undefined.
 
     Raises:
-        SkillInvalid: It is not an archive of exactly one skill, or breaks a rule; the message says which.
+        SkillInvalid: It is not an archive of exactly one skill, or breaks a rule. The message says which one.
         OSError: The folder cannot be written.
     """
     if not filename.lower().endswith(SUFFIX):

@@ -22,10 +22,10 @@ class SkillChange:
     Attributes:
         ts: Time, ISO 8601 in UTC.
         action: The kind of change.
-        prev_content: The file before; None = there was none.
-        new_content: The file after; None = there is none.
+        prev_content: The file before the change; None = it did not exist.
+        new_content: The file after the change; None = it was deleted.
         decision: Decision of the scan; None = no scan.
-        reason: Its reason.
+        reason: The scan's reason.
     """
 
     ts: str
@@ -42,10 +42,10 @@ def timestamp() -> str:
 
 
 class SkillHistory:
-    """The changes of all custom skills; they are kept when a skill is deleted.
+    """The changes of all custom skills. Deleting a skill keeps its changes.
 
     Args:
-        folder: The folder of the files; created by the first change.
+        folder: The folder of the files. The first change creates it.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -57,14 +57,14 @@ class SkillInstaller:
         self._lock = anyio.Lock()
 
     async def install(self, source: IO[bytes], filename: str) -> InstalledSkill:
-        """Install a `.skill` archive; a failed installation leaves nothing behind.
+        """Install a `.skill` archive. A failed installation leaves nothing behind.
 
         Args:
             source: The open archive; the caller closes it.
             filename: Its name.
 
         Raises:
-            SkillInvalid, SkillBlocked, SkillExists, SkillWriteFailed: It is not installed.
+            SkillInvalid, SkillBlocked, SkillExists, SkillWriteFailed: The skill is not installed.
         """
         staged = await _on_disk(self._stage)
         try:
@@ -103,7 +103,7 @@ class SkillInstaller:
         return await self._rewrite(name, content, "update")
 
     async def delete(self, name: str) -> None:
-        """Delete a custom skill; its history is kept. Raises SkillNotFound, SkillWriteFailed."""
+        """Delete a custom skill. Its history is kept. Raises SkillNotFound, SkillWriteFailed."""
         async with self._lock:
             skill = await self._custom(name)
             text = await anyio.to_thread.run_sync(_text_or_none, skill)
@@ -113,7 +113,7 @@ class SkillInstaller:
 
     async def history(self, name: str) -> list[SkillChange]:
         """Return the changes of a custom skill, oldest first. Raises SkillNotFound."""
-        if not manifest.is_name(name):  # it becomes a file name
+        if not manifest.is_name(name):  # the name becomes a file name
             raise SkillNotFound(NO_SUCH_SKILL)
         changes = await anyio.to_thread.run_sync(self._history.changes, name)
         if not changes:
@@ -121,7 +121,7 @@ class SkillInstaller:
         return changes
 
     async def rollback(self, name: str, index: int) -> Skill:
-        """Restore the SKILL.md from before a change; a deleted skill is created again, without its other files.
+        """Restore the SKILL.md from before a change. A deleted skill is created again, without its other files.
 
         Args:
             name: The skill.
@@ -168,7 +168,7 @@ class SkillInstaller:
         return found
 
     async def _require_own(self, skill: Skill) -> Path:
-        """Return the skill's folder; reject one that is only linked here."""
+        """Return the skill's folder. Reject a folder that is only a link."""
         root = await anyio.to_thread.run_sync(os.path.realpath, self._folder)
         if not skill.folder.is_relative_to(root):
             raise SkillInvalid("the skill's folder is a link: change the skill where it is stored")
@@ -199,16 +199,16 @@ class SkillInstaller:
 
     def _stage(self) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Folders that a killed process left behind; those of current installations are younger.
+        # Remove folders that a killed process left behind. Folders of current installations are younger.
         for entry in self._folder.glob(f"{_STAGED}*"):
             if time.time() - entry.stat().st_mtime > _STALE_S:
                 _remove_tree(entry)
-        # On the same disk, so that it can be renamed into place; the dot hides it from the agent.
+        # On the same disk, so that it can be renamed into place. The dot hides it from the agent.
         return Path(tempfile.mkdtemp(dir=self._folder, prefix=_STAGED))
 
 
 def _skill_files(folder: Path, unpacked: UnpackedSkill) -> list[SkillFile]:
-    """Read the files; binary content is not kept. Raises SkillBlocked if they are too large to scan."""
+    """Read the files, without binary content. Raises SkillBlocked if they are too large to scan."""
     files: list[SkillFile] = []
     left = 4 * MAX_CHARS  # UTF-8 has at most four bytes per character
     for parts in unpacked.files:

@@ -25,7 +25,7 @@ MAX_FOLDERS: Final = 5_000
 """Maximum number of folders per root."""
 
 STABLE_S: Final = 0.1
-"""Changes younger than this are checked again: file system timestamps have a resolution of up to 10 ms."""
+"""Changes younger than this are checked again, because file system timestamps may be 10 ms apart."""
 
 Stamp = tuple[int, int, int, int]
 """Modification and change time (ns), size, inode."""
@@ -36,12 +36,12 @@ class Skill:
     """One skill on disk.
 
     Attributes:
-        name: From its frontmatter; the folder name if it is broken.
+        name: The name in its frontmatter; the folder's name if the skill is broken.
         category: `public` (part of the program) or `custom` (in the data folder).
         folder: Its folder on this machine, links resolved.
         virtual_folder: Its folder as the agent sees it.
         allowed_tools: The tools it declares; None = no declaration.
-        enabled: Whether the agent may use it; never true for a broken one.
+        enabled: Whether the agent may use it; never true for a broken skill.
         error: Why it is broken; None = it is valid.
     """
 
@@ -73,7 +73,7 @@ class SkillSnapshot:
         return tuple(skill for skill in self.skills if skill.enabled)
 
     def find(self, name: str, category: Category | None = None) -> Skill | None:
-        """Return the skill with this name, preferably a valid one; None = there is none."""
+        """Return the skill with this name, preferably a valid one; None if there is none."""
         found = [
             skill
             for skill in self.skills
@@ -83,7 +83,7 @@ class SkillSnapshot:
 
 
 class SkillLoader:
-    """Loads skills; while nothing changes, loading costs one `stat` per folder and file.
+    """Loads skills. While nothing changes, loading takes one `stat` per folder and file.
 
     Args:
         public: The folder of public skills.
@@ -102,7 +102,7 @@ class SkillLoader:
         self._snapshot = SkillSnapshot()
 
     def load(self, switches: Mapping[str, bool]) -> SkillSnapshot:
-        """Return the current skills; the same object as before while they are unchanged. Blocking.
+        """Return the current skills. Returns the same object while nothing changes. Blocking.
 
         Args:
             switches: Whether a skill is enabled, by name; the default is true.
@@ -115,7 +115,7 @@ class SkillLoader:
         if snapshot != self._snapshot:
             self._snapshot = snapshot
         self._switches = dict(switches)
-        # Two changes within one clock tick look the same: recent ones are checked again.
+        # Two changes within one clock tick look the same, so check recent ones again.
         stamps = [stamp for stamp in self._watched.values() if stamp is not None]
         newest_ns = max((max(stamp[:2]) for stamp in stamps), default=0)
         self._is_stable = began_s - newest_ns / 1e9 > STABLE_S
@@ -178,7 +178,7 @@ class SkillLoader:
     def _manifest(
         self, file: Path, known: Mapping[Path, tuple[Stamp | None, SkillManifest | str]]
     ) -> SkillManifest | str:
-        """Return the parsed manifest, or what is wrong with it."""
+        """Return the parsed manifest, or a description of the error."""
         stamp = self._watched[str(file)] = _stamp(str(file))
         before = known.get(file)
         parsed = (
@@ -190,7 +190,7 @@ class SkillLoader:
         return parsed
 
     def _log_broken(self, broken: Sequence[Skill]) -> None:
-        """Log broken skills, once until the error changes."""
+        """Log each broken skill once, and again when its error changes."""
         for skill in broken:
             if (skill.folder, skill.error) not in self._logged:
                 logger.warning("skill %r cannot be used: %s", str(skill.folder), skill.error)
@@ -198,7 +198,7 @@ class SkillLoader:
 
 
 def _stamp(path: str) -> Stamp | None:
-    """Return what changes with the content of a file or folder; None if it does not exist."""
+    """Return a stamp that changes with the content of a file or folder; None if it does not exist."""
     try:
         status = os.stat(path)  # noqa: PTH116 - several times faster than Path, and called for every run
     except OSError:
@@ -269,7 +269,7 @@ def public_root(path: str, bases: Sequence[Path]) -> Path:
 
     Args:
         path: As configured.
-        bases: Folders to resolve a relative path against; the first that has it, otherwise the last.
+        bases: Folders to resolve a relative path against: the first one that contains it, otherwise the last.
     """
     candidates = [base / path / "public" for base in bases]
     return next((folder for folder in candidates if folder.is_dir()), candidates[-1])

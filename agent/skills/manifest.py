@@ -17,7 +17,7 @@ MAX_DESCRIPTION_CHARS: Final = 1024
 MAX_FRONTMATTER_CHARS: Final = 16_384
 MAX_NESTING: Final = 20
 MAX_BYTES: Final = 256 * 1024
-"""Largest SKILL.md: the agent reads it whole."""
+"""Largest SKILL.md, bytes. The agent reads it whole."""
 
 KEYS: Final = frozenset(
     {
@@ -25,7 +25,7 @@ KEYS: Final = frozenset(
         *("metadata", "compatibility", "version", "author"),
     }
 )
-"""Keys allowed when a skill is installed or edited; files on disk may contain others."""
+"""Keys allowed when a skill is installed or edited. Files on disk may contain others."""
 
 RESERVED: Final = frozenset({"custom", "install"})
 """Names that would collide with API routes."""
@@ -33,7 +33,7 @@ RESERVED: Final = frozenset({"custom", "install"})
 _FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _PATTERN = re.compile(r"\([^()]*\)")
-"""Patterns such as `(git:*)` behind the name of a tool, which say what it may do; not enforced."""
+"""Patterns such as `(git:*)` after a tool's name, which restrict its use. They are not enforced."""
 
 _ALIASES: Final = {
     "Bash": "bash",
@@ -46,7 +46,7 @@ _ALIASES: Final = {
     "WebFetch": "web_fetch",
     "WebSearch": "web_search",
 }
-"""Names of these tools in skills that were written for other agents."""
+"""Maps tool names in skills written for other agents to Parley's names."""
 
 _COLON_INSIDE = re.compile(r"^(name|description|license|author): +([^\s\"'|>\[{&*!].*: .*)$", re.M)
 
@@ -73,7 +73,7 @@ def parse_manifest(text: str, *, strict: bool = False) -> SkillManifest:
         strict: Whether unknown keys are rejected.
 
     Raises:
-        SkillInvalid: It is invalid; the message says what to change.
+        SkillInvalid: It is invalid. The message says what to change.
 
     >>> parse_manifest("---\nname: a-b\ndescription: Does it.\n---\nHow to.").name
     'a-b'
@@ -114,7 +114,7 @@ def _loaded(source: str) -> object:
         _check_depth(source)
         return yaml.safe_load(source)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # An unquoted colon in a description is a common mistake with a clear meaning.
+        # An unquoted colon in a description is a common mistake, and its meaning is clear.
         quoted = _COLON_INSIDE.sub(lambda m: f"{m[1]}: {json.dumps(m[2].strip())}", source)
         if quoted != source:
             return _loaded(quoted)
@@ -165,7 +165,7 @@ def _description(given: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Replace what cannot be seen, such as control characters, by single spaces."""
+    """Replace invisible characters, such as control characters, with single spaces."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
@@ -174,7 +174,7 @@ def _license(given: object) -> str | None:
 
 
 def _tools(given: object) -> tuple[str, ...]:
-    r"""Return the names of tools; the specification of agentskills.io separates them by spaces.
+    r"""Return the names of tools. The agentskills.io specification separates them with spaces.
 
     >>> _tools("Bash(git add:*) Read, web_search")
     ('bash', 'read_file', 'web_search')

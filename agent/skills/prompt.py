@@ -12,7 +12,7 @@ ALWAYS_ALLOWED: Final = frozenset(
         *("present_files", "ask_clarification", "task", "setup_agent"),
     }
 )
-"""Tools that are always allowed: for reading (skills are read with them) and for talking to the user."""
+"""Tools that are always allowed: the tools for reading, which read skills, and for talking to the user."""
 
 _INSTRUCTIONS = """\
 Skills are instructions for specific tasks, written by experts. Each skill is a folder; their purposes are listed \

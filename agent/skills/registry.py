@@ -1,4 +1,4 @@
-"""Skill registry: which skills exist, which are enabled, and how the agent sees their folders."""
+"""Skill registry: lists skills, enables and disables them, and mounts their folders for the agent."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ INSTALLATION: Final = Path(__file__).parents[2]
 """The checkout, which contains the public skills."""
 
 PACKAGE: Final = Path(__file__).parents[1]
-"""What contains them if Parley was installed as a package."""
+"""The folder that contains them if Parley is installed as a package."""
 
 
 class SkillRegistry:
@@ -52,10 +52,10 @@ class SkillRegistry:
         return await anyio.to_thread.run_sync(self.load_sync)
 
     def load_sync(self, extensions: Extensions | None = None) -> SkillSnapshot:
-        """Do the same. Blocking: call it in a worker thread.
+        """Like `load`, but blocking: call it in a worker thread.
 
         Args:
-            extensions: The content of the file that lists disabled skills; None = it is read.
+            extensions: The content of the file that lists disabled skills; None = read it.
         """
         with self._lock:
             enabled = (extensions or self._extensions.read()).skills

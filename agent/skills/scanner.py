@@ -25,7 +25,7 @@ DEADLINE_S: Final = 90.0
 
 BUNDLE_CHARS: Final = 60_000
 MAX_CHARS: Final = 600_000
-"""Characters per model call, and per skill (ten calls)."""
+"""Maximum characters per model call, and per skill (ten calls)."""
 
 TOO_LARGE: Final = f"The skill is too large to scan: more than {MAX_CHARS} characters of text."
 
@@ -77,7 +77,7 @@ class SkillFile:
 
     @classmethod
     def from_bytes(cls, path: str, content: bytes, *, is_program: bool = False) -> "SkillFile":
-        """Create it from bytes; only UTF-8 without NUL is text.
+        """Create it from bytes. Only UTF-8 without NUL counts as text.
 
         >>> SkillFile.from_bytes("a.sh", b"#!/bin/sh").is_program
         True
@@ -126,10 +126,10 @@ class SkillScanner:
         return self._config().scan == "model"
 
     async def scan(self, files: Sequence[SkillFile]) -> ScanResult:
-        """Scan a skill's files; the result is `allow` or `warn`.
+        """Scan a skill's files. The result is `allow` or `warn`.
 
         Raises:
-            SkillBlocked: It must not be used; the message says why.
+            SkillBlocked: The skill must not be used. The message says why.
         """
         if not self.is_enabled:
             return ScanResult(decision="allow", reason="skills.scan is none")
@@ -197,7 +197,7 @@ def parse_scan_result(answer: str) -> ScanResult | None:
 
 
 def _objects(text: str) -> Iterator[dict[str, object]]:
-    """Yield the JSON objects in a text. Raises ValueError for a brace that starts none."""
+    """Yield the JSON objects in a text. Raises ValueError for a brace that does not start one."""
     decoder, at = json.JSONDecoder(), text.find("{")
     while at >= 0:
         found, end = decoder.raw_decode(text, at)
@@ -208,7 +208,7 @@ def _objects(text: str) -> Iterator[dict[str, object]]:
 def _classify(
     files: Sequence[SkillFile],
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]], list[str]]:
-    """Return scripts, texts, and the paths of images and the like. Raises SkillBlocked for binaries."""
+    """Return scripts, texts, and the paths of images and similar files. Raises SkillBlocked for binaries."""
     scripts: list[tuple[str, str]] = []
     texts: list[tuple[str, str]] = []
     listed: list[str] = []
@@ -228,7 +228,7 @@ def _classify(
 
 
 def _bundles(files: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """Split files into portions for one call each; nothing is dropped."""
+    """Split files into portions for one call each, without dropping anything."""
     bundle: list[tuple[str, str]] = []
     room = BUNDLE_CHARS
     for path, text in files:

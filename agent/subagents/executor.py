@@ -1,7 +1,7 @@
-"""SubagentExecutor: runs subagents with a deadline, cancels them with their parent, and owns them until they end.
+"""SubagentExecutor: runs subagents with a deadline, cancels them with their parent, and waits until they end.
 
 A subagent runs in its own task, in a context without the parent's run, so that none of its tokens, states or steps
-appear in the parent's stream. What the parent's stream should show is reported explicitly.
+appear in the parent's stream. Subagents report explicitly what the parent's stream should show.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ logger = logging.getLogger(__name__)
 SubagentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
 MAX_RUNNING_SUBAGENTS = 64
-"""Most subagents of all runs at once: 16 runs with four each."""
+"""Maximum number of concurrent subagents of all runs: 16 runs with four each."""
 
 STOP_S = 5.0
-"""How long a parent waits for a cancelled subagent, seconds; after that only the executor waits for it.
+"""How long a parent waits for a cancelled subagent, seconds. After that, only the executor waits for it.
 
-Closing a connection to a model or a sandbox takes well under a second."""
+Closing a connection to a model or sandbox takes well under a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class SubagentTask:
     Attributes:
         build: Returns its graph.
         input: Its initial state.
-        config: Its config; it shares the parent's thread and writes no checkpoints.
+        config: Its config. It shares the parent's thread and writes no checkpoints.
         context: The parent's run context.
         timeout_s: Its time limit, seconds.
         report: Called with each answer of its model, in the parent's context.
@@ -63,7 +63,7 @@ class SubagentTask:
 
 
 class SubagentRun:
-    """One running subagent. Its result is set once; later ones are ignored."""
+    """One running subagent. Only the first result counts."""
 
     def __init__(self, job: SubagentTask) -> None:
         self.task_spec = job
@@ -76,14 +76,14 @@ class SubagentRun:
         self._parent = contextvars.copy_context()
 
     def set_result(self, outcome: SubagentResult) -> SubagentResult:
-        """Set the result unless there is one; return the result."""
+        """Set the result unless it is already set. Return the result."""
         if self.result is None:
             self.result = outcome
             self.has_result.set()
         return self.result
 
     def cancel(self) -> None:
-        """Cancel it once, so that it can close its resources undisturbed."""
+        """Cancel it once, so that no second cancellation disturbs its cleanup."""
         self.is_cancelling = True
         if self.task is not None:
             self.task.cancel()
@@ -94,11 +94,11 @@ class SubagentRun:
 
 
 class SubagentExecutor:
-    """Runs subagents, and owns each until it has ended.
+    """Runs subagents, and waits for each until it has ended.
 
     Args:
         group: The task group for their tasks.
-        at_once: Most subagents at once; others wait, within their time limit.
+        at_once: Maximum number of concurrent subagents. Others wait, within their time limit.
         stop_s: How long a parent waits for a cancelled subagent, seconds.
     """
 
@@ -133,7 +133,7 @@ class SubagentExecutor:
         return execution.set_result(SubagentResult(status="polling_timed_out", usage=usage))
 
     async def _run_in_task(self, execution: SubagentRun) -> None:
-        """The task of one subagent: whatever happens becomes its result."""
+        """Run one subagent in its task. Errors and cancellation become its result."""
         execution.task = asyncio.current_task()
         try:
             if not execution.is_cancelling:
@@ -142,7 +142,7 @@ class SubagentExecutor:
             if not execution.is_cancelling or execution.task is None:
                 raise
             execution.task.uncancel()
-        except Exception as error:  # noqa: BLE001 - a subagent: its error goes to the lead agent
+        except Exception as error:  # noqa: BLE001 - its error goes to the lead agent
             execution.set_result(_failure_result(execution, error))
         finally:
             cancelled = SubagentResult(
@@ -171,7 +171,7 @@ class SubagentExecutor:
 async def open_subagent_executor(
     *, at_once: int = MAX_RUNNING_SUBAGENTS, stop_s: float = STOP_S
 ) -> AsyncIterator[SubagentExecutor]:
-    """Open an executor; the exit cancels the subagents that still run."""
+    """Open an executor. The exit cancels subagents that still run."""
     async with background_tasks() as tasks:
         yield SubagentExecutor(tasks, at_once=at_once, stop_s=stop_s)
 

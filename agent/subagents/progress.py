@@ -1,4 +1,4 @@
-"""SubagentProgress and SubagentResult: what a subagent reports while it runs, and how it ended."""
+"""SubagentProgress and SubagentResult: a subagent's reports while it runs, and its outcome."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from agent.streaming import MessageEvent, TurnReader
 from agent.subagents.status import SubagentStatus
 
 TURN_CAPPED = "turn_capped"
-"""Key in a message's `additional_kwargs`, and a stop reason: the turn limit was reached."""
+"""Key in a message's `additional_kwargs`, and a stop reason: the subagent reached its turn limit."""
 
 NO_RESPONSE = "No response generated"
 NO_TEXT = "No text content in response"
@@ -22,7 +22,7 @@ INTERRUPTED_ERROR = "A person must decide how to continue, and a subagent cannot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentResult:
-    """How a delegation ended.
+    """The outcome of a delegation.
 
     Attributes:
         status: The status.
@@ -67,7 +67,7 @@ class SubagentProgress:
         return self._reader.usage
 
     def add_state(self, values: Mapping[str, Any]) -> None:
-        """Take the state after a step and report the answers that are new in it."""
+        """Take the state after a step, and report its new answers."""
         self._is_interrupted = "__interrupt__" in values
         self._messages = values.get("messages") or self._messages
         for event in self._reader.read("values", values):
@@ -76,7 +76,7 @@ class SubagentProgress:
                 self._report(SubagentMessage(message=event.message, index=self._reported))
 
     def result(self) -> SubagentResult:
-        """Return how the delegation ended, once the graph has ended."""
+        """Return the outcome of the delegation after the graph has ended."""
         last = next((m for m in reversed(self._messages) if isinstance(m, AIMessage)), None)
         text = final_text(self._messages)
         if self._is_interrupted:

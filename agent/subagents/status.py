@@ -31,7 +31,7 @@ _PREFIXES: tuple[tuple[str, SubagentStatus], ...] = (
     ("Task failed.", "failed"),
     ("Error", "failed"),
 )
-"""How the tool's texts begin; the first match counts."""
+"""The beginnings of the tool's texts. The first match counts."""
 
 _ERROR_PREFIX = re.compile(r"^(?:Task timed out\.|Task failed\.)?\s*(?:Error:)?\s*")
 
@@ -66,7 +66,7 @@ def parse_status(text: str) -> SubagentStatus | None:
 
 
 def parse_error(text: str) -> str | None:
-    """Parse from the tool's text why the delegation did not complete.
+    """Parse the reason why the delegation did not complete from the tool's text.
 
     >>> parse_error("Task failed. Error: no model"), parse_error("Task cancelled by user.")
     ('no model', None)
@@ -78,7 +78,7 @@ def parse_error(text: str) -> str | None:
 
 
 def with_status(message: ToolMessage) -> ToolMessage:
-    """Return the tool's message with its status; the same message if it has one or needs none."""
+    """Return the tool's message with its status. Returns the same message if it has one or needs none."""
     if STATUS_KEY in message.additional_kwargs:
         return message
     status = parse_status(message.text)

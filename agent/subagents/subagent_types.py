@@ -15,10 +15,10 @@ from agent.tool_names import matches
 from agent.tools.bash import BASH
 
 MAX_DELEGATIONS = 6
-"""Most delegations per user message: stops a model that delegates again and again."""
+"""Maximum number of delegations per user message: stops a model that delegates again and again."""
 
 EXCLUDED_TOOLS = frozenset({TASK, "ask_clarification", "present_files", "setup_agent"})
-"""Tools that no subagent gets: it cannot delegate, and it reports to the lead agent, not to users."""
+"""Tools that no subagent gets, because it cannot delegate and reports only to the lead agent, not to users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,10 @@ BuildSubagent = Callable[[SubagentType], Awaitable[SubagentGraph]]
 """Returns the graph of a subagent type. Raises AgentError."""
 
 _SHARED_STATE = ("sandbox", "thread_data")
-"""State that a subagent inherits from its parent."""
+"""The state keys that a subagent inherits from its parent."""
 
 _SPARE_STEPS = 20
-"""Graph steps allowed beyond those of its turns, so that a subagent never ends by the recursion limit."""
+"""Graph steps allowed in addition to those of its turns, so that a subagent never reaches the recursion limit."""
 
 _CAPPED_NOTE = "(The subagent reached its turn limit: this may be incomplete.)"
 
@@ -119,7 +119,7 @@ class _TaskTool:
         try:
             outcome = await self._subagents.run(job)
         finally:
-            # Also if the run is cancelled: its stream may still be read.
+            # Also if the run is cancelled, because a client may still read its stream.
             call.emit_finished(outcome)
         return _tool_message(
             call.runtime, result_text(outcome, kind.timeout_seconds), _status_kwargs(outcome)
@@ -220,7 +220,7 @@ def _tool_message(runtime: ToolRuntime, text: str, stamps: dict[str, Any]) -> To
 
 
 def _subagent_config(parent: RunnableConfig, kind: SubagentType) -> RunnableConfig:
-    """Return a subagent's config: its parent's, without the parts that belong to the parent's graph."""
+    """Return a subagent's config: its parent's config without the parts that belong to the parent's graph."""
     configurable = {
         key: value
         for key, value in (parent.get("configurable") or {}).items()

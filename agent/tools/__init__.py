@@ -1,1 +1,1 @@
-"""Tools of the agent: built-in ones and those of the configuration."""
+"""Tools of the agent: built-in and configured ones."""

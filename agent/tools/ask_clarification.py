@@ -74,7 +74,7 @@ def question_text(arguments: Mapping[str, Any], messages: AgentMessages = ENGLIS
 
 
 def parse_options(given: object) -> list[str]:
-    """Return the options, whatever form the model sent them in.
+    """Return the options from any form in which models send them.
 
     >>> parse_options('["a", "b"]'), parse_options("just this"), parse_options(None), parse_options([1, {"label": "x"}])
     (['a', 'b'], ['just this'], [], ['1', 'x'])

@@ -15,10 +15,10 @@ logger = logging.getLogger(__name__)
 
 BASH = "bash"
 LOGGED_CHARS = 2_000
-"""Characters of a command in the log."""
+"""How much of a command is logged, characters."""
 
 MAX_COMMAND_BYTES = 100_000
-"""Linux accepts 128 KiB as one argument of a program."""
+"""Longest command, bytes. Linux accepts 128 KiB as one argument of a program."""
 
 _DESCRIPTION = """\
 Run a bash command in the workspace. Standard input is empty, and background processes are stopped when the command \
@@ -34,7 +34,7 @@ class BashArgs(BaseModel):
 
 
 def bash_tool(sandboxes: SandboxProvider, timeout_s: float) -> BaseTool:
-    """Build the tool over a sandbox provider; a command is stopped after `timeout_s` seconds."""
+    """Build the tool over a sandbox provider. Commands are stopped after `timeout_s` seconds."""
 
     async def bash(runtime: ToolRuntime, **arguments: object) -> str:
         args = BashArgs.model_validate(arguments)
@@ -53,10 +53,10 @@ def bash_tool(sandboxes: SandboxProvider, timeout_s: float) -> BaseTool:
 
 
 def _check(command: str) -> None:
-    """Raise SandboxError for a command that no shell can be started with."""
+    """Raise SandboxError for a command that no shell can run."""
     if "\0" in command:
         raise SandboxError("a command cannot contain a NUL character")
     if len(command.encode(errors="surrogatepass")) > MAX_COMMAND_BYTES:
         raise SandboxError(
-            f"a command has at most {MAX_COMMAND_BYTES} bytes: write a script with write_file, and run that"
+            f"a command can have at most {MAX_COMMAND_BYTES} bytes: write a script with write_file and run it"
         )

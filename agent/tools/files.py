@@ -35,7 +35,9 @@ class ReadArgs(_Described):
     path: str = Field(description="The file.")
     start_line: int | None = Field(default=None, description="First line to read, from 1.")
     end_line: int | None = Field(default=None, description="Last line to read, inclusive.")
-    offset: int = Field(default=0, description="Characters to skip, to read on in a long text.")
+    offset: int = Field(
+        default=0, description="Characters to skip, to continue reading a long text."
+    )
 
 
 class WriteArgs(_Described):
@@ -121,13 +123,13 @@ async def _ls(sandbox: Sandbox, args: ListArgs, _: ToolLimits) -> str:
 
 async def _read_file(sandbox: Sandbox, args: ReadArgs, limits: ToolLimits) -> str:
     text, encoding = await sandbox.read_file(args.path)
-    # Not on the event loop: files may have megabytes.
+    # Not on the event loop: files may be several megabytes.
     shown = await anyio.to_thread.run_sync(_reading, text, args, limits.reading_chars)
     return shown if encoding == UTF_8 else f"{shown}\n[the file is {encoding}, not UTF-8]"
 
 
 def _reading(whole: str, args: ReadArgs, limit: int) -> str:
-    """Return the requested part of a file, and where it is in the file; with the start of a long one, its headings."""
+    """Return the requested part of a file and its position. The start of a long file also lists its headings."""
     text = line_range(whole, args.start_line, args.end_line)
     shown = text_page(text, args.offset, limit) or EMPTY
     total = whole.count("\n") + 1
@@ -188,7 +190,7 @@ def _format(listing: FileListing, if_empty: str) -> str:
 
 
 def line_range(text: str, start: int | None, end: int | None) -> str:
-    r"""Return lines `start` to `end`, from 1, inclusive; None = the first, the last.
+    r"""Return lines `start` to `end`, from 1, inclusive. None = from the first, or to the last line.
 
     >>> line_range("a\nb\nc", 2, None)
     'b\nc'

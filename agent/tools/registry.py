@@ -1,4 +1,4 @@
-"""Builds an agent's tools: built-in ones and those of the `tools` section."""
+"""Builds an agent's tools: built-in ones and tools from the `tools` section."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def built_in_tools(sandboxes: SandboxProvider, limits: ToolLimits) -> tuple[BaseTool, ...]:
-    """Build the tools that every agent has; `bash` only if the sandboxes run commands."""
+    """Build the tools that every agent has. `bash` is included only if the sandboxes run commands."""
     return (
         *file_tools(sandboxes, limits),
         *([bash_tool(sandboxes, limits.command_timeout_s)] if sandboxes.can_execute else ()),
@@ -65,7 +65,7 @@ def _tool_of(entry: ToolConfig) -> BaseTool:
         except ObjectNotImportable as error:
             raise ObjectNotImportable(f"tools: {entry.name}: {error}") from error
         except Exception as error:
-            # Keys may be secret: the error text, which may quote them, is not shown.
+            # Do not show the error's text: it may quote the keys, which may be secret.
             raise ObjectNotImportable(
                 f"tools: {entry.name}: {entry.use} cannot be built with these keys "
                 f"({type(error).__name__})"

@@ -22,7 +22,7 @@ class ToolLimits:
     """Limits of the built-in tools.
 
     Attributes:
-        reading_chars: Most characters of one read_file; 0 = no limit.
+        reading_chars: Maximum characters of one read_file; 0 = no limit.
         write_bytes: Largest content of one write_file without append; 0 = no limit.
         command_timeout_s: Time limit of one bash command, seconds.
     """
@@ -33,7 +33,7 @@ class ToolLimits:
 
 
 def text_page(text: str, offset: int, limit: int) -> str:
-    r"""Return at most `limit` characters of a text; a note at the end says how to read on.
+    r"""Return at most `limit` characters of a text. A note at the end says how to continue reading.
 
     Args:
         text: The text.
@@ -56,14 +56,14 @@ def text_page(text: str, offset: int, limit: int) -> str:
 
 
 def error_text(error: AgentError) -> str:
-    """Return an error as the model reads it."""
+    """Return an error in the form that the model reads."""
     return f"Error: {error.user_message}"[:MAX_ERROR_CHARS]
 
 
 def tool_message(
     runtime: ToolRuntime, name: str, text: str, *, failed: bool = False
 ) -> ToolMessage:
-    """Return the answer to the tool call that is running."""
+    """Return the tool message for the running tool call."""
     return ToolMessage(
         content=text,
         name=name,
@@ -75,7 +75,7 @@ def tool_message(
 async def run_in_sandbox(
     sandboxes: SandboxProvider, runtime: ToolRuntime, work: Callable[[Sandbox], Awaitable[str]]
 ) -> str:
-    """Run work in the thread's sandbox; an AgentError becomes the result, `Error: ...`."""
+    """Run work in the thread's sandbox. An AgentError becomes the result `Error: ...`."""
     try:
         sandbox = await sandboxes.acquire(thread_id_for_run(runtime.context, runtime.config))
         return await work(sandbox)

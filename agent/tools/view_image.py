@@ -25,7 +25,7 @@ from agent.uploads.names import suffix_of
 
 NAME = "view_image"
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
-"""Largest image that is read; beyond the providers' limits, the model sees a smaller version."""
+"""Largest image to read, bytes. Beyond the providers' limits, the model sees a smaller version."""
 
 
 class ViewImageArgs(BaseModel):
@@ -72,17 +72,18 @@ def view_image_tool(folders: ThreadStorage) -> BaseTool:
 def load_image(
     thread: ThreadFolders, path: str, images: ModelImages | None = None, *, until: float = math.inf
 ) -> ImageFile:
-    """Check that a path names an image that can be viewed; with `images`, build its block. Blocking.
+    """Check that a path names an image that models can view. With `images`, build its block. Blocking.
 
     Args:
-        thread: Its thread's folders.
-        path: Its virtual path.
+        thread: The thread's folders.
+        path: The image's virtual path.
         images: Builds blocks.
-        until: The deadline of all images that are shown together (`ModelImages.deadline`).
+        until: The common deadline of images shown together (`ModelImages.deadline`).
 
     Raises:
-        PathNotAllowed: Outside the thread's own folders, or a link out of them.
-        SandboxError: No such file, not an image, too large, or a different type than its name says.
+        PathNotAllowed: The path is outside the thread's folders, or a link leads out of them.
+        SandboxError: The file does not exist, is not an image, is too large, or has another type than its
+            name says.
     """
     mounts = (m for m in thread.mounts() if relative_parts(m.virtual, USER_DATA))
     resolved = files.resolve_path(MountTable(mounts), path)

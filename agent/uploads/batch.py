@@ -17,11 +17,11 @@ from agent.user_messages import printable_character
 CHUNK_BYTES = 256 * 1024
 
 SHOWN_CHARS = 80
-"""Longest name of a skipped file."""
+"""Longest name of a skipped file, characters."""
 
 NO_ROOM = (
     "There is no room for the files: this conversation has reached its limit, or the disk is nearly full. "
-    "Delete files that are not needed."
+    "Delete files that you do not need."
 )
 
 
@@ -34,10 +34,10 @@ class IncomingFile:
 
 
 def file_from_path(path: Path, filename: str | None = None) -> IncomingFile:
-    """Return a file of this machine; reading it may raise OSError."""
+    """Return a file of this machine. Reading it may raise OSError."""
 
     async def chunks() -> AsyncIterator[bytes]:
-        # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+        # Close it without awaiting: a cancelled task cannot await, and would leave the file open.
         with await anyio.to_thread.run_sync(path.open, "rb") as file:
             while chunk := await anyio.to_thread.run_sync(file.read, CHUNK_BYTES):
                 yield chunk
@@ -56,7 +56,7 @@ class UploadRequestLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedFile:
-    """A received file: the name it will get, and its original name if different."""
+    """A received file: its future name, and its original name if different."""
 
     name: str
     original: str | None
@@ -64,12 +64,12 @@ class ReceivedFile:
 
 
 class UploadBatch:
-    """Receives the files of one request, one after the other.
+    """Receives the files of one request, one after another.
 
     Args:
-        store: Where they are stored.
+        store: Stores the files.
         limits: Limits of the request.
-        meter: Limits of the thread, and of the disk.
+        meter: Enforces the limits of the thread and of the disk.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class UploadBatch:
         self.skipped: list[str] = []
 
     async def receive(self, file: IncomingFile) -> None:
-        """Receive one file; a file without a safe name is skipped and not read.
+        """Receive one file. A file without a safe name is skipped and not read.
 
         Raises:
             UploadTooLarge: The request exceeds a limit.
@@ -109,12 +109,12 @@ class UploadBatch:
         self.received.append(ReceivedFile(name=free, original=original, staged=staged))
 
     def discard(self) -> None:
-        """Remove all files that did not get a name. Blocking."""
+        """Remove all files that did not get their final name. Blocking."""
         for staged in self._staged:
             self._store.discard(staged)
 
     def _stage(self) -> StagedFile:
-        # Recorded inside the thread, so it is removed even if the request is cancelled meanwhile.
+        # Record it inside the thread, so that it is removed even if the request is cancelled.
         staged = self._store.stage()
         self._staged.append(staged)
         return staged

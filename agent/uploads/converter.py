@@ -12,13 +12,13 @@ from agent.subprocesses import start_process
 from agent.uploads import worker
 
 DEADLINE_S = 60.0
-"""Time limit per document."""
+"""Time limit per document, seconds."""
 
 MEMORY_BYTES = 1_500_000_000
-"""Address space of the process; the converters alone take a third of it."""
+"""Address space of the process, bytes. The converters alone take a third of it."""
 
 MAX_CONCURRENT = 2
-"""Concurrent conversions; others wait."""
+"""Maximum number of concurrent conversions. Others wait."""
 
 TOO_SLOW = "converting the document took too long"
 _FAILED = "the document could not be read"
@@ -28,7 +28,7 @@ class DocumentConverter:
     """Converts documents.
 
     Args:
-        deadline_s: Time limit per document, without the time it waits for a slot.
+        deadline_s: Time limit per document, seconds, without the time it waits for a slot.
         memory_bytes: Address space of the process.
     """
 
@@ -41,11 +41,11 @@ class DocumentConverter:
         """Return the Markdown of a document.
 
         Args:
-            document: An open file descriptor, at its start.
+            document: An open file descriptor, positioned at the start.
             suffix: Its suffix, one of `names.CONVERTIBLE`.
 
         Raises:
-            ConversionFailed: There is no text; the message says why.
+            ConversionFailed: The document cannot be converted. The message says why.
         """
         async with self._slots:
             try:
@@ -72,7 +72,7 @@ class DocumentConverter:
 
 
 async def _output(process: Process) -> bytes:
-    """Read the output; kill the process if there is too much."""
+    """Read the output. Kill the process if it writes too much."""
     text = bytearray()
     if process.stdout is not None:
         async for chunk in process.stdout:

@@ -3,10 +3,10 @@
 import struct
 
 MAX_JPEG_SEGMENTS = 1_000
-"""Segments of a JPEG before its frame; photos have some dozens."""
+"""Maximum number of JPEG segments before the frame; photos have a few dozen."""
 
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""The markers of frames."""
+"""The markers of JPEG frames."""
 
 _MARK = b"\xff"
 _PIXELS = b"\xff\xda"

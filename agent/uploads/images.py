@@ -20,31 +20,31 @@ from agent.user_messages import HUMAN
 logger = logging.getLogger(__name__)
 
 MAX_SHOWN_BYTES = 3_750_000
-"""Anthropic accepts images of 5 MB in base64; larger ones are made smaller."""
+"""Largest image, bytes. Anthropic accepts images of 5 MB in base64; larger ones are made smaller."""
 
-MAX_SIDE = 8_000  # pixels; Anthropic
+MAX_SIDE = 8_000  # pixels; Anthropic's limit
 
 DEADLINE_S = 10.0
-"""Time limit for making an image smaller."""
+"""Time limit for making an image smaller, seconds."""
 
 ALL_DEADLINE_S = 20.0
-"""Time limit for making all images that are shown together smaller; those that are left then are not shown."""
+"""Time limit for making all images of a request smaller, seconds. Images that are not ready are not shown."""
 
 RETRY_S = 60.0
-"""How long an image that could not be made smaller is not tried again: every model call would."""
+"""How long to wait before retrying an image that could not be made smaller, seconds. Prevents a retry on every call."""
 
 MAX_FAILED = 1000
-"""Images that are remembered as such."""
+"""Maximum number of such images to remember."""
 
 MEMORY_BYTES = 1_500_000_000
-"""Address space of the process that makes an image smaller."""
+"""Address space of the process that makes an image smaller, bytes."""
 
 MAX_CONCURRENT = 2
-"""Images that are made smaller at the same time; others wait."""
+"""Maximum number of images to make smaller concurrently. Others wait."""
 
 MAX_REQUEST_IMAGES = 20
 MAX_REQUEST_CHARS = 20_000_000
-"""Length of all images of a request in base64: within Gemini's 20 MB, Anthropic's 32 MB and OpenAI's 50 MB."""
+"""Maximum total length of a request's images in base64: within Gemini's 20 MB, Anthropic's 32 MB and OpenAI's 50 MB."""
 
 MAX_CACHED_CHARS = 64_000_000
 LEFT_OUT = "[An image is left out here: the images of this conversation are too many or too large together.]"
@@ -56,7 +56,7 @@ REJECTED = (
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
 
 SLOTS = threading.BoundedSemaphore(MAX_CONCURRENT)
-"""One is held while an image is made smaller."""
+"""A slot is held while an image is made smaller."""
 
 HEAD_BYTES = 16
 """Number of bytes needed to detect the type."""
@@ -87,17 +87,17 @@ def image_type(head: bytes) -> str | None:
 
 
 Version = tuple[int, int, int]
-"""Inode, modification time and size of a file: changes with its content."""
+"""Inode, modification time and size of a file: a stamp that changes with its content."""
 
 
 class ImagesBusy(Exception):
-    """There is no time left to make an image smaller: others take it."""
+    """There is no time left to make an image smaller, because other images used it."""
 
 
 class ModelImages:
-    """Builds the content blocks of images, and caches them while their files stay the same. Thread-safe.
+    """Builds the content blocks of images, and caches them until their files change. Thread-safe.
 
-    Images are encoded once, not for every model call. Those beyond what all providers accept are made smaller.
+    Encodes an image once, not for every model call. Makes images smaller that some provider would reject.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -107,19 +107,19 @@ class ModelImages:
         self._clock = clock
 
     def deadline(self) -> float:
-        """Return until when images that are shown together may be made smaller, if that begins now."""
+        """Return the deadline for making images smaller that are shown together, starting now."""
         return self._clock() + ALL_DEADLINE_S
 
     def block(
         self, version: Version, mime: str, read: Callable[[], bytes], *, until: float
     ) -> dict[str, Any] | None:
-        """Return the block of an image; None if it cannot be made small enough. Blocking.
+        """Return the block of an image. None if it cannot be made small enough. Blocking.
 
         Args:
             version: The version of its file.
             mime: Its type.
             read: Returns its content.
-            until: The `deadline` of all images that are shown together.
+            until: The common `deadline` of images shown together.
         """
         with self._lock:
             block = self._blocks.get(version)
@@ -154,15 +154,15 @@ class ModelImages:
 def fit_image(
     data: bytes, mime: str, *, deadline_s: float = DEADLINE_S, memory_bytes: int = MEMORY_BYTES
 ) -> tuple[bytes, str] | None:
-    """Return an image within the providers' limits, and its type; None if that is not possible. Blocking.
+    """Return an image within the providers' limits, and its type. None if that is not possible. Blocking.
 
-    An image that is too large becomes a JPEG of at most `worker.FITTED_SIDE` pixels a side, with its first frame on
-    white. It is decoded in a child process with limited time and memory; the service itself decodes no image.
+    An image that is too large becomes a JPEG with sides of at most `worker.FITTED_SIDE` pixels, showing its first frame
+    on white. A child process with limited time and memory decodes it; the service itself never decodes images.
 
     Raises:
-        ImagesBusy: It would have to be made smaller, and did not get its turn within `deadline_s`.
+        ImagesBusy: It must be made smaller, but did not get a slot within `deadline_s`.
     """
-    # If the header cannot be read, the provider may know what we do not.
+    # If we cannot read the header, the provider may still be able to.
     size = image_size(data) or (0, 0)
     if len(data) <= MAX_SHOWN_BYTES and max(size) <= MAX_SIDE:
         return data, mime
@@ -174,11 +174,11 @@ def fit_image(
 
 def _smaller_image(data: bytes, deadline_s: float, memory_bytes: int) -> bytes | None:
     if deadline_s <= 0 or not SLOTS.acquire(timeout=deadline_s):
-        logger.warning("Could not make an image smaller: others took the time")
+        logger.warning("Could not make an image smaller: other images used the time")
         raise ImagesBusy
     limits = [str(max(1, round(deadline_s))), str(memory_bytes)]
     try:
-        done = subprocess.run(  # noqa: S603 - no text of others in it
+        done = subprocess.run(  # noqa: S603 - contains no foreign text
             [sys.executable, "-I", worker.__file__, worker.IMAGE, *limits],
             input=data,
             stdout=subprocess.PIPE,
@@ -222,7 +222,7 @@ def image_chars(block: object) -> int:
 
 
 def limit_images(messages: list[AnyMessage], most: int = MAX_REQUEST_IMAGES) -> list[AnyMessage]:
-    """Return the messages with the latest images only, within the limits of a request; others become notes.
+    """Return the messages with only the latest images, within the limits of a request. Other images become notes.
 
     The same list is returned if all images are within the limits.
     """
@@ -247,9 +247,9 @@ def limit_images(messages: list[AnyMessage], most: int = MAX_REQUEST_IMAGES) -> 
 
 
 def without_attachments(messages: list[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages with a note in place of each image, and of whatever else people attached.
+    """Return the messages with a note in place of each image and other attachment.
 
-    The same list is returned if there is nothing but text.
+    The same list is returned if it contains only text.
     """
     bare = [_without_attachments(message) for message in messages]
     return messages if all(a is b for a, b in zip(bare, messages, strict=True)) else bare

@@ -10,19 +10,19 @@ MAX_NAME_BYTES = 255
 """Linux: NAME_MAX."""
 
 MAX_SUFFIX_BYTES = 32
-"""Longer suffixes are shortened with the name."""
+"""Longest suffix to keep, bytes. Longer suffixes are shortened with the name."""
 
 CONVERTIBLE = frozenset({".pdf", ".ppt", ".pptx", ".xls", ".xlsx", ".doc", ".docx"})
-"""Documents that are converted to Markdown."""
+"""Suffixes of documents that are converted to Markdown."""
 
 _STAGING = re.compile(r"\.upload-.*\.part", re.DOTALL)
 
 
 def safe_name(raw: str) -> str | None:
-    r"""Return a safe name for a file, or None if there is none.
+    r"""Return a safe name for a file, or None if it has none.
 
-    Only the last part of a path is used; if it is too long, it is shortened before its suffix. Invisible characters
-    become underscores, and so do angle brackets, which could forge the tags around a list of files.
+    Only the last part of a path is used. If it is too long, it is shortened before its suffix. Invisible characters and
+    angle brackets become underscores: brackets could forge the tags around a list of files.
 
     >>> safe_name("C:\\docs\\plan.txt"), safe_name("../../etc/passwd"), safe_name("a\n<b>.txt")
     ('plan.txt', 'passwd', 'a__b_.txt')
@@ -55,7 +55,7 @@ def is_basename(name: str) -> bool:
 
 
 def is_staging(name: str) -> bool:
-    """Return whether this is the temporary name of a file that is being received.
+    """Return whether this is the temporary name of an incomplete upload.
 
     >>> is_staging(".upload-1a2b.part")
     True
@@ -73,7 +73,7 @@ def suffix_of(name: str) -> str:
 
 
 def numbered(name: str, number: int) -> str:
-    """Return the name with a number before its suffix, shortened if necessary; 0 changes nothing.
+    """Return the name with a number before its suffix, shortened if necessary. 0 changes nothing.
 
     >>> numbered("a.tar.gz", 1), numbered("a.txt", 0)
     ('a.tar_1.gz', 'a.txt')

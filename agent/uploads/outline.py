@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 MAX_HEADINGS = 50
-MAX_SEARCHED_CHARS = 2_000_000  # of a text
+MAX_SEARCHED_CHARS = 2_000_000  # maximum headings of a text
 MAX_TITLE_CHARS = 120
 
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(?P<title>.*?)(?:[ \t]+#+)?[ \t]*")

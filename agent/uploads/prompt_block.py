@@ -1,7 +1,7 @@
 """The `<uploaded_files>` block that lists files for the model. Pure.
 
-It stands in a person's message, so it quotes nothing from inside the files. The same files always give the same text,
-so that provider prompt caches work.
+The block is part of a person's message, so it quotes nothing from the files' content. The same files always give the
+same text, so that providers can cache prompts.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from agent.user_messages import printable_character
 
 TAG = "uploaded_files"
 MAX_EARLIER = 30
-"""Maximum number of earlier files listed; the newest ones."""
+"""Maximum number of earlier files to list; the newest ones are kept."""
 
 _TEXT_HINT = "Read it with read_file (use line ranges if it is long), or search it with grep."
 
@@ -37,7 +37,7 @@ class FileSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierFiles:
-    """Files from before this message; `left_out` more are not listed."""
+    """Files from before this message. `left_out` more are not listed."""
 
     files: tuple[FileSummary, ...] = ()
     left_out: int = 0
@@ -105,5 +105,5 @@ def _path(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text as one line without tags: names and titles are untrusted."""
+    """Return a text as one line without tags, because names and titles are untrusted."""
     return "".join(printable_character(character) for character in text)

@@ -27,11 +27,11 @@ from store.files.mirror import FileMirror, SharedFolder, stored_after, thread_ar
 logger = logging.getLogger(__name__)
 
 CLOCK_TICK_S = 0.1
-"""How far modification times may lag behind the clock."""
+"""How far modification times may lag behind the clock, seconds."""
 
 ALL_CONVERTED_S = 75.0
-"""Time limit for converting all documents of one request; the rest get no text version. The bus times out after 90 s
-of silence."""
+"""Time limit for converting all documents of one request, seconds. The rest get no text version. It is below the bus's
+timeout of 90 s of silence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class StoredUpload:
     Attributes:
         original_name: The name it was sent with, if different.
         markdown: The name of its text version.
-        markdown_error: Why a document has none.
+        markdown_error: Why a document has no text version.
     """
 
     name: str
@@ -65,8 +65,8 @@ class UploadService:
 
     Args:
         folders: Threads' folders.
-        mirror: Copies them between nodes.
-        converts: Whether documents are converted; called for each request.
+        mirror: Copies the files between nodes.
+        converts: Returns whether documents are converted; called for each request.
         converter: Converts documents.
         limits: Limits of one request.
     """
@@ -91,14 +91,15 @@ class UploadService:
         self._lock = threading.Lock()  # held briefly by worker threads
 
     async def accept(self, thread_id: str, files: AsyncIterable[IncomingFile]) -> UploadResult:
-        """Store the files of one request; all are received before the first gets its name.
+        """Store the files of one request. All are received before the first one gets its final name.
 
         Files without a safe name are skipped.
 
         Raises:
             ThreadIdInvalid: The id cannot be a folder name.
-            UploadTooLarge: Too many or too large; nothing of the request is stored, older files are not changed.
-            UploadError: They cannot be written; nothing more is stored.
+            UploadTooLarge: Too many or too large. None of the request's files are stored, and older files stay
+                unchanged.
+            UploadError: The files cannot be written; no further ones are stored.
         """
         store = self._store(thread_id)
         async with self._shared(thread_id):
@@ -107,7 +108,7 @@ class UploadService:
 
     @contextmanager
     def _metered(self, thread_id: str) -> Iterator[SpaceMeter | None]:
-        """Yield the meter of a thread: requests that write at the same time share it, so that their sum counts."""
+        """Yield the meter of a thread. Concurrent requests share it, so that the limit applies to their sum."""
         if thread_id not in self._meters:
             self._meters[thread_id] = self._folders.open_meter(thread_id), 0
         meter, users = self._meters[thread_id]
@@ -135,7 +136,7 @@ class UploadService:
         return UploadResult(files=tuple(kept), skipped=(*batch.skipped, *skipped))
 
     def sweep(self) -> None:
-        """Remove what interrupted uploads of an earlier process left in all threads. Blocking."""
+        """Remove leftovers of interrupted uploads of an earlier process, in all threads. Blocking."""
         try:
             for folders in self._folders.all_folders():
                 self._sweep(folders)
@@ -183,13 +184,13 @@ class UploadService:
 
     @asynccontextmanager
     async def _shared(self, thread_id: str) -> AsyncIterator[None]:
-        """Bring the files up to date before the block, and store what it changed. Raises UploadError."""
+        """Update the local files before the block, and store its changes afterwards. Raises UploadError."""
         try:
             async with stored_after(self._mirror, thread_area(thread_id)):
                 yield
         except StoreError as error:
             logger.warning("cannot store uploads: %s", error)
-            text = "The files could not be saved: the storage of files cannot be reached."
+            text = "The files could not be saved: the file storage cannot be reached."
             raise UploadError(text) from error
 
     def _store(self, thread_id: str) -> UploadStore:
@@ -231,7 +232,7 @@ class UploadService:
     async def _convert_all(
         self, store: UploadStore, files: Sequence[StoredUpload]
     ) -> list[StoredUpload]:
-        """Convert the documents among the files; documents that cannot be converted are kept."""
+        """Convert the documents among the files. Keeps documents that cannot be converted."""
         done = {f.name: f for f in files}
 
         async def convert(file: StoredUpload) -> None:

@@ -12,10 +12,10 @@ from agent.uploads.prompt_block import MAX_EARLIER, EarlierFiles, FileSummary
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 
 MAX_IMAGES = 8
-"""Images of a message that are shown, or tried."""
+"""Maximum number of a message's images to show or try."""
 
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
-"""Largest image of a message that is read for the model."""
+"""Largest image of a message to read for the model, bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class FileReference:
 
 
 def file_references(additional_kwargs: Mapping[str, Any]) -> list[FileReference]:
-    """Return the files that a message refers to; invalid entries are ignored. Pure.
+    """Return the files that a message refers to. Ignores invalid entries. Pure.
 
     >>> file_references({"files": [{"filename": "a.txt", "size": "12"}, {"filename": "../b"}, "c", {}]})
     [FileReference(name='a.txt', size=12)]
@@ -65,11 +65,11 @@ class UploadSnapshot:
         )
 
     def has_unlisted(self, known: Collection[str]) -> bool:
-        """Return whether there is a file that the model does not know."""
+        """Return whether there is a file that no message lists yet."""
         return bool(self._others(known))
 
     def earlier(self, new: Collection[str]) -> EarlierFiles:
-        """Return the other files, only the newest if there are many."""
+        """Return the other files; only the newest ones if there are many."""
         others = self._others(new)
         newest = sorted(others, key=lambda entry: entry.modified_s, reverse=True)[:MAX_EARLIER]
         kept = {entry.name for entry in newest}
@@ -110,7 +110,7 @@ class UploadSnapshot:
         return [e for e in self._entries.values() if e.name not in names and e.name not in texts]
 
     def _conversion(self, name: str) -> ConversionRecord:
-        """Return the conversion result of a document; without one, a text file with its name counts."""
+        """Return the conversion result of a document. Without one, use a text file with the same name."""
         if suffix_of(name) not in CONVERTIBLE:
             return ConversionRecord()
         if name in self._conversions:

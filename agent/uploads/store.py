@@ -1,6 +1,6 @@
 """Store of one thread's uploads on disk. Blocking: runs in worker threads.
 
-The agent can write to this folder too, including links. So the folder is opened from the thread's root without
+The agent can also write to this folder, and create links in it. So the folder is opened from the thread's root without
 following links, and its files are opened, replaced and removed relative to its descriptor.
 """
 
@@ -24,10 +24,11 @@ from agent.uploads.names import (
 )
 
 RECORDS_FILE = "conversions.json"
-"""In the thread's root, which the agent does not see: document -> text version, or why there is none."""
+"""File in the thread's root, which the agent does not see. Maps each document to its text version, or to the reason
+why it has none."""
 
 MAX_RECORD_BYTES = 1_000_000
-STALE_S = 3600.0  # an upload without progress for so long was interrupted by a crash
+STALE_S = 3600.0  # an upload without progress for this long was interrupted by a crash
 
 _DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO must not hang
@@ -35,7 +36,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadEntry:
-    """A regular file in the folder; `version` changes with its content."""
+    """A regular file in the folder. Its `version` changes with its content."""
 
     name: str
     size: int
@@ -45,7 +46,7 @@ class UploadEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionRecord:
-    """Result of a conversion: the name of the text version, or why there is none."""
+    """Result of a conversion: the name of the text version, or why it failed."""
 
     markdown: str | None = None
     error: str | None = None
@@ -66,7 +67,7 @@ class UploadStore:
         self._folders = folders
 
     def stage(self) -> StagedFile:
-        """Create a temporary file outside the folder that the agent sees; creates the folders if necessary."""
+        """Create a temporary file outside the folder that the agent sees. Creates the folders if necessary."""
         self._folders.create()
         name = f".upload-{token_hex(8)}.part"
         with self._root() as root:
@@ -76,7 +77,7 @@ class UploadStore:
         return StagedFile(staging=name, descriptor=descriptor)
 
     def commit(self, staged: StagedFile, name: str) -> None:
-        """Rename a temporary file to its final name; a regular file with that name is replaced.
+        """Rename a temporary file to its final name. Replaces a regular file with that name.
 
         Raises:
             UploadNotAllowed: The name belongs to a link, a hard-linked file or a special file.
@@ -86,7 +87,7 @@ class UploadStore:
             os.replace(staged.staging, name, src_dir_fd=root, dst_dir_fd=folder)
 
     def store_text(self, text: str, document: str) -> str:
-        """Store the text version of a document under a free name; return the name."""
+        """Store the text version of a document under a free name. Return the name."""
         staged = self.stage()
         try:
             with os.fdopen(staged.descriptor, "wb") as file:
@@ -98,12 +99,12 @@ class UploadStore:
         return name
 
     def discard(self, staged: StagedFile) -> None:
-        """Remove a temporary file; does nothing if it was renamed."""
+        """Remove a temporary file. Does nothing if it was renamed."""
         with suppress(FileNotFoundError), self._root() as root:
             os.unlink(staged.staging, dir_fd=root)
 
     def sweep(self, stale_s: float = STALE_S) -> None:
-        """Remove temporary files without progress for so long."""
+        """Remove temporary files that have had no progress for this long."""
         with self._root() as root:
             for name in _names(root):
                 if is_staging(name) and _age_s(name, root) >= stale_s:
@@ -111,7 +112,7 @@ class UploadStore:
                         os.unlink(name, dir_fd=root)
 
     def _reserve_name(self, name: str) -> str:
-        """Reserve a free name with an empty file; numbered if necessary."""
+        """Reserve a free name with an empty file. The name gets a number if necessary."""
         with self._folder() as folder:
             for number in range(1000):
                 candidate = numbered(name, number)
@@ -122,7 +123,7 @@ class UploadStore:
         raise UploadNotAllowed(f"There is no free name for the text version: {name}")
 
     def entries(self) -> dict[str, UploadEntry]:
-        """Return the regular files by name, sorted; empty if there is no folder."""
+        """Return the regular files by name, sorted. Empty if the folder does not exist."""
         found = []
         with suppress(FileNotFoundError, NotADirectoryError), self._folder() as folder:
             for name in _names(folder):
@@ -147,7 +148,7 @@ class UploadStore:
             os.close(descriptor)
 
     def open_document(self, name: str) -> tuple[int, UploadEntry]:
-        """Open a regular file; the caller closes the descriptor.
+        """Open a regular file. The caller closes the descriptor.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -166,7 +167,7 @@ class UploadStore:
             return file.read(max_bytes)
 
     def remove(self, name: str) -> bool:
-        """Remove a regular file; return whether there was one."""
+        """Remove a regular file. Return whether it existed."""
         if not is_basename(name) or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
             return False
         with suppress(FileNotFoundError, NotADirectoryError), self._folder() as folder:
@@ -187,7 +188,7 @@ class UploadStore:
         self._write_conversions(record)
 
     def conversions(self) -> dict[str, ConversionRecord]:
-        """Return the conversion results by document; an unreadable file counts as empty."""
+        """Return the conversion results by document. An unreadable file counts as empty."""
         try:
             with self._root() as root:
                 descriptor = _open_regular(RECORDS_FILE, root)
@@ -202,7 +203,7 @@ class UploadStore:
         self._write_conversions({**self.conversions(), document: conversion})
 
     def forget_text_version(self, name: str) -> None:
-        """Forget that a file is a text version: it was replaced or removed."""
+        """Forget that a file is a text version, because it was replaced or removed."""
         record = self.conversions()
         kept = {doc: made for doc, made in record.items() if made.markdown != name}
         if len(kept) != len(record):
@@ -229,7 +230,7 @@ class UploadStore:
 
     @contextmanager
     def _folder(self) -> Iterator[int]:
-        """Open the uploads folder; a link in its path counts as no folder."""
+        """Open the uploads folder. If its path contains a link, the folder counts as missing."""
         with self._root() as root:
             above = os.open(self._folders.user_data.name, _DIR, dir_fd=root)
             try:

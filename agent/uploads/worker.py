@@ -1,7 +1,7 @@
 """Child process that converts a document to Markdown, or an image to a smaller one. Limited memory, no network.
 
-Usage: `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES`, with the document on stdin; the suffix of an image is
-`IMAGE`. With exit code 0, stdout is the text or a JPEG; with exit code 3, it is a sentence that says why there is none.
+Usage: `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES`, with the document on stdin. For an image, the suffix is
+`IMAGE`. With exit code 0, stdout is the text or a JPEG. With exit code 3, it is a sentence that says why there is none.
 """
 
 import ctypes
@@ -16,19 +16,19 @@ from typing import Any, BinaryIO
 IMAGE = ".image"
 
 FITTED_SIDE = 2_000
-"""Longest side of a smaller image, pixels; models see no more detail."""
+"""Longest side of a smaller image, pixels. Models cannot see more detail."""
 
 MAX_PIXELS = 64_000_000
-"""Of an image that is decoded: bounds memory, against decompression bombs."""
+"""Maximum pixels of an image to decode. Bounds memory, to stop decompression bombs."""
 
 REFUSED = 3
 """Exit code if the document is not converted."""
 
 MAX_MARKDOWN_BYTES = 10_000_000
-"""Longest text; the rest is dropped, with a note."""
+"""Longest text, bytes. A note replaces the rest."""
 
 MAX_UNPACKED_BYTES = 400_000_000
-"""Unpacked size of an Office file; normal ones are below a tenth of this."""
+"""Maximum unpacked size of an Office file, bytes. Normal files have less than a tenth of this."""
 
 MAX_PARTS = 20_000
 CONVERTER_PACKAGE = "markitdown"
@@ -42,9 +42,7 @@ PROTECTED = "the document is password-protected"
 TOO_LARGE = "the document is too large to convert"
 WITHOUT_TEXT = "the document contains no text; it may consist of images"
 UNAVAILABLE = "the document converter cannot be loaded"
-NOT_INSTALLED = (
-    "document conversion is not installed; whoever runs Parley can install it with `make documents`"
-)
+NOT_INSTALLED = "document conversion is not installed; the operator of Parley can install it with `make documents`"
 
 
 class ConversionRefused(Exception):
@@ -66,14 +64,14 @@ def main() -> int:
 def _confine(deadline_s: int, memory_bytes: int) -> None:
     for limit, soft, hard in (
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
-        # The soft limit, one second earlier, ends the process with a signal that tells the reason.
+        # The soft limit, one second earlier, ends the process with a signal that shows the reason.
         (resource.RLIMIT_CPU, deadline_s, deadline_s + 1),
         (resource.RLIMIT_FSIZE, 0, 0),
         (resource.RLIMIT_NOFILE, 256, 256),
         (resource.RLIMIT_CORE, 0, 0),
     ):
         resource.setrlimit(limit, (soft, hard))
-    # No network from here on, if the kernel allows it; the converters do not use it anyway.
+    # No network from here on, if the kernel supports this. The converters do not use it anyway.
     with suppress(AttributeError):
         ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER_NEWNET)
 
@@ -84,7 +82,7 @@ def _converted(suffix: str, document: BinaryIO) -> tuple[int, bytes]:
         if suffix == IMAGE:
             return 0, _smaller_image(document)
         text = _markdown(_kind(suffix, document), document)
-    except Exception as error:  # noqa: BLE001 - every parser raises its own kinds
+    except Exception as error:  # noqa: BLE001 - every parser raises its own types
         return REFUSED, _reason(error).encode()
     return 0, _cut(text.replace("\0", "").encode("utf-8", "replace"))
 
@@ -108,10 +106,10 @@ def _cut(text: bytes) -> bytes:
 
 
 def _kind(suffix: str, document: BinaryIO) -> str:
-    """Return the suffix of the actual type.
+    """Return the suffix of the document's actual type.
 
     Raises:
-        Refused: It cannot be converted.
+        Refused: The document cannot be converted.
     """
     head = document.read(8)
     document.seek(0)
@@ -133,7 +131,7 @@ def _kind(suffix: str, document: BinaryIO) -> str:
 
 
 def _check_parts(document: BinaryIO) -> None:
-    """Reject archives that unpack to far more than a document does."""
+    """Reject archives that unpack to far more than any document."""
     with zipfile.ZipFile(document) as archive:
         parts = archive.infolist()
     document.seek(0)
@@ -142,8 +140,8 @@ def _check_parts(document: BinaryIO) -> None:
 
 
 def _markdown(suffix: str, document: BinaryIO) -> str:
-    # Imported after the limits are set. The converter is chosen explicitly: others of the package start programs
-    # or use the network.
+    # Import it after the limits are set. Choose the converter explicitly: other converters of the package start
+    # # programs or use the network.
     from markitdown import StreamInfo, converters  # noqa: PLC0415
 
     kinds: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""HTTP client of the web tools, with time and size limits; error messages contain no secrets.
+"""HTTP client of the web tools, with time and size limits. Error messages contain no secrets.
 
-Each tool call opens and closes its own connections: calls are rare, and nothing has to be closed later.
+Each tool call opens and closes its own connections. Calls are rare, and nothing must be closed later.
 """
 
 import json
@@ -46,7 +46,7 @@ class WebResponse:
         url: The URL after redirects.
         media_type: Lower case, without parameters; "" if unknown.
         charset: From its header, or None.
-        body: Decompressed; `truncated` if it was over the limit.
+        body: Decompressed; `truncated` if it exceeded the limit.
     """
 
     url: httpx.URL
@@ -92,7 +92,7 @@ class WebClient:
         content: object = None,
         query: Mapping[str, str] | None = None,
     ) -> WebResponse:
-        """Call the service at its configured address; `content` is sent as JSON. Redirects are not followed.
+        """Call the service at its configured address with `content` as JSON. Does not follow redirects.
 
         Raises:
             WebError: No response, an error status, or a response over the limit.
@@ -120,7 +120,7 @@ class WebClient:
         """Call the service and return its JSON object.
 
         Raises:
-            WebError: As `call`, or the response is not a JSON object.
+            WebError: See `call`. Also if the response is not a JSON object.
         """
         answer = await self.call(method, url, headers=headers, content=content, query=query)
         try:
@@ -132,7 +132,7 @@ class WebClient:
         return found
 
     async def fetch(self, url: str) -> WebResponse:
-        """Fetch a page that the model chose, through the guard; a body over the limit is truncated.
+        """Fetch a page that the model chose, through the guard. A body over the limit is truncated.
 
         Raises:
             WebError: Blocked by the guard (also after a redirect), unreachable, or an error status.
@@ -168,14 +168,14 @@ class WebClient:
 
     async def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
-            # Loading certificates takes some 20 ms: not on the event loop.
+            # Not on the event loop: loading certificates takes about 20 ms.
             self._tls = await anyio.to_thread.run_sync(httpx.create_ssl_context)
         return self._tls
 
 
 @asynccontextmanager
 async def _errors_explained(who: str, timeout_s: float) -> AsyncIterator[None]:
-    """Limit the time, and turn errors into WebErrors without httpx messages, which may quote URLs."""
+    """Limit the time, and convert errors to WebErrors without httpx messages, which may quote URLs."""
     try:
         with anyio.fail_after(timeout_s):
             yield
@@ -202,15 +202,15 @@ def _next(response: httpx.Response) -> httpx.URL:
 
 
 async def _read(response: httpx.Response, limit: int, *, whole: str | None = None) -> WebResponse:
-    """Read a body; the limit applies during decompression, which stops decompression bombs.
+    """Read a body. The limit applies during decompression, which stops decompression bombs.
 
     Args:
         response: An open stream.
         limit: Decompressed bytes.
-        whole: The sender to name in the error if the body is longer; None = truncate it.
+        whole: The sender, named in the error if the body is too long; None = truncate the body.
 
     Raises:
-        WebError: Over the limit, or compressed with a method that was not requested.
+        WebError: The body exceeds the limit, or uses a compression that was not requested.
     """
     body = bytearray()
     unpack = _unpacker(response.headers.get("content-encoding", ""))

@@ -13,7 +13,7 @@ class WebKeys(Section):
         api_key: Key of the service; secret.
         base_url: URL of the service; None = the public one.
         max_results: Maximum number of search results.
-        max_chars: Most characters of a page per call; `offset` reads on.
+        max_chars: Maximum characters of a page per call; `offset` continues reading.
         max_bytes: Maximum size of a response, decompressed bytes.
         timeout: Time limit of one call, seconds.
         allow_private_hosts: Names, addresses or networks that may be fetched although they are not public.
@@ -39,7 +39,7 @@ def parse_web_keys(given: dict[str, object]) -> WebKeys:
     """Parse the keys.
 
     Raises:
-        ObjectNotImportable: A key is unknown or its value invalid; the message names the key and quotes no value.
+        ObjectNotImportable: A key is unknown or its value invalid. The message names the key and quotes no value.
     """
     unknown = sorted(set(given) - set(WebKeys.model_fields))
     if unknown:

@@ -23,11 +23,11 @@ _NOISE = (
 )
 _BLANKS = re.compile(r"[ \t\r\n]{101,}")
 MAX_BLANKS = 100
-"""Blanks in a row that are kept. The converter's patterns take hours for a megabyte of them."""
+"""Maximum number of consecutive blanks to keep. The converter's patterns would take hours for a megabyte of blanks."""
 
 _MAIN = ("main", "article", "[role=main]")
 _MAIN_MIN_CHARS = 200
-"""A main element with less text is ignored."""
+"""A main element with less text is ignored, characters."""
 
 
 def page_text(answer: WebResponse) -> str:
@@ -94,15 +94,15 @@ def _markdown(part: Tag) -> str:
         heading_style="ATX",
         bullets="-",
         strip=["img"],
-        strip_pre=None,  # it looks for blanks at the end by a pattern, too
+        strip_pre=None,  # the converter also strips trailing blanks with a pattern
         escape_asterisks=False,
         escape_underscores=False,
     )
     try:
         text = str(converter.convert_soup(part))
-    except RecursionError:  # nested too deeply: use its plain text
+    except RecursionError:  # nested too deeply: use the page's plain text
         text = part.get_text("\n", strip=True)
-    # Not by a pattern, as above.
+    # Not with a pattern, for the same reason.
     text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 

@@ -39,7 +39,9 @@ class FetchArgs(BaseModel):
     url: str = Field(
         description="The full http:// or https:// URL, from the user or a search result. Do not guess URLs."
     )
-    offset: int = Field(default=0, description="Characters to skip, to read on in a long page.")
+    offset: int = Field(
+        default=0, description="Characters to skip, to continue reading a long page."
+    )
 
 
 class ImageArgs(BaseModel):
