@@ -1,1 +1,1 @@
-"""Composition root, command line, configuration, HTTP, LangGraph-compatible API."""
+"""The service: composition root, command line, configuration, HTTP, and the LangGraph-compatible API."""

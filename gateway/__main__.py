@@ -1,4 +1,4 @@
-"""`python -m gateway` is `parley`."""
+"""Lets `python -m gateway` run `parley`."""
 
 import sys
 

@@ -6,7 +6,7 @@ from gateway.config import Config
 
 
 def agent_setup_from_config(config: Config, run_tracer: HandlerFactory | None = None) -> AgentSetup:
-    """Return the agent's settings, folders and environment; `run_tracer` records runs beside the configured tracers."""
+    """Return the agent's settings, folders and environment. `run_tracer` is added to the configured tracers."""
     return AgentSetup(
         config=config.agent,
         home=config.home,

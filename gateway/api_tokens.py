@@ -1,4 +1,4 @@
-"""The named tokens as requests see them: looked up by hash in a copy that is at most some seconds old."""
+"""Looks up named tokens by hash, in a copy of the table that is at most a few seconds old."""
 
 import logging
 import math
@@ -15,15 +15,15 @@ TOKEN_THREAD: ContextVar[str] = ContextVar("TOKEN_THREAD", default="")
 """The thread of the token with which the current request came; "" = another token, or none."""
 
 TOKEN_SCOPE: ContextVar[str] = ContextVar("TOKEN_SCOPE", default="")
-"""The scope of the named token with which the current request came; "" = the admin token, or none."""
+"""The scope of the current request's named token; "" = the admin token, or none."""
 
 log = logging.getLogger(__name__)
 
 MAX_AGE_S = 2.0
-"""How long a token that another process revoked still works, seconds."""
+"""How long a token may still work after another process revoked it, seconds."""
 
 MAX_AGE_UNKNOWN_S = 0.2
-"""How long a new token of another process does not work yet, seconds; bounds the reads that wrong tokens cause."""
+"""How long a new token of another process may not work yet, seconds. Limits the reads that wrong tokens cause."""
 
 
 class ApiTokenLookup:
@@ -52,16 +52,16 @@ class ApiTokenLookup:
         self._by_digest: dict[str, ApiToken] = {}
 
     async def find(self, value: str) -> ApiToken | None:
-        """Return the token that has this value and has not expired. With a database that cannot be read, none."""
+        """Return the unexpired token with this value. None if the database cannot be read."""
         return await self._find(token_digest(value)) if value.startswith(PREFIX) else None
 
     async def has_ended(self, digest: str) -> bool:
-        """Return whether a token was revoked or has expired. With a database that cannot be read, it has not."""
+        """Return whether a token was revoked or has expired. False if the database cannot be read."""
         return await self._find(digest) is None and self._is_readable
 
     async def _find(self, digest: str) -> ApiToken | None:
         if self._is_outdated(digest):
-            async with self._reading:  # by one of many streams that ask at the same time
+            async with self._reading:  # another stream has just read it
                 if self._is_outdated(digest):
                     await self._read()
         token = self._by_digest.get(digest)
@@ -80,7 +80,7 @@ class ApiTokenLookup:
             tokens = await self._store.list_all()
             self._is_readable = True
         except StoreError as error:
-            # A token may have been revoked meanwhile: none is better than an old one.
+            # The token may have been revoked in the meantime, so drop the old copy.
             log.warning("the API tokens could not be read: %s", error)
             tokens, self._is_readable = [], False
         self._by_digest = {token.digest: token for token in tokens}

@@ -17,7 +17,7 @@ MAX_ROTATED_FILES = 5
 """Number of rotated files: `audit.log.1` is the newest."""
 
 WRITE_TIMEOUT_S = 5.0
-"""Time limit of a write, seconds: a hanging disk must not delay responses."""
+"""Time limit of a write, seconds. A hanging disk must not delay responses."""
 
 MAX_TARGET_CHARS = 500
 
@@ -37,7 +37,7 @@ class AuditEntry:
         action: Method and route.
         target: Path and query as sent, at most `MAX_TARGET_CHARS` characters. Bodies are not logged.
         status: The HTTP status of the response; 0 = no response.
-        detail: What the route adds: which broadcast, and to how many chats; "" = nothing.
+        detail: Text from the route, such as the broadcast and its number of chats; "" = none.
     """
 
     time: str
@@ -60,7 +60,7 @@ def token_fingerprint(token: bytes) -> str:
 
 
 class AuditLog:
-    """The audit file: appended to in worker threads, one entry at a time; rotated at `max_bytes`."""
+    """The audit file. Worker threads append one entry at a time and rotate the file at `max_bytes`."""
 
     def __init__(self, file: Path, *, max_bytes: int = MAX_FILE_BYTES) -> None:
         self._file = file
@@ -96,7 +96,7 @@ class AuditLog:
             return 0
 
     def _rotate(self) -> None:
-        """Rename each file to the next number; the oldest is overwritten."""
+        """Rename each file to the next number. The oldest file is overwritten."""
         for number in range(MAX_ROTATED_FILES, 0, -1):
             newer = self._numbered(number - 1)
             if newer.exists():

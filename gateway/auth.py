@@ -32,30 +32,31 @@ from store.api_tokens import ApiToken
 from store.data_folder import read_or_create_key
 
 MAX_BODY_BYTES = 10_000_000
-"""Largest request body, uploads excepted."""
+"""Largest request body except uploads, bytes."""
 
 MAX_UPLOAD_BYTES = 100 * 1024 * 1024 + MAX_BODY_BYTES
-"""Largest body of an upload: the files and the form around them."""
+"""Largest body of an upload, bytes: the files and the form around them."""
 
 BODY_IDLE_TIMEOUT_S = 30.0
 """Longest pause in a request body, seconds."""
 
 MIN_BODY_BYTES_PER_S = 1000.0
-"""Average rate below which a request body is rejected after the longest pause: single bytes would hold a connection."""
+"""Minimum average rate of a request body after the longest pause. It rejects clients that hold a connection with
+single bytes."""
 
 _UPLOADS = re.compile(r"/api/threads/[^/]+/uploads|/api/channels/terminal/[^/]+/files")
 
 OPEN_PATHS = frozenset({"/health", "/health/ready"})
-"""Paths that need no token; /health/ready says less without one."""
+"""Paths that need no token. Without one, /health/ready returns fewer details."""
 
 DOCUMENTATION_PREFIX = "/docs"
 CONSOLE_PREFIX = "/console"
 OPENAPI_PATH = "/openapi.json"
-"""Pages that need no token: browsers send none."""
+"""Pages that need no token, because browsers send none."""
 
 WEBHOOK_PREFIX = "/webhooks/"
 INSTALL_PREFIX = "/slack/"
-"""Paths below these need no token: adapters verify the platform's signature, or the browser's OAuth state."""
+"""Paths below these need no token, because adapters verify the platform's signature or the browser's OAuth state."""
 
 WEBSOCKET_TOKEN_PREFIX = "parley.token."  # noqa: S105 - a name
 """How browsers send the token with a WebSocket: `new WebSocket(url, ["parley", "parley.token.<token>"])`."""
@@ -63,7 +64,7 @@ WEBSOCKET_TOKEN_PREFIX = "parley.token."  # noqa: S105 - a name
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _PAGE_PREFIXES = (f"{DOCUMENTATION_PREFIX}/", f"{CONSOLE_PREFIX}/")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognised, not bound
+_ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognized, not bound
 
 NO_TOKEN = "Send the admin token as `Authorization: Bearer ...` or `X-Api-Key`."  # noqa: S105 - a sentence
 WRONG_TOKEN = "The admin token is wrong."  # noqa: S105 - a sentence
@@ -79,7 +80,7 @@ RATE_LIMITED = "Too many requests. Try again after the number of seconds in Retr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A response in place of the application's."""
+    """A response that replaces the application's."""
 
     status: int
     detail: str
@@ -95,7 +96,7 @@ class AdminToken:
 
 
 def load_admin_token(config: Config) -> AdminToken | None:
-    """Return the configured token, the stored one, or a new one (file mode 0600); None with `auth: none`.
+    """Return the configured token, the stored one, or a new one (file mode 0600). None with `auth: none`.
 
     Raises:
         ConfigError: The file cannot be read or written, or contains no valid token.
@@ -130,11 +131,10 @@ class AccessMiddleware:
 
     Args:
         token: The admin token; None = no token is required.
-        tokens: Finds named tokens; None = there are none.
+        tokens: Finds named tokens; None = no named tokens.
         hosts: Allowed names in the Host header, besides loopback names. Others are rejected (DNS rebinding).
-        origins: Without a token, the web pages that may send requests that change something, besides the
-            gateway's own.
-        open_paths: Paths that need no token.
+        origins: Web pages that may send changing requests if no token is required, besides the gateway's own.
+        open_paths: Additional paths that need no token.
         rates: Rate limits of clients.
         body_timeout_s: Longest pause in a request body, seconds.
     """
@@ -167,7 +167,7 @@ class AccessMiddleware:
         self._webhook_limiter = ClientRateLimiter(per_s=rates.requests_per_s, burst=rates.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check one connection and pass it on."""
+        """Check a connection, and pass it on or reject it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -194,14 +194,14 @@ class AccessMiddleware:
         )
 
     async def _find_named(self, scope: Scope) -> ApiToken | None:
-        """Return the named token that came with a connection."""
+        """Return the named token of a connection."""
         given = _given_token(scope)
         if self._tokens is None or self._token is None or given is None:
             return None
         return await self._tokens.find(given.decode("latin-1"))
 
     def _check_request(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
-        """Return why a request is rejected; marks the scope of requests with the token."""
+        """Return why a request is rejected. Marks the scope of requests with the token."""
         headers = Headers(scope=scope)
         if misdirected := self._check_address(scope, headers):
             return misdirected
@@ -219,7 +219,7 @@ class AccessMiddleware:
             scope[AUTHENTICATED_AS] = f"token {named.name}" if named else self._principal
         elif without.detail == WRONG_TOKEN:
             scope[WRONG_TOKEN_SENT] = True
-        # Requests with and without the token are counted separately, so that neither can block the other.
+        # Count requests with and without the token separately, so that neither can block the other.
         too_fast = _check_rate(
             scope, self._token_limiter if without is None else self._anonymous_limiter
         )
@@ -229,11 +229,11 @@ class AccessMiddleware:
 
     def _check_address(self, scope: Scope, headers: Headers) -> Rejection | None:
         """Return why a host or path is not served."""
-        if len(headers.getlist("host")) > 1:  # a proxy may believe the other one
+        if len(headers.getlist("host")) > 1:  # a proxy may use the other one
             return Rejection(status=400, detail=TWO_HOSTS)
         if _host_name(headers.get("host", "")) not in self._hosts:
             return Rejection(status=421, detail=WRONG_HOST)
-        # Routes end with `$`, which also matches before a line break at the end; `token_scopes` reads it otherwise.
+        # A route's `$` also matches before a final line break, but `token_scopes` treats the line break as text.
         return Rejection(status=404, detail=NOT_FOUND) if "\n" in scope["path"] else None
 
     def _is_open(self, scope: Scope) -> bool:
@@ -276,12 +276,12 @@ class AccessMiddleware:
             return False
         try:
             return urlsplit(origin).netloc != headers.get("host", "").lower()
-        except ValueError:  # no address at all
+        except ValueError:  # the connection has no address
             return True
 
 
 def _check_rate(scope: Scope, buckets: ClientRateLimiter) -> Rejection | None:
-    """Count a request; reject it if its client sent too many."""
+    """Count a request. Reject it if its client sent too many."""
     wait_s = buckets.acquire(client_key((scope.get("client") or ("",))[0]))
     if not wait_s:
         return None
@@ -302,7 +302,7 @@ def _check_length(headers: Headers, limit: int) -> Rejection | None:
 
 
 def too_large_message(limit: int) -> str:
-    """Return how large a request's body may be, in bytes."""
+    """Return the maximum size of a request's body, bytes."""
     return f"The request body is larger than {limit:,} bytes."
 
 
@@ -334,7 +334,7 @@ def _token_from_headers(headers: Headers) -> bytes | None:
 
 
 def _token_from_subprotocols(offered: Iterable[str]) -> bytes | None:
-    """Return the token among the protocols that a page offers for a WebSocket: it cannot send headers."""
+    """Return the token from a WebSocket's protocols. Pages send it there because they cannot send headers."""
     named = (one for one in offered if one.startswith(WEBSOCKET_TOKEN_PREFIX))
     return next((one.removeprefix(WEBSOCKET_TOKEN_PREFIX).encode("latin-1") for one in named), None)
 
@@ -342,7 +342,7 @@ def _token_from_subprotocols(offered: Iterable[str]) -> bytes | None:
 def limit_body(
     receive: Receive, max_bytes: int, *, pause_s: float = BODY_IDLE_TIMEOUT_S
 ) -> Receive:
-    """Return `receive` with limits of the body's size, whatever its Content-Length, of pauses in it, and of its rate.
+    """Wrap `receive` with limits for the body's actual size, for pauses in it, and for its rate.
 
     Raises HTTPException (413, 408).
     """
@@ -353,7 +353,7 @@ def limit_body(
     async def limited() -> Message:
         nonlocal seen, waited_s, is_open
         if not is_open:
-            return await receive()  # the disconnect
+            return await receive()  # it is a disconnect
         since = anyio.current_time()
         with anyio.move_on_after(pause_s) as pause:
             message = await receive()
@@ -370,7 +370,7 @@ def limit_body(
 
 
 async def _reject_websocket(scope: Scope, send: Send, refusal: Rejection) -> None:
-    """Reject a WebSocket, with the response that a request would get if the server supports it."""
+    """Reject a WebSocket. Send the response that a request would get, if the server supports it."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008})
         return

@@ -1,11 +1,11 @@
-"""What is asked to send a broadcast. Pure."""
+"""The request body that sends a broadcast. Pure."""
 
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
 MAX_TEXT_CHARS = 3000
-"""Longest text, in characters: one message on each platform, unless it is mostly emoji."""
+"""Longest text, characters. It fits one message on each platform, unless it is mostly emoji."""
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
@@ -23,13 +23,15 @@ class NewBroadcastRequest(BaseModel):
         max_length=MAX_TEXT_CHARS, description="Markdown"
     )
     channels: list[str] | None = Field(
-        default=None, min_length=1, max_length=100, description="null = all that are connected"
+        default=None, min_length=1, max_length=100, description="null = all connected channels"
     )
     audience: Literal["private", "groups", "all"] = "private"
     active_within_days: float | None = Field(
-        default=None, gt=0, le=3650, description="Only chats with a message in so many days"
+        default=None, gt=0, le=3650, description="Only chats with a message in this many days"
     )
     id: str | None = Field(
-        default=None, pattern=ID_PATTERN, description="A repeated request with it sends nothing"
+        default=None,
+        pattern=ID_PATTERN,
+        description="A repeated request with the same ID sends nothing",
     )
     dry_run: bool = Field(default=False, description="Only count")

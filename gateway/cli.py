@@ -1,4 +1,4 @@
-"""The command line: `parley COMMAND`. Starts fast: each command is imported when it runs."""
+"""The command line: `parley COMMAND`. Imports each command only when it runs, to start fast."""
 
 import argparse
 import difflib
@@ -37,17 +37,17 @@ COMMANDS = {
 """Command -> module with `run(arguments) -> exit code`."""
 
 MAX_ROWS = 1000
-"""Rows that `parley threads` shows at most."""
+"""Maximum number of rows that `parley threads` shows."""
 
 EXIT_INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells count."""
+"""Exit code after Ctrl-C, as in shells."""
 
 
 _INVALID_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Suggests the command that a misspelled one is close to."""
+    """Suggests the command that is closest to a misspelled one."""
 
     @override
     def error(self, message: str) -> NoReturn:
@@ -60,12 +60,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code."""
+    """Run one command and return its exit code."""
     _open_closed_streams()
     arguments = build_parser().parse_args(argv)
     arguments.config = getattr(arguments, "config", None)
     try:
-        gc.disable()  # imports leave almost no garbage, and its collection takes a tenth of their time
+        gc.disable()  # imports leave almost no garbage, and collecting it takes a tenth of their time
         command = importlib.import_module(COMMANDS[arguments.command])
         gc.enable()
         return int(
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _open_closed_streams() -> None:
     """Connect standard streams that were closed (`<&-`) to the null device.
 
-    Python leaves `sys.stdin` and the others None then, and the next file or socket would get their descriptor.
+    Otherwise Python sets `sys.stdin` and the others to None, and the next file or socket gets their descriptor.
     """
     for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -94,7 +94,7 @@ def _open_closed_streams() -> None:
 
 
 def _discard_output_to_closed_pipes() -> None:
-    """Discard output to closed pipes, so that the exit code is that of the command."""
+    """Discard output to closed pipes, so that the command's exit code is kept."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -105,7 +105,7 @@ def _discard_output_to_closed_pipes() -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser for all commands; `--config` is accepted before and after the command."""
+    """Return the parser for all commands. It accepts `--config` before and after the command."""
     shared = _Parser(add_help=False)
     shared.add_argument(
         "--config",
@@ -139,7 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
     _add_token(command("token", "Create, list, replace and revoke API tokens."), shared)
     _add_broadcast(
-        command("broadcast", "Send a message to the chats in which people wrote to the bot.")
+        command("broadcast", "Send a message to the chats in which people have written to the bot.")
     )
     _add_service(command("service", "Let systemd or launchd run Parley."), shared)
     _add_slack(command("slack", "Set up the Slack app."), shared)
@@ -225,7 +225,7 @@ def _add_checks(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
 
 
 def _add_backups(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
-    backup = command("backup", "Save the data folder in one archive, also while the service runs.")
+    backup = command("backup", "Save the data folder in one archive; the service may be running.")
     backup.add_argument("file", metavar="FILE", help="archive to write (.tar.gz)")
     restore = command("restore", "Replace the data folder with a backup.")
     restore.add_argument("file", metavar="FILE", help="archive that `parley backup` wrote")
@@ -264,9 +264,7 @@ def _add_migrate(command: Callable[[str, str], argparse.ArgumentParser]) -> None
 
 
 def _add_prove(prove: argparse.ArgumentParser) -> None:
-    prove.add_argument(
-        "--seed", type=int, metavar="N", help="number that the plan is made from (default: random)"
-    )
+    prove.add_argument("--seed", type=int, metavar="N", help="seed of the plan (default: random)")
     length = prove.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, metavar="M", help="length (default: 3)")
     length.add_argument("--hours", type=float, metavar="H", help="length in hours")
@@ -275,7 +273,10 @@ def _add_prove(prove: argparse.ArgumentParser) -> None:
         "--messages", type=int, metavar="N", help="number of messages (default: 63 a minute)"
     )
     number.add_argument(
-        "--rate", type=float, metavar="R", help="messages a second, from so many more people"
+        "--rate",
+        type=float,
+        metavar="R",
+        help="messages a second, from correspondingly more people",
     )
     prove.add_argument(
         "--people", type=int, metavar="N", help="people in private with each bot (default: 2)"
@@ -325,11 +326,13 @@ def _add_token(token: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
         choices=["read", "operator", "admin", "thread"],
         help="what the token may do",
     )
-    create.add_argument("--thread", default="", metavar="ID", help="with --scope thread: which one")
+    create.add_argument(
+        "--thread", default="", metavar="ID", help="with --scope thread: the thread"
+    )
     create.add_argument("--days", type=float, metavar="N", help="lifetime (default: unlimited)")
     action("list", "List the tokens, without their values.")
     for name, text in (
-        ("rotate", "Replace a token by a new one and print it; the old one ends."),
+        ("rotate", "Replace a token with a new one and print it; the old one stops working."),
         ("revoke", "Revoke a token."),
     ):
         action(name, text).add_argument("name", metavar="NAME", help="name of the token")
@@ -343,7 +346,7 @@ def _add_broadcast(broadcast: argparse.ArgumentParser) -> None:
         "--channel",
         action="append",
         metavar="NAME",
-        help="only this channel; may be repeated (default: all that are connected)",
+        help="only this channel; may be repeated (default: all connected channels)",
     )
     broadcast.add_argument(
         "--audience",
@@ -375,7 +378,7 @@ def _add_service(service: argparse.ArgumentParser, shared: argparse.ArgumentPars
             "--system", action="store_true", help="for the whole machine (systemd, as root)"
         )
         if name == "install":
-            action.add_argument("--print", action="store_true", help="print the file, do nothing")
+            action.add_argument("--print", action="store_true", help="only print the file")
 
 
 def _add_slack(slack: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:

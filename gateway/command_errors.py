@@ -15,14 +15,14 @@ Command = Callable[[argparse.Namespace], int]
 
 
 class CommandFailed(Exception):
-    """A command failed; the message says what, where, and what to do."""
+    """A command failed. The message says what failed, where, and what to do."""
 
 
 EXPECTED_ERRORS = (ConfigError, CommandFailed, StoreError, AgentError)
 
 
 def run_command(command: Command, arguments: argparse.Namespace) -> int:
-    """Run a command and return its exit code; prints one line for each expected error."""
+    """Run a command and return its exit code. Prints one line for each expected error."""
     try:
         return command(arguments)
     except EXPECTED_ERRORS as error:

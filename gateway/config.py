@@ -1,4 +1,4 @@
-"""The configuration: parses one YAML file and the environment into a checked `Config`."""
+"""The configuration: parses a YAML file and the environment into a validated `Config`."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ EXTENSIONS_VARIABLE = "PARLEY_EXTENSIONS_CONFIG_PATH"
 TOKEN_VARIABLE = "PARLEY_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 
 MAX_INVALID_ROUNDS = 5
-"""How often invalid keys are dropped from a section until the rest of it is valid."""
+"""Maximum number of rounds that drop invalid keys from a section, until the rest is valid."""
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 VariablesT = TypeVar("VariablesT")
@@ -63,15 +63,15 @@ class Config:
         source: Its file; None = built-in defaults.
         home: The data folder, absolute.
         extensions: The file of MCP servers and disabled skills, absolute.
-        unknown_keys: One line for each key that nothing reads: probably misspelled.
-        warnings: What else looks wrong, like duplicate keys, one line each.
-        graphs: LangGraph graphs that are assistants beside the agent: names to `./file.py:graph` or `module:graph`.
+        unknown_keys: One line for each unknown key, which is probably misspelled.
+        warnings: Other likely mistakes, such as duplicate keys, one line each.
+        graphs: Additional assistants: maps names of LangGraph graphs to `./file.py:graph` or `module:graph`.
         secrets: Values to redact in logs.
-        environment: All variables, including those of the `.env` file and of `langgraph.json`; the extensions file
-            refers to them.
-        import_folders: Folders of the modules of graphs, beside the configuration's own.
-        dropped: Keys of which something was dropped because it is invalid, as `models`, `channels.slack`: such a
-            configuration is only for further checks (`ConfigError.partial`).
+        environment: All variables, including those from the `.env` file and from `langgraph.json`. The extensions
+            file refers to them.
+        import_folders: Folders of graphs' modules, in addition to the configuration's folder.
+        dropped: Keys with dropped invalid parts, such as `models` or `channels.slack`. Such a configuration is only
+            for further checks (`ConfigError.partial`).
     """
 
     source: Path | None
@@ -98,12 +98,12 @@ class Config:
 
     @property
     def files(self) -> Path:
-        """The folder of the files that every process of the service needs, or of this node's copy of them."""
+        """The folder of the files that all processes of the service need, or of this node's copy."""
         return self.storage.folder(self.home)
 
     @property
     def folder(self) -> Path:
-        """The folder of the configuration file; without one, the working directory."""
+        """The folder of the configuration file, or the working directory without one."""
         return (self.source.parent if self.source else Path()).absolute()
 
     @property
@@ -113,7 +113,7 @@ class Config:
 
     @property
     def log_file(self) -> Path:
-        """The log file that is used while a chat occupies the terminal."""
+        """The log file to use while a chat occupies the terminal."""
         return self.home / "parley.log"
 
     @property
@@ -134,14 +134,14 @@ def load_config(
     *,
     gateway: Mapping[str, str] = MappingProxyType({}),
 ) -> Config:
-    """Read the configuration. Changes neither the environment nor any file.
+    """Read the configuration. Does not change the environment or files.
 
-    The file is `path`, else $PARLEY_CONFIG, else ./config.yaml, else ../config.yaml, else none. A variable that
-    `environ` lacks is taken from the `.env` file next to it.
+    The file is the first of `path`, $PARLEY_CONFIG, ./config.yaml and ../config.yaml, or none. Variables that `environ`
+    lacks come from the `.env` file next to it.
 
     Args:
         path: The file, as given by `--config`.
-        environ: Environment variables; None = those of the process.
+        environ: Environment variables; None = the process's.
         gateway: Keys that replace those of the `gateway` section.
 
     Raises:
@@ -178,7 +178,7 @@ def load_config(
 
 
 def _read_graphs(folder: Path) -> LangGraphFile:
-    """Return what a `langgraph.json` says; one that cannot be read stops the service when it loads its graphs."""
+    """Return the content of a `langgraph.json`; empty if it is unreadable, which loading the graphs reports later."""
     try:
         return read_langgraph_file(folder)
     except LangGraphFileError:
@@ -188,12 +188,12 @@ def _read_graphs(folder: Path) -> LangGraphFile:
 def prepare_process_for_agent(
     config: Config, environ: MutableMapping[str, str] | None = None
 ) -> None:
-    """Let what the configuration names be imported, and find its variables. Call it once, when a program starts.
+    """Prepare the process for the configuration's imports and variables. Call it once when a program starts.
 
-    Modules beside the configuration, and in the folders that a `langgraph.json` names, can be imported; they replace
-    no installed ones. Variables of the `.env` file and of the `langgraph.json` are added that `environ` (default: the
-    process's) lacks: some model classes read their keys there. LangChain's own
-    tracing is turned off unless Parley's is on: LangChain uses different rules.
+    Modules next to the configuration and in the folders of a `langgraph.json` become importable; they do not replace
+    installed modules. Variables from the `.env` file and from `langgraph.json` are added to `environ` (default: the
+    process's) if it lacks them, because some model classes read their keys there. LangChain's own tracing is turned off
+    unless Parley's tracing is on, because LangChain uses different rules.
     """
     environ = os.environ if environ is None else environ
     for name, value in config.environment.items():
@@ -220,13 +220,13 @@ def read_admin_token(config: Config, environ: Mapping[str, str] | None = None) -
 def environment_variables(
     folder: Path, environ: Mapping[str, str] | None = None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variables of the process (or `environ`), and those of a folder's `.env` file."""
+    """Return the variables of the process (or `environ`) and of a folder's `.env` file."""
     variables = dict(os.environ if environ is None else environ)
     return variables, dict(read_dotenv(folder / ".env").variables)
 
 
 def _find_extensions_file(source: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """Return the file named by the environment, or the one beside the configuration; None = in the data folder."""
+    """Return the file named by the environment, or the one next to the configuration; None = in the data folder."""
     if named := environ.get(EXTENSIONS_VARIABLE):
         return Path(named).expanduser().absolute()
     beside = (source.parent if source else Path()) / EXTENSIONS_FILE
@@ -249,7 +249,7 @@ class _ConfigBuilder:
     def build(
         self, source: Path | None, environ: Mapping[str, str], secrets: frozenset[str]
     ) -> Config | None:
-        """Return the configuration, without what is invalid (see `problems`); None if nothing can be made of it."""
+        """Return the configuration without its invalid parts (see `problems`); None if it cannot be read at all."""
         root = self._validate(_TopLevelConfig, "", _pick_fields(self._tree, _TopLevelConfig))
         agent = self._validate(AgentConfig, "", _pick_fields(self._tree, AgentConfig))
         database = self._validate(StoreConfig, "database", self._tree.get("database"))
@@ -312,7 +312,7 @@ class _ConfigBuilder:
     def _validate_rest(
         self, model: type[SectionT], path: str, data: object, error: ValidationError
     ) -> SectionT | None:
-        """Return a section without what is invalid, so that the rest of it can be checked in the same round."""
+        """Return a section without its invalid parts, so that the rest can be checked in the same round."""
         for _ in range(MAX_INVALID_ROUNDS):
             data, dropped = drop_invalid(data, error)
             self._dropped |= {join_path(path, key) for key in dropped} or {path}
@@ -323,7 +323,7 @@ class _ConfigBuilder:
         return None
 
     def _bots_config(self, channels: Mapping[str, Any]) -> BotsConfig | None:
-        """Return the channel sections; each instance is validated under its own path."""
+        """Return the channel sections. Each instance is validated under its own path."""
         bots = self._validate(BotsConfig, "channels", _pick_fields(channels, BotsConfig))
         instances: dict[str, ChannelPolicy | None] = {}
         for name, section in channels.items():
@@ -378,7 +378,7 @@ class _ConfigBuilder:
     def _from_environment(
         self, load: Callable[[Mapping[str, str]], VariablesT], environ: Mapping[str, str]
     ) -> VariablesT:
-        """Return what variables ask for; nothing if one of them cannot be used."""
+        """Return the settings from environment variables; the defaults if a variable is invalid."""
         try:
             return load(environ)
         except ValueError as error:
@@ -395,7 +395,7 @@ class _ConfigBuilder:
 def _passwords(
     gateway: GatewayConfig, database: StoreConfig, storage: StorageConfig
 ) -> Iterator[str]:
-    """Yield the secrets that are not values of variables."""
+    """Yield secrets that are not values of variables."""
     if gateway.admin_token:
         yield gateway.admin_token
     if len(database.password) >= MIN_SECRET_CHARS:
@@ -409,10 +409,10 @@ def _pick_fields(tree: Mapping[str, Any], model: type[BaseModel]) -> dict[str, A
 
 
 def _find_conflicts(gateway: GatewayConfig, database: StoreConfig, bus: BusConfig) -> Iterator[str]:
-    """Yield conflicts between keys that are valid on their own."""
+    """Yield conflicts between keys that are valid individually."""
     if gateway.auth == "none" and not gateway.is_loopback:
         yield (
-            f"gateway.auth: `none` would open the API to everyone who reaches {gateway.host}:"
+            f"gateway.auth: `none` would open the API to everyone who can reach {gateway.host}:"
             " use `token`, or host 127.0.0.1"
         )
     if database.url == "sqlite:///" or not (database.is_sqlite or database.is_postgres):

@@ -1,4 +1,4 @@
-"""Configuration files: where the file is found, reading YAML with a check for duplicate keys, reading `.env`."""
+"""Finds the configuration file, and reads YAML (with a check for duplicate keys) and `.env`."""
 
 import io
 from collections.abc import Hashable, Mapping
@@ -17,7 +17,7 @@ class ConfigError(Exception):
 
     Attributes:
         problems: One line each: file, key path, what is wrong, what to do. No secrets.
-        partial: The configuration as far as it could be read (a `Config`), for further checks; None = not at all.
+        partial: The readable part of the configuration (a `Config`), for further checks; None = nothing is readable.
     """
 
     def __init__(self, *problems: str, partial: object = None) -> None:
@@ -27,10 +27,10 @@ class ConfigError(Exception):
 
 
 def find_config(path: str | None, environ: Mapping[str, str]) -> Path | None:
-    """Return the configuration file: `path`, $PARLEY_CONFIG, ./config.yaml or ../config.yaml; None if there is none.
+    """Return the configuration file: `path`, $PARLEY_CONFIG, ./config.yaml or ../config.yaml. None if none exists.
 
     Raises:
-        ConfigError: The named file does not exist, or a folder cannot be looked into.
+        ConfigError: The named file does not exist, or a folder cannot be read.
     """
     named = environ.get("PARLEY_CONFIG")
     for value, origin in ((path, "--config"), (named, "PARLEY_CONFIG")):
@@ -53,11 +53,11 @@ def _is_file(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DotenvFile:
-    """What a `.env` file says.
+    """The content of a `.env` file.
 
     Attributes:
         variables: Its variables.
-        problems: One line for each line that sets none and is no comment. They are ignored.
+        problems: A message for each ignored line: one that is neither an assignment nor a comment.
     """
 
     variables: Mapping[str, str]
@@ -65,7 +65,7 @@ class DotenvFile:
 
 
 def read_dotenv(file: Path) -> DotenvFile:
-    """Read a `.env` file; without a file, it has no variables. Raises ConfigError."""
+    """Read a `.env` file. A missing file has no variables. Raises ConfigError."""
     if not file.is_file():
         return DotenvFile(variables={})
     try:
@@ -75,12 +75,12 @@ def read_dotenv(file: Path) -> DotenvFile:
 
 
 def parse_dotenv(text: str, file: Path) -> DotenvFile:
-    r"""Read the text of a `.env` file. `file` is named in the problems; values, which may be secret, are not.
+    r"""Parse the text of a `.env` file. Problems name `file`, but no values, which may be secret.
 
     >>> parse_dotenv("A=1\n\nKEY value\n", Path(".env")).problems
     ('.env: line 3: is not of the form NAME=value, so it is ignored: correct or remove it',)
     """
-    # A name without a value is no mistake: Docker takes its value from the environment.
+    # A name without a value is valid: Docker takes its value from the environment.
     known: list[str] = []
     problems: list[str] = []
     for binding in parse_stream(io.StringIO(text)):
@@ -99,7 +99,7 @@ def parse_dotenv(text: str, file: Path) -> DotenvFile:
 
 
 class _DuplicateKeyLoader(yaml.SafeLoader):
-    """Collects a warning for each duplicate key; YAML itself silently takes the last value."""
+    """Collects a warning for each duplicate key. YAML itself silently uses the last value."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)

@@ -1,4 +1,4 @@
-"""Brings a configuration file up to date: adds missing keys and keeps the rest, with comments. Pure."""
+"""Upgrades a configuration file: adds missing keys, and keeps everything else with its comments. Pure."""
 
 import io
 from typing import Any
@@ -8,11 +8,11 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
 WIDTH = 4096
-"""Wide enough that no line of a user's file is broken."""
+"""Line width: wide enough not to wrap any line of a user's file."""
 
 
 class ConfigUpgradeError(Exception):
-    """The file cannot be brought up to date; the text says why."""
+    """The file cannot be upgraded. The message says why."""
 
 
 def upgrade_config(text: str, example: str, *, version: int) -> str | None:
@@ -20,8 +20,8 @@ def upgrade_config(text: str, example: str, *, version: int) -> str | None:
 
     Args:
         text: The user's file.
-        example: The example file of this version. Keys that the user's file lacks are copied from it, with their
-            comments; existing ones do not change.
+        example: The example file of this version. Keys that the user's file lacks are copied from it, with
+            their comments; existing keys do not change.
         version: The version of the format.
 
     Raises:

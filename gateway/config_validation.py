@@ -28,7 +28,7 @@ _MESSAGES = {
 
 
 def format_validation_error(error: ValidationError, path: str) -> list[str]:
-    """Return one line per error, "key.path: what is wrong"; values are never repeated, they may be secret."""
+    """Return one line per error, "key.path: what is wrong". Never repeats values, which may be secret."""
     lines = []
     for item in error.errors(include_url=False, include_context=True, include_input=False):
         where = path
@@ -45,9 +45,9 @@ def format_validation_error(error: ValidationError, path: str) -> list[str]:
 
 
 def drop_invalid(data: object, error: ValidationError) -> tuple[object, set[str]]:
-    """Return `data` without what the errors name, for further checks, and the first keys of what was dropped.
+    """Return `data` without the invalid parts, for further checks, and the first keys of the dropped parts.
 
-    Of a list of which an entry has to go, nothing is left: the others would be known by wrong numbers.
+    A list with an invalid entry is dropped as a whole, because the other entries would get wrong numbers.
     """
     dropped = set[str]()
     for item in error.errors(include_url=False, include_context=False, include_input=False):
@@ -58,7 +58,7 @@ def drop_invalid(data: object, error: ValidationError) -> tuple[object, set[str]
 
 
 def _without(data: object, path: Sequence[int | str]) -> object:
-    """Return `data` without the value at a path, or without the section that lacks it; None = nothing is left."""
+    """Return `data` without the value at a path, or without the section that lacks it; None = nothing remains."""
     if isinstance(data, Mapping) and path and path[0] in data:
         below = _without(data[path[0]], path[1:])
         rest = {key: value for key, value in data.items() if key != path[0]}
@@ -87,7 +87,7 @@ def closest_match(key: str, known: list[str], *, cutoff: float = _SUGGESTION_CUT
 
 
 def unknown_key_line(key: str, path: str, known: list[str]) -> str:
-    """Return what is wrong with an unknown key."""
+    """Return the message for an unknown key."""
     guess = closest_match(key, known)
     hint = f"; did you mean `{guess}`?" if guess else ""
     return f"{join_path(path, key)}: unknown key, ignored{hint}"
@@ -96,7 +96,7 @@ def unknown_key_line(key: str, path: str, known: list[str]) -> str:
 def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterator[str]:
     """Yield a line for each key below `data` that `model` does not know.
 
-    Where extra keys are passed on to a configured class, only likely typos are reported.
+    If extra keys are passed to a configured class, report only likely typos.
     """
     if not isinstance(data, Mapping):
         return
@@ -136,9 +136,9 @@ def _model_of(annotation: object) -> type[BaseModel] | None:
 
 
 def normalize(model: type[BaseModel], data: object) -> object:
-    """Return `data` with null removed (null means default), and numbers as text in text fields.
+    """Return `data` without nulls (null means default), and with numbers in text fields as text.
 
-    Platform IDs and tokens are often written as bare numbers.
+    People often write platform IDs and tokens as bare numbers.
     """
     if not isinstance(data, Mapping):
         return {} if data is None else data
@@ -167,6 +167,6 @@ def _normalize_field(annotation: object, value: object) -> object:
 
 
 def _number_to_text(annotation: object, value: object) -> object:
-    """Return a number as text if the field is text."""
+    """Return a number as text if the field is a text field."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number and annotation in (str, str | None, list[str]) else value

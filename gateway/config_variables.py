@@ -13,7 +13,7 @@ _SECRET_KEY = re.compile(
 )
 
 MIN_SECRET_CHARS = 6
-"""Shorter values are not redacted: the word would disappear from all log lines."""
+"""Shorter values are not redacted, because a common word would disappear from all log lines."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class ResolvedConfig:
     Attributes:
         tree: The tree with every `$NAME` replaced.
         missing: (key path, variable) of each variable that is not set.
-        secrets: Values to redact: those of variables, and those of keys such as `token`.
+        secrets: Values to redact: values of variables, and of keys such as `token`.
     """
 
     tree: Any

@@ -1,6 +1,6 @@
 """FastAPI dependencies: the running services, the agent's services, the bus and the terminal adapter.
 
-They are coroutine functions because FastAPI calls others in worker threads: 0.1 ms for each of a request.
+They are coroutine functions, because FastAPI calls other functions in worker threads, which takes 0.1 ms per call.
 """
 
 from typing import Annotated
@@ -16,13 +16,13 @@ from gateway.services import Services
 
 
 async def get_services(connection: HTTPConnection) -> Services:
-    """Return the services of the application that serves a request or WebSocket."""
+    """Return the services of the application that handles a request or WebSocket."""
     services: Services = connection.app.state.services
     return services
 
 
 async def get_agent_services(connection: HTTPConnection) -> AgentServices:
-    """Return the agent's services. The only ones on a LangGraph Server (`gateway/langgraph_deployment.py`)."""
+    """Return the agent's services. On a LangGraph Server there are no others (`gateway/langgraph_deployment.py`)."""
     services: AgentServices = connection.app.state.agent_services
     return services
 

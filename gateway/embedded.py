@@ -24,7 +24,7 @@ def client_from(
     environ: MutableMapping[str, str] | None = None,
     **options: Unpack[ClientOptions],
 ) -> ParleyClient:
-    """Return a client for the agent of a configuration; open it with `with`.
+    """Return a client for the configured agent. Open it with `with`.
 
     Args:
         config_path: The file; None = the one that `parley serve` finds, or the defaults.
@@ -51,7 +51,7 @@ def open_client_from(
     environ: MutableMapping[str, str] | None = None,
     **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[AsyncParleyClient]:
-    """Return an asynchronous client; open it with `async with`. See `client_from`."""
+    """Return an asynchronous client. Open it with `async with`. See `client_from`."""
     config = _load_config(config_path, environ)
     return open_client(
         agent_setup_from_config(config),

@@ -1,4 +1,4 @@
-"""Error responses: one table from exception to HTTP status and {"detail": ...}; no secrets, paths or stack traces."""
+"""Error responses: maps exceptions to an HTTP status and {"detail": ...}, without secrets, paths and stack traces."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -88,21 +88,21 @@ STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     SkillWriteFailed: (500, _error_text),
     MemoryError: (503, _fixed_text("There is not enough memory for this now; try again later.")),
 }
-"""HTTP status and text for each error; the most specific class of an error decides."""
+"""HTTP status and text for each error. The most specific class of an error decides."""
 
 UNPROCESSABLE = 422
 
 LOGGED_ERRORS = (StoreError, AgentError, MemoryError)
-"""Errors whose texts are only logged."""
+"""Errors whose texts are logged but not sent."""
 
 RETRY_AFTER_S = 1
 
 NODE_HEADER = "x-parley-node"
-"""Of a response that says 409 because of a run at another node: its number. `NodeRouter` passes the request on."""
+"""Header with the number of the node whose run causes a 409 response. `NodeRouter` passes the request on to it."""
 
 
 def error_response(error: Exception) -> JSONResponse:
-    """Return the response for an error of the table; internal errors are logged with their traceback."""
+    """Return the response for an error in the table. Logs internal errors with their traceback."""
     kind = next(cls for cls in type(error).__mro__ if cls in STATUS_BY_ERROR)
     status, detail = STATUS_BY_ERROR[kind]
     if (isinstance(error, UnknownAssistant) and error.by_name) or (

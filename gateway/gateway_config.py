@@ -9,10 +9,10 @@ from gateway.proxies import parse_networks
 from gateway.rate_limits import ConnectionConfig, RateLimitConfig
 
 MIN_TOKEN_CHARS = 8
-"""A shorter admin token is refused."""
+"""Shorter admin tokens are rejected."""
 
 GOOD_TOKEN_CHARS = 20
-"""A shorter admin token is accepted, because older installations have some, and warned of."""
+"""Shorter admin tokens cause a warning."""
 
 
 def is_sendable_token(token: str) -> bool:
@@ -29,18 +29,18 @@ class GatewayConfig(BaseModel):
 
     Attributes:
         port: 0 = any free port.
-        auth: `none` is allowed only on loopback addresses.
-        admin_token: None = $PARLEY_ADMIN_TOKEN if set, else the one generated in the data folder.
-        trusted_proxies: Addresses or networks of reverse proxies whose X-Forwarded-For and -Proto are believed.
-        root_path: The path below which a reverse proxy publishes Parley, like /parley.
-        allowed_hosts: Further allowed names in the Host header.
-        cors_origins: Web pages that may call the API from a browser, like https://chat.example.org.
-        webhook_hosts: Private names, addresses or networks that webhooks of runs may be sent to.
+        auth: `none` is allowed only for loopback addresses.
+        admin_token: None = $PARLEY_ADMIN_TOKEN if it is set, else the generated token in the data folder.
+        trusted_proxies: Addresses or networks of reverse proxies whose X-Forwarded-For and -Proto are trusted.
+        root_path: The path below which a reverse proxy publishes Parley, such as /parley.
+        allowed_hosts: Additional names allowed in the Host header.
+        cors_origins: Web pages that may call the API from a browser, such as https://chat.example.org.
+        webhook_hosts: Private names, addresses or networks that runs may send webhooks to.
         rate_limit: Rate limits of clients.
         connections: Limits of network connections.
-        required_channels: Names of channels without which the service is not ready; others may be broken.
-        metrics: Who may read /metrics: clients with the token, everyone, or nobody.
-        stream_end_event: Streams of runs close with `event: end`, except for LangGraph's own SDKs.
+        required_channels: Names of channels that must work for the service to be ready. Others may be broken.
+        metrics: Who may read /metrics: clients with the token, everyone, or no one.
+        stream_end_event: Whether streams of runs end with `event: end`; never for LangGraph's own SDKs.
         watchdog_s: How long the event loop must be blocked before all stacks are logged, seconds; 0 = never.
     """
 
@@ -67,7 +67,7 @@ class GatewayConfig(BaseModel):
     def _can_be_sent(cls, token: str | None) -> str | None:
         if token is not None and not is_sendable_token(token):
             raise ValueError(
-                "must consist of ASCII letters, digits and signs, without spaces around them: no header carries others"
+                "must consist of ASCII letters, digits and punctuation without surrounding spaces, as headers require"
             )
         return token
 
@@ -77,7 +77,9 @@ class GatewayConfig(BaseModel):
         try:
             parse_networks(entries)
         except ValueError:
-            raise ValueError("must be addresses or networks, like 10.0.0.5 or 10.0.0.0/8") from None
+            raise ValueError(
+                "must be addresses or networks, such as 10.0.0.5 or 10.0.0.0/8"
+            ) from None
         return entries
 
     @field_validator("cors_origins")
@@ -89,7 +91,7 @@ class GatewayConfig(BaseModel):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect."""
+        """Whether only clients on this machine can connect."""
         if self.host == "localhost":
             return True
         try:

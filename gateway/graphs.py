@@ -1,4 +1,4 @@
-"""Graphs of your own: LangGraph graphs that are assistants of the embedded runtime, beside the agent."""
+"""Loads your own LangGraph graphs, which are additional assistants of the embedded runtime."""
 
 import importlib.util
 import re
@@ -23,11 +23,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class GraphUnusable(AgentError):
-    """A graph of the configuration cannot be loaded, or what it names is no graph."""
+    """A configured graph cannot be loaded, or is not a graph."""
 
 
 def find_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the graphs of the configuration, then those that only a `langgraph.json` in `folder` names.
+    """Return the configured graphs, then graphs that only a `langgraph.json` in `folder` names.
 
     Args:
         configured: The `graphs` of the configuration: names to `path/to/file.py:attribute` or `module:attribute`.
@@ -45,22 +45,24 @@ def find_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, str]:
     found = {**further, **configured}
     for name in found:
         if not _NAME.fullmatch(name):
-            raise GraphUnusable(f"graphs: {name!r} is no name: letters, digits, - and _ only")
+            raise GraphUnusable(
+                f"graphs: {name!r} is not a valid name: use only letters, digits, - and _"
+            )
     return found
 
 
 def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphSource]:
-    """Import the graphs that `find_graphs` returns; return what gives each of them to a run.
+    """Import the graphs that `find_graphs` returns. Return a factory for each of them.
 
-    A compiled graph or an `@entrypoint` is used as it is, a `StateGraph` is compiled. A function is called each time
-    a graph is needed: see `GraphFactory`.
+    A compiled graph or `@entrypoint` is used directly, and a `StateGraph` is compiled. A function is called each time
+    a graph is needed; see `GraphFactory`.
 
     Args:
         configured: The `graphs` of the configuration.
-        folder: The folder of the configuration, and the base of relative paths.
+        folder: The configuration's folder, which is the base of relative paths.
 
     Raises:
-        GraphUnusable: As `find_graphs`, or one cannot be imported, or is no graph.
+        GraphUnusable: See `find_graphs`. Also if a graph cannot be imported, or is not a graph.
     """
     uses = find_graphs(configured, folder)
     return {name: _source(name, use, folder) for name, use in uses.items()}
@@ -83,7 +85,7 @@ def _compiled(name: str, found: object) -> Graph:
     if isinstance(found, StateGraph):
         return found.compile()
     if isinstance(found, Pregel):
-        # A copy: it gets a checkpointer, without which its module may call it in places that know no thread.
+        # Copy it: the copy gets a checkpointer, and the module can still call the original without a thread.
         return found.copy()
     kind = type(found).__name__
     raise GraphUnusable(
@@ -112,9 +114,9 @@ def _load_file(name: str, file: Path) -> ModuleType:
     module_name = f"parley_graph_{name.replace('-', '_')}"
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
-        raise GraphUnusable(f"graphs.{name}: {file} is no module")
+        raise GraphUnusable(f"graphs.{name}: {file} is not a module")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses and annotations look for it there
+    sys.modules[module_name] = module  # dataclasses and annotations look it up there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

@@ -45,7 +45,7 @@ async def lifespan(_server: Starlette) -> AsyncIterator[None]:
 
 
 def build_rest_app(config: Config, agent_services: AgentServices) -> ASGIApp:
-    """Return the agent's routes with access control, to be mounted at /api."""
+    """Return the agent's routes with access control, for mounting at /api."""
     inner = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     inner.state.agent_services = agent_services
     inner.add_middleware(ErrorMiddleware)
@@ -72,12 +72,12 @@ app = Starlette(routes=[Mount("/api", app=serve_rest)], lifespan=lifespan)
 
 @asynccontextmanager
 async def make_graph(config: RunnableConfig) -> AsyncIterator[AgentGraph]:
-    """Give the graph for a run's options.
+    """Yield the graph for a run's options.
 
-    Where no server keeps the systems open they are opened for this one use, which takes about a tenth of a second.
+    Without a server that keeps the services open, open them for this use, which takes about a tenth of a second.
 
     Raises:
-        AgentError: The options name what cannot be used.
+        AgentError: The options name something that cannot be used.
     """
     agents: AgentFactory | None = getattr(app.state, "agents", None)
     if agents is not None:

@@ -1,4 +1,4 @@
-"""`langgraph.json`: which graphs it names, where their modules are, and which variables they need."""
+"""Reads `langgraph.json`: graphs, the folders of their modules, and their variables."""
 
 import importlib.metadata
 import json
@@ -11,7 +11,7 @@ from typing import Any, Final
 from gateway.config_file import ConfigError, read_dotenv
 
 LEAD_ASSISTANT: Final = "lead_agent"
-"""Parley's own agent. A `langgraph.json` may name it too, for a LangGraph Server; here it is always there."""
+"""Parley's own agent. It always exists here. A `langgraph.json` may also name it, for a LangGraph Server."""
 
 LANGGRAPH_FILE: Final = "langgraph.json"
 
@@ -22,24 +22,24 @@ _OF_IMAGES: Final = frozenset(
         *("pip_config_file", "pip_installer", "keep_pkg_tools", "dockerfile_lines", "docker_tag"),
     }
 )
-"""Keys for the images of a LangGraph Server: they change nothing about how a graph runs."""
+"""Keys for images of a LangGraph Server. They do not affect how a graph runs."""
 
 _PACKAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class LangGraphFileError(Exception):
-    """The file cannot be used. Its text says why."""
+    """The file cannot be used. The message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LangGraphFile:
-    """What a `langgraph.json` says. One that names no graph but `lead_agent` is for a LangGraph Server: it is empty.
+    """The content of a `langgraph.json`. Empty if it names only `lead_agent`: it is then for a LangGraph Server.
 
     Attributes:
-        graphs: Names to `path/to/file.py:attribute` or `module:attribute`, without `lead_agent`.
-        folders: Local `dependencies`, absolute: their modules can be imported.
+        graphs: Maps names to `path/to/file.py:attribute` or `module:attribute`, without `lead_agent`.
+        folders: Local `dependencies` as absolute paths. Their modules can be imported.
         variables: `env`.
-        warnings: What it asks for and does not get, one line each.
+        warnings: Unsupported settings, one line each.
     """
 
     graphs: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class LangGraphFile:
 
 
 def read_langgraph_file(folder: Path) -> LangGraphFile:
-    """Read the `langgraph.json` of a folder; without one, it is empty. Raises LangGraphFileError."""
+    """Read the `langgraph.json` of a folder. A missing file counts as empty. Raises LangGraphFileError."""
     file = folder / LANGGRAPH_FILE
     if not file.is_file():
         return LangGraphFile()
@@ -84,13 +84,13 @@ def _graphs(file: Path, given: object) -> Iterator[tuple[str, str]]:
     for name, one in (given or {}).items():
         use = one.get("path") if isinstance(one, dict) else one
         if not isinstance(use, str):
-            raise LangGraphFileError(f"{file}: graphs.{name}: must be text like ./file.py:graph")
+            raise LangGraphFileError(f"{file}: graphs.{name}: must be text such as ./file.py:graph")
         if name != LEAD_ASSISTANT:
             yield name, use
 
 
 def _folders(base: Path, given: object, warnings: list[str]) -> Iterator[Path]:
-    """Yield the folders among the dependencies; the others are packages, which must be installed already."""
+    """Yield the folders among the dependencies. The others are packages, which must already be installed."""
     listed = given if isinstance(given, list) else []
     for one in (str(entry) for entry in listed):
         path = (base / one).resolve()
@@ -126,6 +126,6 @@ def _variables(base: Path, given: object, warnings: list[str]) -> Mapping[str, s
     except ConfigError as error:
         warnings.append(f"env: {error}")
         return {}
-    if file != base / ".env":  # which the configuration reads too, and tells
+    if file != base / ".env":  # the configuration also reads this file and reports its problems
         warnings += found.problems
     return found.variables

@@ -44,11 +44,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 MAX_FILE_BYTES = 10_000_000
 MAX_ROTATED_FILES = 3
-"""Besides the current log file; the oldest is deleted."""
+"""Number of rotated log files to keep. The oldest is deleted."""
 
 
 class SecretRedactor:
-    """Redacts configured secrets, and anything that looks like a platform token, in a formatted line.
+    """Redacts configured secrets, and everything that looks like a platform token, in a formatted line.
 
     >>> SecretRedactor(["hush-hush"])("got hush-hush from /bot123:abcdefghij/getMe")
     'got *** from /***/getMe'
@@ -67,7 +67,7 @@ class SecretRedactor:
 
 
 def log_context() -> dict[str, str]:
-    """Return the context of a log line: channel, conversation, thread, run and request, as far as known."""
+    """Return the known context of a log line: channel, conversation, thread, run and request."""
     found = dict(LOG_CONTEXT.get())
     if run := CURRENT_RUN.get():
         found |= {"thread": run.thread_id, "run": run.run_id}
@@ -77,17 +77,17 @@ def log_context() -> dict[str, str]:
 
 
 class ExtraLogHandler(logging.Handler):
-    """A further handler of all records; `configure_logging` keeps it.
+    """An additional handler for all records. `configure_logging` keeps it.
 
     Attributes:
-        redact: Redacts secrets; always that of the present configuration.
+        redact: Redacts the secrets of the current configuration.
     """
 
     redact = SecretRedactor(())
 
 
 def add_log_handler(handler: ExtraLogHandler) -> None:
-    """Send log records to a further handler too; it redacts what the other one redacts."""
+    """Also send log records to another handler, which redacts the same secrets."""
     root = logging.getLogger()
     for other in root.handlers:
         if isinstance(other.formatter, ConsoleLogFormatter | JsonLogFormatter):
@@ -112,8 +112,8 @@ class ConsoleLogFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record.
 
-        Further lines are indented and control characters escaped: text from outside cannot look like a record or
-        control the terminal.
+        Additional lines are indented and control characters are escaped, so that external text cannot imitate a
+        record or control the terminal.
         """
         text = _CONTROL.sub(_escape_control, self.redact(super().format(record)))
         return text.replace("\n", "\n    ")
@@ -148,7 +148,7 @@ def configure_logging(
     secrets: Iterable[str],
     file: Path | None = None,
 ) -> None:
-    """Send log records to standard error, or to `file`. Replaces any previous configuration but extra handlers.
+    """Send log records to standard error or to `file`. Replaces any previous configuration except extra handlers.
 
     Raises:
         OSError: The file cannot be opened.

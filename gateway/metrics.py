@@ -1,4 +1,4 @@
-"""GET /metrics: the metrics and where each value comes from, collected at scrape time for prometheus_client."""
+"""GET /metrics: defines the metrics, and collects their values for prometheus_client at each scrape."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from store.runs import RunStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSpec:
-    """A metric. `help` is one line and is repeated in docs/reference/metrics.md."""
+    """A metric. `help` is one line, which docs/reference/metrics.md repeats."""
 
     type: Literal["counter", "gauge", "histogram"]
     help: str
@@ -48,7 +48,7 @@ def _histogram(text: str) -> MetricSpec:
 METRICS: Mapping[str, MetricSpec] = {
     "parley_info": _gauge("Always 1; the label is the version.", "version"),
     "parley_http_requests_total": _counter(
-        "Requests from the network; route is the path template, or (none).",
+        "Requests from the network; route is the path template or (none).",
         "method",
         "route",
         "status",
@@ -85,7 +85,7 @@ METRICS: Mapping[str, MetricSpec] = {
     ),
     "parley_model_retries_total": _counter("Model requests retried after a failure.", "model"),
     "parley_model_tokens_total": _counter(
-        "Tokens of these requests as the model's server counted them: input, of them cache_read, and output.",
+        "Tokens of these requests as counted by the model's server: input, cache_read (part of input), and output.",
         "model",
         "kind",
     ),
@@ -101,7 +101,7 @@ METRICS: Mapping[str, MetricSpec] = {
     ),
     "parley_event_loop_tasks": _gauge("Tasks of the event loop."),
 }
-"""All metrics of Parley, in the order in which they are exposed; those of the process follow."""
+"""All of Parley's metrics, in the order of exposition. The process's metrics follow."""
 
 INBOX_STATES = ("new", "running")
 OUTBOX_STATES = ("pending", "sending", "uncertain", "failed")
@@ -131,7 +131,7 @@ class _Snapshot(Collector):
 
     @override
     def collect(self) -> Iterable[Metric]:
-        """Return the families, as the registry asks for them."""
+        """Return the metric families for the registry."""
         return self._families.values()
 
     def _family(self, name: str) -> Metric:
@@ -156,7 +156,7 @@ async def render_metrics(services: Services) -> bytes:
 
 
 async def collect_metrics(services: Services) -> CollectorRegistry:
-    """Return the present metrics.
+    """Return the current metrics.
 
     Raises:
         StoreError: The journal cannot be read.

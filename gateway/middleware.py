@@ -1,6 +1,6 @@
 """Request middleware: assigns request IDs, counts requests, and records changes in the audit log.
 
-Plain ASGI. A streamed response passes through unchanged: one check per chunk, no task and no coroutine.
+Plain ASGI. A streamed response passes through unchanged, at the cost of one check per chunk.
 """
 
 import logging
@@ -29,16 +29,16 @@ WRONG_TOKEN_HOLDER = "(wrong token)"  # noqa: S105 - a text
 """Value of `who` for such requests."""
 
 AUDIT_DETAIL = "parley.audit_detail"
-"""Scope key under which a route may store what the audit log is to say besides."""
+"""Scope key under which a route may store additional text for the audit log."""
 
 API_GROUP = "api"
-"""Work group of requests; those of platforms belong to their channels."""
+"""Work group of requests. Requests from platforms belong to their channels."""
 
 WEBSOCKET_METHOD = "WEBSOCKET"
-"""Instead of a method, in statistics and in the audit log."""
+"""Method of WebSockets in statistics and in the audit log."""
 
 ACCEPTED, REFUSED = 101, 403
-"""Statuses of WebSockets: the handshake's response, and what uvicorn sends if they are closed before."""
+"""Statuses of WebSockets: for an accepted handshake, and uvicorn's for one that is closed before."""
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ _READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def is_audited(method: str, path: str) -> bool:
-    """Return whether a request is an admin action: it changes more than a client's own conversations.
+    """Return whether a request is an admin action, which changes more than a client's own conversations.
 
     >>> is_audited("PUT", "/api/skills/tides"), is_audited("POST", "/api/threads/1/runs/wait")
     (True, False)
@@ -70,7 +70,7 @@ def is_audited(method: str, path: str) -> bool:
 
 
 def route_template(scope: Scope) -> str:
-    """Return the path template of the route that a request was matched with; `UNKNOWN_ROUTE` if none was."""
+    """Return the path template of a request's route; `UNKNOWN_ROUTE` without a route."""
     own = getattr(scope.get("route"), "path_format", None)
     if own is None:
         return UNKNOWN_ROUTE
@@ -109,7 +109,7 @@ class RequestMiddleware:
                 await self._record_wrong_token(record)
 
     async def _record_wrong_token(self, record: "_RequestRecord") -> None:
-        """Log and audit a request with a wrong token, unless there were too many lately."""
+        """Log and audit a request with a wrong token, unless there were too many recently."""
         entry = record.audit_entry()
         if self._by_client.acquire(client_key(entry.address)) or self._in_all.acquire(""):
             return
@@ -129,7 +129,7 @@ class _RequestRecord:
         self._status = 0
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Forward a message of the response; adds the request ID to its headers."""
+        """Forward a message of the response. Adds the request ID to its headers."""
         if not self._status and (status := _response_status(message)):
             self._on_start(message, status)
         return self._send(message)
@@ -166,7 +166,7 @@ class _RequestRecord:
 
 
 def _response_status(message: Message) -> int:
-    """Return the status of the response that a message starts; 0 = it starts none."""
+    """Return the status of the response that a message starts; 0 = it does not start one."""
     match message["type"]:
         case "http.response.start" | "websocket.http.response.start":
             return int(message["status"])
@@ -179,7 +179,7 @@ def _response_status(message: Message) -> int:
 
 
 def _request_id(scope: Scope) -> bytes:
-    """Return the request's own ID if it is valid, else a new one."""
+    """Return the request's own ID if it is valid, otherwise a new one."""
     for name, value in scope["headers"]:
         if name == REQUEST_ID_HEADER and _ID.fullmatch(value):
             return bytes(value)

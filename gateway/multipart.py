@@ -1,4 +1,4 @@
-"""Streaming parser of multipart forms: buffers no files in memory or on disk."""
+"""Streaming parser for multipart forms. Does not buffer files in memory or on disk."""
 
 from collections import deque
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ _FormEvent = _PartStart | _PartEnd | bytes
 
 
 class MultipartForm:
-    """A multipart form, parsed as it arrives.
+    """A multipart form that is parsed as it arrives.
 
     Args:
         content_type: The request's header.
@@ -43,7 +43,7 @@ class MultipartForm:
         count: Number of files found so far.
 
     Raises:
-        HTTPException: 400, the content type is not a multipart form.
+        HTTPException: 400 if the content type is not a multipart form.
     """
 
     def __init__(self, content_type: str, body: AsyncIterator[bytes]) -> None:
@@ -59,10 +59,10 @@ class MultipartForm:
             raise HTTPException(400, MALFORMED_FORM) from None
 
     async def files(self) -> AsyncIterator[IncomingFile]:
-        """Yield the field's files. Read each one before requesting the next; unread data is skipped.
+        """Yield the field's files. Read each one before requesting the next: unread data is skipped.
 
         Raises:
-            HTTPException: 400, the body is malformed or ends early.
+            HTTPException: 400 if the body is malformed or ends early.
         """
         while (event := await self._next()) is not None:
             if not isinstance(event, _PartStart):

@@ -1,4 +1,4 @@
-"""The `node` section of the configuration: this process, among those that share a PostgreSQL database."""
+"""The `node` section of the configuration: describes this process among those that share a PostgreSQL database."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -7,7 +7,7 @@ class NodeConfig(BaseModel):
     """The `node` section.
 
     Attributes:
-        name: What logs, metrics and other nodes call this process; None = host name and port.
+        name: The name of this process in logs, in metrics and for other nodes; None = host name and port.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)

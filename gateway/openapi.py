@@ -51,8 +51,8 @@ _ERROR_CONTENT = {"application/json": {"schema": {"$ref": _SCHEMAS.format(model=
 def error_responses(*statuses: int) -> Responses:
     """Return the descriptions of error responses.
 
-    They refer to the schema by name: for models, FastAPI builds a validator for each status of each route, which
-    takes 0.17 s at the start.
+    They refer to the schema by name. For models, FastAPI would build a validator for each status of each route, which
+    takes 0.17 s at startup.
     """
     return {
         status: {"content": _ERROR_CONTENT, "description": DESCRIPTIONS[status]}
@@ -70,7 +70,7 @@ SECURITY_SCHEMES = {
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Build the OpenAPI document when it is first requested."""
+    """Make the application build its OpenAPI document on first request."""
 
     def description() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -101,7 +101,7 @@ def _complete_operation(path: str, operation: dict[str, Any]) -> None:
     answers = operation["responses"]
     if "requestBody" in operation:
         _add_errors(answers, 400, 408)
-    if "{" in path:  # which a line break cannot be part of
+    if "{" in path:  # a name cannot contain a line break
         _add_errors(answers, 404)
     _force_json_errors(answers)
     for response in answers.values():
@@ -111,7 +111,7 @@ def _complete_operation(path: str, operation: dict[str, Any]) -> None:
         operation["security"] = []
         del answers["401"]
     elif not ("{" in path or operation.get("parameters") or "requestBody" in operation):
-        answers.pop("404", None)  # without parameters, nothing can be missing
+        answers.pop("404", None)  # without parameters, a request cannot be invalid
 
 
 def _build_document(app: FastAPI) -> dict[str, Any]:

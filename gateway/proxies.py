@@ -1,4 +1,4 @@
-"""Reverse proxies in front of Parley: the client's true address, and the path below which Parley is published."""
+"""Supports reverse proxies in front of Parley: restores the client's address, and removes the path prefix."""
 
 import ipaddress
 from collections.abc import Awaitable, Sequence
@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_HOPS = 20
-"""Addresses of X-Forwarded-For that are read, from the last on."""
+"""Maximum number of addresses to read from X-Forwarded-For, starting with the last."""
 
 _CONTENT_LOCATION = b"content-location"
 _SCHEMES = {"http": "http", "https": "https"}
@@ -25,17 +25,17 @@ def parse_networks(entries: Sequence[str]) -> tuple[Network, ...]:
 
 
 class ProxyMiddleware:
-    """Believes what trusted proxies say about a request, and nobody else.
+    """Trusts the forwarding headers of trusted proxies, and of no other clients.
 
-    From a trusted proxy, `X-Forwarded-For` and `X-Forwarded-Proto` replace the client's address and the scheme: rate
-    limits and the audit log are those of the true client. The client is the last
-    address that is not a trusted proxy's: what stands before it came from the client and may be invented.
+    From a trusted proxy, `X-Forwarded-For` and `X-Forwarded-Proto` replace the client's address and the scheme, so that
+    rate limits and the audit log use the real client. The client is the last address that is not a trusted proxy's:
+    earlier addresses come from the client and may be invented.
 
     Args:
         app: The application.
         trusted: Addresses and networks of the proxies.
         root_path: The path below which Parley is published, such as `/parley`; "" = at the root. It is removed from
-            requests, whether the proxy did that already or not, and added to `Content-Location` in responses.
+            requests if the proxy has not removed it, and added to `Content-Location` in responses.
     """
 
     def __init__(self, app: ASGIApp, *, trusted: Sequence[str], root_path: str = "") -> None:
@@ -71,7 +71,7 @@ class ProxyMiddleware:
             scope["scheme"] = plain[scope["type"]]
 
     def _client(self, hops: Sequence[str]) -> str:
-        """Return the last address that is not a trusted proxy's; "" if there is none, or it is no address."""
+        """Return the last address that is not a trusted proxy's; "" if there is none, or if it is not an address."""
         for hop in reversed(hops[-MAX_HOPS:]):
             address = _address(hop)
             if address is None:
@@ -114,7 +114,7 @@ def _strip(scope: Scope, root: str) -> None:
 
 
 def _address(hop: str) -> str | None:
-    """Return the address of a hop, which may have a port; None if there is none.
+    """Return the address of a hop, which may include a port; None if it is not an address.
 
     >>> [_address(hop) for hop in ("192.0.2.1", "192.0.2.1:443", "[2001:db8::1]:443", "2001:db8::1", "unknown")]
     ['192.0.2.1', '192.0.2.1', '2001:db8::1', '2001:db8::1', None]

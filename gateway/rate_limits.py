@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_CLIENTS = 10_000
-"""Number of buckets; beyond it the least recently used one is dropped."""
+"""Maximum number of buckets. Beyond it, the least recently used one is dropped."""
 
 IPV6_PREFIX_BITS = 64
-"""IPv6 clients are counted by network: one host usually owns all its addresses."""
+"""IPv6 clients are counted by network, because one host usually owns all of its addresses."""
 
 
 class RateLimitConfig(BaseModel):
@@ -36,10 +36,11 @@ class ConnectionConfig(BaseModel):
     """The section `gateway.connections`.
 
     Attributes:
-        max_total: Open connections; beyond it, those without a complete request are closed first.
-        max_per_client: Open connections of one address.
-        request_timeout_s: How long the head of a request may take to arrive, and pauses in its body, seconds.
-        write_timeout_s: How long a client may not read a response before it is disconnected, seconds.
+        max_total: Maximum number of open connections. Beyond it, connections without a complete request are closed
+            first.
+        max_per_client: Maximum number of open connections of one address.
+        request_timeout_s: Time limit for the head of a request and for pauses in its body, seconds.
+        write_timeout_s: How long a client may stop reading a response before it is disconnected, seconds.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -68,7 +69,7 @@ class ClientRateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def acquire(self, client: str) -> float:
-        """Take a token. Returns 0, or the seconds until the client has one again.
+        """Take a token. Return 0, or the seconds until the client gets the next one.
 
         >>> now = [0.0]
         >>> some = ClientRateLimiter(per_s=2, burst=2, clock=lambda: now[0])

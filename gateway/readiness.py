@@ -1,4 +1,4 @@
-"""Readiness checks: database, channels and models. They change nothing and call no provider."""
+"""Readiness checks: database, channels and models. They do not change anything or call providers."""
 
 import time
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ CHECK_TIMEOUT_S = 2.0
 """Time limit of each check, seconds."""
 
 MIN_FREE_BYTES = 20_000_000
-"""With less free disk space, the next messages might not be stored."""
+"""With less free disk space, the check fails, because the next messages might not be stored."""
 
 LOW_FREE_BYTES = 500_000_000
 """With less free disk space, the check warns."""
@@ -34,9 +34,9 @@ class ReadinessCheck:
     """The result of one check.
 
     Attributes:
-        ok: Whether messages can be answered, as far as this part is concerned.
+        ok: Whether this part allows messages to be answered.
         state: One word.
-        detail: What is wrong and what to do; "" if nothing.
+        detail: What is wrong and what to do; "" if nothing is wrong.
     """
 
     ok: bool
@@ -75,7 +75,7 @@ async def _check_store(services: Services) -> ReadinessCheck:
 
 
 async def _check_files(services: Services) -> Mapping[str, ReadinessCheck]:
-    """Check the bucket, if files are in one. Messages without files are answered also while it cannot be reached."""
+    """Check the bucket, if files are in one. Without it, messages without files are still answered."""
     mirror = services.agent_services.mirror
     if not mirror.is_remote:
         return {}
@@ -90,7 +90,7 @@ async def _check_files(services: Services) -> Mapping[str, ReadinessCheck]:
 
 
 def _check_channels(services: Services, *, now: float) -> ReadinessCheck:
-    """Name the broken channels. The service is ready while one enabled platform and all required channels work."""
+    """List broken channels. The service is ready if at least one enabled platform and all required channels work."""
     if services.bus is None:
         return ReadinessCheck(ok=False, state="stopped", detail="The channels are not running.")
     broken = dict(services.channel_problems)
@@ -99,7 +99,7 @@ def _check_channels(services: Services, *, now: float) -> ReadinessCheck:
             broken[name] = health.detail or f"The channel is {health.state.value}."
     required = set(services.config.gateway.required_channels)
     for name in required - services.bus.health().keys() - broken.keys():
-        broken[name] = "The channel is required and not enabled."
+        broken[name] = "The channel is required but not enabled."
     if not broken:
         return ReadinessCheck(ok=True)
     platforms = services.config.bots.platforms.items()
@@ -121,7 +121,7 @@ def _is_broken(health: ChannelHealth, now: float) -> bool:
 
 
 async def _check_models(services: Services) -> ReadinessCheck:
-    """Judge the models by their latest calls. The service is ready while one of them works."""
+    """Judge the models by their latest calls. The service is ready if at least one of them works."""
     if services.config.bus.langgraph_url:
         return ReadinessCheck(ok=True, state="elsewhere")
     breakers = services.agent_services.circuit_breakers

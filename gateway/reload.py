@@ -1,4 +1,4 @@
-"""Configuration reload: applies changes of the file to a running service without interrupting runs."""
+"""Configuration reload: applies changes of the file to the running service without interrupting runs."""
 
 import hashlib
 import logging
@@ -22,7 +22,7 @@ POLL_INTERVAL_S = 2.0
 RELOADABLE_FIELDS = frozenset(
     {"agent", "log_level", "log_format", "unknown_keys", "warnings", "secrets"}
 )
-"""Fields that can change while the service runs. The others belong to open ports, files and connections."""
+"""Fields that can change while the service runs. Other fields belong to open ports, files and connections."""
 
 SECTION_NAMES = {
     "bus": "channels",
@@ -30,7 +30,7 @@ SECTION_NAMES = {
     "home": "PARLEY_HOME",
     "extensions": "extensions",
 }
-"""Names in the file of fields that are called differently in `Config`."""
+"""Names in the file for fields with another name in `Config`."""
 
 
 class ConfigReloader:
@@ -58,13 +58,13 @@ class ConfigReloader:
         self._hash = _content_hash(config.source)
 
     async def run(self) -> None:
-        """Check the file periodically; returns at once if there is none."""
+        """Check the file periodically. Returns at once if there is no file."""
         while self._config.source is not None:
             await anyio.sleep(POLL_INTERVAL_S)
             await self.check()
 
     async def check(self) -> None:
-        """Apply the file if its content changed; an invalid file is logged and ignored."""
+        """Apply the file if its content changed. Logs and ignores an invalid file."""
         mark = await to_thread.run_sync(_content_hash, self._config.source)
         if mark == self._hash or mark is None:
             return
@@ -85,7 +85,7 @@ class ConfigReloader:
     async def _apply(self, config: Config) -> None:
         if config.agent != self._config.agent:
             await self._agents.replace_config(config.agent)
-        # Keep redacting the previous secrets: active runs still use them.
+        # Keep redacting the previous secrets, because active runs still use them.
         config = replace(config, secrets=config.secrets | self._config.secrets)
         self._config = config
         self._on_applied(config)
@@ -99,7 +99,7 @@ class ConfigReloader:
 
 
 def _sections_needing_restart(before: Config, after: Config) -> set[str]:
-    """Return the changed sections that are only read at the start."""
+    """Return the changed sections that are only read at startup."""
     changed = {
         SECTION_NAMES.get(field.name, field.name)
         for field in fields(Config)

@@ -20,8 +20,8 @@ class RequestStats:
 
     Attributes:
         requests: Number of requests by method, route and status.
-        response_seconds: Time from a request to the start of its response; streams continue after that.
-        in_progress: Requests being served now, including open streams.
+        response_seconds: Time from a request to the start of its response. Streams continue afterwards.
+        in_progress: Requests in progress, including open streams.
     """
 
     def __init__(self) -> None:

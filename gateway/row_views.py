@@ -1,4 +1,4 @@
-"""Rows in the form of the REST API: conversations, pairings, tokens. Commands without a running service use it too."""
+"""Converts rows to the REST API's form: conversations, pairings, tokens. Commands also use it."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime

@@ -15,7 +15,7 @@ REQUEST_TIMEOUT_S = 30.0
 
 
 def service_url(config: Config) -> str:
-    """Return the address that the running service recorded, whatever its port is, else the configured one."""
+    """Return the address that the running service recorded, or else the configured one."""
     return running_address(config.home) or config.base_url
 
 

@@ -1,4 +1,4 @@
-"""SharedFilesRoute: brings custom skills and agents up to date before a request, and stores what it changed."""
+"""SharedFilesRoute: updates custom skills and agents before a request, and stores the request's changes."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -14,7 +14,7 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 class SharedFilesRoute(APIRoute):
-    """A route about files that all nodes need. Other nodes see the change when the response is sent."""
+    """A route for files that all nodes need. When the response is sent, other nodes see the change."""
 
     @override
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

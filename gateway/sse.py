@@ -1,4 +1,4 @@
-"""Server-sent events of a run, and delayed JSON responses. Both notice when the client disconnects."""
+"""Server-sent events of a run, and delayed JSON responses. Both detect when the client disconnects."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -17,9 +17,9 @@ from gateway.runtime.events import RunEvent
 HEARTBEAT = b": heartbeat\n\n"
 
 FAST_RESPONSE_S = 0.25
-"""How long a response is delayed before it is streamed with keep-alives, seconds.
+"""How long to wait for a result before streaming the response with keep-alives, seconds.
 
-Most runs end sooner, and a response in one piece costs half as much."""
+Most runs end earlier, and a response in one piece takes half the CPU time."""
 
 _LINE_SEPARATORS = (
     (b"\xe2\x80\xa8", rb"\u2028"),
@@ -41,7 +41,7 @@ def encode_event(event: RunEvent) -> bytes:
 
 
 def encode_events(events: Iterable[RunEvent], wanted: EventPredicate) -> bytes:
-    """Return the frames of the wanted events, for one write."""
+    """Return the frames of the requested events, for a single write."""
     return escape_line_separators(
         b"".join([encode_event(event) for event in events if wanted(event)])
     )
@@ -50,12 +50,12 @@ def encode_events(events: Iterable[RunEvent], wanted: EventPredicate) -> bytes:
 def escape_line_separators(frames: bytes) -> bytes:
     r"""Escape Unicode line separators, which JSON may contain literally.
 
-    Many event stream readers split at them (Python's `splitlines`, and so httpx) and lose data.
+    Many event stream readers split lines at them (Python's `splitlines`, and therefore httpx) and lose data.
 
     >>> escape_line_separators('data: "a\u2028b\u0085"'.encode())
     b'data: "a\\u2028b\\u0085"'
     """
-    # Searching for one byte is ten times as fast as for two.
+    # Searching for one byte is ten times faster than for two.
     if frames.isascii() or not (b"\xe2" in frames or b"\xc2" in frames):
         return frames
     for raw, escaped in _LINE_SEPARATORS:
@@ -72,7 +72,7 @@ async def stream_events(
 
 
 def parse_last_event_id(header: str | None) -> int:
-    """Return the number of the last event that a client has; 0 (send all) if it is not one of ours.
+    """Return the number of the last event that a client has; 0 (send all) if the id is not Parley's.
 
     >>> parse_last_event_id("7"), parse_last_event_id("-1"), parse_last_event_id("1795192453503-0")
     (7, 0, 0)
@@ -87,7 +87,7 @@ class EventStreamResponse(Response):
     """A stream of events that ends with the body or when the client disconnects.
 
     Args:
-        body: Yields frames, several at a time or none; closed if the client disconnects.
+        body: Yields frames, several at a time or none. It is closed if the client disconnects.
         on_disconnect: Called if the client disconnects before the end.
         heartbeat_s: Interval of heartbeat comments, seconds.
     """
@@ -129,14 +129,14 @@ class EventStreamResponse(Response):
         await _send_end(send)
 
     async def _beat(self, send: Send) -> None:
-        """Send heartbeats at a fixed interval, also between events: clients measure it."""
+        """Send heartbeats at a fixed interval, also between events, because clients measure the interval."""
         while True:
             await anyio.sleep(self._heartbeat_s)
             await _send_chunk(send, HEARTBEAT)
 
 
 class DelayedJsonResponse(Response):
-    """A JSON response that may take long. Until then it sends blank lines, which JSON allows at the start.
+    """A JSON response that may take long. While waiting, it sends blank lines, which JSON allows at the start.
 
     Args:
         ready: Set when the result is available.

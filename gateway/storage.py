@@ -1,4 +1,4 @@
-"""Makes what `storage.url` names ready for a service: key files are the same on all nodes. Blocking."""
+"""Prepares the storage of `storage.url` for a service, so that all nodes have the same key files. Blocking."""
 
 import importlib
 import secrets
@@ -10,7 +10,7 @@ OPENING_MODULE = "store.files.opening"
 
 
 def prepare_storage(config: Config) -> str | None:
-    """Return why the storage cannot be used, in one line; None = it is ready."""
+    """Return why the storage cannot be used, in one line. None = it is ready."""
     if not config.storage.is_bucket:
         return config.storage.find_folder_problem()
     tokens = [WEBHOOK_KEY_FILE]

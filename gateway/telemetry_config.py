@@ -8,7 +8,7 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 SIGNALS = ("traces", "metrics", "logs")
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 DEFAULT_EXPORT_S = 60.0
-"""How often metrics are exported, unless OTEL_METRIC_EXPORT_INTERVAL says it; as OpenTelemetry's default."""
+"""Default interval of metric exports without OTEL_METRIC_EXPORT_INTERVAL, the same as OpenTelemetry's."""
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _PROTOCOL = "http/protobuf"
@@ -16,11 +16,11 @@ _PROTOCOL = "http/protobuf"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """What is exported by OTLP; nothing by default.
+    """The signals to export over OTLP; none by default.
 
     Attributes:
-        captures_content: Whether spans hold what people and models write.
-        export_interval_s: Time between two exports of metrics, seconds.
+        captures_content: Whether spans contain what people and models write.
+        export_interval_s: Interval of metric exports, seconds.
     """
 
     traces: bool = False
@@ -38,10 +38,11 @@ class TelemetryConfig:
 def load_telemetry_config(environment: Mapping[str, str]) -> TelemetryConfig:
     """Read OpenTelemetry's variables. A signal is exported if it has an endpoint and its exporter is `otlp`.
 
-    The exporters read the others themselves: headers, time limits, compression, certificates, sampler, batches.
+    The exporters read the other variables themselves: headers, time limits, compression, certificates, sampler,
+    batches.
 
     Raises:
-        ValueError: A variable has a value that cannot be used; the text says what to do.
+        ValueError: A variable has an invalid value. The message says what to do.
 
     >>> load_telemetry_config({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}).is_enabled
     True
@@ -78,7 +79,7 @@ def _is_exported(environment: Mapping[str, str], signal: str) -> bool:
 
 
 def _check_protocol(environment: Mapping[str, str], signal: str) -> None:
-    """Raise ValueError if another protocol than HTTP is asked for."""
+    """Raise ValueError if a protocol other than HTTP is requested."""
     for name in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         protocol = environment.get(name, "").strip() or _PROTOCOL
         if protocol != _PROTOCOL:
@@ -88,7 +89,7 @@ def _check_protocol(environment: Mapping[str, str], signal: str) -> None:
 
 
 def _export_interval_s(environment: Mapping[str, str]) -> float:
-    """Return the time between two exports of metrics. Raises ValueError."""
+    """Return the interval of metric exports, seconds. Raises ValueError."""
     text = environment.get("OTEL_METRIC_EXPORT_INTERVAL", "").strip()
     if not text:
         return DEFAULT_EXPORT_S

@@ -11,10 +11,10 @@ HasEnded = Callable[[], Awaitable[bool]]
 
 
 class RevocableConnection:
-    """A connection that lasts no longer than its token: `receive` and `send` for the application.
+    """A connection that ends with its token. Provides `receive` and `send` for the application.
 
-    Asked are each message of a WebSocket and each part of a response without a length, heartbeats included. A
-    response with a length is one piece, and is not cut off: a request may revoke its own token.
+    The token is checked for each message of a WebSocket, and for each part of a response without a length, heartbeats
+    included. A response with a length is one piece and is not cut off, because a request may revoke its own token.
     """
 
     def __init__(self, receive: Receive, send: Send, has_token_ended: HasEnded) -> None:
@@ -25,7 +25,7 @@ class RevocableConnection:
         self._has_ended = False
 
     async def receive(self) -> Message:
-        """Receive; a WebSocket without a token is disconnected."""
+        """Receive a message. A WebSocket whose token has ended is disconnected."""
         message = await self._receive()
         if message["type"] != "websocket.receive" or not await self._has_token_ended():
             return message
@@ -33,7 +33,7 @@ class RevocableConnection:
         return {"type": "websocket.disconnect", "code": CLOSE_POLICY_VIOLATION}
 
     async def send(self, message: Message) -> None:
-        """Send, or end the connection; what is sent after that is dropped."""
+        """Send a message, or end the connection. Later messages are dropped."""
         kind = message["type"]
         if kind == "http.response.start":
             names = {name.lower() for name, _ in message.get("headers", ())}

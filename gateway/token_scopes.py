@@ -1,4 +1,4 @@
-"""Named tokens: what is asked to create one, and what it may do. Pure."""
+"""Named tokens: the request that creates one, and the permissions of each scope. Pure."""
 
 import re
 from typing import Self
@@ -18,17 +18,17 @@ _QUERIES = re.compile(
     r"/api(?:/langgraph)?/(?:(?:threads|assistants|runs/crons)/(?:search|count)|assistants/[^/]+/versions"
     r"|threads/[^/]+/(?:history|state/checkpoint|stream/events)|store/(?:items/search|namespaces))"
 )
-"""POST requests that change nothing: LangGraph's API searches, and reads some things, by POST."""
+"""POST requests that change nothing. LangGraph's API uses POST for searches and for some reads."""
 
 _ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
-"""What decides who may do something, or what code runs: to change it takes the scope `admin`."""
+"""Routes that decide who may do something or which code runs. Changing them requires the scope `admin`."""
 
 _SECRETS = re.compile(r"/api/tokens(?:/.*)?")
 _TERMINALS = re.compile(r"/api/channels/terminal/.*")
-"""What a session shows to one terminal is delivered, and kept for no other: watching it is no reading."""
+"""Terminal sessions. Their output is delivered to one terminal only, so watching a session is not mere reading."""
 
 _CANCELING = "cancel_on_disconnect"
-"""A GET with this in its query cancels a run when its client leaves."""
+"""A GET with this query parameter cancels a run when its client disconnects."""
 
 _THREAD = re.compile(r"/api(?:/langgraph)?/threads/([^/]+)(?:/(?!copy$).*)?")
 """A thread and what belongs to it. A copy of it is another thread."""
@@ -69,13 +69,13 @@ def is_permitted(token: ApiToken, method: str, path: str, query: bytes = b"") ->
 
     - `admin`: everything, like the admin token.
     - `operator`: everything but changes of tokens, MCP servers, skills and agents.
-    - `read`: whatever changes nothing, the list of tokens and terminal sessions excepted.
+    - `read`: everything that changes nothing, except the list of tokens and terminal sessions.
     - `thread`: its thread with runs, state, events and files; not to delete or copy it.
 
     Args:
-        token: The token; whether it has expired is not judged here.
-        method: The HTTP method. A WebSocket has another one: what a client sends over it starts runs and answers
-            questions, also where a POST to its path only reads.
+        token: The token. This function does not check whether it has expired.
+        method: The HTTP method. WebSockets have their own, because messages over them start runs and answer
+            questions, even if a POST to the same path only reads.
         path: The path as the routes see it, decoded.
         query: The query as it was sent.
     """
@@ -94,7 +94,7 @@ def is_permitted(token: ApiToken, method: str, path: str, query: bytes = b"") ->
 
 
 def _cancels(query: bytes) -> bool:
-    """Return whether a query has a run cancelled.
+    """Return whether a query cancels a run.
 
     >>> _cancels(b"a=1&cancel%5Fon_disconnect=1"), _cancels(b"cancel_on_disconnect=false"), _cancels(b"a=1")
     (True, False, False)

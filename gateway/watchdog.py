@@ -16,20 +16,20 @@ from gateway.runtime.counters import DurationHistogram
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
-"""Interval of the event loop's heartbeat."""
+"""Interval of the event loop's heartbeat, seconds."""
 
 LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 FAULTHANDLER_DELAY_S = 20.0
-"""How much later faulthandler prints the stacks to standard error, in case no thread can run at all."""
+"""How much later faulthandler prints the stacks to standard error, seconds, in case no Python thread can run."""
 
 
 class Watchdog:
     """Watches one event loop from a separate thread.
 
     Attributes:
-        lag: Delay of the heartbeats.
-        blocked_count: How often it was blocked.
+        lag: Delays of the heartbeats.
+        blocked_count: How often the loop was blocked.
 
     Args:
         threshold_s: How long the loop must be blocked before the stacks are logged, seconds; 0 = never.
@@ -64,13 +64,13 @@ class Watchdog:
             self._stopped.set()
 
     def _watch(self) -> None:
-        """Check the heartbeat periodically; runs in the thread."""
+        """Check the heartbeat periodically. Runs in the watchdog's thread."""
         pause_s = self._threshold_s / 4
         seen, told = time.monotonic(), 0.0
         while not self._stopped.wait(pause_s):
             self._arm_faulthandler()
             now = time.monotonic()
-            # If this thread is late too, the whole process was suspended: nothing is blocked.
+            # If this thread is late as well, the whole process was suspended and the loop is not blocked.
             is_late, seen = now - seen > 2 * pause_s + HEARTBEAT_S, now
             beat = self._last_heartbeat
             if told and beat != told:
@@ -98,7 +98,7 @@ class Watchdog:
 
 
 def format_thread_stacks() -> str:
-    """Return the stack of every thread: files, lines and names, no values."""
+    """Return the stack of every thread: files, lines and names, but no values."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():  # noqa: SLF001 - the documented way to every thread's stack

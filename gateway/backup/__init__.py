@@ -1,1 +1,1 @@
-"""Backups of the data folder: one archive, written while the service runs, checked before it is restored."""
+"""Backups of the data folder: one archive, written while the service runs, and checked before a restore."""

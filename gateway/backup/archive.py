@@ -25,7 +25,7 @@ HOME: Final = "home/"
 
 _MAX_MANIFEST_BYTES = 500_000_000
 _LEVEL = 3
-"""Of gzip: the service runs meanwhile."""
+"""gzip's compression level. It is low because the service may be running."""
 
 _BLOCK = 1_000_000
 
@@ -35,10 +35,10 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What an archive says about itself.
+    """An archive's description of itself.
 
     Attributes:
-        version: The Parley that wrote it.
+        version: The version of Parley that wrote it.
         created_at: ISO 8601, UTC.
         schema: Number of the last migration of the journal.
         skipped: Files of threads that could not be read, relative to the data folder.
@@ -62,7 +62,7 @@ class Manifest:
 
 
 class _HashingReader(io.RawIOBase):
-    """Reads exactly `size` bytes of a file that may change meanwhile: zeros replace what was cut off."""
+    """Reads exactly `size` bytes of a file that may change. If the file gets shorter, zeros fill the rest."""
 
     def __init__(self, source: IO[bytes], size: int) -> None:
         self._source = source
@@ -79,14 +79,14 @@ class _HashingReader(io.RawIOBase):
 
 
 class ArchiveWriter:
-    """Adds members to an archive and remembers their checksums."""
+    """Adds members to an archive and records their checksums."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
         self._entries: list[Entry] = []
 
     def add_file(self, name: str, source: IO[bytes]) -> None:
-        """Add an open file from its current position, with its size and mode of now. Raises OSError."""
+        """Add an open file from its current position, with its current size and mode. Raises OSError."""
         status = os.fstat(source.fileno())
         info = _member(name, tarfile.REGTYPE)
         info.mode = stat.S_IMODE(status.st_mode) & 0o777
@@ -102,14 +102,14 @@ class ArchiveWriter:
         self._entries.append({"path": name, "type": "folder"})
 
     def add_link(self, name: str, target: str) -> None:
-        """Add a symbolic link, as it is. Raises OSError."""
+        """Add a symbolic link without following it. Raises OSError."""
         info = _member(name, tarfile.SYMTYPE, 0o777)
         info.linkname = target
         self._tar.addfile(info)
         self._entries.append({"path": name, "type": "link", "target": target})
 
     def finish(self, manifest: Manifest) -> Manifest:
-        """Add the manifest, completed by what was added; return it. Raises OSError."""
+        """Complete the manifest with the added members, add it and return it. Raises OSError."""
         text = {
             "format": FORMAT,
             "parley": manifest.version,
@@ -139,11 +139,11 @@ def _member(name: str, kind: bytes, mode: int = 0o600) -> tarfile.TarInfo:
 
 @contextmanager
 def create_archive(file: Path, scratch: Path) -> Iterator[ArchiveWriter]:
-    """Write an archive, readable by its owner only; it gets its name when it is complete and on disk.
+    """Write an archive that only its owner can read. It gets its final name when it is complete and on disk.
 
     Args:
-        file: Where it is in the end.
-        scratch: A folder of the same file system, for what there is of it before.
+        file: The final path.
+        scratch: A folder on the same file system, for the incomplete archive.
 
     Raises:
         CommandFailed: The file exists already, or cannot be written.
@@ -166,13 +166,13 @@ def create_archive(file: Path, scratch: Path) -> Iterator[ArchiveWriter]:
 
 
 def extract_archive(file: Path, folder: Path, *, wanted: Callable[[str], bool]) -> Manifest:
-    """Unpack the wanted members into an empty folder; check all members against the manifest.
+    """Unpack the requested members into an empty folder. Check all members against the manifest.
 
-    The owner can read and write what is unpacked. Links are made last, so that nothing is written through one.
+    The owner can read and write the unpacked files. Links are created last, so that nothing is written through one.
 
     Raises:
-        CommandFailed: The archive is incomplete, changed, not a backup, or of a newer Parley; or the folder
-            cannot be written. It holds a part of the files then.
+        CommandFailed: The archive is incomplete, changed, not a backup, or from a newer Parley; or the folder
+            cannot be written. The folder then contains some of the files.
     """
     try:
         with tarfile.open(file, mode="r:gz") as tar:
@@ -189,12 +189,12 @@ def extract_archive(file: Path, folder: Path, *, wanted: Callable[[str], bool]) 
 
 
 def _extract_members(tar: tarfile.TarFile, folder: Path, wanted: Callable[[str], bool]) -> Manifest:
-    """Unpack; raises ValueError with a reason."""
+    """Unpack the archive. Raises ValueError with a reason."""
     found: list[Entry] = []
     manifest: Manifest | None = None
     for info in tar:
         if manifest is not None:
-            raise ValueError("something follows the manifest")
+            raise ValueError("there is data after the manifest")
         if info.name == MANIFEST:
             manifest = _read_manifest(tar, info)
         else:
@@ -203,7 +203,7 @@ def _extract_members(tar: tarfile.TarFile, folder: Path, wanted: Callable[[str],
     if manifest is None:
         raise ValueError("its end is missing")
     if list(manifest.entries) != found:
-        raise ValueError("the files are not those of the manifest")
+        raise ValueError("the files do not match the manifest")
     _create_links(folder, found, wanted)
     return manifest
 
@@ -237,7 +237,7 @@ def _read_manifest(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Manifest:
 
 
 def _extract_member(tar: tarfile.TarFile, info: tarfile.TarInfo, path: Path | None) -> Entry:
-    """Write one member (None = nowhere); return what was found. Links are not made yet."""
+    """Write one member (None = only read it) and return its description. Does not create links yet."""
     if info.issym():
         return {"path": info.name, "type": "link", "target": info.linkname}
     if info.isdir():
@@ -267,7 +267,7 @@ def _copy(source: IO[bytes], path: Path | None, mode: int) -> str:
 
 
 def _local_path(folder: Path, name: str) -> Path:
-    """Return where a member goes. Raises ValueError: outside the folder.
+    """Return the path to unpack a member to. Raises ValueError if it is outside the folder.
 
     >>> _local_path(Path("/x"), "home/a").as_posix()
     '/x/home/a'

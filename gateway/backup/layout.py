@@ -1,22 +1,22 @@
-"""What a backup leaves out of the data folder. Pure."""
+"""Decides which parts of the data folder a backup omits. Pure."""
 
 from store import checkpoints
 from store.data_folder import LOCK_FILE, RESTORE_MARK, STAGING
 
 BEFORE_RESTORE = "before-restore-"
-"""Folders into which a restore moves what it replaces."""
+"""Prefix of folders into which a restore moves the replaced data."""
 
 LOG = "parley.log"
 _COMPANIONS = ("", "-wal", "-shm", "-journal")
 
 
 def is_left_out(path: str, journal: str, copies: str = "") -> bool:
-    """Return whether something in the data folder is no part of the data, or saved in another way.
+    """Return whether a backup omits a path of the data folder, because it is not data or is saved in another way.
 
     Args:
         path: Relative to the data folder.
-        journal: The journal's path, likewise: databases are copied by SQLite.
-        copies: Path of the copies of files that are in a bucket; "" for none.
+        journal: The journal's path, also relative. SQLite itself copies databases.
+        copies: Path of the local copies of files in a bucket; "" = none.
 
     >>> [path for path in ("USER.md", "parley.db-wal", "parley.log.1") if not is_left_out(path, "parley.db")]
     ['USER.md']

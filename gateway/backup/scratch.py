@@ -1,4 +1,4 @@
-"""Folders for what is not complete yet, beside where it goes. Blocking."""
+"""Creates folders for incomplete files, next to their destination. Blocking."""
 
 import fcntl
 import os
@@ -16,15 +16,15 @@ _LOCK = "lock"
 
 @contextmanager
 def scratch_folder(folder: Path) -> Iterator[Path]:
-    """Yield a new folder inside another one, and remove those that killed processes left there.
+    """Yield a new folder inside another one. Remove folders that killed processes left there.
 
-    Its owner holds a lock, which the kernel releases also after kill -9.
+    Its owner holds a lock, which the kernel releases even after kill -9.
 
     Raises:
-        CommandFailed: It cannot be made.
+        CommandFailed: The folder cannot be created.
     """
     for found in folder.glob(f"{SCRATCH}*"):
-        with suppress(OSError):  # in use, or of another user
+        with suppress(OSError):  # in use, or owned by another user
             _remove_abandoned(found)
     with ExitStack() as stack:
         try:
@@ -37,7 +37,7 @@ def scratch_folder(folder: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(found: Path) -> None:
-    """Remove a scratch folder. Raises OSError: somebody uses it."""
+    """Remove a scratch folder. Raises OSError if a process uses it."""
     with suppress(FileNotFoundError):
         lock = os.open(found / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:

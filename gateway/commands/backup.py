@@ -1,4 +1,4 @@
-"""`parley backup`: writes the data folder into one archive, also while the service runs."""
+"""`parley backup`: writes the data folder into one archive. The service may be running."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from gateway.config import Config, load_config
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the archive and say what is in it and what is not."""
+    """Write the archive, and print what it contains and what it omits."""
     config = load_config(arguments.config)
     file = Path(arguments.file)
     manifest = write_backup(config, file)
@@ -30,12 +30,12 @@ def _bucket_outside(config: Config) -> Iterator[str]:
     if config.storage.is_bucket:
         yield (
             f"Not included: the files and keys in {config.storage.url}. Turn on versioning in the bucket, or copy it"
-            " now: what is deleted later is missing after a restore."
+            " now: files that are deleted later are missing after a restore."
         )
 
 
 def files_outside(config: Config) -> list[Path]:
-    """Return what a service needs that is not in its data folder."""
+    """Return files and settings that the service needs but that are outside its data folder."""
     source = config.source or Path("config.yaml").absolute()
     memory = config.files / (config.agent.memory.storage_path or "memory")
     needed = [source, source.with_name(".env"), config.extensions, memory, config.files]

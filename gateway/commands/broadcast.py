@@ -1,4 +1,4 @@
-"""`parley broadcast`: sends a message to the chats in which people wrote to the bot, over the running service."""
+"""`parley broadcast`: makes the running service send a message to chats in which people have written to the bot."""
 
 import argparse
 import json
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         receipt = anyio.run(partial(_request, config, new))
     except CommandFailed as error:
         raise CommandFailed(
-            f"{error}\nTo make sure that it is sent, once, repeat the command with --id {new.id}."
+            f"{error}\nTo make sure that it is sent exactly once, repeat the command with --id {new.id}."
         ) from error
     _show(receipt, _report(receipt), as_json=arguments.json)
     return 0
@@ -70,7 +70,7 @@ async def _request(config: Config, new: NewBroadcastRequest) -> dict[str, Any]:
 
 
 def _confirm(counted: Mapping[str, Any]) -> bool:
-    """Show on standard error what would be sent, and ask."""
+    """Show the recipients on standard error and ask for confirmation."""
     sys.stderr.write(f"{_table(counted)}\nSend it to {_chats(counted['chats'])}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
@@ -90,9 +90,9 @@ def _table(answer: Mapping[str, Any]) -> str:
 
 def _report(receipt: Mapping[str, Any]) -> str:
     if receipt["is_repeat"]:
-        state = f"This broadcast was accepted before; {receipt['waiting']} of its deliveries wait."
+        state = f"This broadcast was already accepted; {receipt['waiting']} of its deliveries are waiting."
     else:
-        state = f"Parley sends it to {_chats(receipt['chats'])}, some at a time."
+        state = f"Parley is sending it to {_chats(receipt['chats'])}, a few at a time."
     return f"{_table(receipt)}\n{state}\nID: {receipt['id']}"
 
 

@@ -1,4 +1,4 @@
-"""`parley check`: shows what is configured, missing or broken. Starts nothing and sends nothing."""
+"""`parley check`: shows what is configured, missing or broken. It does not start or send anything."""
 
 import argparse
 import json
@@ -42,11 +42,11 @@ from store.database_check import find_database_problem
 from store.files.opening import find_storage_problem
 
 _NEED_KEY = ("agent.tools.web:tavily_", "agent.tools.web:firecrawl_")
-"""Beginnings of `use` of the web tools whose services answer nobody without a key."""
+"""Prefixes of `use` for web tools whose services require a key."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report; 1 if something cannot work, 2 if the configuration is invalid."""
+    """Print the report. Returns 1 if something cannot work, 2 if the configuration is invalid."""
     code = 0
     problems: list[str] = []
     try:
@@ -118,7 +118,7 @@ def _find_folder_problems(config: Config) -> Iterator[str]:
 
 
 def _find_token_problems(config: Config) -> Iterator[str]:
-    """Yield why an existing file of the admin token cannot be used."""
+    """Yield why an existing admin token file cannot be used."""
     try:
         if config.token_file.exists():
             load_admin_token(config)
@@ -129,7 +129,7 @@ def _find_token_problems(config: Config) -> Iterator[str]:
 
 
 def find_folder_problem(folder: Path) -> str | None:
-    """Return why a data folder cannot be used, or None; it need not exist yet."""
+    """Return why a data folder cannot be used, or None. It need not exist yet."""
     if folder.exists() and not folder.is_dir():
         return "is not a folder"
     existing = next(path for path in (folder, *folder.parents) if path.exists())
@@ -139,7 +139,7 @@ def find_folder_problem(folder: Path) -> str | None:
 
 
 def _check_machine(config: Config, problems: list[str]) -> tuple[str, list[str]]:
-    """Return the description of the sandbox, and the warnings; append problems that are not in the list yet."""
+    """Return the description of the sandbox and its warnings. Append new problems to the list."""
     warnings = [line for line in startup_report.config_hints(config) if line not in problems]
     warnings += [line for line, is_certain in compare_tool_names(config) if not is_certain]
     if find_folder_problem(config.home) is None:
@@ -157,7 +157,7 @@ def _check_machine(config: Config, problems: list[str]) -> tuple[str, list[str]]
 
 
 def _find_mcp_problems(config: Config) -> Iterator[str]:
-    """Yield problems of the extensions file and its MCP servers. Starts none of them."""
+    """Yield problems of the extensions file and its MCP servers, without starting the servers."""
     file = config.extensions or config.files / EXTENSIONS_FILE
     found = ExtensionsFile(file).read()
     if found.error:
@@ -203,7 +203,7 @@ def _find_tool_problems(config: AgentConfig) -> Iterator[str]:
     """Yield problems of tools' settings."""
     for index, tool in enumerate(config.tools):
         if not is_importable(tool.use):
-            continue  # reported with the other classes
+            continue  # already reported with the other classes
         if tool.use.startswith(_NEED_KEY) and not tool.extra_keys().get("api_key"):
             yield f"tools[{index}].api_key: {tool.name} needs the key of its service: set it"
         try:

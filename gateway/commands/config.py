@@ -12,11 +12,11 @@ from gateway.setup.config_files import FileDraft, backup_draft, write_drafts
 
 EXAMPLE_FILE = "config.example.yaml"
 EXAMPLE_FOLDERS = Path(__file__).parents[2], Path(__file__).parents[1]
-"""Where the example is: beside the packages in a checkout, inside this one if Parley was installed as a package."""
+"""Locations of the example: next to the packages in a checkout, inside this package if Parley is installed."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Upgrade the file and keep a backup (`.bak`); does nothing if it is up to date."""
+    """Upgrade the file and keep a backup (`.bak`). Does nothing if the file is up to date."""
     source = find_config(arguments.config, environment_variables(Path())[0])
     if source is None:
         raise CommandFailed(

@@ -62,7 +62,7 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
         found[name] = await diagnose_channel(name, section, options)
 
     async def check_runs() -> None:
-        if config.bus.langgraph_url:  # that server configures its own models
+        if config.bus.langgraph_url:  # the other server configures its own models
             found[MODELS] = [await system_checks.check_langgraph_server(config.bus.langgraph_url)]
         elif ask_models:
             found[MODELS] = await check_models(config.agent)
@@ -84,7 +84,7 @@ def _check_configuration(config: Config) -> list[CheckResult]:
     source = str(config.source) if config.source else "no file; built-in defaults"
     found = [CheckResult(subject="configuration", text=source)]
     channels = tuple(f"channels.{name}." for name in config.bots.platforms)
-    # Problems of a platform's settings are reported with the platform.
+    # The platform's own check reports problems of its settings.
     found += [
         problem("configuration", line)
         for line in find_config_problems(config)

@@ -13,7 +13,7 @@ TIMEOUT_S = 4.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the service's answer; 1 if there is none, or it is not healthy (with `--ready`: not ready)."""
+    """Print the service's answer. Returns 1 if it does not answer or is not healthy (with `--ready`: not ready)."""
     url = service_url(load_config(arguments.config))
     path = "/health/ready" if arguments.ready else "/health"
     try:

@@ -70,7 +70,7 @@ def run_setup(
         environ: Environment variables; None = those of the process.
 
     Raises:
-        CommandFailed: Nothing was written; the message says why.
+        CommandFailed: Nothing was written. The message says why.
     """
     place = SetupFolder(_find_target(arguments, environ), environ)
     if arguments.non_interactive:
@@ -109,7 +109,7 @@ def run_setup(
 
 
 def _confirm_replacement(person: SetupPrompter, replaced: Sequence[str], *, may_ask: bool) -> None:
-    """Ask before values are replaced. Raises CommandFailed unless confirmed."""
+    """Ask before replacing values. Raises CommandFailed unless the user confirms."""
     what = ", ".join(replaced)
     if not may_ask:
         raise CommandFailed(f"this would replace {what}: use --force; nothing was written")
@@ -137,7 +137,7 @@ def _summary(drafts: Sequence[FileDraft], answers: SetupAnswers, shadowed: Seque
 
 
 def _find_target(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Path:
-    """Return the file to write: the one named, which need not exist; the one in use; else ./config.yaml.
+    """Return the file to write: the named one, which need not exist, or the one in use, or ./config.yaml.
 
     Raises:
         CommandFailed: Its folder does not exist or is not writable.
@@ -218,10 +218,10 @@ class SetupFolder:
         return secrets, drafts
 
     def check(self, drafts: Sequence[FileDraft], secrets: Mapping[str, str]) -> list[str]:
-        """Load the drafts as the service does; return the variables that the environment overrides.
+        """Load the drafts like the service. Return the variables that the environment overrides.
 
         Raises:
-            CommandFailed: They do not form a valid configuration.
+            CommandFailed: The drafts are not a valid configuration.
         """
         with tempfile.TemporaryDirectory() as folder:
             for draft in drafts:
@@ -249,7 +249,7 @@ class SetupFolder:
 
 
 def _put(field: SetupField, value: str, secrets: dict[str, str]) -> str:
-    """Return the value to write to the configuration; a secret goes to `secrets`, and `$NAME` is returned."""
+    """Return the value to write to the configuration. For a secret, add it to `secrets` and return `$NAME`."""
     if not field.secret or value == field.default:
         return value
     secrets[field.variable] = value

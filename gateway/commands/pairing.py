@@ -1,4 +1,4 @@
-"""`parley pairing`: approve people and groups, and revoke access, with or without a running service."""
+"""`parley pairing`: approves people and groups, and revokes access, with or without a running service."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""`parley prove`: runs the proof of a checkout, which kills the service at random and accounts for every message."""
+"""`parley prove`: runs a checkout's proof, which kills the service at random and accounts for every message."""
 
 import argparse
 import importlib.util
@@ -15,7 +15,7 @@ NEEDED = ("aiohttp", "pytest")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the proof in a process of its own; return its exit code: 1 = a promise was broken."""
+    """Run the proof in its own process. Return its exit code: 1 = a promise was broken."""
     if not HARNESS.is_file():
         raise CommandFailed(
             "parley prove needs a checkout of Parley's repository: the simulated platforms are part of its tests."

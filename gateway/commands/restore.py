@@ -9,7 +9,7 @@ from gateway.config import load_config
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Restore; refuses while a service runs, and to replace data without `--force`."""
+    """Restore a backup. Refuses while a service runs, and refuses to replace data without `--force`."""
     config = load_config(arguments.config)
     manifest, aside = restore_backup(config, Path(arguments.file), replace=arguments.force)
     lines = [
@@ -18,6 +18,6 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if aside is not None:
         lines.append(f"The previous data are in {aside}.")
-    lines.append("Start Parley: messages that were waiting at the time of the backup are answered.")
+    lines.append("Start Parley: it answers messages that were waiting at the time of the backup.")
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0

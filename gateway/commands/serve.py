@@ -19,10 +19,10 @@ from gateway.serving.listener import open_listener
 from gateway.storage import prepare_storage
 
 MIN_FREE_BYTES = 2_000_000
-"""Free disk space without which the databases cannot be created."""
+"""Minimum free disk space, in which the databases can be created."""
 
 SERVICE_MODULE = "gateway.serving.service"
-"""Imported after the port is open: it takes a second, during which requests wait in the kernel's queue."""
+"""Module to import after the port is open. This takes a second, during which requests wait in the kernel's queue."""
 
 EVENT_LOOP_MODULE = "gateway.serving.event_loop"
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def import_service() -> ModuleType:
-    """Import what runs the service."""
+    """Import the service's modules."""
     return importlib.import_module(SERVICE_MODULE)
 
 
@@ -79,7 +79,7 @@ def _should_open_chat(config: Config) -> bool:
 
 
 def _is_foreground() -> bool:
-    """Return whether this process may read the terminal: background processes would be suspended."""
+    """Return whether this process may read the terminal. A background process would be suspended."""
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except OSError:

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     if names := _variables_of_shell(config):
         sys.stdout.write(
             f"Warning: {config.source} needs {', '.join(names)}. A service does not get the variables of this shell:"
-            f" add what is missing to {config.folder / '.env'}, then install it again.\n"
+            f" add the missing ones to {config.folder / '.env'}, then install it again.\n"
         )
     _run_manager(_start_commands(file, is_system=arguments.system))
     return 0
@@ -63,7 +63,7 @@ def _file_content(config: Config, arguments: argparse.Namespace) -> str:
         program += ["--config", str(config.source)]
     environment = {"PARLEY_HOME": str(config.home), "PYTHONUNBUFFERED": "1"}
     if path := config.environment.get("PATH"):
-        environment["PATH"] = path  # the agent's tools and MCP servers are looked for there
+        environment["PATH"] = path  # the agent's tools and MCP servers are searched there
     service = SystemService(
         program=tuple(program),
         folder=folder,
@@ -85,7 +85,7 @@ def _variables_of_shell(config: Config) -> list[str]:
 
 
 def _owner(config: Config) -> str:
-    """Return who owns the data folder, or runs this command with sudo."""
+    """Return the user who owns the data folder, or who runs this command with sudo."""
     if config.home.exists():
         return config.home.owner()
     return config.environment.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
@@ -108,7 +108,7 @@ def _start_commands(file: Path, *, is_system: bool) -> list[list[str]]:
     systemctl = _systemctl(is_system=is_system)
     commands = [[*systemctl, "daemon-reload"], [*systemctl, "enable", "--now", UNIT_NAME]]
     if not is_system:
-        # Without this the service would end when its user logs out.
+        # Otherwise the service would end when its user logs out.
         commands.append(["loginctl", "enable-linger"])
     return commands
 
@@ -124,10 +124,10 @@ def _systemctl(*, is_system: bool) -> list[str]:
 
 
 def _run_manager(commands: list[list[str]], then: Sequence[list[str]] = ()) -> None:
-    """Run commands of the service manager. If one fails, show what is left to do, `then` included.
+    """Run commands of the service manager. If one fails, show the remaining steps, including `then`.
 
     Raises:
-        CommandFailed: One failed.
+        CommandFailed: A command failed.
     """
     sys.stdout.flush()
     for number, command in enumerate(commands):

@@ -16,7 +16,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the manifest. Does not read the configuration."""
     name = str(arguments.name).strip()
     if not 0 < len(name) <= NAME_CHARS:
-        raise CommandFailed(f"--name: a Slack app's name has 1 to {NAME_CHARS} characters")
+        raise CommandFailed(f"--name: a Slack app's name must have 1 to {NAME_CHARS} characters")
     found = app_manifest(name, request_url=_request_url(arguments.http), agent=arguments.agent)
     if arguments.link:
         sys.stdout.write(f"{creation_link(found)}\n")

@@ -1,4 +1,4 @@
-"""`parley threads`: conversations and their threads."""
+"""`parley threads`: lists conversations and their threads."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""`parley token`: create, list, replace and revoke named API tokens, with or without a running service."""
+"""`parley token`: creates, lists, replaces and revokes named API tokens, with or without a running service."""
 
 import argparse
 import sys
@@ -27,7 +27,7 @@ COLUMNS = ("name", "scope", "thread", "created", "expires")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one action; a new token is the only line on standard output."""
+    """Run one action. A new token is the only line on standard output."""
     config = load_config(arguments.config)
     sys.stdout.write(anyio.run(partial(_run_action, config, arguments)) + "\n")
     return 0
@@ -59,7 +59,7 @@ def _new_token(arguments: argparse.Namespace) -> NewTokenRequest:
 
 
 def _argument_problems(error: ValidationError) -> list[str]:
-    """Return one line per error, with the names that the command line has for the fields."""
+    """Return one line per error, with the command line's names of the fields."""
     lines = []
     for line in format_validation_error(error, ""):
         field, _, what = line.partition(": ")

@@ -30,5 +30,5 @@ _MODULES = (
 
 
 def langgraph_routers() -> list[APIRouter]:
-    """Return the routers, to be included in an application with `app.state.services`."""
+    """Return the routers for an application with `app.state.services`."""
     return [module.router for module in _MODULES]

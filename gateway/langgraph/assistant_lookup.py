@@ -1,4 +1,4 @@
-"""Lookup of assistants: one for each graph, one for each custom agent, and those created over the API."""
+"""Looks up assistants: one for each graph, one for each custom agent, and those created over the API."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from store.threads import Thread
 
 
 async def list_assistants(services: Services) -> list[Assistant]:
-    """Return all assistants: those of graphs, of custom agents, then others, oldest first."""
+    """Return all assistants: first those of graphs, then those of custom agents, then others, oldest first."""
     made = {one.assistant_id: one for one in await services.runs.assistants.list_all()}
     always = [
         *map(assistant_of_graph, services.runs.graphs),
@@ -31,7 +31,7 @@ async def get_assistant(services: Services, given: str) -> Assistant:
     """Return an assistant by its ID, its graph's name or its custom agent's name.
 
     Raises:
-        HTTPException: 422, it is neither a name nor an ID.
+        HTTPException: 422 if it is neither a name nor an ID.
         RowNotFound: The assistant does not exist.
     """
     found = await _find_assistant(services, given)
@@ -44,7 +44,7 @@ async def get_assistant(services: Services, given: str) -> Assistant:
 async def resolve_assistant(services: Services, request: GraphRunRequest) -> GraphRunRequest:
     """Return the request with the assistant's config and context as defaults. Raises InvalidRequest.
 
-    If the assistant is unknown or has no settings of its own, they stay unchanged.
+    If the assistant is unknown or has no settings, the request stays unchanged.
     """
     found = await _find_assistant(services, request.assistant_id)
     if found is None:
@@ -62,7 +62,7 @@ async def resolve_assistant(services: Services, request: GraphRunRequest) -> Gra
 
 
 async def last_assistant_id(services: Services, thread: Thread) -> str:
-    """Return the assistant that last ran on a thread, or its graph if it was deleted; "" if there was no run."""
+    """Return the assistant that last ran on a thread, or its graph if it was deleted. "" if there was no run."""
     used = str(thread.metadata.get("assistant_id") or "")
     if used and await _find_assistant(services, used) is not None:
         return used
@@ -70,7 +70,7 @@ async def last_assistant_id(services: Services, thread: Thread) -> str:
 
 
 def find_graph_assistant(services: Services, assistant_id: str) -> Assistant | None:
-    """Return the built-in assistant of a graph; None if the ID is another one."""
+    """Return the built-in assistant of a graph; None if the ID belongs to no graph."""
     return next(
         (
             one
@@ -99,7 +99,7 @@ def _canonical_id(given: str) -> str:
 
 
 def _merge_configs(ours: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two configs; `configurable` is the request's, because the assistant's options are in the context."""
+    """Merge two configs. `configurable` comes from the request, because the context holds the assistant's options."""
     both = {**ours, **asked, "tags": [*(ours.get("tags") or ()), *(asked.get("tags") or ())]}
     both["metadata"] = {**(ours.get("metadata") or {}), **(asked.get("metadata") or {})}
     both["configurable"] = asked.get("configurable") or {}

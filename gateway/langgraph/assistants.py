@@ -82,7 +82,7 @@ async def create_assistant(body: AssistantCreate, services: ServicesDep) -> Resp
 async def update_assistant(
     assistant_id: str, body: AssistantPatch, services: ServicesDep
 ) -> Response:
-    """Create the next version of an assistant: metadata is merged, other fields are replaced."""
+    """Create the next version of an assistant. Metadata is merged, and other fields are replaced."""
     before = await _get_editable(services, assistant_id)
     change = AssistantUpdate(**body.model_dump())
     _validate(services, change.apply(before))
@@ -104,12 +104,10 @@ async def delete_assistant(
         bool, Query(description="Also delete its threads and their files")
     ] = False,
 ) -> None:
-    """Delete an assistant. Assistants that stand for a graph cannot be deleted."""
+    """Delete an assistant. Built-in assistants of graphs cannot be deleted."""
     assistant_id = (await _get_editable(services, assistant_id)).assistant_id
     if find_graph_assistant(services, assistant_id) is not None:
-        raise HTTPException(
-            409, "This assistant stands for a graph of this server and cannot be deleted."
-        )
+        raise HTTPException(409, "This is the built-in assistant of a graph. It cannot be deleted.")
     if not await services.runs.assistants.delete(assistant_id):
         raise missing_assistant(assistant_id)
     if delete_threads:
@@ -120,7 +118,7 @@ async def delete_assistant(
     "/assistants/search", response_model=list[AssistantResponse], responses=PAGINATION_HEADERS
 )
 async def search_assistants(query: AssistantSearch, services: ServicesDep) -> Response:
-    """List assistants, those of graphs first by default."""
+    """List assistants. By default, those of graphs come first."""
     found = await _find_matching(services, query)
     if query.sort_by is not None:
         key = query.sort_by
@@ -152,7 +150,7 @@ async def get_graph(
         str,
         Query(
             pattern=r"^(?i:true|false)$|^[1-9]\d{0,3}$",
-            description="Expand subgraphs: true, or to this depth",
+            description="Expand subgraphs: true, or a maximum depth",
         ),
     ] = "false",
 ) -> Response:
@@ -223,7 +221,7 @@ async def _get_editable(services: Services, given: str) -> Assistant:
 
 
 def _validate(services: Services, made: AssistantCreate | Assistant) -> None:
-    """Raise HTTPException or InvalidRequest if no run could be started with these settings."""
+    """Raise HTTPException or InvalidRequest if runs could not start with these settings."""
     if made.graph_id not in services.runs.graphs:
         there_are = ", ".join(services.runs.graphs)
         raise HTTPException(

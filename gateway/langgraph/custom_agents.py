@@ -17,7 +17,7 @@ async def list_agent_assistants(services: Services) -> list[Assistant]:
 
 
 async def find_agent_assistant(services: Services, given: str) -> Assistant | None:
-    """Return the assistant of a custom agent, by its ID or the agent's name; None if there is none."""
+    """Return the assistant of a custom agent, by its ID or the agent's name. None if it does not exist."""
     try:
         # SDKs write `code_reviewer` where the agent is `code-reviewer`.
         return _build_assistant(

@@ -19,18 +19,18 @@ CHANNELS = (
     "checkpoints",
 )
 MAX_ENTRIES = 100
-"""Channels, and namespaces, of a filter: each event is compared with each."""
+"""Maximum number of a filter's channels, and of its namespaces. Each event is compared with each of them."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """The events of one connection or subscription.
+    """Selects the events of one connection or subscription.
 
     Attributes:
         namespaces: Prefixes; an event must be below one of them.
-        depth: Maximum number of levels below it; None = unlimited.
+        depth: Maximum number of levels below the prefix; None = unlimited.
     """
 
     channels: frozenset[str]
@@ -38,7 +38,7 @@ class EventFilter:
     depth: int | None = None
 
     def matches(self, event: ProtocolEvent) -> bool:
-        """Return whether an event passes the filter; a gap always does."""
+        """Return whether an event passes the filter. A gap always passes."""
         if event.method == GAP_METHOD:
             return True
         named = event.name is not None and f"custom:{event.name}" in self.channels

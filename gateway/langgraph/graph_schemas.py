@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 
 
 def draw_graph(graph: Graph, *, xray: int | bool) -> Schema:
-    """Return nodes and edges; `xray` expands subgraphs, completely or to a depth."""
+    """Return nodes and edges. `xray` expands subgraphs, completely or to a depth."""
     drawn: Schema = graph.get_graph(xray=xray).to_json()
     for node in drawn["nodes"]:
         if isinstance(node.get("data"), dict):

@@ -1,4 +1,4 @@
-"""`/ok` and `/info`: clients check the server before they use it."""
+"""`/ok` and `/info`, with which clients check the server before they use it."""
 
 from importlib.metadata import version
 from typing import Any
@@ -16,13 +16,13 @@ LANGGRAPH_SERVER_VERSION = "0.16.7"
 
 @router.get("/ok")
 async def ok() -> dict[str, Any]:
-    """Return that the server is up."""
+    """Report that the server is up."""
     return {"ok": True}
 
 
 @router.get("/info")
 async def info() -> dict[str, Any]:
-    """Return which LangGraph Server this API follows, and which features it has."""
+    """Return the LangGraph Server version that this API follows, and its features."""
     return {
         "version": LANGGRAPH_SERVER_VERSION,
         "langgraph_py_version": await to_thread.run_sync(version, "langgraph"),

@@ -26,7 +26,7 @@ from gateway.services import Services
 from store.errors import RowConflict, RowNotFound
 
 EXECUTE_COMMAND = "thread.command"
-"""The call that has the node that executes a thread's runs execute a command."""
+"""The call to another node that executes a command at the node of a thread's runs."""
 
 Json = dict[str, Any]
 Handler = Callable[[Services, str, Json], Awaitable[Json]]
@@ -41,10 +41,10 @@ async def execute_command(
         services: The running services.
         thread_id: The thread; a valid ID.
         body: The command.
-        further: Handlers of commands that only this transport has.
+        further: Handlers of additional commands of this transport.
 
     Raises:
-        HTTPException: 400, the body is not a command.
+        HTTPException: 400 if the body is not a command.
     """
     if not isinstance(body, dict):
         raise HTTPException(400, "The request body must be an object")
@@ -76,10 +76,10 @@ async def execute_command(
 
 
 async def execute_elsewhere(services: Services, thread_id: str, body: object) -> Json | None:
-    """Have the other node that executes a thread's runs execute a command; None = this one is to do it.
+    """Execute a command at the node that executes the thread's runs. None if this node must execute it.
 
     Raises:
-        StoreUnavailable: That node does not answer.
+        StoreUnavailable: The other node does not answer.
     """
     calls = services.node_calls
     if not calls.others or services.runs.active_on_thread(thread_id):
@@ -94,14 +94,14 @@ async def execute_elsewhere(services: Services, thread_id: str, body: object) ->
     asked = dumps(given).decode()
     reply: Json = orjson.loads(await calls.call(node, EXECUTE_COMMAND, asked))
     if "meta" in reply:
-        # Each node numbers the events of a thread by itself.
+        # Each node has its own numbers for a thread's events.
         applied = services.event_logs.for_thread(thread_id).last_seq
         reply["meta"] = {"applied_through_seq": applied}
     return reply
 
 
 async def execute_called(services: Services, asked: str) -> str:
-    """Execute a command that another node passes on; return the reply."""
+    """Execute a command that another node passed on. Return the reply."""
     given = orjson.loads(asked)
     TOKEN_THREAD.set(given.get("token_thread", ""))
     try:
@@ -117,7 +117,7 @@ def error_reply(number: int | None, code: str, message: str) -> Json:
 
 
 async def _get_tree(services: Services, thread_id: str, params: Json) -> Json:
-    """Return the graphs of a run, by default of the latest one."""
+    """Return the graphs of a run, by default of the latest run."""
     begun = services.runs.subscribers.runs(thread_id)
     wanted = params.get("run_id")
     if wanted is not None:
@@ -154,10 +154,10 @@ async def _subscribe(_services: Services, _thread_id: str, _params: Json) -> Jso
 
 
 async def _start_run(services: Services, thread_id: str, params: Json) -> Json:
-    """Start a run; creates the thread if necessary.
+    """Start a run. Creates the thread if necessary.
 
-    If the thread has pending interrupts, the input answers them, as on LangGraph Server: RemoteGraph sends
-    `Command(resume=...)` in this way.
+    If the thread has pending interrupts, the input answers them, as on LangGraph Server. RemoteGraph sends
+    `Command(resume=...)` like this.
     """
     given = params.get("input")
     is_answer = given is not None and await _has_pending_interrupts(services, thread_id)
@@ -199,7 +199,7 @@ async def _respond(services: Services, thread_id: str, params: Json) -> Json:
             "update": params.get("update"),
             "goto": params.get("goto"),
         },
-        # The run resumes with the config and context it was started with.
+        # The run resumes with its original config and context.
         "config": params.get("config") or before.get("config"),
         "context": before.get("context"),
         "metadata": params.get("metadata"),

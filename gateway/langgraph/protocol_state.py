@@ -15,7 +15,7 @@ DEFAULT_CHECKPOINTS = 10
 
 
 class ProtocolError(Exception):
-    """A command failed; `code` is an error code of the protocol."""
+    """A command failed. `code` is an error code of the protocol."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 
 def _described(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI description of a body that the handler parses: the protocol has its own error replies."""
+    """Return the OpenAPI description of a body that the handler parses, because the protocol has its own errors."""
     content = {"application/json": {"schema": model.model_json_schema()}}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -44,7 +44,7 @@ async def send_command(request: Request, thread_id: str, services: ServicesDep) 
     body = await _read_json(request)
     reply = await execute_command(services, parse_id(thread_id, "thread"), body, {})
     if HOPS in request.scope:
-        # Its client's streams are those of another node, which numbers the events of a thread by itself.
+        # The client's streams come from another node, which has its own numbers for the thread's events.
         reply.pop("meta", None)
     return json_response(reply)
 
@@ -60,7 +60,9 @@ async def stream_thread_events(request: Request, thread_id: str, services: Servi
     thread_id = parse_id(thread_id, "thread")
     body = await _read_json(request)
     frames = _event_frames(services, thread_id, parse_event_filter(body), parse_since(body))
-    await anext(frames)  # what begins once the client has the response's head is in the stream
+    await anext(
+        frames
+    )  # the stream must contain every run that starts after the client gets the response's head
     return EventStreamResponse(frames, headers={}, heartbeat_s=services.heartbeat_s)
 
 
@@ -70,7 +72,7 @@ async def _event_frames(
     runs = services.runs
     sequence = services.event_logs.for_thread(thread_id)
     async with runs.subscribers.subscribe(thread_id) as following:
-        yield b""  # what begins from here on is heard of
+        yield b""  # from here on, every new run is noticed
         while True:
             sequence.advance(runs.subscribers.runs(thread_id))
             if sequence.has_gap_after(since):
@@ -87,7 +89,7 @@ async def _event_frames(
 async def wait_for_events(
     runs: RunManager, thread_id: str, begins: Callable[[], Awaitable[Any]]
 ) -> bool:
-    """Wait for new events of a thread; False = the service is stopping."""
+    """Wait for new events of a thread. False = the service is stopping."""
     speaking = next(
         (live for live in runs.subscribers.runs(thread_id) if not live.is_finished), None
     )

@@ -1,6 +1,6 @@
 """LangChain's newer streaming protocol over WebSockets: commands, replies and events on one connection.
 
-If a client does not read, sending waits; only its position in the thread's events is kept for it.
+If a client does not read, sending waits. For such a client, only its position in the thread's events is kept.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,17 +31,17 @@ from store.errors import StoreError
 router = APIRouter()
 
 SUBPROTOCOL = "parley"
-"""The subprotocol to select; the other one that browsers offer contains the token."""
+"""The subprotocol to select. The other one that browsers offer contains the token."""
 
 MAX_SUBSCRIPTIONS = 64
 """Subscriptions per connection."""
 
 COMMANDS_PER_S = 50.0
 COMMANDS_BURST = 200
-"""Rate limit of commands; access control counts each connection only once."""
+"""Rate limit of commands, because access control counts each connection only once."""
 
 EVENTS_PER_SLICE = 32
-"""Events looked at before other tasks get a turn: sending to a fast client never waits."""
+"""Number of events to process before other tasks get a turn, because sending to a fast client never waits."""
 
 CLOSE_GOING_AWAY = 1001
 CLOSE_CODE_BASE = 4000
@@ -67,7 +67,7 @@ async def connect_websocket(socket: WebSocket, thread_id: str) -> None:
             await _read_commands(session, socket)
             tasks.cancel_scope.cancel()
     except* WebSocketDisconnect:
-        pass  # disconnected while it was written to
+        pass  # the client disconnected during a write
 
 
 async def _read_commands(session: "ProtocolConnection", socket: WebSocket) -> None:
@@ -97,7 +97,7 @@ def _sender(socket: WebSocket) -> Send:
 
 
 class ProtocolConnection:
-    """One connection: its subscriptions and its position in the thread's events."""
+    """One connection, with its subscriptions and its position in the thread's events."""
 
     def __init__(self, services: Services, thread_id: str, send: Send) -> None:
         self._services = services
@@ -149,10 +149,10 @@ class ProtocolConnection:
     async def _send_all(
         self, events: list[ProtocolEvent], wanted: list[EventFilter] | None = None
     ) -> None:
-        """Send those events that one of the filters passes; None = all."""
+        """Send events that pass one of the filters; None = all events."""
         for number, event in enumerate(events):
             if number % EVENTS_PER_SLICE == 0:
-                # Other tasks get a turn, and a disconnected client is noticed.
+                # Give other tasks a turn, and notice a disconnected client.
                 await checkpoint()
             if wanted is None or any(one.matches(event) for one in wanted):
                 await self._send(event.data)
@@ -177,7 +177,7 @@ class ProtocolConnection:
         self._sequence.advance(self._services.runs.subscribers.runs(self._thread_id))
 
     async def _subscribe(self, _services: Services, _thread: str, params: Json) -> Json:
-        """Subscribe to events; earlier events are replayed first."""
+        """Subscribe to events. Earlier events are replayed first."""
         wanted, since = parse_event_filter(params), parse_since(params)
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             raise ProtocolError(
@@ -186,7 +186,7 @@ class ProtocolConnection:
             )
         await (
             self._follows.wait()
-        )  # what begins after the reply is heard of, whichever node starts it
+        )  # from the reply on, every new run is noticed, whichever node starts it
         self._advance()
         if not self._subscriptions:
             self._last_seq = self._sequence.last_seq

@@ -8,7 +8,7 @@ from store.threads import ThreadOrder, ThreadStatus, TtlStrategy
 
 Json = dict[str, Any]
 Selected = Annotated[list[str], Field(max_length=100)]
-"""Names of fields to return; there are a few dozen."""
+"""Names of fields to return, at most a few dozen."""
 
 Names = Literal["*"] | list[str]
 MAX_EXTRACTS = 10
@@ -25,7 +25,7 @@ class WireModel(BaseModel):
 
 
 class RunCommand(WireModel):
-    """`command`: resumes from an interrupt, updates the state, or goes to nodes."""
+    """`command`: resumes after an interrupt, updates the state, or goes to nodes."""
 
     resume: Any = None
     update: Any = None
@@ -60,7 +60,7 @@ class RunCreate(WireModel):
 
 
 class ThreadTtl(WireModel):
-    """`ttl` of a thread: minutes, and what is deleted then."""
+    """`ttl` of a thread: minutes, and what is deleted afterwards."""
 
     ttl: Annotated[float, Field(gt=0, le=MAX_TTL_MINUTES)]
     strategy: TtlStrategy = "delete"
@@ -198,7 +198,7 @@ class AssistantVersion(WireModel):
 
 
 class CancelMany(WireModel):
-    """POST /runs/cancel: runs of one thread, or all of a status."""
+    """POST /runs/cancel: runs of one thread, or all runs with a status."""
 
     thread_id: str | None = None
     run_ids: list[str] | None = None

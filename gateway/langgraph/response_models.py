@@ -1,6 +1,6 @@
-"""Responses of the LangGraph API, for the OpenAPI document only: handlers return ready JSON.
+"""Response models of the LangGraph API, only for the OpenAPI document. Handlers return ready JSON.
 
-With `select`, a response contains only the fields named there, so every field has a default.
+With `select`, a response contains only the selected fields, so every field has a default.
 """
 
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from store.threads import ThreadStatus
 
 
 class WireResponse(BaseModel):
-    """A response; its schema is built only when the OpenAPI document is requested."""
+    """A response. Its schema is built only when the OpenAPI document is requested."""
 
     model_config = ConfigDict(defer_build=True)
 

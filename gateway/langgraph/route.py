@@ -1,4 +1,4 @@
-"""Shared by all routes of the LangGraph API: request parsing, error format, IDs, `select`, JSON responses."""
+"""Parts shared by all routes of the LangGraph API: request parsing, error format, IDs, `select`, JSON responses."""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -18,10 +18,10 @@ from gateway.langgraph.thread_tokens import require_few_values
 from gateway.runtime.serialization import dumps
 
 MAX_DEPTH = 100
-"""Deepest nesting of JSON. Responses embed it in further levels, and the encoder fails at 254."""
+"""Maximum nesting of JSON. Responses add levels around it, and the encoder fails at 254."""
 
 MAX_CONTAINERS = 1_000_000
-"""Most lists and objects in JSON: millions of empty ones fit into a body, and each takes its time."""
+"""Maximum number of lists and objects in JSON. Millions of empty ones fit into a body, and each takes time."""
 
 _INVALID_JSON = "Invalid JSON in request body"
 
@@ -46,7 +46,7 @@ PAGINATION_HEADERS: dict[int | str, dict[str, Any]] = {
 
 
 class WireRequest(Request):
-    """A request whose body is JSON whatever its Content-Type says; an empty body means `{}`."""
+    """A request whose body is JSON regardless of its Content-Type. An empty body means `{}`."""
 
     @override
     async def body(self) -> bytes:
@@ -58,7 +58,7 @@ class WireRequest(Request):
 
 
 class WireRoute(APIRoute):
-    """A route that reads JSON with orjson and reports invalid requests as LangGraph Server does: `{"detail": text}`."""
+    """A route that reads JSON with orjson, and reports invalid requests like LangGraph Server: `{"detail": text}`."""
 
     @override
     def get_route_handler(self) -> Handler:
@@ -91,16 +91,16 @@ def parse_json(raw: bytes | str) -> object:
 
     Raises:
         orjson.JSONDecodeError: It is not JSON.
-        HTTPException: 422, it is nested deeper than `MAX_DEPTH`, has more than `MAX_CONTAINERS`, or more values than
-            the token of a thread may send.
+        HTTPException: 422 if it is nested deeper than `MAX_DEPTH`, or has more than `MAX_CONTAINERS` or more values
+            than the token of a thread may send.
     """
     text = raw.encode() if isinstance(raw, str) else raw
-    # Brackets in texts count as well.
+    # Brackets inside strings also count.
     opened = text.count(b"[") + text.count(b"{")
     if opened > MAX_CONTAINERS:
         raise HTTPException(422, f"The body has more than {MAX_CONTAINERS:,} lists and objects.")
     value = orjson.loads(text)
-    # Text with few brackets cannot be deep; the rest is rare, and checked.
+    # Text with few brackets cannot be deep. Other texts are rare and are checked.
     if opened > MAX_DEPTH and _is_too_deep(value):
         raise HTTPException(422, f"The body is nested deeper than {MAX_DEPTH} levels.")
     require_few_values(value)
@@ -151,7 +151,7 @@ def parse_names(values: Sequence[str]) -> list[str]:
     """Return the names in a query parameter: repeated keys, JSON lists, or comma-separated names.
 
     Raises:
-        HTTPException: 422, a value starts like a JSON list but is not valid JSON.
+        HTTPException: 422 if a value starts like a JSON list but is not valid JSON.
     """
     names: list[str] = []
     for value in values:
@@ -171,7 +171,7 @@ async def _parse_select(
         list[str],
         Query(
             default_factory=list,
-            description="Return only these fields; `values.messages` names a field inside a field",
+            description="Return only these fields; `values.messages` names a nested field",
         ),
     ],
 ) -> list[str]:
@@ -182,10 +182,10 @@ SelectDep = Annotated[list[str], Depends(_parse_select)]
 
 
 def select_fields(view: Mapping[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
-    """Return only the selected fields of a view; nothing selected = all.
+    """Return only the selected fields of a view; all fields if none are selected.
 
     Raises:
-        HTTPException: 422, there is no such field.
+        HTTPException: 422 if a field does not exist.
 
     >>> select_fields({"values": {"a": 1, "b": 2}, "next": []}, ["values.a"])
     {'values': {'a': 1}}
@@ -209,7 +209,7 @@ def select_fields(view: Mapping[str, Any], select: Sequence[str] | None) -> dict
 
 
 def _format_errors(errors: Sequence[Any]) -> str:
-    """Return which fields are invalid and why, without repeating their values."""
+    """Return the invalid fields with reasons, without repeating their values."""
     parts = []
     for error in errors:
         if error["type"] == "json_invalid":

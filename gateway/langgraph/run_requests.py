@@ -12,7 +12,7 @@ from gateway.runtime.stream_modes import parse_stream_modes
 _SERVER_KEYS = frozenset(
     {"thread_id", "assistant_id", "run_id", "cron_id", "counters_since_delta_snapshot"}
 )
-"""Metadata that LangGraph's server takes from no client. It drops them without a word, and so does Parley."""
+"""Metadata that LangGraph's server accepts from no client. Like it, Parley drops them silently."""
 
 
 def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest:
@@ -61,7 +61,7 @@ def _client_config(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_checkpoint_id(given: str) -> None:
-    """Refuse what LangGraph's server refuses. Raises InvalidRequest."""
+    """Reject requests that LangGraph's server rejects. Raises InvalidRequest."""
     try:
         UUID(given)
     except ValueError:

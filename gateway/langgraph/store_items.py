@@ -19,7 +19,7 @@ router = APIRouter(tags=["store"], route_class=WireRoute)
 
 @contextmanager
 def _invalid_is_422() -> Iterator[None]:
-    """Turn the store's complaints about namespaces and filters into 422."""
+    """Convert the store's errors about namespaces and filters to 422."""
     try:
         yield
     except ValueError as error:
@@ -28,7 +28,7 @@ def _invalid_is_422() -> Iterator[None]:
 
 @router.put("/store/items", status_code=204)
 async def put_item(body: ItemPut, services: ServicesDep) -> None:
-    """Store an item; replaces one with the same namespace and key."""
+    """Store an item. Replaces an item with the same namespace and key."""
     with _invalid_is_422():
         await services.runs.items.aput(tuple(body.namespace), body.key, body.value, ttl=body.ttl)
 
@@ -87,10 +87,10 @@ async def list_namespaces(body: NamespaceSearch, services: ServicesDep) -> Respo
 
 
 def _permitted_refresh(*, asked: bool | None) -> bool | None:
-    """Return whether reading restarts the time to live, which is a change; None = as it is by default, it does.
+    """Return whether reading restarts the time to live, which is a change. None = the default, which restarts it.
 
     Raises:
-        HTTPException: 403, the token only reads.
+        HTTPException: 403 if the token may only read.
     """
     if TOKEN_SCOPE.get() != "read":
         return asked

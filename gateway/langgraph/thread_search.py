@@ -30,7 +30,7 @@ async def search_by_values(
     """Return all threads that match a query, ignoring limit and offset, and whose state contains the values.
 
     Raises:
-        HTTPException: 422, the query matches too many threads.
+        HTTPException: 422 if the query matches too many threads.
     """
     most = services.max_searched_threads
     if await services.runs.threads.count(query) > most:
@@ -75,7 +75,7 @@ def parse_path(path: str) -> list[str | int]:
     """
     if not _PATH.fullmatch(path):
         raise HTTPException(
-            422, f"extract: {path[:80]!r} is not a path like values.messages[-1].content"
+            422, f"extract: {path[:80]!r} is not a path such as values.messages[-1].content"
         )
     return [int(step[1:-1]) if step.startswith("[") else step for step in _STEP.findall(path)]
 

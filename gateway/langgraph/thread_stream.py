@@ -1,4 +1,4 @@
-"""Stream of a thread: the events of every run on it, one run after another, until the client disconnects.
+"""Streams a thread: the events of all runs on it, one run after another, until the client disconnects.
 
 An event ID consists of the run's ID and the event's number, so a client can resume on any connection.
 """
@@ -22,7 +22,7 @@ router = APIRouter(tags=["threads"], route_class=WireRoute)
 
 THREAD_STREAM_MODES = ("run_modes", "lifecycle", "state_update")
 FROM_START = "-"
-"""As Last-Event-ID: all events that are still kept."""
+"""Value of Last-Event-ID that requests all events still kept."""
 
 
 Modes = Annotated[list[str], Query(default_factory=list, description="What is streamed")]
@@ -47,7 +47,9 @@ async def stream_thread(
         )
     position = StreamPosition.parse(last_event_id)
     frames = _stream_frames(services.runs, thread.thread_id, position, whole="run_modes" in modes)
-    await anext(frames)  # what begins once the client has the response's head is in the stream
+    await anext(
+        frames
+    )  # the stream must contain every run that starts after the client gets the response's head
     return EventStreamResponse(frames, headers={}, heartbeat_s=services.heartbeat_s)
 
 
@@ -60,7 +62,7 @@ class StreamPosition:
 
     @classmethod
     def parse(cls, header: str) -> "StreamPosition":
-        """Parse Last-Event-ID; anything but one of our IDs means all events.
+        """Parse Last-Event-ID. Anything but one of Parley's IDs means all events.
 
         >>> StreamPosition.parse("abc:7"), StreamPosition.parse("0")
         (StreamPosition(run_id='abc', number=7), StreamPosition(run_id='-', number=0))
@@ -77,14 +79,14 @@ async def _stream_frames(
     async with runs.subscribers.subscribe(thread_id) as following:
         backlog = _backlog(await runs.subscribers.runs_since(thread_id, place.run_id), place)
         seen = {live.attempt_id for live, _ in backlog}
-        yield b""  # what begins from here on is heard of
+        yield b""  # from here on, every new run is noticed
         for live, after in backlog:
             async for body in _run_frames(live, after, whole=whole):
                 yield body
         last = backlog[-1][0] if backlog else None
         while (next_run := await following.receive()) is not None:
             if next_run.attempt_id not in seen:
-                # After an attempt that broke off, a gap comes first.
+                # After an interrupted attempt, a gap comes first.
                 goes_on = last is not None and last.run_id == next_run.run_id
                 after = last.log.last_id if last is not None and goes_on else 0
                 async for body in _run_frames(next_run, after, whole=whole):
@@ -93,7 +95,7 @@ async def _stream_frames(
 
 
 def _backlog(begun: list[LiveRun], place: StreamPosition) -> list[tuple[LiveRun, int]]:
-    """Return the runs that began before, each with the number of the event after which to read on."""
+    """Return the runs that began earlier, each with the number of the event after which to continue."""
     if not place.run_id:
         return [(live, live.log.last_id) for live in begun if not live.is_finished]
     attempt = place.number // EVENTS_PER_ATTEMPT + 1
@@ -124,7 +126,7 @@ async def _run_frames(live: LiveRun, after: int, *, whole: bool) -> AsyncGenerat
 def _encode_frame(live: LiveRun, event: RunEvent) -> bytes:
     name, data = event.name, event.data
     if name == "end":
-        # A thread's stream does not end with a run: this is how LangGraph's server says that one is over.
+        # A thread's stream does not end with a run. LangGraph's server marks the end of a run like this.
         name = "metadata"
         data = dumps({"status": "run_done", "run_id": live.run_id})
     return b"event: %b\ndata: %b\nid: %b:%d\n\n" % (

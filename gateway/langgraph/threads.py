@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 router = APIRouter(tags=["threads"], route_class=WireRoute)
 
 MAX_HISTORY_BYTES = 16 * 1024 * 1024
-"""Past states are returned until they are longer: each holds all messages until then. Clients ask for those before."""
+"""Maximum total size of returned past states: each contains all earlier messages. Clients can page further back."""
 
 Subgraphs = Annotated[bool, Query(description="Include the states of subgraphs")]
 
@@ -86,7 +86,7 @@ async def create_thread(body: ThreadCreate, services: ServicesDep) -> Response:
 
 @router.post("/threads/search", response_model=list[ThreadResponse], responses=PAGINATION_HEADERS)
 async def search_threads(body: ThreadSearch, services: ServicesDep) -> Response:
-    """List threads, most recently used first by default."""
+    """List threads, by default the most recently used first."""
     query = _build_query(body)
     if body.values:
         matching = await search_by_values(services, query, body.values)
@@ -112,7 +112,7 @@ async def count_threads(body: ThreadSearch, services: ServicesDep) -> Response:
 
 @router.post("/threads/prune", response_model=PruneResponse)
 async def prune_threads(body: ThreadPrune, services: ServicesDep) -> Response:
-    """Delete threads, or all of their states except the newest. Unknown IDs are skipped."""
+    """Delete threads, or all of their states except the newest. Skips unknown IDs."""
     ids = dict.fromkeys(parse_id(thread_id, "thread") for thread_id in body.thread_ids)
     pruned = [await _prune_thread(services, thread_id, body.strategy) for thread_id in ids]
     return json_response({"pruned_count": sum(pruned)})
@@ -120,7 +120,7 @@ async def prune_threads(body: ThreadPrune, services: ServicesDep) -> Response:
 
 @router.post("/threads/{thread_id}/copy", response_model=ThreadResponse)
 async def copy_thread(thread_id: str, services: ServicesDep) -> Response:
-    """Create a thread with the metadata and the states of another, without its files."""
+    """Create a thread with the metadata and states of another thread, but without its files."""
     runs = services.runs
     thread = await _get_thread(services, thread_id)
     copy = await runs.threads.create(str(uuid4()), thread.metadata, now=runs.now())
@@ -258,7 +258,7 @@ async def _thread_with_values(services: Services, thread: Thread) -> View:
 
 
 async def _search_result(services: Services, thread: Thread, body: ThreadSearch) -> View:
-    """Return a thread as a search shows it; the state is read only if part of it is selected."""
+    """Return a thread in the form of a search result. Reads the state only if part of it is selected."""
     select = body.select
     paths = {alias: parse_path(path) for alias, path in (body.extract or {}).items()}
     values = None
@@ -316,7 +316,7 @@ async def _history(services: Services, thread_id: str, query: HistoryRequest) ->
 
 
 def _parse_checkpoint(given: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a checkpoint given by its ID, as itself, or inside a config."""
+    """Return a checkpoint, given by its ID, directly, or inside a config."""
     if not given:
         return None
     if isinstance(given, str):

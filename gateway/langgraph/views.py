@@ -1,4 +1,4 @@
-"""Rows and states in the LangGraph wire format. Pure."""
+"""Converts rows and states to the LangGraph wire format. Pure."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from store.threads import Thread, ThreadExpiry
 View = dict[str, Any]
 
 BUILT_IN_CREATED_AT = 1704067200.0
-"""Creation time of built-in assistants, Unix seconds: they have no row."""
+"""Creation time of built-in assistants, Unix seconds, because they have no row."""
 
 
 def thread_view(thread: Thread, values: object) -> View:
@@ -73,14 +73,14 @@ def assistant_view(one: Assistant) -> View:
 
 
 def version_view(one: Assistant) -> View:
-    """Return a version of an Assistant; it has no `updated_at`."""
+    """Return a version of an Assistant. It has no `updated_at`."""
     view = assistant_view(one) | {"created_at": format_timestamp(one.version_created_at)}
     del view["updated_at"]
     return view
 
 
 def state_view(state: StateSnapshot | None) -> View:
-    """Return a ThreadState; without a checkpoint, that of a thread without runs."""
+    """Return a ThreadState. Without a checkpoint, return the state of a thread without runs."""
     checkpoint = checkpoint_view(state.config) if state else None
     if state is None or checkpoint is None or checkpoint["checkpoint_id"] is None:
         return {
@@ -137,11 +137,11 @@ def _task_view(task: PregelTask) -> View:
 
 
 def _error_text(error: object) -> str | None:
-    """Return a task's error; one that was read from a checkpoint is text already."""
+    """Return a task's error as text. An error from a checkpoint already is text."""
     if not error:
         return None
     return error if isinstance(error, str) else repr(error)
 
 
-def _interrupt_view(one: Any) -> View:  # noqa: ANN401 - LangGraph's Interrupt, whose value is anything
+def _interrupt_view(one: Any) -> View:  # noqa: ANN401 - LangGraph's Interrupt, with any value
     return {"id": one.id, "value": one.value}

@@ -24,7 +24,7 @@ router = APIRouter(
 
 
 class AgentUpdate(BaseModel):
-    """The fields of an agent; in an update, missing fields keep their values."""
+    """The fields of an agent. In an update, missing fields keep their values."""
 
     description: str = Field(default="", max_length=1024)
     model: str | None = None

@@ -1,4 +1,4 @@
-"""GET /openapi.json, and a hint for LangGraph clients that use the root of the server as the API's address."""
+"""GET /openapi.json, and a hint for LangGraph clients that use the server's root as the API's address."""
 
 import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Request
@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 from gateway.auth import OPENAPI_PATH
 from gateway.langgraph import langgraph_routers
 
-UNDER_API = "The LangGraph API is under /api: add it to the URL that the client is given."
+UNDER_API = "The LangGraph API is under /api: add it to the client's URL."
 
 router = APIRouter(include_in_schema=False)
 
@@ -19,7 +19,7 @@ async def get_openapi(request: Request) -> JSONResponse:
 
 
 def langgraph_hints() -> APIRouter:
-    """Return routes that answer requests for the LangGraph API at the root with 404, and say where it is."""
+    """Return routes that answer LangGraph API requests at the root with 404 and the right address."""
     hints = APIRouter(include_in_schema=False)
     paths = [route.path for one in langgraph_routers() for route in one.routes]  # type: ignore[attr-defined]  # all have one
     for name in sorted({path.split("/")[1] for path in paths}):

@@ -35,7 +35,7 @@ _ACTIVE = frozenset(
 
 
 def is_active(mime: str) -> bool:
-    """Return whether a browser might run code in a file: such files are always sent as downloads.
+    """Return whether a browser might run code in a file. Such files are always sent as downloads.
 
     >>> is_active("image/svg+xml"), is_active("multipart/related"), is_active("image/png")
     (True, True, False)
@@ -44,7 +44,7 @@ def is_active(mime: str) -> bool:
 
 
 class OpenFileResponse(StreamingResponse):
-    """Streams an open file and closes it, however the response ends."""
+    """Streams an open file, and closes it when the response ends in any way."""
 
     def __init__(self, file: ArtifactFile, *, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(file.read(), media_type=media_type, headers=headers)
@@ -62,9 +62,9 @@ class OpenFileResponse(StreamingResponse):
 async def get_artifact(
     thread_id: str, path: str, agent_services: AgentServicesDep, *, download: bool = False
 ) -> Response:
-    """Return a file, or a file inside a `.skill` archive; `path` is its virtual path without the leading slash."""
+    """Return a file, or a file inside a `.skill` archive. `path` is its virtual path without the leading slash."""
     try:
-        agent_services.folders.folders(thread_id)  # judges the id
+        agent_services.folders.folders(thread_id)  # validates the id
         await agent_services.mirror.fetch(thread_area(thread_id))
         found = await to_thread.run_sync(
             open_artifact, agent_services.folders, thread_id, f"/{path}"

@@ -1,4 +1,4 @@
-"""POST /api/channels/broadcast: a message of the administrator to the chats in which somebody wrote to the bot."""
+"""POST /api/channels/broadcast: sends an administrator's message to chats in which people have written to the bot."""
 
 from typing import Annotated, Any
 
@@ -21,9 +21,9 @@ class BroadcastChannel(BaseModel):
     """A channel of a broadcast.
 
     Attributes:
-        chats: How many chats get it.
-        denied: How many do not, because the channel's access policy does not admit them any more.
-        left_out: Why the whole channel is left out; "" if it is not.
+        chats: Number of chats that get it.
+        denied: Number of chats that do not get it, because the channel's access policy no longer admits them.
+        left_out: Why the whole channel is left out; "" if it is included.
     """
 
     chats: int
@@ -32,13 +32,13 @@ class BroadcastChannel(BaseModel):
 
 
 class BroadcastView(BaseModel):
-    """What becomes of a broadcast.
+    """The result of a broadcast.
 
     Attributes:
-        id: To repeat the request with; null for a dry run.
-        is_repeat: Whether it was accepted before, and this request changed nothing.
-        chats: How many chats get it.
-        waiting: How many of these have no delivery yet.
+        id: ID for repeating the request; null for a dry run.
+        is_repeat: Whether the broadcast was already accepted, so that this request changed nothing.
+        chats: Number of chats that get it.
+        waiting: Number of these chats without a delivery so far.
     """
 
     id: str | None
@@ -52,7 +52,7 @@ class BroadcastView(BaseModel):
 async def broadcast(
     new: NewBroadcastRequest, request: Request, services: ServicesDep, bus: BusDep
 ) -> dict[str, Any]:
-    """Send a message to the chats in which somebody wrote to the bot, once for each `id`."""
+    """Send a message to chats in which people have written to the bot, once for each `id`."""
     names, left_out = _choose_channels(services, new.channels)
     asked = BroadcastRequest(
         text=new.text,
@@ -74,15 +74,15 @@ async def broadcast(
 async def stop_broadcast(
     broadcast_id: Annotated[str, Path(pattern=ID_PATTERN)], bus: BusDep
 ) -> dict[str, Any]:
-    """Send a broadcast to no further chats; messages that are in the outbox are still sent."""
+    """Stop a broadcast. Messages that are already in the outbox are still sent."""
     stopped = await bus.broadcasts.stop(broadcast_id)
-    return {"success": True, "message": f"{stopped} chats do not get it."}
+    return {"success": True, "message": f"{stopped} chats will not get it."}
 
 
 def _choose_channels(
     services: Services, asked: list[str] | None
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the channels that get a broadcast, and why others do not. Raises HTTPException."""
+    """Return the channels that get a broadcast, and the reasons why others do not. Raises HTTPException."""
     states = channel_states(services)
     enabled = [name for name, state in states.items() if state["enabled"] and name != TERMINAL]
     names: list[str] = []

@@ -39,7 +39,7 @@ class ChannelState(BaseModel):
 
     Attributes:
         running: Whether the channel is connected now.
-        detail: What is wrong and what to do; "" if nothing.
+        detail: What is wrong and what to do; "" if nothing is wrong.
         events: Number of events since the start, by result.
     """
 
@@ -92,7 +92,7 @@ class OutboxRowView(ConversationAddress):
 
 
 class InboxRowView(ConversationAddress):
-    """A row of the inbox; `preview` is the first 200 characters, `failed` whether its turn ended with a failure."""
+    """A row of the inbox; `preview` is the first 200 characters, and `failed` says whether its turn failed."""
 
     id: int
     seq: int
@@ -224,7 +224,7 @@ async def list_outbox(
     limit: Limit = 100,
     before: Before = NEWEST,
 ) -> dict[str, Any]:
-    """List deliveries, newest first; you can repeat `state`."""
+    """List deliveries, newest first. You can repeat `state`."""
     rows = await bus.outbox.list_recent(states=state or (), limit=limit, before=before)
     return {"rows": [_outbox_row_view(row) for row in rows]}
 

@@ -1,6 +1,6 @@
-"""GET /console/: the console, a page for administrators. It is static and holds nothing of the service.
+"""GET /console/: the console, a page for administrators. It is static and contains no data of the service.
 
-What it shows comes from the REST API, with the token that the person enters; browsers request the page without one.
+The page gets its data from the REST API with the token that the person enters. Browsers request the page without one.
 """
 
 from pathlib import Path
@@ -24,11 +24,11 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Only the page's own files are loaded, no other page frames it, and no script stands within its HTML."""
+"""The page loads only its own files, no other page can frame it, and its HTML contains no scripts."""
 
 
 class ConsoleFiles(StaticFiles):
-    """The files of the page, with headers that keep others out of it."""
+    """The files of the page, with security headers."""
 
     @override
     async def get_response(self, path: str, scope: Scope) -> Response:
@@ -45,5 +45,5 @@ def mount_console(app: FastAPI) -> None:
 
 
 async def _open_console() -> RedirectResponse:
-    """Redirect to the folder, by a relative address: a proxy may publish the gateway below a path."""
+    """Redirect to the folder with a relative address, because a proxy may publish the gateway below a path."""
     return RedirectResponse(CONSOLE_PREFIX.removeprefix("/") + "/")

@@ -1,4 +1,4 @@
-"""GET /docs: the documentation as a site, where it was built (`make docs`; wheels contain it)."""
+"""GET /docs: the documentation as a site, if it was built (`make docs`; wheels contain it)."""
 
 import html
 from pathlib import Path
@@ -18,11 +18,11 @@ NOT_BUILT = "The documentation was not built here: run `make docs`, or read the 
 
 
 class DocumentationSite(StaticFiles):
-    """The site's files. Its page for missing ones is built for the root of a host: its links get the prefix here."""
+    """The site's files. The page for missing files is built for a host's root, so its links get the prefix here."""
 
     @override
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Return a file, or the page that says that there is none."""
+        """Return a file, or the page for missing files."""
         response = await super().get_response(path, scope)
         if response.status_code != httpx.codes.NOT_FOUND:
             return response
@@ -34,7 +34,7 @@ class DocumentationSite(StaticFiles):
 
 
 def mount_documentation(app: FastAPI, site: Path = SITE) -> None:
-    """Serve the site under /docs without the admin token. Where it was not built, each page is a 404 that says so."""
+    """Serve the site under /docs without the admin token. If it was not built, answer with a 404 that says so."""
     if site.is_dir():
         app.get(DOCUMENTATION_PREFIX, include_in_schema=False)(_open_start_page)
         app.mount(f"{DOCUMENTATION_PREFIX}/", DocumentationSite(directory=site, html=True))

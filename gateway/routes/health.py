@@ -30,7 +30,7 @@ class ReadinessCheckView(BaseModel):
 
 
 class ReadinessResponse(BaseModel):
-    """Whether messages can be answered; requests with the token also get the checks."""
+    """Whether messages can be answered. Requests with the token also get the checks."""
 
     status: Literal["ready", "not ready"]
     checks: dict[str, ReadinessCheckView] | None = None

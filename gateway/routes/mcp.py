@@ -14,7 +14,7 @@ router = APIRouter(route_class=SharedFilesRoute, responses=error_responses(400, 
 
 
 class McpServerView(BaseModel):
-    """An MCP server; values of variables and headers are `***`, OAuth secrets are null."""
+    """An MCP server. Values of variables and headers are `***`, and OAuth secrets are null."""
 
     enabled: bool
     type: str

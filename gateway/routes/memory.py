@@ -74,7 +74,7 @@ class FactCreate(BaseModel):
 
 
 class FactUpdate(BaseModel):
-    """Changes to a fact; missing and null fields keep their values."""
+    """Changes to a fact. Missing and null fields keep their values."""
 
     content: str | None = None
     category: str | None = None
@@ -147,13 +147,13 @@ def _config_view(config: MemoryConfig) -> MemoryConfigView:
 
 @router.get("/memory", responses=BAD_REQUEST, response_model_exclude_none=True)
 async def get_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Return a document; it is empty if there are no memories."""
+    """Return a document. It is empty if there are no memories."""
     return _document_view(await memory.get(where))
 
 
 @router.delete("/memory", responses=BAD_REQUEST, response_model_exclude_none=True)
 async def clear_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Delete a document, or without `agent` all documents of the scope; return the empty document."""
+    """Delete a document, or all documents of the scope without `agent`. Return the empty document."""
     return _document_view(await memory.clear(where))
 
 
@@ -179,7 +179,7 @@ async def import_memory(
 
 @router.post("/memory/facts", responses=BAD_REQUEST, response_model_exclude_none=True)
 async def create_fact(fact: FactCreate, memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Add a fact; return the document."""
+    """Add a fact and return the document."""
     made = await memory.create_fact(where, fact.content, fact.category, fact.confidence)
     return _document_view(made)
 
@@ -190,7 +190,7 @@ async def create_fact(fact: FactCreate, memory: MemoryDep, where: ScopeDep) -> M
 async def update_fact(
     fact_id: str, changes: FactUpdate, memory: MemoryDep, where: ScopeDep
 ) -> MemoryDocumentView:
-    """Change a fact; return the document."""
+    """Change a fact and return the document."""
     given = changes.model_dump(exclude_none=True)
     return _document_view(await memory.update_fact(where, fact_id, given))
 
@@ -199,7 +199,7 @@ async def update_fact(
     "/memory/facts/{fact_id}", responses=BAD_REQUEST | NOT_FOUND, response_model_exclude_none=True
 )
 async def delete_fact(fact_id: str, memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Delete a fact; return the document."""
+    """Delete a fact and return the document."""
     return _document_view(await memory.delete_fact(where, fact_id))
 
 

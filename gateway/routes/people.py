@@ -1,4 +1,4 @@
-"""GET /api/channels/people: who writes to the bot."""
+"""GET /api/channels/people: the people who write to the bot."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/channels/people")
 
 
 class PersonView(BaseModel):
-    """Somebody who wrote to the bot; `messages` counts commands too."""
+    """A person who wrote to the bot; `messages` includes commands."""
 
     channel: str
     workspace: str
@@ -27,11 +27,11 @@ class PersonView(BaseModel):
 
 
 class PeopleList(BaseModel):
-    """People, those who wrote last first.
+    """People, the most recent writers first.
 
     Attributes:
-        since: When the first message came that counts: of the newest 20,000 that the retention has left.
-        count: How many people there are in all.
+        since: Time of the oldest counted message. The newest 20,000 messages within the retention count.
+        count: Total number of people.
     """
 
     since: str | None
@@ -41,7 +41,7 @@ class PeopleList(BaseModel):
 
 @router.get("", response_model=PeopleList)
 async def list_people(bus: BusDep, limit: Limit = 100) -> dict[str, Any]:
-    """List who writes to the bot, those who wrote last first."""
+    """List the people who write to the bot, the most recent writers first."""
     found = await find_active_people(bus.inbox)
     return {
         "since": iso_time(found.since),

@@ -23,7 +23,7 @@ router = APIRouter(route_class=SharedFilesRoute, responses=error_responses(400, 
 
 
 class SkillView(BaseModel):
-    """A skill; `error` says why it cannot be used."""
+    """A skill. `error` says why it cannot be used."""
 
     name: str
     description: str
@@ -73,7 +73,7 @@ class SkillInstallResponse(BaseModel):
 
 
 class SkillChangeView(BaseModel):
-    """A change of a custom skill; `decision` is the result of the scan."""
+    """A change of a custom skill. `decision` is the result of the scan."""
 
     ts: str
     action: str
@@ -144,7 +144,7 @@ async def update_custom_skill(
 
 @router.delete("/skills/custom/{name}")
 async def delete_custom_skill(name: str, agent_services: AgentServicesDep) -> SkillDeleteResponse:
-    """Delete a custom skill and its files; its history is kept."""
+    """Delete a custom skill and its files. Its history is kept."""
     await agent_services.skill_installer.delete(name)
     return SkillDeleteResponse(success=True)
 
@@ -175,7 +175,7 @@ async def get_skill(name: str, agent_services: AgentServicesDep) -> SkillView:
 
 @router.put("/skills/{name}")
 async def toggle_skill(name: str, body: SkillToggle, agent_services: AgentServicesDep) -> SkillView:
-    """Enable or disable a skill; runs that start from now on see it."""
+    """Enable or disable a skill for runs that start from now on."""
     return _skill_view(await agent_services.skills.set_enabled(name, on=body.enabled))
 
 

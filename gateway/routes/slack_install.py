@@ -1,4 +1,4 @@
-"""Installation of a Slack app by OAuth. No admin token: browsers arrive from an "Add to Slack" link, and from Slack."""
+"""Installation of a Slack app by OAuth. It needs no admin token, because browsers come from links and from Slack."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -31,7 +31,7 @@ def paths(channel: str) -> Sequence[str]:
 async def start_slack_install(
     channel: Channel, request: Request, services: ServicesDep
 ) -> Response:
-    """Redirect to Slack, which asks whether to install the app."""
+    """Redirect to Slack, which asks the user to confirm the installation."""
     return await _respond(_endpoint(services, channel).start, request)
 
 

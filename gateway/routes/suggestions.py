@@ -13,10 +13,10 @@ from gateway.langgraph.thread_tokens import permitted_suggestions
 router = APIRouter()
 
 MAX_MESSAGES = 1_000
-"""Clients may send whole conversations; only the newest messages are used."""
+"""Clients may send whole conversations. Only the newest messages are used."""
 
 TEXT_BLOCK_TYPES = frozenset({"text", "output_text", "input_text"})
-"""Types of content blocks with text; images, tool calls and reasoning are ignored."""
+"""Types of content blocks with text. Images, tool calls and reasoning are ignored."""
 
 
 class SuggestionMessage(BaseModel):

@@ -23,23 +23,23 @@ FileName = Annotated[str, Query(min_length=1, max_length=255, description="The f
 
 
 class TerminalMessageRequest(BaseModel):
-    """A line of text; a request with the same `id` is ignored."""
+    """A line of text. Another request with the same `id` is ignored."""
 
     text: str
     id: str = Field(default="", max_length=100)
     files: list[str] = Field(
-        default=[], max_length=10, description="References of attached files that go with the line"
+        default=[], max_length=10, description="References of files attached to the line"
     )
 
 
 class TerminalMessageResponse(BaseModel):
-    """The decision on the line: `accepted`, or why not."""
+    """The decision on the line: `accepted`, or a reason."""
 
     result: Disposition
 
 
 class TerminalFileResponse(BaseModel):
-    """The reference under which a line names the file."""
+    """The reference with which a line names the file."""
 
     file: str
 
@@ -66,7 +66,7 @@ async def send_message(
 async def attach_file(
     session: SessionName, name: FileName, request: Request, terminal: TerminalDep
 ) -> TerminalFileResponse:
-    """Store a file of at most 50 MB for one of the next lines."""
+    """Store a file of at most 50 MB for a later line."""
     return TerminalFileResponse(file=await terminal.receive_file(session, name, request.stream()))
 
 
@@ -76,14 +76,14 @@ async def attach_file(
     responses={
         200: {
             "content": {"text/event-stream": {}},
-            "description": "Events, until the client disconnects",
+            "description": "Events until the client disconnects",
         }
     },
 )
 async def stream_events(
     session: SessionName, terminal: TerminalDep, bus: BusDep
 ) -> StreamingResponse:
-    """Stream the events of a session, starting now. The first one holds the last messages."""
+    """Stream the events of a session, starting now. The first event contains the last messages."""
     return StreamingResponse(
         _event_stream(terminal, bus, session),
         media_type="text/event-stream",

@@ -41,7 +41,7 @@ class NewTokenResponse(BaseModel):
 
 @router.get("", response_model=TokenList)
 async def list_tokens(services: ServicesDep) -> dict[str, Any]:
-    """List the named tokens, expired ones too."""
+    """List the named tokens, including expired ones."""
     return {"rows": [api_token_view(token) for token in await services.tokens.list_all()]}
 
 
@@ -56,7 +56,7 @@ async def create_token(new: NewTokenRequest, services: ServicesDep) -> NewTokenR
 
 @router.post("/{name}/rotate")
 async def rotate_token(name: TokenName, services: ServicesDep) -> NewTokenResponse:
-    """Replace a token; the old value ends."""
+    """Replace a token. The old value stops working."""
     return NewTokenResponse(name=name, token=await services.tokens.rotate(name))
 
 

@@ -50,7 +50,7 @@ _REQUEST_BODY: dict[str, Any] = {
 
 
 class UploadedFileView(BaseModel):
-    """A stored file; paths are as the agent sees them."""
+    """A stored file. Paths are as the agent sees them."""
 
     filename: str
     size: int = Field(description="Bytes")
@@ -75,7 +75,7 @@ class ListedFileView(UploadedFileView):
 
 
 class UploadResponse(BaseModel):
-    """The stored files; `success` is false if a file was skipped."""
+    """The stored files. `success` is false if a file was skipped."""
 
     success: bool
     files: list[UploadedFileView]
@@ -111,7 +111,7 @@ class UploadDeleteResponse(BaseModel):
 async def upload_files(
     thread_id: str, request: Request, agent_services: AgentServicesDep
 ) -> UploadResponse:
-    """Store the files of a multipart form; documents are also converted to text."""
+    """Store the files of a multipart form. Documents are also converted to text."""
     form = MultipartForm(request.headers.get("content-type", ""), request.stream())
     try:
         accepted = await agent_services.uploads.accept(thread_id, form.files())

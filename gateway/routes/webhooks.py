@@ -38,7 +38,7 @@ RESPONSES: dict[int | str, dict[str, type[BaseModel] | str]] = {
 async def receive_webhook(
     channel: Annotated[str, Path()], request: Request, services: ServicesDep
 ) -> Response:
-    """Receive an event from a platform; 200 means that it was stored."""
+    """Receive an event from a platform. 200 means that it was stored."""
     webhook = services.webhooks.get(channel)
     if webhook is None:
         raise HTTPException(404, "This channel does not use webhooks.")
@@ -58,7 +58,7 @@ async def receive_webhook(
 
 
 async def _read_body(request: Request, webhook: WebhookEndpoint) -> bytes:
-    """Return the body. Raises HTTPException: it is too large, too slow or incomplete."""
+    """Return the body. Raises HTTPException if it is too large, too slow or incomplete."""
     body = bytearray()
     with anyio.move_on_after(webhook.read_timeout_s):
         try:

@@ -1,1 +1,1 @@
-"""The process of `parley serve`: port, signals, HTTP server and start-up report; and the chat without a port."""
+"""The process of `parley serve`: port, signals, HTTP server and startup report. Also the chat without a port."""

@@ -1,8 +1,8 @@
-"""Limits of network connections: how many, how long a request may take to arrive, and how long a client may not read.
+"""Limits network connections: their number, the time a request takes to arrive, and the time a client does not read.
 
-A connection is either waiting (no complete request head yet, or idle between requests) or serving. If there are too
-many, waiting ones are closed first, then those whose client is slow (its body has not arrived, or it does not read),
-oldest first: half-open connections cannot keep others out.
+A connection is either waiting (without a complete request head, or idle between requests) or serving. If there are too
+many, waiting connections are closed first, then those with slow clients (the body has not arrived, or the client does
+not read), oldest first. So half-open connections cannot block others.
 """
 
 import logging
@@ -22,28 +22,28 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from gateway.rate_limits import ConnectionConfig, client_key
 
 RESERVED_DESCRIPTORS = 256
-"""File descriptors that connections leave free: for the database, the platforms, models and tools."""
+"""File descriptors that connections leave free for the database, platforms, models and tools."""
 
 ACCEPT_BATCH = 128
-"""Connections that are accepted at once; the limits apply after each batch."""
+"""Number of connections to accept in a batch. The limits apply after each batch."""
 
 MAX_DESCRIPTORS = 65_536
-"""The file descriptor limit is raised to this, if the hard limit allows it."""
+"""The process raises its file descriptor limit to this, if the hard limit allows it."""
 
 MIN_CONNECTIONS = 16
-"""Connections that are allowed however few file descriptors there are."""
+"""Minimum number of connections, even if there are few file descriptors."""
 
 MAX_HEAD_BYTES = 65_536
-"""Largest head of a request, and largest trailers of a body: uvicorn would keep them all."""
+"""Largest head of a request, and largest trailers of a body, bytes. uvicorn would buffer any size."""
 
 MAX_PIPELINED = 16
-"""Requests that may wait for the one before on the same connection."""
+"""Maximum number of pipelined requests on a connection."""
 
 MIN_READ_BYTES = 16_384
-"""What a client has to read of a response in `write_timeout_s`, or it is disconnected."""
+"""Bytes that a client must read within `write_timeout_s`. Otherwise it is disconnected."""
 
 MAX_UNREAD_BYTES = 256 * 1024 * 1024
-"""What all clients together may leave unread of their responses; one response may be larger."""
+"""Maximum unread bytes of all clients' responses together. A single response may be larger."""
 
 _SWEEP_S = 1.0
 _HANDSHAKE = b"sec-websocket-"
@@ -53,11 +53,11 @@ class Connection:
     """One network connection.
 
     Attributes:
-        is_serving: A request is being answered, or the connection is a WebSocket.
-        head_started_at: When a request started to arrive, and its head is incomplete; None = none is arriving.
-        awaits_body: Whether the body of the request that is answered is incomplete.
-        write_paused_at: Since when the client reads too little; None = it reads.
-        unread_bytes: What it had still to read then.
+        is_serving: Whether a request is being answered, or the connection is a WebSocket.
+        head_started_at: When the incomplete head of a request started to arrive; None = no such head.
+        awaits_body: Whether the body of the current request is incomplete.
+        write_paused_at: Time since when the client reads too little; None = it reads.
+        unread_bytes: The unread bytes at this time.
     """
 
     def __init__(self, transport: Transport, client: str, now: float) -> None:
@@ -70,17 +70,17 @@ class Connection:
         self.unread_bytes = 0
 
     def pause_writing(self, now: float) -> None:
-        """Note that the client is behind with reading."""
+        """Record that the client is behind with reading."""
         self.write_paused_at, self.unread_bytes = now, self.transport.get_write_buffer_size()
 
     @property
     def has_read(self) -> bool:
-        """Whether the client has read `MIN_READ_BYTES` since it was last noted to be behind."""
+        """Whether the client has read `MIN_READ_BYTES` since it was last recorded as behind."""
         return self.unread_bytes - self.transport.get_write_buffer_size() >= MIN_READ_BYTES
 
     @property
     def is_slow(self) -> bool:
-        """Whether a request is being answered and its client is what that waits for."""
+        """Whether a request in progress is waiting for its client."""
         return self.is_serving and (self.awaits_body or self.write_paused_at is not None)
 
 
@@ -108,7 +108,7 @@ class ConnectionLimiter:
         self.clock = clock
 
     def open(self, transport: Transport) -> Connection:
-        """Register a connection; closes the oldest waiting or slow one if there are too many."""
+        """Register a connection. Closes the oldest waiting or slow one if there are too many."""
         peer = transport.get_extra_info("peername")
         client = client_key(str(peer[0])) if isinstance(peer, tuple) else ""
         connection = Connection(transport, client, self.clock())
@@ -134,13 +134,13 @@ class ConnectionLimiter:
             del self._per_client[connection.client]
 
     def set_serving(self, connection: Connection, *, serving: bool) -> None:
-        """Record that a request begins or ends; waiting connections are ordered by the time since when they wait."""
+        """Record that a request begins or ends. Waiting connections are ordered by the start of their wait."""
         connection.is_serving = serving
         if not serving and self._open.pop(connection.transport, None) is not None:
             self._open[connection.transport] = connection
 
     def pause_writing(self, connection: Connection) -> None:
-        """Record that a client is behind with reading; if too much is unread, close connections of whoever has most."""
+        """Record that a client is behind with reading. If too much is unread, close those with the most."""
         connection.pause_writing(self.clock())
         behind = [one for one in self._open.values() if one.write_paused_at is not None]
         unread = {one: one.transport.get_write_buffer_size() for one in behind}
@@ -164,7 +164,7 @@ class ConnectionLimiter:
             self.close_slow()
 
     def close_slow(self) -> None:
-        """Close connections whose request does not arrive in time, and those whose client does not read."""
+        """Close connections whose request does not arrive in time, and connections whose client does not read."""
         now = self.clock()
         for one in list(self._open.values()):
             is_late = not one.is_serving and _is_older(
@@ -185,11 +185,11 @@ class ConnectionLimiter:
 
 
 class TooManyPipelined(Exception):
-    """A client sends requests without end and waits for no response. The parser answers it with 400."""
+    """A client keeps sending requests without waiting for responses. The parser answers with 400."""
 
 
 class HeadTooLarge(Exception):
-    """The head of a request, or the trailers of its body, are too large. The parser answers it with 400."""
+    """The head of a request or the trailers of its body are too large. The parser answers with 400."""
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
@@ -221,7 +221,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         if (
             self._received > MAX_HEAD_BYTES
-        ):  # of one piece of a head, or of trailers, that does not end
+        ):  # length of an incomplete piece of a head or of trailers
             self.transport.abort()
 
     @override
@@ -235,7 +235,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def _count(self, size: int) -> None:
-        """Count bytes of a head or of trailers, however many arrived together. Raises HeadTooLarge."""
+        """Count bytes of a head or of trailers, in pieces of any size. Raises HeadTooLarge."""
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES:
             raise HeadTooLarge
@@ -281,7 +281,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     @override
     def handle_websocket_upgrade(self) -> None:
-        """Refuse headers that RFC 6455 forbids: websockets would log each of them as an error of its own."""
+        """Reject headers that RFC 6455 forbids. The websockets package would log an error for each of them."""
         if all(value.isascii() for name, value in self.headers if name.startswith(_HANDSHAKE)):
             super().handle_websocket_upgrade()
         else:
@@ -326,7 +326,7 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 class RepeatedErrorFilter(logging.Filter):
-    """Drops records that repeat an earlier one within `every_s` seconds: a flood of them would fill the disk."""
+    """Drops records that repeat an earlier one within `every_s` seconds, because a flood would fill the disk."""
 
     def __init__(
         self, *, every_s: float = 1.0, clock: Callable[[], float] = time.monotonic
@@ -347,7 +347,7 @@ class RepeatedErrorFilter(logging.Filter):
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the process's limit of file descriptors as far as allowed; return it."""
+    """Raise the process's file descriptor limit as far as allowed, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -357,7 +357,7 @@ def raise_descriptor_limit() -> int:
 
 
 def protocols(limiter: ConnectionLimiter) -> tuple[Any, Any]:
-    """Return the HTTP and the WebSocket protocol for uvicorn."""
+    """Return the HTTP and WebSocket protocols for uvicorn."""
     return (
         partial(LimitedHttpProtocol, limiter=limiter),
         partial(LimitedWebSocketProtocol, limiter=limiter),

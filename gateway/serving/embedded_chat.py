@@ -20,7 +20,7 @@ async def run_embedded_chat(config: Config, session: str) -> None:
     """Start the service without a port and without platforms, and chat with it.
 
     Raises:
-        CommandFailed, StoreError: It cannot be started.
+        CommandFailed, StoreError: The service cannot be started.
     """
     if not config.bots.terminal.enabled:
         raise CommandFailed("channels.terminal.enabled is false: set it to true to chat here")
@@ -45,7 +45,7 @@ async def run_embedded_chat(config: Config, session: str) -> None:
 
 
 async def _check_no_pending_work(config: Config) -> None:
-    """Raise CommandFailed if other channels have unfinished messages: without their platforms they would fail."""
+    """Raise CommandFailed if other channels have unfinished messages, which would fail without their platforms."""
     async with Database.open(config.database, config.home) as database:
         waiting = {row.key.channel for row in await InboxStore(database).list_unfinished()}
         owed = {row.conversation.channel for row in await OutboxStore(database).list_open()}

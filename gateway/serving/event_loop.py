@@ -1,8 +1,8 @@
-"""The service's event loop: shares its time between channels and API clients, and between these and their runs.
+"""The service's event loop: shares its time among channels and API clients, and between these and their runs.
 
-asyncio runs what is ready in order of arrival. Whoever has a thousand callbacks ready makes everybody wait for all of
-them: at each step of a command, of which there are dozens. Here each group has a queue of its own, and the group that
-used the least time is next, so that a command of one chat waits for a slice, however much arrives at another bot.
+asyncio runs ready callbacks in order of arrival. A client with a thousand ready callbacks delays all others at every
+step, and a command takes dozens of steps. In this loop each group has its own queue, and the group that has used the
+least time is next. So a command in one chat waits for one slice at most, even if another bot is flooded.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ from typing_extensions import TypeVar, TypeVarTuple, Unpack, override
 from store.work_group import WORK_GROUP
 
 SLICE_S = 0.0005
-"""How long callbacks of groups run before sockets, timers and other threads are served again, seconds."""
+"""How long callbacks of groups run before the loop serves sockets, timers and other threads again, seconds."""
 
 CREDIT_S = 0.01
-"""How far a group that rested may be behind the others: for so long it goes first when it has something to do.
+"""Maximum time by which an idle group may be behind the others, seconds. When it wakes up, it goes first for this long.
 
-As long as a command or a message takes. It is also how long a burst that begins is ahead of those who worked before it.
+It is about the time of a command or message. A new burst also goes first for this long.
 """
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
 _KEEPS_LOCK: tuple[object, ...] = (orjson.dumps, orjson.loads)
-"""Functions that keep the interpreter's lock from start to end, so that a thread gains nothing."""
+"""Functions that hold the interpreter's lock from start to end, so that a thread brings no benefit."""
 
 
 class FairEventLoop(asyncio.SelectorEventLoop):
     """An event loop in which groups take turns.
 
-    Within a group, callbacks run in order. Callbacks without a group run at once, as in any event loop.
+    Within a group, callbacks run in order. Callbacks without a group run at once, as in other event loops.
 
     Args:
         clock: Returns seconds.
@@ -47,7 +47,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self._is_open = True
         self._clock = clock
-        # What asyncio's own call_soon appends to, after five calls that take as long as the callback's own.
+        # The list that asyncio's own call_soon appends to, after five calls that take as long as the callback.
         self._ungrouped: deque[asyncio.Handle] = vars(self)["_ready"]
         self._queues: dict[str, deque[asyncio.Handle]] = {}
         self._used: dict[str, float] = {}
@@ -83,8 +83,8 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         *args: *_Arguments,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        # LangGraph calls this for each token from the loop's own thread, which needs no write to a socket to wake up.
-        # Only inside a slice: a signal's handler may run in that thread while it waits for sockets.
+        # LangGraph calls this for each token from the loop's own thread, where the loop is awake and needs no write to
+        # a # socket. Only inside a slice, because a signal handler may run in this thread while it waits for sockets.
         if self._slice_thread == get_ident():
             return self.call_soon(callback, *args, context=context)
         return super().call_soon_threadsafe(callback, *args, context=context)
@@ -96,14 +96,14 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         func: Callable[[Unpack[_Arguments]], _Result],
         *args: *_Arguments,
     ) -> asyncio.Future[_Result]:
-        # langgraph_sdk encodes and decodes each body in a thread: the loop waits all the same, and for two changes of
-        # threads besides.
+        # langgraph_sdk encodes and decodes each body in a thread. The loop would wait for it anyway, and for two
+        # # thread switches.
         if executor is not None or func not in _KEEPS_LOCK:
             return super().run_in_executor(executor, func, *args)
         future: asyncio.Future[_Result] = self.create_future()
         try:
             future.set_result(func(*args))
-        except (TypeError, ValueError) as error:  # what orjson raises
+        except (TypeError, ValueError) as error:  # orjson's errors
             future.set_exception(error)
         return future
 
@@ -120,11 +120,11 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         return queue
 
     def _run_slice(self) -> None:
-        """Run callbacks for one slice, first of the group that used the least time."""
+        """Run callbacks for one slice, starting with the group that has used the least time."""
         self._slice_thread = get_ident()
         try:
             self._run_queues()
-        finally:  # also after SystemExit, so that the end of the service does not wait for ever
+        finally:  # also after SystemExit, so that the end of the service does not wait forever
             self._slice_thread = None
             if self._queues:
                 super().call_soon(self._run_slice, context=_NO_GROUP)
@@ -135,11 +135,11 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         while self._queues and now < until:
             group = min(self._queues, key=self._used.__getitem__)
             queue, started = self._queues[group], now
-            # Only forward: else each group that is ahead would let the next one be further ahead.
+            # Only move it forward: otherwise groups that are ahead would let each other get further ahead.
             self._least_used = max(self._least_used, self._used[group])
             while queue and now < until:
                 handle = queue.popleft()
-                # What every event loop looks at and calls; it reports exceptions.
+                # Every event loop reads and calls these. They report exceptions.
                 if not handle._cancelled:  # noqa: SLF001
                     handle._run()  # noqa: SLF001
                 now = self._clock()

@@ -13,7 +13,7 @@ BACKLOG = 2048
 
 @contextmanager
 def open_listener(config: GatewayConfig) -> Iterator[socket.socket]:
-    """Listen on the configured address; connections wait until the application accepts them.
+    """Listen on the configured address. Connections wait until the application accepts them.
 
     Raises:
         CommandFailed: The port is in use or not permitted, or the host is not an address of this machine.
@@ -23,7 +23,7 @@ def open_listener(config: GatewayConfig) -> Iterator[socket.socket]:
         found = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        # `localhost` is two addresses; most programs try the older one.
+        # `localhost` has two addresses. Most programs try the IPv4 one.
         found.sort(key=lambda entry: entry[0] != socket.AF_INET)
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)

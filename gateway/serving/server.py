@@ -24,11 +24,11 @@ from gateway.serving.connections import (
 from store.work_group import WORK_GROUP
 
 GRACE_PERIOD_S = 1
-"""How long open requests may take to finish when the server stops, seconds; streams are cut off then."""
+"""How long open requests may take to finish when the server stops, seconds. Then streams are cut off."""
 
 KEEP_ALIVE_S = 75
 
-# `uvicorn.lifespan` takes it from the package, whose `__init__` would import uvicorn's command.
+# `uvicorn.lifespan` imports it from the package, whose `__init__` would import uvicorn's command.
 vars(uvicorn)["Config"] = UvicornConfig
 
 
@@ -80,7 +80,8 @@ class HttpServer(UvicornServer):
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start serving, and set `ready`."""
-        # Connections inherit it, and the tasks of their requests: also the first step of each, before the middleware.
+        # Connections and the tasks of their requests inherit it, including each task's first step before the
+        # middleware.
         group = WORK_GROUP.set(API_GROUP)
         try:
             await super().startup(sockets)
@@ -96,14 +97,14 @@ class HttpServer(UvicornServer):
             tasks.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Accept no new requests, and end after at most `GRACE_PERIOD_S`."""
+        """Stop accepting requests, and end after at most `GRACE_PERIOD_S`."""
         self.should_exit = True
 
 
 class UvicornLogFilter(logging.Filter):
     """Drops error records of uvicorn about expected events.
 
-    These are streams that are cut off when the server stops, and WebSockets rejected with an HTTP response.
+    These events are streams cut off when the server stops, and WebSockets rejected with an HTTP response.
     """
 
     @override

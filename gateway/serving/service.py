@@ -31,7 +31,8 @@ from store.data_folder import record_address
 from store.process_description import ProcessDescription
 
 STOP_TIMEOUT_S = 6.3
-"""What a stop may take beyond channels.drain_s: the server's grace and the runtime's bound (SPEC 10: 12 s in all)."""
+"""Time of a stop beyond channels.drain_s, seconds: the server's grace period and the runtime's limit (SPEC 10: 12 s in
+total)."""
 
 DEFAULT_SESSION = "main"
 
@@ -42,14 +43,14 @@ FOLDER_GONE = "the data folder is gone: restore it and start again"
 FILES_GONE = "storage.url: the folder is gone: mount it and start again"
 
 LOST_DATABASE = 75
-"""Exit code after other nodes took over the work of this one: a temporary failure, start again."""
+"""Exit code after other nodes took over this node's work. It means a temporary failure, after which a restart helps."""
 
 EXPORTER_LOGGERS = tuple(
     f"opentelemetry.exporter.otlp.proto.http.{name}"
     for name in ("trace_exporter", "metric_exporter", "_log_exporter")
 )
 EXPORT_ERROR_S = 60.0
-"""How often a collector that cannot be reached is logged, seconds, for each signal."""
+"""How often an unreachable collector is logged for each signal, seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ async def run_service(
         token: The admin token; None = not required.
         has_chat: Whether to open the chat in this terminal.
         overrides: Keys of the `gateway` section set on the command line.
-        on_config_change: Called with each configuration that was reloaded.
+        on_config_change: Called with each reloaded configuration.
 
     Raises:
         CommandFailed: The data folder disappeared.
@@ -90,7 +91,7 @@ async def run_service(
                     config, agents, on_applied=on_config_change, overrides=overrides
                 )
                 await server.ready.wait()
-                gc.freeze()  # modules, classes and schemas live as long as the process
+                gc.freeze()  # modules, classes and schemas stay as long as the process
                 faults = await anyio.to_thread.run_sync(_find_faults, config)
                 _announce(app.state.services, listener, token, faults, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)
@@ -112,7 +113,7 @@ def _filter_logs() -> None:
 
 
 def _describe(config: Config, listener: socket.socket) -> ProcessDescription:
-    """Return what other nodes of the database are told about this one. Blocking."""
+    """Return this node's description for the other nodes of the database. Blocking."""
     digest = ""
     with suppress(OSError):
         if config.source is not None:
@@ -122,8 +123,10 @@ def _describe(config: Config, listener: socket.socket) -> ProcessDescription:
 
 
 def _end_at_once() -> None:
-    """End the process without another word to anybody: what it still had to say, another node says."""
-    log.critical("Other nodes took over the work of this one, which did not respond; it ends.")
+    """End the process without sending anything else, because another node now does its work."""
+    log.critical(
+        "Other nodes took over the work of this node, because it did not respond. It ends now."
+    )
     logging.shutdown()
     os._exit(LOST_DATABASE)
 
@@ -131,7 +134,7 @@ def _end_at_once() -> None:
 async def _wait_for_stop(
     app: FastAPI, stop: ShutdownSignal, reload: ConfigReloader, *, has_chat: bool
 ) -> None:
-    """Run the chat, the reloading of the configuration and the watchers until the service is to stop."""
+    """Run the chat, the configuration reload and the watchers until the service must stop."""
     services: Services = app.state.services
     async with anyio.create_task_group() as tasks:
         if has_chat:
@@ -144,7 +147,7 @@ async def _wait_for_stop(
 
 
 async def _watch_folders(config: Config, stop: ShutdownSignal) -> None:
-    """Stop the service if its folders are gone: nothing that it accepts could be kept."""
+    """Stop the service if its folders are gone, because it could not store anything it accepts."""
     while not (gone := await anyio.to_thread.run_sync(_find_missing_folder, config)):  # noqa: ASYNC110 - polled
         await anyio.sleep(FOLDER_CHECK_S)
     log.critical("%s", gone)
@@ -152,7 +155,7 @@ async def _watch_folders(config: Config, stop: ShutdownSignal) -> None:
 
 
 def _find_missing_folder(config: Config) -> str:
-    """Return what is missing: the data folder, or that of the shared files; "" = nothing."""
+    """Return a message about a missing folder (data or shared files); "" = none is missing."""
     for folder, text in ((config.home, FOLDER_GONE), (config.files, FILES_GONE)):
         if not folder.is_dir():
             return f"{folder}: {text}"
@@ -215,7 +218,7 @@ def _url(config: Config, port: int) -> str:
 
 
 def _print(text: str) -> None:
-    """Print; ignore a closed pipe."""
+    """Print a text. Ignores a closed pipe."""
     with suppress(OSError):
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -10,14 +10,14 @@ from typing import Self
 import anyio
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""SIGHUP: the terminal is gone. `nohup` ignores it, and so does the service then."""
+"""SIGHUP means that the terminal is gone. Under `nohup` the signal is ignored, also by the service."""
 INTERRUPTED = 130
 
 
 class ShutdownSignal:
-    """Set by the first signal or by `request`. Use it as a context manager in the event loop's thread.
+    """An event that the first signal or `request` sets. Use it as a context manager in the event loop's thread.
 
-    If the process has not ended `bound_s` seconds later, it is ended with exit code 0: accepted messages are on
+    If the process has not ended after `bound_s` seconds, it is ended with exit code 0, because accepted messages are on
     disk. A second Ctrl-C ends it immediately.
     """
 
@@ -57,7 +57,7 @@ class ShutdownSignal:
             self._event.set()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        # Signal handlers run between bytecodes of the main thread, even if the loop is blocked.
+        # Signal handlers run between the main thread's bytecodes, even if the loop is blocked.
         if self._begin():
             self._loop.call_soon_threadsafe(self._event.set)
         elif number == signal.SIGINT:

@@ -19,7 +19,7 @@ NAME_WIDTH = 10
 DEMO_HINT = "built-in demo; set `models` in config.yaml to use a real model"
 SHORT_TOKEN_HINT = (
     f"the admin token has fewer than {GOOD_TOKEN_CHARS} characters and can be guessed: set a longer one, or remove it"
-    " to have one generated"
+    " to generate one"
 )
 HOST_BASH_HINT = (
     "sandbox.allow_host_bash: everyone who can use the bot can run any command on this machine, with this user's"
@@ -32,7 +32,7 @@ NO_CHANNEL_HINT = (
 
 
 def summary_lines(config: Config, sandbox: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of what does not depend on running services.
+    """Yield (name, value) for everything that does not depend on running services.
 
     Args:
         config: The configuration.
@@ -93,7 +93,7 @@ def config_hints(config: Config) -> Iterator[str]:
 
 
 def missing_parts(config: Config) -> Iterator[str]:
-    """Yield the models whose package is not installed, and a guardrail that denies everything. Blocking."""
+    """Yield models whose package is not installed, and a guardrail that denies everything. Blocking."""
     if fault := find_guardrail_problem(config.agent.guardrails):
         yield fault
     for model in config.agent.chat_models:
@@ -102,7 +102,7 @@ def missing_parts(config: Config) -> Iterator[str]:
 
 
 def _webhook_host_hints(config: Config) -> Iterator[str]:
-    """Yield what is missing for Telegram's requests to pass the check of their `Host` header."""
+    """Yield hosts that `gateway.allowed_hosts` lacks, so that Telegram's requests would be rejected."""
     known = {name.lower() for name in (*LOOPBACK_NAMES, *config.gateway.allowed_hosts)}
     for name, section in config.bots.platforms.items():
         if not (isinstance(section, TelegramConfig) and section.enabled):
@@ -110,13 +110,13 @@ def _webhook_host_hints(config: Config) -> Iterator[str]:
         host = urlsplit(section.webhook_url).hostname
         if section.mode == "webhook" and host is not None and host not in known:
             yield (
-                f"channels.{name}.webhook_url leads to {host}: add it to gateway.allowed_hosts, unless your proxy"
+                f"channels.{name}.webhook_url uses the host {host}: add it to gateway.allowed_hosts, unless your proxy"
                 " changes the Host header"
             )
 
 
 def has_platform(config: Config) -> bool:
-    """Return whether a chat platform is enabled, apart from the terminal."""
+    """Return whether a chat platform other than the terminal is enabled."""
     return any(section.enabled for section in config.bots.platforms.values())
 
 

@@ -30,7 +30,7 @@ class FileDraft:
 
     Attributes:
         current_text: Its current text; None = the file does not exist.
-        replaced_keys: Names of the keys whose values would be replaced; no values.
+        replaced_keys: Names of the keys whose values would be replaced, without the values.
     """
 
     path: Path
@@ -48,7 +48,7 @@ def read_text(path: Path) -> str | None:
     """Return a file's text, or None if the file does not exist.
 
     Raises:
-        ConfigUpgradeError: It cannot be read.
+        ConfigUpgradeError: The file cannot be read.
     """
     try:
         return path.read_text("utf-8")
@@ -78,12 +78,12 @@ def referenced_variable(value: object, otherwise: str) -> str:
 
 
 def config_draft(path: Path, keys: KeyValues, model: Mapping[str, Any] | None) -> FileDraft:
-    """Return config.yaml with keys set and a model added; comments and all other keys are kept.
+    """Return config.yaml with keys set and a model added. Keeps comments and all other keys.
 
     Args:
-        path: The file; it need not exist.
+        path: The file, which need not exist.
         keys: Key path -> value.
-        model: An entry to put first in `models`; it replaces an entry of the same name in place.
+        model: An entry to put first in `models`. If an entry has the same name, it is replaced in place.
 
     Raises:
         ConfigUpgradeError: The file exists and is not a configuration.
@@ -148,7 +148,7 @@ def backup_draft(config: FileDraft) -> FileDraft:
 
 
 def env_draft(path: Path, values: Mapping[str, str]) -> FileDraft:
-    """Return `.env` with variables set; all other lines are kept.
+    """Return `.env` with variables set. Keeps all other lines.
 
     Raises:
         ConfigUpgradeError: The file exists and cannot be read.
@@ -187,10 +187,10 @@ def quote_env_value(value: str) -> str:
 
 
 def write_drafts(drafts: Sequence[FileDraft]) -> None:
-    """Replace each file atomically. New files and files with secrets are readable by their owner only.
+    """Replace each file atomically. Only the owner can read new files and files with secrets.
 
     Raises:
-        OSError: A file cannot be written. No files, or only the first ones, were replaced.
+        OSError: A file cannot be written. None or only the first files were replaced.
     """
     ready: list[tuple[Path, Path]] = []
     try:

@@ -12,7 +12,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def offer_document_conversion(person: SetupPrompter) -> None:
-    """Ask whether to install document conversion, and install it; does nothing if it is installed."""
+    """Ask whether to install document conversion, and install it. Does nothing if it is installed."""
     if is_document_conversion_installed():
         return
     if not is_checkout():

@@ -1,4 +1,4 @@
-"""Checks of what is in the data folder: files in place of folders, files of other users, keys, agents, skills."""
+"""Checks the data folder: files in place of folders, files of other users, keys, agents, skills."""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _FOLDERS = ("agents", "memory", "skills", "terminal", "threads")
 
 
 def find_file_problems(config: Config) -> Iterator[str]:
-    """Yield one line for each file of an existing data folder that cannot be used. Blocking; writes nothing."""
+    """Yield one line for each unusable file of an existing data folder. Blocking; writes nothing."""
     if problem := find_interrupted_restore(config.home):
         yield problem
     folders = ((config.files / name, True) for name in _FOLDERS)
@@ -33,7 +33,7 @@ def find_file_problems(config: Config) -> Iterator[str]:
 
 
 def _files(config: Config) -> Iterator[Path]:
-    """Yield the files that the service reads and writes; that of the admin token is checked with its content."""
+    """Yield the files that the service reads and writes, except the admin token's, which is checked elsewhere."""
     databases = [config.home / CHECKPOINTS_FILE]
     if config.database.is_sqlite:
         databases.append(config.database.file(config.home))
@@ -66,7 +66,7 @@ def _find_key_problems(config: Config) -> Iterator[str]:
 
 
 def _find_agent_problems(config: Config) -> Iterator[str]:
-    """Yield why custom agents and the user profile cannot be used as they are written."""
+    """Yield problems of custom agents and of the user profile."""
     agents = CustomAgentStore(config.files)
     is_known = not {"models", "tools", "tool_groups"} & config.dropped
     for name, found in agents.read_all():
@@ -87,6 +87,6 @@ def _find_agent_problems(config: Config) -> Iterator[str]:
 def _find_skill_problems(config: Config) -> Iterator[str]:
     file = ExtensionsFile(config.extensions or config.files / EXTENSIONS_FILE)
     skills = SkillRegistry(lambda: config.agent.skills, file, home=config.files, base=config.folder)
-    for skill in skills.load_sync(Extensions()).skills:  # also those that are turned off
+    for skill in skills.load_sync(Extensions()).skills:  # including disabled ones
         if skill.error:
             yield f"{skill.folder}: {skill.error}"

@@ -21,10 +21,10 @@ TIMEOUT_S = 45.0
 """Deadline of a request, seconds. Local servers (Ollama) may have to load the model first."""
 
 MAX_SENTENCE_CHARS = 300
-"""How much of the provider's own message is shown."""
+"""How much of the provider's own message is shown, characters."""
 
 MODEL_ADDRESSES = frozenset({"base_url", "openai_api_base", "anthropic_api_url"})
-"""Keys of a model's entry with the address of its server."""
+"""Keys of a model's entry that hold its server's address."""
 
 _FIXES: Mapping[FailureReason | Literal["address"], str] = {
     "auth": "renew its api_key; the key needs access to this model",
@@ -71,15 +71,15 @@ async def check_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
         return await _ask_model(config, entry, connections)
     except TimeoutError:
         return problem(entry.name, f"no answer within {TIMEOUT_S:.0f} s", _FIXES["timeout"])
-    except Exception as error:  # noqa: BLE001 - every provider's package raises its own kinds
+    except Exception as error:  # noqa: BLE001 - every provider's package raises its own types
         return _failure_result(entry, error)
     finally:
         await connections.aclose()
 
 
 def find_address_problem(path: str, address: object) -> Iterator[str]:
-    """Yield what is wrong with a server's address."""
-    # "$" begins a variable that is not set.
+    """Yield problems of a server's address."""
+    # "$" starts an unset variable.
     if address and not str(address).startswith(("http://", "https://", "$")):
         yield f"{path}: must start with http:// or https://"
 

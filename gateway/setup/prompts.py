@@ -1,4 +1,4 @@
-"""Prompts of `parley init`: answers come from a terminal, or from a pipe with one answer per line."""
+"""Prompts of `parley init`. Answers come from a terminal, or from a pipe with one answer per line."""
 
 import getpass
 import sys
@@ -25,7 +25,7 @@ class SetupPrompter:
         Args:
             question: The question, without a colon.
             default: Value for an empty answer; None = ask until there is an answer.
-            hidden: Hide what is typed.
+            hidden: Hide the typed text.
 
         Raises:
             CommandFailed: The input ended.
@@ -41,7 +41,7 @@ class SetupPrompter:
 
     @contextmanager
     def without_echo(self) -> Iterator[None]:
-        """Hide and discard what is typed while a check is running: it may be a token."""
+        """Hide and discard text typed during a check, because it may be a token."""
         if not sys.stdin.isatty():
             yield
             return

@@ -30,9 +30,9 @@ API_KEY_VARIABLES = {
     "langchain_openai:ChatOpenAI": ("OPENAI_API_KEY", ("api_key", "openai_api_key")),
     "langchain_anthropic:ChatAnthropic": ("ANTHROPIC_API_KEY", ("api_key", "anthropic_api_key")),
 }
-"""Model classes that need a key: its environment variable, and the keys of the entry that can hold it."""
+"""Model classes that need a key: the key's environment variable, and the entry's keys that can hold it."""
 
-_NO_AGENT_YET = ": create it, or let somebody do it in a chat with /bootstrap"
+_NO_AGENT_YET = ": create it, for example in a chat with /bootstrap"
 
 _PLATFORM_ADDRESSES = ("base_url", "base_file_url", "domain")
 
@@ -44,18 +44,18 @@ _KINDS = {
 }
 """Prefixes of credentials."""
 
-_TELEGRAM_TOKEN = re.compile(r"[0-9]+:\S+|\$.*")  # a token, or a variable that is not set
+_TELEGRAM_TOKEN = re.compile(r"[0-9]+:\S+|\$.*")  # a token or an unset variable
 
 _USER_IDS = {
     SlackConfig: ("[UW][A-Z0-9]+", "U012AB3CD"),
     TelegramConfig: ("-?[0-9]+", "123456789"),
     FeishuConfig: ("ou_.+", "ou_7d8a6e6df7621556ce0d21922b676706"),
 }
-"""The form of people's IDs on each platform, and an example."""
+"""The format of people's IDs on each platform, with an example."""
 
 
 def find_reference_problems(config: Config) -> Iterator[str]:
-    """Yield one line for each reference that leads nowhere and each credential of the wrong kind."""
+    """Yield one line for each broken reference and each credential of the wrong kind."""
     for path, session in _sessions(config):
         yield from _find_session_problems(config, path, session)
     yield from _find_choice_problems(config)
@@ -71,7 +71,7 @@ def find_reference_problems(config: Config) -> Iterator[str]:
 
 
 def _find_group_problems(config: Config) -> Iterator[str]:
-    """Yield the groups of tools that do not exist."""
+    """Yield unknown tool groups."""
     groups = {group.name for group in config.agent.tool_groups}
     for index, tool in enumerate(config.agent.tools):
         if groups and not matches(tool.group, groups) and "tool_groups" not in config.dropped:
@@ -79,9 +79,9 @@ def _find_group_problems(config: Config) -> Iterator[str]:
 
 
 def compare_tool_names(config: Config) -> Iterator[tuple[str, bool]]:
-    """Yield a line for each name in a list of tools that matches no tool, and whether that is certain.
+    """Yield a line for each name in lists of tools that matches no tool, and whether this is certain.
 
-    It is not where an MCP server may have such a tool: these are not started. Imports configured tools.
+    It is uncertain if an MCP server may have such a tool, because servers are not started. Imports configured tools.
     """
     if not config.dropped.isdisjoint({"tools", "guardrails", "subagents"}):
         return
@@ -116,7 +116,7 @@ def _find_missing_channels(config: Config) -> Iterator[str]:
 
 
 def _sessions(config: Config) -> Iterator[tuple[str, SessionConfig]]:
-    """Yield the sessions of enabled channels and those inside them, with their paths."""
+    """Yield the sessions of enabled channels, including nested ones, with their paths."""
     open_sessions = [("channels.session", config.bus.session)]
     open_sessions += [
         (f"channels.{name}.session", section.session)
@@ -134,13 +134,13 @@ def _graph_names(config: Config) -> Collection[str]:
     try:
         return find_graphs(config.graphs, config.folder)
     except GraphUnusable:
-        return config.graphs  # told by the check of the graphs themselves
+        return config.graphs  # the check of the graphs reports it
 
 
 def _find_session_problems(config: Config, path: str, session: SessionConfig) -> Iterator[str]:
     is_remote = (
         config.bus.langgraph_url is not None
-    )  # that server has its own assistants and models
+    )  # the other server has its own assistants and models
     agents = CustomAgentStore(config.files).stored_names()
     assistant = session.assistant_id
     if assistant and not is_remote and not is_uuid(assistant):
@@ -164,7 +164,7 @@ def _find_session_problems(config: Config, path: str, session: SessionConfig) ->
 
 
 def _find_choice_problems(config: Config) -> Iterator[str]:
-    """Yield the models and agents that people may choose on a channel, and that do not exist."""
+    """Yield missing models and agents that people may choose on a channel."""
     if config.bus.langgraph_url is not None:
         return
     models = {entry.name for entry in config.agent.chat_models}
@@ -195,22 +195,22 @@ def _find_credential_problems(path: str, section: PlatformConfig) -> Iterator[st
             wanted = f", not {_KINDS[prefix]} ({prefix}...)" if prefix else ""
             yield f"{path}.{key}: is {_KINDS[kind]} ({kind}...){wanted}"
         elif isinstance(section, TelegramConfig) and value and not _TELEGRAM_TOKEN.fullmatch(value):
-            yield f"{path}.{key}: is not a bot token (123456789:...), as @BotFather gives it"
+            yield f"{path}.{key}: is not a bot token from @BotFather (123456789:...)"
 
 
 def _find_access_problems(path: str, section: PlatformConfig) -> Iterator[str]:
-    """Yield people who cannot be recognized: platforms tell IDs, not names."""
+    """Yield entries that are not user IDs. Platforms send IDs, not names."""
     for kind, (form, example) in _USER_IDS.items():
         if isinstance(section, kind):
             lists = {"allowed_users": section.allowed_users, "admin_users": section.admin_users}
             for key, people in lists.items():
                 for one in people:
                     if re.fullmatch(form, one) is None:
-                        yield f"{path}.{key}: {one!r} is not a user ID, like {example}"
+                        yield f"{path}.{key}: {one!r} is not a user ID such as {example}"
 
 
 def _find_model_problems(config: AgentConfig, environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield models without a key, or with settings that their class refuses. Connects to nobody."""
+    """Yield models without a key, or with settings that their class rejects. Opens no connections."""
     for index, model in enumerate(config.models):
         variable, keys = API_KEY_VARIABLES.get(model.use, ("", ()))
         given = model.model_extra or {}
@@ -231,5 +231,5 @@ def _guess(name: str, known: set[str]) -> str:
 
 
 def _stored_name(name: str) -> str:
-    """Return the form in which an agent's name is stored; SDKs write `_` for `-`."""
+    """Return an agent's name in its stored form. SDKs write `_` for `-`."""
     return name.lower().replace("_", "-")

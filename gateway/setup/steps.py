@@ -13,11 +13,11 @@ class SetupField:
 
     Attributes:
         key: Key in the configuration section or model entry.
-        variable: Environment variable that may hold the value; a secret is stored in `.env` under this name.
+        variable: Environment variable that may hold the value. A secret is stored in `.env` under this name.
         prompt: The question.
         secret: Whether the value is stored in `.env` and hidden while you type.
         default: Value for an empty answer; None = an answer is required.
-        aliases: Accepted short answers and the values they stand for.
+        aliases: Accepted short answers and their values.
     """
 
     key: str
@@ -33,7 +33,7 @@ class SetupStep:
     """The setup of a platform or a model provider.
 
     Attributes:
-        instructions: Where to find the values; shown before the questions.
+        instructions: Where to find the values. Shown before the questions.
         next_steps: What to do once the service runs.
         entry: Keys of a model entry that need no question.
         package: Python package that the provider needs, if Parley does not include it.

@@ -53,14 +53,14 @@ def check_data_folder(home: Path, sandbox: SandboxConfig) -> CheckResult:
 
 
 def check_database(config: StoreConfig, home: Path) -> CheckResult:
-    """Check whether the database can be opened; it need not exist yet. Blocking: it is read as a whole."""
+    """Check whether the database can be opened. It need not exist yet. Blocking: reads the whole database."""
     if fault := find_database_problem(config, home):
         return problem("database", fault)
     if roles := find_eavesdroppers(config):
         return CheckResult(
             subject="database",
-            text=f"PostgreSQL; roles without rights on its tables may connect, and so read and forge what nodes tell "
-            f"each other: {', '.join(roles)}",
+            text=f"PostgreSQL; roles without rights on its tables may connect, and so read and forge the nodes' "
+            f"notifications: {', '.join(roles)}",
             severity=Severity.WARNING,
             fix="REVOKE CONNECT on the database from PUBLIC: see docs/howto/use-postgresql.md",
         )
@@ -68,7 +68,7 @@ def check_database(config: StoreConfig, home: Path) -> CheckResult:
 
 
 def check_sandbox(config: SandboxConfig, home: Path) -> CheckResult:
-    """Report which sandbox runs the agent's commands. Blocking: it may start a test command."""
+    """Report which sandbox runs the agent's commands. Blocking: may start a test command."""
     try:
         label = build_sandbox_provider(config, ThreadStorage(home)).description
     except AgentError as error:
@@ -89,7 +89,7 @@ def is_checkout() -> bool:
 
 
 def check_documents(config: UploadsConfig, *, installed: bool, has_make: bool) -> CheckResult:
-    """Report whether documents that people send are converted to text. `has_make`: see `is_checkout`."""
+    """Report whether people's documents are converted to text. `has_make`: see `is_checkout`."""
     if not config.auto_convert_documents:
         return CheckResult(subject="documents", text="uploads.auto_convert_documents is false")
     if installed:

@@ -12,10 +12,10 @@ UNIT_NAME = "parley.service"
 LAUNCHD_LABEL = "chat.parley"
 
 STOP_S = 20
-"""How long the service may take to stop: `channels.drain_s` and some seconds to close."""
+"""How long the service may take to stop, seconds: `channels.drain_s` and a few seconds to close."""
 
 OPEN_FILES = 65_536
-"""Connections that the service may hold, with files."""
+"""Maximum number of open connections and files of the service."""
 
 _UNIT = """\
 [Unit]
@@ -29,7 +29,7 @@ WorkingDirectory={folder}
 ExecStart={program}
 {settings}Restart=always
 RestartSec=2
-# A configuration that cannot work is not tried again.
+# Do not restart with an invalid configuration.
 RestartPreventExitStatus={bad_config}
 TimeoutStopSec={stop_s}
 # The service ends its own children.
@@ -44,13 +44,13 @@ WantedBy={target}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemService:
-    """What is run.
+    """The command that the service manager runs.
 
     Attributes:
         program: The command line; its first word is an absolute path.
         folder: The working directory.
         environment: Variables that the service needs.
-        user: Who runs it, for the whole machine; "" = whoever installs it, from their login on.
+        user: The user of a machine-wide service; "" = a service of the installing user, from their login on.
     """
 
     program: tuple[str, ...]
@@ -75,7 +75,7 @@ class SystemService:
         )
 
     def launchd_plist(self, log: Path) -> str:
-        """Return the property list; launchd keeps no log, so it goes to a file."""
+        """Return the property list. launchd keeps no log, so the output goes to a file."""
         entries = {
             "Label": LAUNCHD_LABEL,
             "ProgramArguments": list(self.program),
@@ -93,7 +93,7 @@ class SystemService:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as systemd reads it: `%` starts a specifier.
+    """Return a text escaped for systemd, where `%` starts a specifier.
 
     >>> _escaped("/srv/100%")
     '/srv/100%%'
@@ -102,7 +102,7 @@ def _escaped(text: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    r"""Return a word of a command line as systemd reads it.
+    r"""Return a command-line word quoted for systemd.
 
     >>> _quoted("/opt/my bot/$x")
     '"/opt/my bot/$$x"'

@@ -55,7 +55,7 @@ def prompt_for_answers(
     steps: Mapping[str, SetupStep] = PLATFORMS,
     has_models: bool,
 ) -> SetupAnswers:
-    """Ask until each chosen platform and model passes its check, is kept anyway, or is skipped."""
+    """Ask until each chosen platform and model passes its check, or the user keeps or skips it."""
     answers = SetupAnswers()
     for name, preset in _choose_platforms(person).items():
         step = _with_defaults(steps[name], preset)
@@ -104,7 +104,7 @@ def read_answers_from_environment(
 
 
 def _choose_platforms(person: SetupPrompter) -> dict[str, Mapping[str, str]]:
-    """Return the chosen platforms, each with the answers that its name implies: Lark is Feishu at another address."""
+    """Return the chosen platforms, each with the answers that its name implies. Lark is Feishu at another address."""
     names = list(PLATFORMS)
     while True:
         said = person.ask(f"Which platforms? {', '.join(names)}; Enter = none", default="-")
@@ -148,7 +148,7 @@ def _prompt_until_valid(
     known: KnownValue,
     trial: Callable[[str, Mapping[str, str]], Sequence[CheckResult]],
 ) -> dict[str, str] | None:
-    """Ask until the values pass the check or are kept; None = the step is skipped."""
+    """Ask until the values pass the check or the user keeps them. None = the user skips the step."""
     person.show(f"\n{step.title}")
     if step.instructions:
         person.show(step.instructions)
@@ -186,7 +186,7 @@ def _prompt_value(person: SetupPrompter, field: SetupField, known: str | None) -
 
 
 def _missing_variables(name: str, step: SetupStep, known: KnownValue) -> list[str]:
-    """Return the variables that a step needs and that are not set."""
+    """Return the unset variables that a step needs."""
     return [
         field.variable
         for field in step.fields

@@ -1,4 +1,4 @@
-"""ASGI middleware: takes in W3C trace contexts, and records requests from the network as spans."""
+"""ASGI middleware: continues W3C trace contexts, and records requests from the network as spans."""
 
 from collections.abc import Awaitable
 
@@ -12,7 +12,7 @@ from gateway.request_stats import UNKNOWN_ROUTE
 from gateway.telemetry.trace_ids import context_of, traceparent_of
 
 UNTRACED_PATHS = ("/health", "/metrics")
-"""Paths, and those below them, that probes ask for every few seconds."""
+"""Paths that probes request every few seconds, with the paths below them."""
 
 _SERVER_ERROR = 500
 
@@ -33,7 +33,7 @@ class TraceContextMiddleware:
 
 
 class HttpSpanMiddleware:
-    """Records each request as a span; WebSockets and probes only continue the trace that they name."""
+    """Records each request as a span. WebSockets and probes only continue the trace that they name."""
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
         self._app = app

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
-"""What the conventions call LangChain's types of messages."""
+"""The conventions' roles for LangChain's message types."""
 
 
 def messages_as_json(messages: Sequence[BaseMessage]) -> str:
@@ -25,7 +25,7 @@ def messages_as_json(messages: Sequence[BaseMessage]) -> str:
 
 
 def to_json(value: object) -> str:
-    """Return a value as JSON; what JSON does not know becomes text."""
+    """Return a value as JSON. Values that JSON cannot represent become text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 

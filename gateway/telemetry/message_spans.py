@@ -24,7 +24,7 @@ class MessageSpans(MessageTracer):
 
     Args:
         provider: Creates the spans; its ID generator is a `FixedIdGenerator`.
-        installation: Tells this database from others: part of the trace IDs.
+        installation: Identifies this database; part of the trace IDs.
     """
 
     def __init__(self, provider: TracerProvider, installation: str) -> None:
@@ -77,7 +77,7 @@ class MessageSpans(MessageTracer):
     ) -> None:
         inbox_id, _, what = row.key.partition(":")
         if not inbox_id.isdecimal():
-            return  # not the answer to a message: an indicator
+            return  # not an answer to a message, but an indicator
         attributes: dict[str, str | int] = {
             "parley.channel": row.conversation.channel,
             "parley.delivery": what,
@@ -100,7 +100,7 @@ class MessageSpans(MessageTracer):
         kind: SpanKind = SpanKind.INTERNAL,
         error: str = "",
     ) -> None:
-        """Record a span that is over, as a child of a message's root span."""
+        """Record a finished span as a child of a message's root span."""
         parent = parent_context(self._root(inbox_id))
         started = int(started_at * _NANO)
         span = self._tracer.start_span(name, parent, kind, attributes, start_time=started)
@@ -113,7 +113,7 @@ class MessageSpans(MessageTracer):
         return RootIds.of_message(self._installation, inbox_id)
 
     def _root(self, inbox_id: int) -> SpanContext:
-        """Return the root span of a message, whether it is recorded already or not."""
+        """Return the root span of a message, recorded or not."""
         ids = self._ids(inbox_id)
         sampled = self._sampler.should_sample(Context(), ids.trace_id, ROOT_NAME, SpanKind.CONSUMER)
         is_sampled = sampled.decision is Decision.RECORD_AND_SAMPLE

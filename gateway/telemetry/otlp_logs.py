@@ -1,4 +1,4 @@
-"""Log records by OTLP, with the trace that they belong to and with secrets redacted."""
+"""Sends log records over OTLP, with their trace and with secrets redacted."""
 
 import logging
 import traceback
@@ -11,7 +11,7 @@ from gateway.logs import ExtraLogHandler, log_context
 from gateway.telemetry.trace_ids import context_of
 
 OWN_LOGGERS = "opentelemetry"
-"""Loggers of the exporters: what they log about a failed export would be the next export."""
+"""Loggers of the exporters. Their records about a failed export would cause another export."""
 
 _NANO = 1_000_000_000
 _SEVERITIES = (
@@ -23,7 +23,7 @@ _SEVERITIES = (
 
 
 class OtlpLogHandler(ExtraLogHandler):
-    """Hands records to an OpenTelemetry logger."""
+    """Passes records to an OpenTelemetry logger."""
 
     def __init__(self, logger: Logger) -> None:
         super().__init__()
@@ -31,12 +31,12 @@ class OtlpLogHandler(ExtraLogHandler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand over one record."""
+        """Pass one record on."""
         if record.name.partition(".")[0] == OWN_LOGGERS:
             return
         try:
             self._logger.emit(self._translate(record))
-        except Exception:  # noqa: BLE001 - a handler: logging has its own way to report that
+        except Exception:  # noqa: BLE001 - logging reports errors of handlers itself
             self.handleError(record)
 
     def _translate(self, record: logging.LogRecord) -> LogRecord:

@@ -1,4 +1,4 @@
-"""The metrics of GET /metrics in OpenTelemetry's form."""
+"""Converts the metrics of GET /metrics to OpenTelemetry's form."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -28,13 +28,13 @@ _BOUND = "le"
 def metrics_data(
     families: Iterable[Metric], resource: Resource, *, started_ns: int, now_ns: int
 ) -> MetricsData:
-    """Return metrics for the exporter. Counters have no `_total` in their names: Prometheus' receivers add it.
+    """Return metrics for the exporter. Counters have no `_total` in their names, because Prometheus receivers add it.
 
     Args:
-        families: The metrics, as the registry collects them.
-        resource: What they are metrics of.
-        started_ns: When counting began, Unix nanoseconds.
-        now_ns: When they were collected.
+        families: The metrics from the registry.
+        resource: The resource that the metrics describe.
+        started_ns: Start of counting, Unix nanoseconds.
+        now_ns: Time of collection, Unix nanoseconds.
     """
     times = (started_ns, now_ns)
     metrics = [
@@ -76,7 +76,7 @@ def _histograms(samples: Sequence[Sample], times: tuple[int, int]) -> list[Histo
 def _histogram(
     labels: Mapping[str, str], samples: Sequence[Sample], times: tuple[int, int]
 ) -> HistogramDataPoint:
-    """Return a point. Prometheus' buckets count what is below their bound, OpenTelemetry's what is in them."""
+    """Return a point. Prometheus buckets are cumulative; OpenTelemetry buckets count only their own values."""
     buckets = [
         (float(one.labels[_BOUND]), int(one.value)) for one in samples if _BOUND in one.labels
     ]
@@ -89,6 +89,6 @@ def _histogram(
         sum=float(total),
         bucket_counts=[after - before for before, after in pairwise(totals)],
         explicit_bounds=[bound for bound, _ in buckets[:-1]],
-        min=None,  # type: ignore[arg-type]  # not known: left out of the message
+        min=None,  # type: ignore[arg-type]  # unknown, so omitted from the message
         max=None,  # type: ignore[arg-type]
     )

@@ -23,7 +23,7 @@ from gateway.telemetry.message_content import messages_as_json, to_json
 from gateway.telemetry.trace_ids import context_of, traceparent_of
 
 SUBAGENT_PREFIX = "subagent:"
-"""What the names of subagents' graphs start with (`agent.subagents.tool`)."""
+"""Prefix of the names of subagents' graphs (`agent.subagents.tool`)."""
 
 LEAD_AGENT = "lead_agent"
 
@@ -31,11 +31,11 @@ LEAD_AGENT = "lead_agent"
 class RunSpans(BaseCallbackHandler):
     """Records one run. Its spans belong to the trace of the task that starts it (`TRACEPARENT`).
 
-    Runs inside the calls that it records, so that their requests carry their span.
+    It runs inside the calls that it records, so that their requests carry their span.
 
     Args:
         tracer: Creates the spans.
-        captures_content: Whether spans hold messages, arguments and results.
+        captures_content: Whether spans contain messages, arguments and results.
     """
 
     run_inline = True
@@ -211,16 +211,16 @@ class RunSpans(BaseCallbackHandler):
         span, outer = self._open.pop(run_id, (None, ""))
         if span is None:
             return
-        # A question to a person ends a run by an exception.
+        # A question to a person ends a run with an exception.
         if error is not None and not isinstance(error, GraphBubbleUp):
-            # Without its text, which may quote what people wrote.
+            # Without the error's text, which may quote people's messages.
             span.set_attribute("error.type", type(error).__qualname__)
             span.set_status(Status(StatusCode.ERROR))
         span.end()
         TRACEPARENT.set(outer)
 
     def _close(self) -> None:
-        """End what a cancelled run left open."""
+        """End the spans that a cancelled run left open."""
         for run_id in list(self._open):
             self._end(run_id)
         self._nearest.clear()

@@ -1,4 +1,4 @@
-"""Trace IDs that follow from stored messages, and W3C trace contexts as text."""
+"""Derives trace IDs from stored messages, and converts W3C trace contexts to and from text."""
 
 import hashlib
 from contextvars import ContextVar
@@ -31,7 +31,7 @@ class RootIds:
 
     @classmethod
     def of_message(cls, installation: str, inbox_id: int) -> "RootIds":
-        """Return the IDs that belong to a message for ever, in every process.
+        """Return the IDs of a message, which are always the same, in every process.
 
         >>> RootIds.of_message("x", 1) == RootIds.of_message("x", 1) != RootIds.of_message("y", 1)
         True
@@ -45,17 +45,17 @@ class RootIds:
         )
 
     def context(self, *, is_sampled: bool) -> SpanContext:
-        """Return the root span, as the parent of spans that are recorded before it."""
+        """Return the root span as the parent of spans that are recorded before it."""
         flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
         return SpanContext(self.trace_id, self.span_id, is_remote=True, trace_flags=flags)
 
 
 FIXED_IDS: ContextVar[RootIds | None] = ContextVar("parley_fixed_ids", default=None)
-"""The IDs of the root span that is about to be created; None = random ones."""
+"""The IDs of the root span about to be created; None = random IDs."""
 
 
 class FixedIdGenerator(RandomIdGenerator):
-    """Generates random IDs, unless `FIXED_IDS` holds some."""
+    """Generates random IDs unless `FIXED_IDS` is set."""
 
     @override
     def generate_trace_id(self) -> int:
@@ -69,7 +69,7 @@ class FixedIdGenerator(RandomIdGenerator):
 
 
 def context_of(traceparent: str) -> Context:
-    """Return the context of a W3C `traceparent`; the empty one if it is "" or invalid."""
+    """Return the context of a W3C `traceparent`; an empty context if it is "" or invalid."""
     return _PROPAGATOR.extract({HEADER: traceparent}, Context())
 
 

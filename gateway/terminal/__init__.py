@@ -1,1 +1,1 @@
-"""The chat in a terminal: what a person types and reads, and the two ways to the bot."""
+"""The chat in a terminal: input, output, and the two connections to the bot."""

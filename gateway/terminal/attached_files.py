@@ -1,4 +1,4 @@
-"""Files that a person attaches in the terminal: which lines name them, and the list that waits for the next message."""
+"""Files attached in the terminal: recognizes lines that name files, and keeps the list for the next message."""
 
 import re
 import shlex
@@ -14,15 +14,15 @@ from bots.terminal.adapter import MAX_FILE_BYTES
 
 ATTACH_COMMAND = "/attach"
 MAX_FILES = 10
-"""The agent takes no more with one message."""
+"""Maximum number of files that the agent accepts with one message."""
 
 _KB, _MB = 1000, 1_000_000
 CHUNK_BYTES = 256 * 1024
 _WORD = re.compile(r"""(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\])+(?=\s|\Z)""", re.DOTALL)
-"""A word as a shell reads it."""
+"""Matches a word like a shell."""
 
 _PATH = re.compile(r"[/\\]|^~|\w\.\w{1,5}$")
-"""A word with one of these is meant as a file."""
+"""Prefixes of a word that is meant as a file."""
 
 _ATTACH_LINE = re.compile(rf"\s*{ATTACH_COMMAND}(?:\s+(.*))?", re.DOTALL)
 
@@ -32,8 +32,8 @@ class AttachedLine:
     """A line that names files.
 
     Attributes:
-        told: What to tell the person.
-        message: The words behind the files, which go with them at once; "" = the files wait for the next message.
+        told: A message for the person.
+        message: The words after the files, which are sent with them at once; "" = the files wait for the next message.
     """
 
     told: str
@@ -41,7 +41,7 @@ class AttachedLine:
 
 
 class AttachedFiles:
-    """The files that go with the next message."""
+    """The files to send with the next message."""
 
     def __init__(self) -> None:
         self._paths: list[Path] = []
@@ -52,12 +52,12 @@ class AttachedFiles:
     async def add(self, line: str) -> AttachedLine | None:
         """Attach the files that a line names: `/attach FILE ... WORDS`, or only the absolute paths of files.
 
-        The second form is what a terminal types when a file is dragged into it. None: the line is an ordinary message.
+        Terminals type the second form when a file is dragged into them. None = the line is an ordinary message.
         """
         return await to_thread.run_sync(self._add, line)
 
     def take(self) -> list[Path]:
-        """Return the files, and start over."""
+        """Return the files and clear the list."""
         paths, self._paths = self._paths, []
         return paths
 
@@ -84,7 +84,7 @@ class AttachedFiles:
         return AttachedLine("\n".join(told), rest if is_attached else "")
 
     def _attach(self, path: Path) -> tuple[str, bool]:
-        """Attach a file; return what to tell, and whether it is attached."""
+        """Attach a file. Return a message for the person, and whether the file is attached."""
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             return f"({path.name} is larger than {MAX_FILE_BYTES // _MB} MB)", False
@@ -103,7 +103,7 @@ async def read_chunks(path: Path) -> AsyncIterator[bytes]:
 
 
 def _leading_files(argument: str) -> tuple[list[Path], str]:
-    """Return the files that a text begins with, and the text behind them."""
+    """Return the files at the beginning of a text, and the text after them."""
     paths: list[Path] = []
     rest = argument.strip()
     while (word := _WORD.match(rest)) is not None:
@@ -130,7 +130,7 @@ def _first_word(text: str) -> str:
 
 
 def _words(line: str) -> list[str]:
-    r"""Return the words of a line as a shell would; none if it is not one line of complete quotes.
+    r"""Return the words of a line like a shell. Empty if it is not a single line with complete quotes.
 
     >>> _words("'/tmp/a b' /tmp/c\\ d"), _words("it's")
     (['/tmp/a b', '/tmp/c d'], [])

@@ -1,4 +1,4 @@
-"""The terminal chat: for a person at a terminal, or for a script whose lines are answered one by one."""
+"""The terminal chat, for a person at a terminal, or for a script with one answer per line."""
 
 import importlib
 import re
@@ -20,11 +20,11 @@ from gateway.terminal.stdin import read_lines
 EXIT_COMMANDS = ("/quit", "/exit")
 
 INTERACTIVE_MODULE = "gateway.terminal.interactive"
-"""Imported only for a person at a terminal: the line editor takes 0.1 s."""
+"""Imported only for a person at a terminal, because importing the line editor takes 0.1 s."""
 
 
 def misspelled_exit(line: str) -> str:
-    """Return the command that leaves the chat, if a line is that but for one letter; "" otherwise.
+    """Return the exit command that a line misspells by one letter; "" otherwise.
 
     >>> misspelled_exit("/quitt"), misspelled_exit("/quit"), misspelled_exit("quitt")
     ('/quit', '', '')
@@ -47,12 +47,12 @@ def strip_control_characters(text: str) -> str:
 
 
 class BatchChat:
-    """Answers lines of a file or pipe: each is answered before the next is read; only finished messages are printed.
+    """Answers lines of a file or pipe. Reads a line after the previous answer, and prints only finished messages.
 
     Args:
-        link: The way to the bot.
+        link: The connection to the bot.
         lines: The messages.
-        out: Where answers go.
+        out: The output for answers.
         files: The folder to which the paths of received files are relative.
     """
 
@@ -117,7 +117,7 @@ class BatchChat:
 
 
 def is_interactive() -> bool:
-    """Return whether a person is at this process's standard input and output."""
+    """Return whether this process's standard input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

@@ -1,4 +1,4 @@
-"""What Tab and the menu below the line offer: chat commands, and paths after `/attach`."""
+"""Completions for Tab and the menu below the line: chat commands, and paths after `/attach`."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from gateway.terminal.attached_files import ATTACH_COMMAND
 TERMINAL_COMMANDS = {ATTACH_COMMAND: "Attach a file to the next message", "/quit": "Leave the chat"}
 
 TERMINAL_COMMAND_NAMES = ("attach", "quit", "exit")
-"""The commands that the terminal itself takes."""
+"""The commands that the terminal itself handles."""
 
 _DESCRIPTIONS = {
     **{f"/{command.name}": command.help for command in COMMANDS},
@@ -30,7 +30,7 @@ class CommandCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterator[Completion]:
-        """Yield what may follow the text before the cursor."""
+        """Yield completions of the text before the cursor."""
         text = document.text_before_cursor
         if text.startswith(f"{ATTACH_COMMAND} "):
             path = Document(text.removeprefix(f"{ATTACH_COMMAND} ").lstrip())

@@ -1,6 +1,6 @@
 """The chat at a terminal: a line editor with history, and the growing answer above it.
 
-Imported only for a person at a terminal: the line editor takes 0.1 s.
+Imported only for a person at a terminal, because importing the line editor takes 0.1 s.
 """
 
 import time
@@ -44,36 +44,36 @@ PROMPT = "you> "
 GREETING = "Type a message. /help lists the commands, /attach sends a file, /quit exits."
 TERMINAL_HELP = """\
 In this terminal:
-/attach FILE [WORDS] — sends a file with the next message, or with the words behind it
-/quit — leaves the chat, as Ctrl-D does
-Alt-Enter — begins a new line
+/attach FILE [WORDS] — sends a file with the next message, or with the words after it
+/quit — leaves the chat, like Ctrl-D
+Alt-Enter — starts a new line
 Tab — completes commands and file names
 Ctrl-C — clears the line, drops files, stops the answer, or leaves"""
 """Printed above the bot's answer to /help, which lists the commands of every chat."""
 
 EXIT_HINT = "(to exit, press Ctrl-C again, or Ctrl-D)"
-OTHER_TERMINALS = "(this conversation is open in another terminal too; both show all answers)"
+OTHER_TERMINALS = "(this conversation is also open in another terminal; both show all answers)"
 EARLIER = "(earlier in this conversation:)"
 MAX_EARLIER_CHARS = 1_000
-FILES_DROPPED = "(the files are not attached any more)"
+FILES_DROPPED = "(the files are no longer attached)"
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_S = 0.1
-"""Shown while the bot works, with the seconds since it began."""
+"""Shown while the bot works, with the seconds since it started."""
 
 MAX_HISTORY_BYTES = 1_000_000
-"""A longer history file is started over."""
+"""A history file that is longer than this is cleared, bytes."""
 
 _DIM, _NORMAL = "\x1b[2m", "\x1b[22m"
 _ROWS_BELOW = 6
-"""Rows of the terminal that the growing answer leaves for the spinner and what is typed."""
+"""Rows of the terminal that the growing answer leaves free for the spinner and the typed text."""
 
 _MENU_ROWS = 6
-"""Rows that are kept free below the line while a command is typed."""
+"""Rows kept free below the line while a command is typed."""
 
 
 class ChatView:
-    """What is on the screen: finished messages, which are printed once, and one that still grows."""
+    """The screen's content: finished messages, which are printed once, and one that is still growing."""
 
     def __init__(self, now: Clock = time.monotonic) -> None:
         self._now = now
@@ -86,32 +86,32 @@ class ChatView:
 
     @property
     def is_working(self) -> bool:
-        """Whether the bot is at work."""
+        """Whether the bot is working."""
         return self._working.is_set()
 
     def start_work(self) -> None:
-        """The bot has something to do. What it still shows of an answer that was stopped does not count."""
+        """Record that the bot is working. Late output of a stopped answer does not count."""
         if not self.is_working and not self._is_stopped:
             self._since = self._now()
             self._working.set()
 
     def end_work(self) -> None:
-        """The bot has nothing to do."""
+        """Record that the bot has nothing to do."""
         if self.is_working:
             self._working = anyio.Event()
 
     def set_stopped(self, *, is_stopped: bool) -> None:
-        """The running answer was stopped, or there is a new message to answer."""
+        """Record that the running answer was stopped, or that there is a new message to answer."""
         self._is_stopped = is_stopped
         if is_stopped:
             self.end_work()
 
     async def wait_for_work(self) -> None:
-        """Wait until the bot is at work."""
+        """Wait until the bot is working."""
         await self._working.wait()
 
     async def show(self, event: TerminalClientEvent, files: Path, columns: int = 0) -> str:
-        """Take an event; return the text to print, "" if there is none. `columns`: see `render_markdown`."""
+        """Handle an event. Return the text to print, or "". `columns`: see `render_markdown`."""
         match event:
             case TerminalMessage():
                 return await self._message(event, columns)
@@ -133,10 +133,10 @@ class ChatView:
         return ""
 
     def live_text(self, columns: int, rows: int) -> str:
-        """Return the end of the growing answer, as much of it as fits into a terminal of this size, and the spinner."""
+        """Return the end of the growing answer that fits into a terminal of this size, and the spinner."""
         shown: list[str] = []
         free = max(0, rows - _ROWS_BELOW)
-        # What is longer than a row has to be wrapped here: the line editor cuts what is above its line.
+        # Wrap long rows here, because the line editor truncates text above its line.
         for line in reversed(self._growing.split("\n")) if self._growing else ():
             if len(shown) >= free:
                 break
@@ -172,13 +172,13 @@ class ChatView:
 class InteractiveChat:
     """One conversation between a person at a terminal and the bot.
 
-    Ctrl-C clears the line, drops attached files, stops the running answer, and exits only when pressed twice on an
-    empty line; so does Ctrl-D once. A pasted text is one message, however many lines it has. One prompt runs all the
-    time, because between two of them the terminal would cut long lines.
+    Ctrl-C clears the line, drops attached files or stops the running answer. It exits only if pressed twice on an empty
+    line; Ctrl-D exits at once. A pasted text is one message, even with several lines. A single prompt runs all the
+    time, because between two prompts the terminal would truncate long lines.
 
     Args:
-        link: The way to the bot.
-        files: The folder to which the paths of received files are relative; the history is kept there.
+        link: The connection to the bot.
+        files: The folder to which the paths of received files are relative. It also holds the history.
         stdin, stdout: The terminal; None = this process's.
     """
 
@@ -242,7 +242,7 @@ class InteractiveChat:
         self._is_exiting = False
         if buffer.complete_state is not None and buffer.complete_state.current_completion:
             buffer.complete_state = (
-                None  # taken from the menu: it can be completed before it is sent
+                None  # chosen from the menu: the person can complete it before sending
             )
             return
         if buffer.text.strip().lower() in EXIT_COMMANDS:
@@ -323,8 +323,8 @@ class InteractiveChat:
     def _print(self, text: str) -> None:
         """Print above the prompt.
 
-        Not by the library's usual function: it ends the raw mode of the terminal while it prints, and a Ctrl-C that
-        comes in that moment would end the program.
+        Does not use the library's usual function, which leaves the terminal's raw mode while it prints: a Ctrl-C at
+        this moment would end the program.
         """
         app = self._session.app
         if app.is_running:

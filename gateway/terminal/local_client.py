@@ -1,4 +1,4 @@
-"""The terminal sessions of this process: whether they rest, and the chat's way to them without HTTP."""
+"""The terminal sessions of this process: whether they are idle, and the chat's connection to them without HTTP."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -22,11 +22,11 @@ from store.conversations import ConversationKey
 from store.errors import StoreError
 
 EARLIER_MESSAGES = 4
-"""Messages from before that a terminal shows when it joins."""
+"""Number of earlier messages that a terminal shows when it joins."""
 
 
 async def is_session_idle(bus: Bus, session: str) -> bool:
-    """Return whether a terminal session has nothing waiting, running or unsent."""
+    """Return whether a terminal session has no waiting, running or unsent messages."""
     key = ConversationKey(channel=TERMINAL, workspace=WORKSPACE, chat=session)
     conversation = await bus.conversations.find(key)
     if conversation is not None and conversation.pending:
@@ -37,7 +37,7 @@ async def is_session_idle(bus: Bus, session: str) -> bool:
 async def session_events(
     terminal: TerminalAdapter, bus: Bus, session: TerminalSession, name: str
 ) -> AsyncIterator[SessionEvent]:
-    """Yield the events of a session that a terminal joined, what was said before first."""
+    """Yield the events of a session after a terminal joined it, starting with earlier messages."""
     key = ConversationKey(channel=TERMINAL, workspace=WORKSPACE, chat=name)
     others = terminal.count_attached(name) - 1
     earlier = [
@@ -61,7 +61,7 @@ class LocalTerminalClient:
         self._name = name
 
     async def send(self, text: str, files: Sequence[Path] = ()) -> str:
-        """Hand over a line, and files."""
+        """Send a line and files."""
         try:
             refs = [await self._session.attach(path.name, read_chunks(path)) for path in files]
             return (await self._session.say(text, refs)).value
@@ -69,7 +69,7 @@ class LocalTerminalClient:
             raise MessageRefused(str(error)) from error
 
     def events(self) -> AsyncIterator[TerminalClientEvent]:
-        """Iterate over what is to be shown."""
+        """Iterate over the events to show."""
         return session_events(self._terminal, self._bus, self._session, self._name)
 
 

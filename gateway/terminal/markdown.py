@@ -25,21 +25,22 @@ _STYLES: Mapping[type[tree.Inline], tuple[int, int]] = {
 }
 _COLORS: TerminalFormatter[str] = TerminalFormatter(bg="dark")
 _COLORS.colorscheme = {**_COLORS.colorscheme, Whitespace: ("", ""), Error: ("", "")}
-"""Text unknown to a lexer is shown like other text: the code may be incomplete."""
+"""Text that a lexer does not know is shown like other text, because the code may be incomplete."""
 
 MAX_COLORED_CHARS = 10_000
-"""Longer code is shown in one color: lexers take up to 20 ms for this much, at each change of a growing answer."""
+"""Longer code is shown in one color, characters. For this length, lexers take up to 20 ms at each change of a growing
+answer."""
 
 _RULE = "─" * 20
 
 _LEAST_COLUMNS = 8
-"""Narrower text is not wrapped."""
+"""Minimum width at which text is wrapped, columns."""
 
 
 def render_markdown(markdown: str, columns: int = 0) -> str:
-    r"""Return a text for the terminal; control characters of the text itself are removed.
+    r"""Return a text for the terminal. Removes control characters from the text itself.
 
-    `columns`: the width at which prose is wrapped; code, tables and addresses stay in one piece. 0 = it is not wrapped.
+    `columns`: the width for wrapping prose; code, tables and addresses are not wrapped. 0 = do not wrap.
 
     >>> render_markdown("# Hi\n\n- **a** [b](https://c.d)")
     '\x1b[1mHi\x1b[22m\n\n• \x1b[1ma\x1b[22m b (https://c.d)'
@@ -80,7 +81,7 @@ def _wrapped(text: str, columns: int) -> str:
 
 
 def _inside(columns: int, prefix: str) -> int:
-    """Return the columns that a prefix leaves; the fewest that are still wrapped in a deep list."""
+    """Return the columns that a prefix leaves, but at least the minimum width."""
     return max(columns - len(prefix), _LEAST_COLUMNS) if columns else 0
 
 

@@ -1,4 +1,4 @@
-"""Terminals at other nodes: a session's chat is worked on by one node, and its terminal may be attached to another."""
+"""Terminals at other nodes. One node works on a session's chat, and its terminal may be attached to another node."""
 
 import json
 from dataclasses import astuple
@@ -13,15 +13,15 @@ SHOW = "terminal.show"
 
 _EVENT: TypeAdapter[TerminalEvent] = TypeAdapter(TerminalEvent)
 _UNKNOWN = ShowResult(attached=1)
-"""Of a node that does not answer: if a terminal is attached there, the event is shown again, under the same ID."""
+"""Result for a node that does not answer. If it has a terminal, the event is shown again with the same ID."""
 
 
 class NodeTerminals:
-    """Shows events at the terminals of all other nodes, and theirs at those of this one.
+    """Shows this node's events at the terminals of other nodes, and their events at this node's terminals.
 
     Args:
         terminal: The adapter of this node.
-        calls: To and from the other nodes.
+        calls: Calls to and from other nodes.
     """
 
     def __init__(self, terminal: TerminalAdapter, calls: NodeCalls) -> None:
@@ -30,7 +30,7 @@ class NodeTerminals:
         calls.serve(SHOW, self._show_here)
 
     async def show(self, session: str, event: TerminalEvent) -> ShowResult:
-        """Show an event at the terminals of a session that are attached to other nodes. Raises nothing."""
+        """Show an event at a session's terminals that are attached to other nodes. Never raises."""
         body = json.dumps([session, _EVENT.dump_python(event, mode="json")])
         answers = await self._calls.call_others(SHOW, body)
         results = (
@@ -46,6 +46,6 @@ class NodeTerminals:
 
 
 def connect_terminals(terminal: TerminalAdapter | None, calls: NodeCalls) -> None:
-    """Let the terminals of this node show what other nodes answer. None = the terminal is disabled."""
+    """Show events of other nodes at this node's terminals. None = the terminal is disabled."""
     if terminal is not None:
         terminal.elsewhere = NodeTerminals(terminal, calls)

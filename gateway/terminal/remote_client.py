@@ -1,4 +1,4 @@
-"""How a chat in a terminal reaches the bot, over HTTP. The way in this process: `gateway/terminal/local_client.py`."""
+"""Connects a chat in a terminal to the bot over HTTP. Without HTTP, `gateway/terminal/local_client.py` does this."""
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,16 +21,16 @@ CONNECTION_LOST = (
 )
 
 RECONNECT: Final = Backoff(first_s=0.5, cap_s=30.0)
-"""Delays between attempts to reach the service again."""
+"""Delays between attempts to reach the service again, seconds."""
 
 
 class MessageRefused(CommandFailed):
-    """A line or file was not taken; the next one may be."""
+    """The service rejected a line or file. It may accept the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionChange:
-    """The connection to the service was lost, or is there again; `text` says which."""
+    """The connection to the service was lost or restored, as `text` says."""
 
     text: str
 
@@ -39,19 +39,19 @@ TerminalClientEvent = SessionEvent | ConnectionChange
 
 
 class TerminalClient(Protocol):
-    """What a chat needs of the bot."""
+    """The interface that a chat needs to the bot."""
 
     async def send(self, text: str, files: Sequence[Path] = ()) -> str:
-        """Hand over a line and files; return what became of it (a `bus.platform.Disposition`).
+        """Send a line and files. Return the decision on it (a `bus.platform.Disposition`).
 
         Raises:
-            MessageRefused: the line or a file is not taken.
-            CommandFailed: the way to the bot is lost.
+            MessageRefused: The line or a file is rejected.
+            CommandFailed: The connection to the bot is lost.
         """
         ...
 
     def events(self) -> AsyncIterator[TerminalClientEvent]:
-        """Iterate over what is to be shown. Raises CommandFailed when the way is lost."""
+        """Iterate over the events to show. Raises CommandFailed when the connection is lost."""
         ...
 
 
@@ -59,9 +59,9 @@ class RemoteTerminalClient:
     """A session of a running service's terminal adapter.
 
     Args:
-        client: Speaks to the service.
+        client: The HTTP client of the service.
         name: The session.
-        backoff: Delays before further attempts when the service cannot be reached; None = give up at once.
+        backoff: Delays between attempts to reach the service; None = give up at once.
     """
 
     def __init__(self, client: httpx.AsyncClient, name: str, backoff: Backoff | None) -> None:
@@ -72,16 +72,16 @@ class RemoteTerminalClient:
         self._lines: AsyncIterator[str]
 
     async def send(self, text: str, files: Sequence[Path] = ()) -> str:
-        """Hand over a line; the service takes a repeated one only once."""
+        """Send a line. The service accepts a repeated one only once."""
         refs = [await self._attach(path) for path in files]
         body = {"text": text, "id": uuid.uuid4().hex, "files": refs}
         answer = await self._post("messages", lambda: {"json": body})
         if answer.is_error:
-            raise MessageRefused(f"The service did not take the message: {error_detail(answer)}")
+            raise MessageRefused(f"The service did not accept the message: {error_detail(answer)}")
         return str(answer.json()["result"])
 
     async def events(self) -> AsyncIterator[TerminalClientEvent]:
-        """Iterate over what is to be shown."""
+        """Iterate over the events to show."""
         failures, has_joined = 0, False
         while True:
             try:
@@ -106,7 +106,7 @@ class RemoteTerminalClient:
             yield ConnectionChange("connected again")
 
     async def connect(self) -> None:
-        """Attach to the session. Raises CommandFailed if the service refuses, httpx.HTTPError if there is none."""
+        """Attach to the session. Raises CommandFailed if the service refuses, httpx.HTTPError if it is unreachable."""
         await self._stack.aclose()
         timeout = httpx.Timeout(10.0, read=3 * HEARTBEAT_S)
         request = self._client.stream("GET", f"{self._path}/events", timeout=timeout)
@@ -115,9 +115,9 @@ class RemoteTerminalClient:
             answer.raise_for_status()
         if answer.is_error:
             await answer.aread()
-            raise CommandFailed(f"The service does not open the chat: {error_detail(answer)}")
+            raise CommandFailed(f"The service did not open the chat: {error_detail(answer)}")
         self._lines = answer.aiter_lines()
-        await anext(self._lines)  # ": attached": from here on nothing is missed
+        await anext(self._lines)  # ": attached" means that no event is missed from here on
 
     async def close(self) -> None:
         """Leave the session."""
@@ -128,11 +128,11 @@ class RemoteTerminalClient:
             "files", lambda: {"params": {"name": path.name}, "content": read_chunks(path)}
         )
         if answer.is_error:
-            raise MessageRefused(f"The service did not take {path.name}: {error_detail(answer)}")
+            raise MessageRefused(f"The service did not accept {path.name}: {error_detail(answer)}")
         return str(answer.json()["file"])
 
     async def _post(self, what: str, content: Callable[[], dict[str, Any]]) -> httpx.Response:
-        """Send a request until the service answers; `content` makes its arguments anew each time."""
+        """Send a request until the service answers. `content` creates its arguments for each attempt."""
         failures = 0
         while True:
             try:
@@ -153,10 +153,10 @@ class RemoteTerminalClient:
 async def open_remote_client(
     client: httpx.AsyncClient, name: str, *, backoff: Backoff | None = None
 ) -> AsyncIterator[TerminalClient]:
-    """Attach to a session of the service that `client` speaks to.
+    """Attach to a session of the service that `client` is connected to.
 
     Raises:
-        CommandFailed: the service does not let us.
+        CommandFailed: The service refuses.
     """
     remote = RemoteTerminalClient(client, name, backoff)
     try:

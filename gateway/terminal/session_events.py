@@ -1,4 +1,4 @@
-"""The events of a terminal, with a mark wherever the bot has said all that it owes."""
+"""The events of a terminal, with a marker when the bot has nothing left to say."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from pydantic import TypeAdapter
 from bots.terminal.session import TerminalEvent, TerminalFile, TerminalMessage
 
 IDLE_POLL_S = 0.03
-"""How often it is asked whether all is said, after an answer was shown."""
+"""How often to check whether the bot is finished after an answer, seconds."""
 
 IDLE_GRACE_S = 0.01
-"""Enough for events that are already waiting to be taken."""
+"""Time to take events that are already waiting, seconds."""
 
 HEARTBEAT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionIdle:
-    """Nothing of the session is waiting, running or unsent."""
+    """The session has no waiting, running or unsent messages."""
 
     kind: Literal["idle"] = "idle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHeartbeat:
-    """Nothing happened for a while."""
+    """There was no event for a while."""
 
     kind: Literal["heartbeat"] = "heartbeat"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierMessage:
-    """A message from before the terminal joined. `is_person`: the person wrote it."""
+    """A message from before the terminal joined. `is_person`: whether the person wrote it."""
 
     is_person: bool
     text: str
@@ -42,7 +42,7 @@ class EarlierMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionJoined:
-    """The terminal joined the session. The first event, once for each connection.
+    """The terminal joined the session. This is the first event of each connection.
 
     Attributes:
         others: Other terminals that show the session.
@@ -65,12 +65,12 @@ async def stream_session_events(
     *,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncIterator[SessionEvent]:
-    """Yield events as they come; a Rest after the last of an answer; a Heartbeat in long silence.
+    """Yield events as they arrive, a Rest after the last event of an answer, and a Heartbeat during a long silence.
 
     Args:
-        events: Must be safe to be given up while it waits (memory streams are).
-        is_settled: Whether the session owes nothing.
-        heartbeat_s: The longest silence.
+        events: A stream whose wait can safely be cancelled (memory streams can).
+        is_settled: Returns whether the session has nothing left to say.
+        heartbeat_s: The longest silence, seconds.
     """
     is_waiting = was_settled = False
     while True:

@@ -1,4 +1,4 @@
-"""Lines from standard input, without a thread that would outlive the program."""
+"""Reads lines from standard input without a thread, which would outlive the program."""
 
 import codecs
 import os
@@ -11,7 +11,7 @@ READ_BYTES = 65536
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[str]:
-    """Yield lines without their ends until the input ends; undecodable bytes become replacement characters."""
+    """Yield lines without line breaks until the input ends. Undecodable bytes become replacement characters."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     rest = ""
     can_wait = not stat.S_ISREG(os.fstat(descriptor).st_mode)
@@ -29,7 +29,7 @@ async def read_lines(descriptor: int) -> AsyncIterator[str]:
 
 
 async def _wait_readable(descriptor: int) -> bool:
-    """Wait for input; False where waiting is not possible, and reading never blocks (files, /dev/null)."""
+    """Wait for input. Return False if waiting is not possible because reading never blocks (files, /dev/null)."""
     try:
         await anyio.wait_readable(descriptor)
     except PermissionError:

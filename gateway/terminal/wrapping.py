@@ -1,4 +1,4 @@
-"""Splits a line into the rows that it takes in a terminal. Pure, linear."""
+"""Splits a line into the rows that it takes in a terminal. Pure; takes linear time."""
 
 import re
 
@@ -10,15 +10,15 @@ _WIDE = 2
 
 
 def wrap_line(line: str, columns: int, *, cut_words: bool = True) -> list[str]:
-    r"""Return the rows of a line, split between words, or between Chinese characters.
+    r"""Return the rows of a line, split between words or between Chinese characters.
 
-    ANSI styles take no room, Chinese characters two columns.
+    ANSI styles take no columns, and Chinese characters take two.
 
     Args:
         line: One line.
         columns: At least 2.
-        cut_words: Whether a word that is longer than a row is cut. If not, its row is longer: a terminal shows it on
-            several rows, and it is copied in one piece.
+        cut_words: Whether to cut a word that is longer than a row. If not, its row is longer: the terminal shows it on
+            several rows, but copies it in one piece.
 
     >>> wrap_line("one two three", 8), wrap_line("\x1b[1mabc\x1b[22md", 3), wrap_line("", 5)
     (['one two', 'three'], ['\x1b[1mabc\x1b[22m', 'd'], [''])
@@ -39,7 +39,7 @@ def wrap_line(line: str, columns: int, *, cut_words: bool = True) -> list[str]:
             row, break_at = row[at:], 0
             width = sum(size for _, size in row)
         if is_space and width + cells > columns:
-            # The row ends here; further blanks at its end are not shown.
+            # The row ends here. More blanks at its end are not shown.
             break_at = len(row)
             continue
         row.append((piece, cells))

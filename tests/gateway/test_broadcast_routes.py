@@ -58,7 +58,7 @@ async def test_an_id_is_for_one_request_and_is_in_the_audit_log(tmp_path: Path) 
             "The id 'tonight' is that of another broadcast.",
         )
         stopped = await service.client.delete(f"{ROUTE}/tonight")
-        assert stopped.json()["message"] == "0 chats do not get it."
+        assert stopped.json()["message"] == "0 chats will not get it."
         assert (await service.client.delete(f"{ROUTE}/never")).status_code == 404
         assert (await service.stranger.post(ROUTE, json=body)).status_code == 401
     log = (tmp_path / "home" / "audit.log").read_text()

@@ -101,7 +101,7 @@ SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
         ("gateway: {required_channels: [terminal]}", None),
         (
             "channels: {session: {context: {agent_name: nobody}}}",
-            "agent_name: there is no agent 'nobody': create it, or let somebody do it in a chat with /bootstrap",
+            "agent_name: there is no agent 'nobody': create it, for example in a chat with /bootstrap",
         ),
         (
             "channels: {session: {context: {thinking_enable: true}}}",
@@ -125,11 +125,11 @@ SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
         ),
         (
             "channels: {telegram: {enabled: true, bot_token: '1:secret', allowed_users: ['@bob', 7]}}",
-            "channels.telegram.allowed_users: '@bob' is not a user ID, like 123456789",
+            "channels.telegram.allowed_users: '@bob' is not a user ID such as 123456789",
         ),
         (
             SLACK.replace("BOT", "xoxb-1-secret").replace("APP", "xapp-1, admin_users: [bob, U7]"),
-            "channels.slack.admin_users: 'bob' is not a user ID, like U012AB3CD",
+            "channels.slack.admin_users: 'bob' is not a user ID such as U012AB3CD",
         ),
         (
             "models: [{name: gpt, use: 'langchain_openai:ChatOpenAI', model: gpt-5}]",

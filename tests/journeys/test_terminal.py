@@ -126,9 +126,7 @@ async def test_chat_with_the_running_service(tmp_path: Path) -> None:
                 await terminal.sees("/help", PROMPT)
                 await _talk(terminal, model)
                 async with at_a_terminal(service.config, service.home, "chat") as second:
-                    await second.sees(
-                        "open in another terminal too", "earlier in this conversation"
-                    )
+                    await second.sees("open in another terminal", "earlier in this conversation")
                     await second.sees("you> weiter, 你好 👋", "You said: weiter, 你好 👋", PROMPT)
                     second.type(CTRL_D)
                     assert await second.leaves() == 0
