@@ -1,4 +1,4 @@
-"""The bot's messages: what there is, and the English texts."""
+"""The bot's messages: their names, and the English texts."""
 
 from dataclasses import dataclass
 
@@ -184,7 +184,7 @@ class Messages:
     press_newer: str = "There are newer messages here. Please send your message again instead."
     press_full: str = "I have too much to answer right now. Please try again in a moment."
     mark_retry: str = "🔁 Trying again."
-    """Follows a failed answer that is tried again."""
+    """Follows a failed answer that the bot tries again."""
     mark_approved: str = "✓ Approved"
     mark_denied: str = "✗ Denied"
 
@@ -193,20 +193,20 @@ class Messages:
     approval_cut: str = "⚠️ {count:,} more characters of this are not shown."
     """Follows a tool call that is shown shortened."""
     approval_hint: str = (
-        "Reply “approve” or “deny”. Any other reply denies, and I take it as the reason."
+        "Reply “approve” or “deny”. Any other reply means “deny”, and I take it as the reason."
     )
     approval_hint_reply: str = (
         "Reply to this message, or mention me: “approve” or “deny”. "
-        "If you say anything else to me, that denies, and I take it as the reason."
+        "Anything else you say to me means “deny”, and I take it as the reason."
     )
-    """In a group, where others write as well."""
+    """In a group, where other people also write."""
     approval_hint_mention: str = (
         "Mention me and say “approve” or “deny”. "
-        "If you say anything else to me, that denies, and I take it as the reason."
+        "Anything else you say to me means “deny”, and I take it as the reason."
     )
     """In a group of a platform that has threads instead of replies."""
     approval_undecided: str = "⏳ I am still waiting for your decision."
-    """Before one of the hints, when somebody who may decide writes without a mention."""
+    """Before one of the hints, if a person who may decide writes without a mention."""
     approval_free: str = "❓ I need your answer before I can continue."
     approval_waits: str = (
         "⏳ I am waiting for {name} to approve or deny a step. Only they or an admin can decide. "
@@ -232,15 +232,15 @@ class Messages:
         "To get a new answer, press the button or send /retry."
     )
     rerun_offer_later: str = (
-        "You edited this message after I answered it. To get a new answer, press the button; "
-        "that takes back everything said here since. Or send it as a new message."
+        "You edited this message after I answered it. To get a new answer, press the button, "
+        "which also removes everything said here since then. Or send it as a new message."
     )
     """If newer messages are taken back as well."""
     rerun_offer_elsewhere: str = (
         "You edited this message after I answered it, and this conversation has moved on without it. "
         "To get a new answer, press the button or send it as a new message."
     )
-    """If the message is no part of the present conversation."""
+    """If the message is not part of the current conversation."""
 
     # Instead of an answer.
     stopped: str = "⏹ Stopped."
@@ -252,7 +252,7 @@ class Messages:
         "If it fails again, tell the person who runs this bot."
     )
     failed_auth: str = (
-        "⚠️ The model's key was refused, so I cannot answer. Please tell the person who "
+        "⚠️ The model's key was rejected, so I cannot answer. Please tell the person who "
         "runs this bot that the key in its configuration must be renewed."
     )
     failed_rate_limit: str = (
@@ -294,9 +294,9 @@ class Messages:
     interrupted_too_often: str = (
         "⚠️ I was interrupted too often while answering this message. Please send it again."
     )
-    answer_in_file: str = "📎 This answer is very long. The whole of it is in the file below."
+    answer_in_file: str = "📎 This answer is very long. The full answer is in the file below."
     answer_endless: str = (
-        "⚠️ This answer did not end, so I stopped it. What there was of it is in the file below."
+        "⚠️ This answer did not end, so I stopped it. The part I wrote is in the file below."
     )
     answer_refused: str = (
         "⚠️ I have an answer, but this chat does not accept it. "
@@ -305,9 +305,9 @@ class Messages:
     """The platform refused the answer."""
     moved_to_chat: str = "The topic or thread was deleted or closed, so I answer here."
     moved_to_private: str = "I can no longer write in the chat where you asked, so I answer here."
-    """Begin an answer that goes elsewhere than its question."""
+    """These begin an answer that is sent to another place than its question."""
 
-    # Files. `upload_*` also go to the agent, which tells the person.
+    # Files. The agent also gets `upload_*`, and tells the person.
     artifact_gone: str = "⚠️ I could not attach **{name}**: the file is no longer there."
     artifact_too_large: str = "⚠️ I could not attach **{name}**: it is larger than {megabytes} MB."
     artifact_empty: str = "⚠️ I could not attach **{name}**: the file is empty."
@@ -340,7 +340,7 @@ class Messages:
         return str(getattr(self, f"help_{command}"))
 
     def why(self, reason: str) -> str:
-        """Return what a reason code means, by its value."""
+        """Return the meaning of a reason code, by its value."""
         return str(getattr(self, f"why_{reason}"))
 
 

@@ -1,4 +1,4 @@
-# Parley's image with the program `docker`, which starts the containers of sandbox.use: docker.
+# Parley's image with the program `docker`, which starts containers for sandbox.use: docker.
 ARG DOCKER=docker:28-cli
 FROM ${DOCKER} AS docker
 FROM parley

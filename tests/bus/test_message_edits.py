@@ -687,7 +687,7 @@ async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None
         await talk(harness, "one", "two", "three")
         await edit(harness, "e2", "2", "c1")
         await eventually(lambda: len(harness.platform.texts) == 4)
-        assert "takes back everything said here since" in harness.platform.texts[-1]
+        assert "removes everything said here since" in harness.platform.texts[-1]
         await rerun(harness, await row_id(harness, "e2"))
         await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         assert harness.thread_messages() == ["one", "You said one", "2", "Hello you"]
