@@ -25,8 +25,8 @@ from gateway.serving.event_loop import FairEventLoop
 from gateway.serving.server import HttpServer
 from tests.fakes.migrated import place_database
 from tests.fakes.model import FakeModelServer
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import with_model
+from tests.people.platforms import PlatformServers
 
 PAGES = ("/health", "/health/ready", "/api/models", "/api/channels", "/api/channels/outbox")
 """What tests ask most services."""

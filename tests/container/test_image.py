@@ -22,8 +22,9 @@ import yaml
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import ROOT, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 from tests.ports import free_port
 
 IMAGE = os.environ.get("PARLEY_TEST_IMAGE", "")

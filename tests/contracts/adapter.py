@@ -18,13 +18,13 @@ from tests.contracts.adapter_rig import (
     RETRY_AFTER_S,
     RemoteRig,
     Rig,
-    Trouble,
     linked,
     running,
     serving,
 )
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
+from tests.people.chat_user import CallFailure
 
 NUMBERED = re.compile(r"w\d+")
 
@@ -244,36 +244,36 @@ class RemoteContract(AdapterContract):
 
     async def test_a_server_error_means_not_sent(self, rig: RemoteRig) -> None:
         async with self._talking(rig) as (adapter, inbound):
-            error = await self._refused(rig, "unwell", adapter, inbound)
+            error = await self._refused(rig, CallFailure.FAILS, adapter, inbound)
             assert (error.retryable, error.ambiguous) == (True, False)
             await adapter.send(inbound.reply_target, "an answer", key="k1")
             assert rig.seen() == ["an answer"]
 
     async def test_a_rate_limit_names_the_wait(self, rig: RemoteRig) -> None:
         async with self._talking(rig) as (adapter, inbound):
-            error = await self._refused(rig, "slow down", adapter, inbound)
+            error = await self._refused(rig, CallFailure.REFUSED, adapter, inbound)
             assert (error.retryable, error.ambiguous) == (True, False)
             assert error.retry_after_s == RETRY_AFTER_S
             assert rig.seen() == []
 
-    @pytest.mark.parametrize("kind", ["cut before", "cut after"])
+    @pytest.mark.parametrize("how", [CallFailure.CUT_BEFORE, CallFailure.CUT_AFTER])
     async def test_a_lost_connection_is_ambiguous_unless_a_repeat_is_harmless(
-        self, rig: RemoteRig, kind: Trouble
+        self, rig: RemoteRig, how: CallFailure
     ) -> None:
         async with self._talking(rig) as (adapter, inbound):
-            error = await self._refused(rig, kind, adapter, inbound)
+            error = await self._refused(rig, how, adapter, inbound)
             assert (error.retryable, error.ambiguous) == (True, True)
             found = None
             if isinstance(adapter, SupportsMessageLookup):
                 found = await adapter.find_message(inbound.reply_target, key="k1", since=0.0)
-                assert (found is not None) == (kind == "cut after")
+                assert (found is not None) == (how is CallFailure.CUT_AFTER)
             if found is None:
                 await adapter.send(inbound.reply_target, "an answer", key="k1")
             once = (
                 isinstance(adapter, SupportsMessageLookup)
                 or adapter.capabilities.idempotent_send_s > 0
             )
-            expected = 1 if once or kind == "cut before" else 2
+            expected = 1 if once or how is CallFailure.CUT_BEFORE else 2
             assert rig.seen() == ["an answer"] * expected
 
     async def test_no_error_contains_a_secret(self, rig: RemoteRig) -> None:
@@ -331,9 +331,9 @@ class RemoteContract(AdapterContract):
         assert adapter.health().state in {ConnectionState.STOPPED, ConnectionState.FAILED}
 
     async def _refused(
-        self, rig: RemoteRig, kind: Trouble, adapter: Adapter, inbound: InboundMessage
+        self, rig: RemoteRig, how: CallFailure, adapter: Adapter, inbound: InboundMessage
     ) -> DeliveryError:
-        rig.trouble(kind)
+        rig.fail_next_send(how)
         with pytest.raises(DeliveryError) as caught:
             await adapter.send(inbound.reply_target, "an answer", key="k1")
         assert caught.value.user_message

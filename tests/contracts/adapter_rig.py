@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Literal
 
 import anyio
 import anyio.abc
@@ -11,11 +10,10 @@ import anyio.abc
 from bus.platform import Adapter, ChannelHealth, ConnectionState
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-
-Trouble = Literal["unwell", "slow down", "cut before", "cut after"]
+from tests.people.chat_user import CallFailure
 
 RETRY_AFTER_S = 17.0
-"""What a platform says in trouble "slow down"."""
+"""What a platform says that refuses a send."""
 
 STOP_S = 5.0
 """How long a cancelled `run` may take."""
@@ -78,8 +76,8 @@ class RemoteRig(Rig):
     """A platform at the other end of a network, behind a token."""
 
     @abstractmethod
-    def trouble(self, kind: Trouble) -> None:
-        """Let the next send go wrong: HTTP 5xx, 429 with Retry-After, connection lost before or after the effect."""
+    def fail_next_send(self, how: CallFailure) -> None:
+        """Let the next send go wrong; a refusal says to wait for `RETRY_AFTER_S`."""
 
     @abstractmethod
     async def go_away(self) -> None:

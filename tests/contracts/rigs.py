@@ -8,12 +8,16 @@ from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bus.platform import Adapter
 from tests.bots import feishu_rig, slack_rig, telegram_rig
-from tests.contracts.adapter_rig import RETRY_AFTER_S, RemoteRig, Trouble
+from tests.contracts.adapter_rig import RETRY_AFTER_S, RemoteRig
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
+from tests.people.chat_user import CallFailure
+from tests.people.feishu import fail_feishu_calls
+from tests.people.slack import fail_slack_calls
+from tests.people.telegram import fail_telegram_calls
 
 GROUP = -1_001_234_567_890
 
@@ -66,18 +70,8 @@ class SlackRig(RemoteRig):
         return self._slack.violations
 
     @override
-    def trouble(self, kind: Trouble) -> None:
-        method = "chat.postMessage"
-        match kind:
-            case "unwell":
-                self._slack.fail(method, status=503)
-            case "slow down":
-                headers = {"Retry-After": f"{RETRY_AFTER_S:.0f}"}
-                self._slack.fail(method, status=429, error="ratelimited", headers=headers)
-            case "cut before":
-                self._slack.fail(method, drop="before")
-            case "cut after":
-                self._slack.fail(method, drop="after")
+    def fail_next_send(self, how: CallFailure) -> None:
+        fail_slack_calls(self._slack, "chat.postMessage", how, seconds=RETRY_AFTER_S)
 
     @override
     async def go_away(self) -> None:
@@ -144,17 +138,8 @@ class TelegramRig(RemoteRig):
         return self._telegram.violations
 
     @override
-    def trouble(self, kind: Trouble) -> None:
-        method = "sendMessage"
-        match kind:
-            case "unwell":
-                self._telegram.fail(method, status=502)
-            case "slow down":
-                self._telegram.fail(method, status=429, parameters={"retry_after": RETRY_AFTER_S})
-            case "cut before":
-                self._telegram.fail(method, drop="before")
-            case "cut after":
-                self._telegram.fail(method, drop="after")
+    def fail_next_send(self, how: CallFailure) -> None:
+        fail_telegram_calls(self._telegram, "sendMessage", how, seconds=RETRY_AFTER_S)
 
     @override
     async def go_away(self) -> None:
@@ -212,18 +197,8 @@ class FeishuRig(RemoteRig):
         return self._feishu.violations
 
     @override
-    def trouble(self, kind: Trouble) -> None:
-        op = "message.reply"
-        match kind:
-            case "unwell":
-                self._feishu.fail(op, status=502, text="bad gateway")
-            case "slow down":
-                headers = {"x-ogw-ratelimit-reset": f"{RETRY_AFTER_S:.0f}"}
-                self._feishu.fail(op, status=429, code=99991400, headers=headers)
-            case "cut before":
-                self._feishu.fail(op, drop="before")
-            case "cut after":
-                self._feishu.fail(op, drop="after")
+    def fail_next_send(self, how: CallFailure) -> None:
+        fail_feishu_calls(self._feishu, "message.reply", how, seconds=RETRY_AFTER_S)
 
     @override
     async def go_away(self) -> None:

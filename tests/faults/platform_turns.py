@@ -35,8 +35,9 @@ from tests.faults.injection import (
     Killed,
     with_faults,
 )
+from tests.people.chat_user import Arrival, ChatUser, SentEvent, ShownMessage
 from tests.prove.feishu import FeishuPlatform
-from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform
+from tests.prove.platforms import SimulatedPlatform
 from tests.prove.slack import SlackPlatform
 from tests.prove.telegram import TelegramPlatform
 
@@ -185,7 +186,7 @@ class PlatformRig:
     """A simulated platform, an agent's server, and one process after the other between them.
 
     Attributes:
-        place: A private chat, in which the person writes.
+        user: The person, in a private chat.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -206,7 +207,7 @@ class PlatformRig:
         SERVICE.set(str(self._folder))
         await self.server.__aenter__()
         await self._simulated.__aenter__()
-        self.place: Place = self._simulated.places[0]
+        self.user: ChatUser = self._simulated.places[0].user
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -243,7 +244,7 @@ class PlatformRig:
 
     def begin(self, turn: RealTurn) -> None:
         """Forget the turns before, take another chat, and have the agent do what this one says."""
-        self._sent, self.place = {}, self._simulated.places[self._chats]
+        self._sent, self.user = {}, self._simulated.places[self._chats].user
         self._chats += 1
         self.server.runs.clear()
         self.server.scripts.clear()
@@ -278,22 +279,22 @@ class PlatformRig:
     async def say(self, text: str) -> SentEvent:
         """Write to the bot, once in a turn."""
         if text not in self._sent:
-            self._sent[text] = await self.place.say(text)
+            self._sent[text] = await self.user.enter(text)
         return self._sent[text]
 
     async def send_file(self) -> None:
         """Send a file without words, once in a turn."""
         if "" not in self._sent:
-            self._sent[""] = await self.place.send_file("a.txt", b"content")
+            self._sent[""] = await self.user.send_file("a.txt", b"content")
 
     async def edit(self, text: str, edited: str) -> None:
         """Change what was written, once in a turn."""
         if edited not in self._sent:
-            self._sent[edited] = await self.place.edit(self._sent[text].message_id, edited)
+            self._sent[edited] = await self.user.edit(self._sent[text].message_id, edited)
 
     def shown(self) -> list[ShownMessage]:
         """Return what the bot has shown in this turn."""
-        return self.place.shown()
+        return self.user.shown()
 
     def revoke(self) -> Callable[[], object]:
         """Make the bot's credentials invalid; return what makes them valid again."""
@@ -431,7 +432,7 @@ class PlatformRig:
             sign
             for one in self._sent.values()
             if not one.message_id.startswith("slash:")
-            for sign in self.place.working_signs(one.message_id)
+            for sign in self.user.working_signs(one.message_id)
         ]
         return [*messages, *signs]
 

@@ -44,7 +44,7 @@ async def test_each_refused_message_is_told_of_and_marked(tmp_path: Path, platfo
         )
         refused = rig.sent_ids()[2:]
         if platform in MARKS_REFUSED:
-            await eventually(lambda: all(map(rig.place.has_failed_sign, refused)))
+            await eventually(lambda: all(map(rig.user.has_failed_sign, refused)))
 
 
 @on_each_platform

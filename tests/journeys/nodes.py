@@ -10,8 +10,8 @@ import psycopg
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service, serving
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 

@@ -6,8 +6,9 @@ from typing import Any
 import anyio
 
 from tests.fakes.model import FakeModelServer
-from tests.journeys.chat_users import PlatformServers, own_words
 from tests.journeys.service import serving, with_model
+from tests.people.feishu import own_words
+from tests.people.platforms import PlatformServers
 
 
 async def test_every_place_is_answered_once_and_remembers(

@@ -6,8 +6,9 @@ import anyio
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.fakes.telegram_chats import TelegramUpload
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 CSV = "Größe,数量\nsecret-number,4711\n"

@@ -11,8 +11,9 @@ import anyio
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import Service, serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 WAITING = "wait"

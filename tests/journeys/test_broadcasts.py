@@ -10,9 +10,11 @@ from bus.broadcasts.sender import IN_FLIGHT
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.chat_users import ChatUser, PlatformServers, TelegramPrivateUser
 from tests.journeys.service import Service, serving, with_model
 from tests.journeys.test_terminal import at_a_terminal
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
+from tests.people.telegram import TelegramPrivateUser
 
 PLATFORMS = ("slack", "telegram", "feishu")
 TEXT = "The bot is down for **maintenance** tonight."

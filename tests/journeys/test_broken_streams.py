@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import serving, with_model
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 ANSWER = "This is the complete answer."

@@ -8,8 +8,10 @@ import anyio
 from bus.locales.en import ENGLISH
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.journeys.chat_users import ChatUser, PlatformServers, own_words
 from tests.journeys.service import serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.feishu import own_words
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 ATTEMPTS = 3  # of one model call

@@ -18,8 +18,9 @@ import yaml
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import ROOT, Service, serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 SERVER = ROOT / "tests" / "fakes" / "mcp_server.py"

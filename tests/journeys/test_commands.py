@@ -7,8 +7,10 @@ import httpx
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import ChatUser, PlatformServers, own_words
 from tests.journeys.service import serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.feishu import own_words
+from tests.people.platforms import PlatformServers
 
 
 def answer(request: ModelRequest) -> ModelReply:

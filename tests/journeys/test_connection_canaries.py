@@ -23,9 +23,10 @@ from psycopg import sql
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
 from tests.fakes.s3 import S3Bucket
-from tests.journeys.chat_users import PlatformServers, TelegramPrivateUser
 from tests.journeys.service import Service, serving, with_model
 from tests.journeys.test_canaries import Witness, ask_everything, has_more_than, speak, talk
+from tests.people.platforms import PlatformServers
+from tests.people.telegram import TelegramPrivateUser
 
 SECRETS = {
     "proxy password": "canary-proxy-password-1a",

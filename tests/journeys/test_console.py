@@ -8,8 +8,10 @@ from pathlib import Path
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
-from tests.journeys.chat_users import PlatformServers, SlackDirectUser, TelegramPrivateUser
 from tests.journeys.service import Service, serving, with_model
+from tests.people.platforms import PlatformServers
+from tests.people.slack import SlackDirectUser
+from tests.people.telegram import TelegramPrivateUser
 
 pytestmark = needs_chromium
 

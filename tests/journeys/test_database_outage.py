@@ -10,8 +10,8 @@ import pytest
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
 from tests.fakes.postgres import MISSING, PostgresServer
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import serving, with_model
+from tests.people.platforms import PlatformServers
 
 
 async def test_messages_before_and_during_an_outage_are_answered_after_it(

@@ -16,9 +16,10 @@ import pytest
 from tests.eventually import eventually
 from tests.fakes.telegram import TelegramServer
 from tests.fork_program import forking_program
-from tests.journeys.chat_users import PlatformServers, TelegramPrivateUser
 from tests.journeys.service import ROOT, Service, serving
 from tests.journeys.test_strangers import code_of
+from tests.people.platforms import PlatformServers
+from tests.people.telegram import TelegramPrivateUser
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NEEDS = {

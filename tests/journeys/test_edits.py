@@ -13,8 +13,9 @@ from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCal
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_state import SlackMessage
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 FOLDER = "/mnt/user-data/workspace"

@@ -9,14 +9,12 @@ import httpx
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import (
-    ChatUser,
-    FeishuPrivateUser,
-    PlatformServers,
-    SlackDirectUser,
-    TelegramPrivateUser,
-)
 from tests.journeys.service import Service, serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.feishu import FeishuPrivateUser
+from tests.people.platforms import PlatformServers
+from tests.people.slack import SlackDirectUser
+from tests.people.telegram import TelegramPrivateUser
 
 PLATFORMS = ("slack", "telegram", "feishu")
 RETRY_AFTER_S = 2

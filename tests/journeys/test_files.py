@@ -7,8 +7,9 @@ import anyio
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.fakes.slack_state import SlackFile
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 OUTPUTS = "/mnt/user-data/outputs"

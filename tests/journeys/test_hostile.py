@@ -9,8 +9,9 @@ from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.telegram_chats import detect
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 

@@ -11,11 +11,12 @@ from langgraph_sdk import get_client
 from bus.locales.en import ENGLISH
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.peer import PROGRAM, langgraph_dev
 from tests.journeys.service import Service, serving, with_model
 from tests.journeys.test_attachments import CSV, sends
 from tests.journeys.test_files import OUTPUTS, received
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 TOKEN = "test-token-0123"

@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.agent.test_tracing import LANGSMITH, collecting
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import serving, with_model
+from tests.people.platforms import PlatformServers
 
 
 async def test_langsmith_gets_a_trace_of_a_message(tmp_path: Path) -> None:

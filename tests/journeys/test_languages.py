@@ -9,8 +9,10 @@ from bus.commands import help_text
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import ChatUser, PlatformServers, TelegramPrivateUser
 from tests.journeys.service import serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
+from tests.people.telegram import TelegramPrivateUser
 
 PLATFORMS = ("slack", "telegram", "feishu")
 

@@ -7,8 +7,9 @@ import anyio
 
 from tests.agent.memory_model import noted
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import PlatformServers, own_words
 from tests.journeys.service import serving, with_model
+from tests.people.feishu import own_words
+from tests.people.platforms import PlatformServers
 
 
 def answered(request: ModelRequest) -> ModelReply:

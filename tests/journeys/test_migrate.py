@@ -19,8 +19,9 @@ from store.database import Database
 from store.migrations import steps
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.postgres import MISSING, PostgresServer
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import Service, serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 WAITING = "wait"

@@ -23,8 +23,8 @@ from tests.fakes.prometheus import (
     prometheus,
 )
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.chat_users import TelegramPrivateUser
 from tests.journeys.service import serving, with_model
+from tests.people.telegram import TelegramPrivateUser
 
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text("utf-8"))
 RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"][0]["rules"]

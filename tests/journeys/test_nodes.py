@@ -11,9 +11,9 @@ import pytest
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.fakes.postgres_proxy import PostgresProxy
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.nodes import answers_go_on, slow_model, two_nodes, write_all
 from tests.journeys.service import Service, with_model
+from tests.people.platforms import PlatformServers
 
 LOST_DATABASE = 75
 

@@ -10,9 +10,10 @@ import pytest
 
 from tests.fakes.model import FakeModelServer
 from tests.fakes.postgres import MISSING, PostgresServer
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.nodes import PLATFORMS, answers_go_on, slow_model, two_nodes, write_all
 from tests.journeys.service import Service, serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 REPLACEMENTS = 3
 

@@ -20,9 +20,9 @@ from tests.eventually import eventually
 from tests.fakes.postgres import MISSING, PostgresServer
 from tests.fakes.postgres_proxy import PostgresProxy
 from tests.fakes.slack import FakeSlack
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.nodes import slow_model, two_nodes, write_all
 from tests.journeys.service import Service, with_model
+from tests.people.platforms import PlatformServers
 
 LONG = os.environ.get("PARLEY_TEST_LONG") == "1"
 

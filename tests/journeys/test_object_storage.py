@@ -10,10 +10,10 @@ import pytest
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.s3 import S3Bucket, S3Proxy
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.nodes import two_nodes
 from tests.journeys.service import Service, serving, with_model
 from tests.journeys.test_shared_files import use_files
+from tests.people.platforms import PlatformServers
 
 FAILED = "I could not finish this answer"
 

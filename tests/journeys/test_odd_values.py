@@ -5,9 +5,10 @@ from pathlib import Path
 import anyio
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
 from tests.journeys.test_attachments import CSV, PLATFORMS, sends
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 ODD = {
     "surrogate": "a\ud83d b",

@@ -12,8 +12,8 @@ import pytest
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.fakes.otlp_collector import OtlpCollector, ReceivedSpan, otlp_collector
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service, serving, with_model
+from tests.people.platforms import PlatformServers
 
 MCP_SERVER = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
 SECRET = "the words of a person"

@@ -6,8 +6,9 @@ from typing import Any
 import anyio
 from langgraph_sdk import get_client
 
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import Service, serving
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 SUPPORT = """
 from dataclasses import dataclass

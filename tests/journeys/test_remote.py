@@ -6,8 +6,9 @@ import pytest
 
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
-from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 

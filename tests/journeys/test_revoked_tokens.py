@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import serving, with_model
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram")
 

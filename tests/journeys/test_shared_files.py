@@ -8,8 +8,8 @@ import pytest
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.fakes.s3 import S3Bucket
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service, serving, with_model
+from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
 OUTPUT = "/mnt/user-data/outputs/notes.txt"

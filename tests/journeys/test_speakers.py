@@ -7,9 +7,10 @@ from typing import Any
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall, text_of
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.chat_users import FORUM, PlatformServers
 from tests.journeys.model_view import PAGE, open_examples, with_examples
 from tests.journeys.service import serving, with_model
+from tests.people.platforms import PlatformServers
+from tests.people.telegram import FORUM
 
 FIRST, SECOND = 41, 42
 """Two people whose name is Ann Lee."""

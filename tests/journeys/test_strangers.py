@@ -9,15 +9,11 @@ from bus.locales.en import ENGLISH
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelRequest
 from tests.fakes.slack import USER
-from tests.journeys.chat_users import (
-    FeishuPrivateUser,
-    PlatformServers,
-    SlackDirectUser,
-    SlackThreadUser,
-    TelegramPrivateUser,
-    own_words,
-)
 from tests.journeys.service import Service, serving, with_model
+from tests.people.feishu import FeishuPrivateUser, own_words
+from tests.people.platforms import PlatformServers
+from tests.people.slack import SlackDirectUser, SlackThreadUser
+from tests.people.telegram import TelegramPrivateUser
 
 CODE = re.compile(r"\b[A-HJ-NP-Z2-9]{8}\b")
 TELEGRAM_GROUP, OTHER_GROUP, FEISHU_GROUP = -1001, -1002, "oc_open"

@@ -9,8 +9,8 @@ import anyio
 import yaml
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service, with_model
+from tests.people.platforms import PlatformServers
 
 CHANNELS = ("slack", "telegram", "feishu")
 

@@ -5,115 +5,24 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from bus.locales import LANGUAGES
 from tests.fakes.feishu import FakeFeishu
-from tests.fakes.feishu_state import FeishuEvent, FeishuMessage
-from tests.prove.plan import Fault, FaultKind, PlaceTraits
+from tests.people.chat_user import CallFailure
+from tests.people.feishu import FeishuGroupUser, FeishuPrivateUser, fail_feishu_calls
+from tests.prove.plan import PlaceTraits
 from tests.prove.platforms import (
-    Arrival,
     Place,
-    SentEvent,
-    ShownMessage,
     SimulatedPlatform,
-    pick,
     steers,
     stranger_traits,
 )
 
-_WORKING = tuple(words.working for words in LANGUAGES.values())
 REDELIVER_S = 5.0
 """Pause before an event is sent again; the real ones are 15 s, 5 min, 1 h and 6 h."""
 
-_STOP = frozenset(words.button_stop for words in LANGUAGES.values())
-_WORKING_REACTION = "OK"
-_OUTCOMES = frozenset({"DONE", "CrossMark"})
-_CALLS = (
+CALLS = (
     "message.reply", "message.reply", "message.patch", "message.patch", "message.create", "reaction.create",
     "reaction.delete", "file.create", "resource", "token", "endpoint", "message.get",
 )  # fmt: skip
-_RATE_LIMITED = 99991400
-
-
-class FeishuPlace(Place):
-    """A private chat, or a group in which people reply to the bot's last card."""
-
-    def __init__(self, feishu: FakeFeishu, chat: str, user: str, traits: PlaceTraits) -> None:
-        super().__init__(chat, traits)
-        self._feishu = feishu
-        self._user = user
-
-    @override
-    async def say(self, text: str, *, aside: bool = False) -> SentEvent:
-        if self.traits.private:
-            message = await self._feishu.dm(text, user=self._user)
-        elif aside:
-            message = await self._feishu.say(text, chat=self.chat, user=self._user)
-        else:
-            cards = self._feishu.answers(self.chat)
-            answered = cards[-1].id if cards else ""
-            message = await self._feishu.mention(
-                text, chat=self.chat, user=self._user, reply_to=answered
-            )
-        return self._sent(message)
-
-    @override
-    async def send_file(self, name: str, content: bytes) -> SentEvent:
-        return self._sent(
-            await self._feishu.file(name, content, mime="text/plain", user=self._user)
-        )
-
-    @override
-    async def edit(self, message_id: str, text: str) -> SentEvent:
-        raise AssertionError("Feishu does not tell bots of edited messages")
-
-    @override
-    async def delete(self, message_id: str) -> SentEvent:
-        event = await self._feishu.withdraw(self._feishu.state.messages[message_id])
-        return SentEvent(message_id, lambda: _arrival(event))
-
-    @override
-    async def press(self, message: ShownMessage, label: str) -> SentEvent:
-        found = self._feishu.state.messages[message.id]
-        event = await self._feishu.press_value(found, message.buttons[label], user=self._user)
-        return SentEvent(message.id, lambda: _arrival(event))
-
-    @override
-    def shown(self) -> list[ShownMessage]:
-        return [self._shown(one) for one in self._feishu.answers(self.chat)]
-
-    @override
-    def working_signs(self, message_id: str) -> list[str]:
-        message = self._feishu.state.messages.get(message_id)
-        emojis = message.emojis if message and not message.gone else []
-        is_over = not _OUTCOMES.isdisjoint(emojis)
-        return [] if is_over else [name for name in emojis if name == _WORKING_REACTION]
-
-    @override
-    def has_failed_sign(self, message_id: str) -> bool:
-        message = self._feishu.state.messages.get(message_id)
-        return message is not None and "CrossMark" in message.emojis
-
-    def _shown(self, message: FeishuMessage) -> ShownMessage:
-        key = str(message.content.get("file_key", ""))
-        text, buttons = message.text, message.buttons
-        works = any(text.rstrip().endswith(sign) for sign in _WORKING)
-        return ShownMessage(
-            id=message.id,
-            text=text,
-            buttons=buttons,
-            file=self._feishu.files[key][1] if key else "",
-            unfinished=works or not _STOP.isdisjoint(buttons),
-        )
-
-    def _sent(self, message: FeishuMessage) -> SentEvent:
-        event = self._feishu.event_of(message)
-        return SentEvent(message.id, lambda: _arrival(event))
-
-
-def _arrival(event: FeishuEvent) -> Arrival:
-    if event.acked:
-        return Arrival.CONFIRMED
-    return Arrival.GIVEN_UP if event.once and event.codes else Arrival.WAITING
 
 
 class FeishuPlatform(SimulatedPlatform):
@@ -138,7 +47,7 @@ class FeishuPlatform(SimulatedPlatform):
         card_entities: bool = False,
         **more: object,
     ) -> None:
-        self.channel = channel
+        self.channel, self.calls = channel, CALLS
         self.calls_webhook = webhook
         self._more = more
         self.server = FakeFeishu(app_id=f"cli_{channel}", redeliver_s=REDELIVER_S)
@@ -155,10 +64,10 @@ class FeishuPlatform(SimulatedPlatform):
                 weight=weight,
                 can_edit=False,
             )
-            self.places.append(FeishuPlace(self.server, f"oc_dm_{user}", user, traits))
+            self.places.append(Place(FeishuPrivateUser(self.server, user=user), traits))
         self.server.outsiders["ou_stranger"] = "tenant_2"
         traits = stranger_traits(channel, can_edit=False)
-        self.places.append(FeishuPlace(self.server, "oc_dm_ou_stranger", "ou_stranger", traits))
+        self.places.append(Place(FeishuPrivateUser(self.server, user="ou_stranger"), traits))
         traits = PlaceTraits(
             name=f"{channel} group",
             channel=channel,
@@ -167,7 +76,7 @@ class FeishuPlatform(SimulatedPlatform):
             weight=weight,
             can_edit=False,
         )
-        self.places.append(FeishuPlace(self.server, "oc_room", "ou_proof1", traits))
+        self.places.append(Place(FeishuGroupUser(self.server, user="ou_proof1"), traits))
 
     @override
     async def __aenter__(self) -> Self:
@@ -208,21 +117,8 @@ class FeishuPlatform(SimulatedPlatform):
         return self.server.violations
 
     @override
-    def fail_calls(self, fault: Fault) -> str:
-        method, fail, times = pick(_CALLS, fault.pick), self.server.fail, fault.times
-        match fault.kind:
-            case FaultKind.CALLS_REFUSED:
-                headers = {"x-ogw-ratelimit-reset": str(max(1, round(fault.seconds)))}
-                fail(method, times=times, status=429, code=_RATE_LIMITED, headers=headers)
-            case FaultKind.CALLS_FAIL:
-                fail(method, times=times, status=502, text="bad gateway")
-            case FaultKind.CALLS_CUT_BEFORE:
-                fail(method, times=times, drop="before")
-            case FaultKind.CALLS_CUT_AFTER:
-                fail(method, times=times, drop="after")
-            case _:
-                fail(method, times=times, delay_s=fault.seconds)
-        return method
+    def fail(self, call: str, how: CallFailure, *, times: int, seconds: float) -> None:
+        fail_feishu_calls(self.server, call, how, times=times, seconds=seconds)
 
     @override
     async def cut_connections(self) -> None:

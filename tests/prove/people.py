@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bus.locales import LANGUAGES
+from tests.people.chat_user import Arrival, SentEvent, ShownMessage
 from tests.prove.plan import Action, ActionKind, MessageKind, Plan, PlannedMessage
-from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, pick
+from tests.prove.platforms import Place, pick
 from tests.prove.verdict import SentEdit, SentMessage
 
 _STOP = frozenset(words.button_stop for words in LANGUAGES.values())
@@ -47,18 +48,18 @@ class People:
             case ActionKind.SEND:
                 await self._send(place, self._plan.messages[action.message])
             case ActionKind.PRESS:
-                await self._press(place, place.shown(), action.pick)
+                await self._press(place, place.user.shown(), action.pick)
             case ActionKind.PRESS_OLD:
                 await self._press(place, self._seen[place.name], action.pick)
             case ActionKind.EDIT:
                 sent = self._sent[action.message]
                 text = sent.planned.versions[action.version - 1]
-                event = await place.edit(sent.event.message_id, text)
+                event = await place.user.edit(sent.event.message_id, text)
                 sent.edits.append((action.version, time.time(), event))
                 self._waiting.append(event)
             case ActionKind.DELETE:
                 sent = self._sent[action.message]
-                sent.deletion = await place.delete(sent.event.message_id)
+                sent.deletion = await place.user.delete(sent.event.message_id)
                 self._waiting.append(sent.deletion)
 
     def count_waiting(self) -> int:
@@ -68,7 +69,9 @@ class People:
 
     def have_working_signs(self) -> bool:
         """Return whether a reaction on any message says that it is worked on."""
-        return any(sent.place.working_signs(sent.event.message_id) for sent in self._sent.values())
+        return any(
+            sent.place.user.working_signs(sent.event.message_id) for sent in self._sent.values()
+        )
 
     def sent_messages(self) -> list[SentMessage]:
         """Return what was sent, with what the platforms say of it now."""
@@ -77,7 +80,7 @@ class People:
                 id=sent.planned.id,
                 place=sent.place.name,
                 channel=sent.place.traits.channel,
-                chat=sent.place.chat,
+                chat=sent.place.user.chat,
                 kind=sent.planned.kind,
                 behavior=sent.planned.behavior,
                 versions=sent.planned.versions,
@@ -89,8 +92,8 @@ class People:
                     SentEdit(version, at, event.arrival()) for version, at, event in sent.edits
                 ),
                 deletion=sent.deletion.arrival() if sent.deletion else None,
-                working_signs=tuple(sent.place.working_signs(sent.event.message_id)),
-                has_failed_sign=sent.place.has_failed_sign(sent.event.message_id),
+                working_signs=tuple(sent.place.user.working_signs(sent.event.message_id)),
+                has_failed_sign=sent.place.user.has_failed_sign(sent.event.message_id),
             )
             for sent in self._sent.values()
         ]
@@ -99,11 +102,11 @@ class People:
         at, text = time.time(), message.versions[0]
         match message.kind:
             case MessageKind.FILE:
-                event = await place.send_file(f"{message.id}v1.txt", text.encode())
+                event = await place.user.send_file(f"{message.id}v1.txt", text.encode())
             case MessageKind.ASIDE:
-                event = await place.say(text, aside=True)
+                event = await place.user.send(text, aside=True)
             case _:
-                event = await place.say(text)
+                event = await place.user.enter(text)
         self._waiting.append(event)
         self._sent[message.id] = _Sent(planned=message, place=place, event=event, at=at)
 
@@ -117,4 +120,4 @@ class People:
         if label in _STOP:
             self.stops[place.name].append(time.time())
         self.presses += 1
-        await place.press(message, label)
+        await place.user.press(message, label)

@@ -1,108 +1,41 @@
 """What a proof needs of a simulated platform: places where people write, what they see there, and its faults."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from tests.prove.plan import Fault, PlaceTraits
+from tests.people.chat_user import CallFailure, ChatUser
+from tests.prove.plan import Fault, FaultKind, PlaceTraits
 
 STRANGER_WEIGHT = 0.3
 
-
-class Arrival(StrEnum):
-    """Whether the bot acknowledged what a platform told it."""
-
-    CONFIRMED = "confirmed"
-    WAITING = "waiting"
-    GIVEN_UP = "given up"  # the platform stopped sending it
-    NOT_SENT = "not sent"  # the platform does not tell bots of it
+FAILURES = {
+    FaultKind.CALLS_REFUSED: CallFailure.REFUSED,
+    FaultKind.CALLS_FAIL: CallFailure.FAILS,
+    FaultKind.CALLS_CUT_BEFORE: CallFailure.CUT_BEFORE,
+    FaultKind.CALLS_CUT_AFTER: CallFailure.CUT_AFTER,
+    FaultKind.CALLS_SLOW: CallFailure.SLOW,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class SentEvent:
-    """Something that a person did.
+class Place:
+    """A person in one chat of a proof.
 
     Attributes:
-        message_id: The platform's; of a slash command, the id of its event.
-        arrival: Looks at the platform's state now.
-        answers: Finds what was answered to it alone, as to a slash command.
-    """
-
-    message_id: str
-    arrival: Callable[[], Arrival]
-    answers: Callable[[], list["ShownMessage"]] = list
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownMessage:
-    """A message of the bot as people see it now.
-
-    Attributes:
-        id: The platform's, as the outbox notes it.
-        buttons: By label, what a press of one says.
-        file: Name of the file that it carries; "" for none.
-        unfinished: Whether it says that work goes on.
-    """
-
-    id: str
-    text: str
-    buttons: Mapping[str, Any] = field(default_factory=dict)
-    file: str = ""
-    unfinished: bool = False
-
-
-class Place(ABC):
-    """Where a person and the bot write to each other: a private chat, a topic, a thread.
-
-    Attributes:
-        chat: The chat as the journal names it.
+        user: What they do there, and see.
         traits: What the plan knows of it.
     """
 
-    def __init__(self, chat: str, traits: PlaceTraits) -> None:
-        self.chat = chat
-        self.traits = traits
+    user: ChatUser
+    traits: PlaceTraits
 
     @property
     def name(self) -> str:
         """Unique among all places."""
         return self.traits.name
-
-    @abstractmethod
-    async def say(self, text: str, *, aside: bool = False) -> SentEvent:
-        """Write to the bot; `aside` = in a group, to the others."""
-
-    @abstractmethod
-    async def send_file(self, name: str, content: bytes) -> SentEvent:
-        """Send a file without words, in private."""
-
-    @abstractmethod
-    async def edit(self, message_id: str, text: str) -> SentEvent:
-        """Change a message."""
-
-    @abstractmethod
-    async def delete(self, message_id: str) -> SentEvent:
-        """Take a message away."""
-
-    @abstractmethod
-    async def press(self, message: ShownMessage, label: str) -> SentEvent:
-        """Press a button that is, or was, below a message of the bot."""
-
-    @abstractmethod
-    def shown(self) -> list[ShownMessage]:
-        """Return the bot's messages, oldest first."""
-
-    @abstractmethod
-    def working_signs(self, message_id: str) -> list[str]:
-        """Return the bot's reactions that say that a message is worked on, unless another says how that ended."""
-
-    def has_failed_sign(self, message_id: str) -> bool:
-        """Return whether a reaction of the bot says that a message failed."""
-        del message_id
-        return False
 
 
 class SimulatedPlatform(ABC):
@@ -111,10 +44,12 @@ class SimulatedPlatform(ABC):
     Attributes:
         channel: Name of the bot's section in the configuration.
         places: Where people write to it.
+        calls: The bot's calls that may fail; those named more often fail more often.
         calls_webhook: Whether the platform calls the service, instead of being connected to.
     """
 
     channel: str
+    calls: Sequence[str]
     calls_webhook: bool
     places: Sequence[Place]
 
@@ -148,8 +83,14 @@ class SimulatedPlatform(ABC):
         """Requests of the bot that the platform's documents forbid."""
 
     @abstractmethod
+    def fail(self, call: str, how: CallFailure, *, times: int, seconds: float) -> None:
+        """Let the next calls of a method fail."""
+
     def fail_calls(self, fault: Fault) -> str:
         """Let the next calls of a method fail as the fault says; return the method's name."""
+        call = pick(self.calls, fault.pick)
+        self.fail(call, FAILURES[fault.kind], times=fault.times, seconds=fault.seconds)
+        return call
 
     @abstractmethod
     async def cut_connections(self) -> None:

@@ -236,9 +236,9 @@ async def run_proof(
             shutil.copy(file, folder)  # the small disk goes away
         evidence = Evidence(
             messages=people.sent_messages(),
-            shown={name: place.shown() for name, place in places.items()},
+            shown={name: place.user.shown() for name, place in places.items()},
             journal=journal,
-            chats={name: (place.traits.channel, place.chat) for name, place in places.items()},
+            chats={name: (place.traits.channel, place.user.chat) for name, place in places.items()},
             stops=people.stops,
             interrupting=[one.channel for one in platforms if interrupts(one.section)],
             platform_violations=[

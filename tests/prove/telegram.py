@@ -5,23 +5,22 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from bus.locales import LANGUAGES
 from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import TelegramMessage, TelegramUpload
-from tests.prove.plan import Fault, FaultKind, PlaceTraits
+from tests.people.chat_user import CallFailure
+from tests.people.telegram import (
+    FORUM_PERSON,
+    TelegramPrivateUser,
+    TelegramTopicUser,
+    fail_telegram_calls,
+)
+from tests.prove.plan import PlaceTraits
 from tests.prove.platforms import (
-    Arrival,
     Place,
-    SentEvent,
-    ShownMessage,
     SimulatedPlatform,
-    pick,
     steers,
     stranger_traits,
 )
 
-FORUM = -1_001_234_567_890
-FORUM_PERSON = 1001
 FIRST_PERSON = 5000
 """The stranger; those after them may use the bot."""
 
@@ -30,98 +29,10 @@ PATIENCE_S, RETRY_S = 10.0, 1.0
 """How long Telegram waits for an answer to an update, and before it is posted again; really up to a minute each."""
 
 WEBHOOK_SECRET = "a-secret-for-the-proof"
-_WORKING = frozenset(words.working for words in LANGUAGES.values())
-_CALLS = (
+CALLS = (
     "sendMessage", "sendMessage", "sendMessage", "editMessageText", "getUpdates", "sendChatAction", "deleteMessage",
     "sendDocument", "getFile", "download", "getMe",
 )  # fmt: skip
-
-
-class TelegramPlace(Place):
-    """A private chat, or a topic of a forum."""
-
-    def __init__(
-        self, server: TelegramServer, chat: int, traits: PlaceTraits, *, topic: int | None = None
-    ) -> None:
-        super().__init__(str(chat), traits)
-        self._server = server
-        self._chat = chat
-        self._topic = topic
-        self._user = chat if chat > 0 else FORUM_PERSON
-
-    @override
-    async def say(self, text: str, *, aside: bool = False) -> SentEvent:
-        before = self._server.last_update
-        name, _, rest = text.partition(" ")
-        if self._topic is None:
-            message = self._server.dm(text, user=self._user)
-        elif aside:
-            message = self._server.say(self._chat, text, thread=self._topic)
-        elif name.startswith("/"):
-            command = f"{name}@{self._server.username} {rest}".strip()
-            message = self._server.say(self._chat, command, thread=self._topic)
-        else:
-            message = self._server.mention(self._chat, text, thread=self._topic)
-        return self._sent(message, before)
-
-    @override
-    async def send_file(self, name: str, content: bytes) -> SentEvent:
-        before = self._server.last_update
-        upload = TelegramUpload(name=name, content=content, mime="text/plain")
-        return self._sent(self._server.send_file(self._chat, upload, user=self._user), before)
-
-    @override
-    async def edit(self, message_id: str, text: str) -> SentEvent:
-        before = self._server.last_update
-        if self._topic is not None:
-            text = f"@{self._server.username} {text}"
-        self._server.edit(self._chat, int(message_id), text)
-        return self._sent(int(message_id), before)
-
-    @override
-    async def delete(self, message_id: str) -> SentEvent:
-        raise AssertionError("Telegram does not tell bots of deleted messages")
-
-    @override
-    async def press(self, message: ShownMessage, label: str) -> SentEvent:
-        before = self._server.last_update
-        found = self._server.chat(self._chat).messages[int(message.id)]
-        self._server.press_token(found, message.buttons[label], user=self._user)
-        return self._sent(found.message_id, before)
-
-    @override
-    def shown(self) -> list[ShownMessage]:
-        return [_shown(one) for one in self._server.answers(self._chat, thread=self._topic)]
-
-    @override
-    def working_signs(self, message_id: str) -> list[str]:
-        return self._server.chat(self._chat).messages[int(message_id)].reactions
-
-    def _sent(self, message: int, before: int) -> SentEvent:
-        update = self._server.last_update
-        if update == before:
-            return SentEvent(str(message), lambda: Arrival.NOT_SENT)
-
-        def arrival() -> Arrival:
-            oldest = self._server.oldest()
-            is_over = oldest is None or oldest["update_id"] > update
-            return Arrival.CONFIRMED if is_over else Arrival.WAITING
-
-        return SentEvent(str(message), arrival)
-
-
-def _shown(message: TelegramMessage) -> ShownMessage:
-    return ShownMessage(
-        id=str(message.message_id),
-        text=message.text,
-        buttons={
-            str(button["text"]): str(button["callback_data"])
-            for row in message.markup
-            for button in row
-        },
-        file=message.file.name if message.file else "",
-        unfinished=message.text in _WORKING,
-    )
 
 
 class TelegramPlatform(SimulatedPlatform):
@@ -138,7 +49,7 @@ class TelegramPlatform(SimulatedPlatform):
     def __init__(
         self, channel: str, *, people: int, token: str, webhook: bool = False, **more: object
     ) -> None:
-        self.channel = channel
+        self.channel, self.calls = channel, CALLS
         self.calls_webhook = webhook
         self._more = more
         self._steers = steers(more)
@@ -151,17 +62,17 @@ class TelegramPlatform(SimulatedPlatform):
             traits = PlaceTraits(
                 name=name, channel=channel, private=True, steers=self._steers, can_delete=False
             )
-            self.places.append(TelegramPlace(self.server, FIRST_PERSON + number, traits))
+            self.places.append(
+                Place(TelegramPrivateUser(self.server, user=FIRST_PERSON + number), traits)
+            )
         traits = stranger_traits(channel, can_delete=False)
-        self.places.append(TelegramPlace(self.server, FIRST_PERSON, traits))
+        self.places.append(Place(TelegramPrivateUser(self.server, user=FIRST_PERSON), traits))
         self._allowed = [FORUM_PERSON, *(FIRST_PERSON + number for number in range(1, people + 1))]
 
     @override
     async def __aenter__(self) -> Self:
         await self.server.__aenter__()
-        self.server.add_forum(FORUM)
         for name in ("Travel", "Food"):
-            topic = self.server.add_topic(FORUM, name)
             traits = PlaceTraits(
                 name=f"{self.channel} topic {name}",
                 channel=self.channel,
@@ -170,7 +81,7 @@ class TelegramPlatform(SimulatedPlatform):
                 can_delete=False,
                 weight=TOPIC_WEIGHT,
             )
-            self.places.append(TelegramPlace(self.server, FORUM, traits, topic=topic))
+            self.places.append(Place(TelegramTopicUser(self.server, topic=name), traits))
         return self
 
     @override
@@ -218,21 +129,8 @@ class TelegramPlatform(SimulatedPlatform):
         return self.server.violations
 
     @override
-    def fail_calls(self, fault: Fault) -> str:
-        method, fail, times = pick(_CALLS, fault.pick), self.server.fail, fault.times
-        wait_s = max(1, round(fault.seconds))
-        match fault.kind:
-            case FaultKind.CALLS_REFUSED:
-                fail(method, times=times, status=429, parameters={"retry_after": wait_s})
-            case FaultKind.CALLS_FAIL:
-                fail(method, times=times, status=502)
-            case FaultKind.CALLS_CUT_BEFORE:
-                fail(method, times=times, drop="before")
-            case FaultKind.CALLS_CUT_AFTER:
-                fail(method, times=times, drop="after")
-            case _:
-                fail(method, times=times, delay_s=fault.seconds)
-        return method
+    def fail(self, call: str, how: CallFailure, *, times: int, seconds: float) -> None:
+        fail_telegram_calls(self.server, call, how, times=times, seconds=seconds)
 
     @override
     async def cut_connections(self) -> None:

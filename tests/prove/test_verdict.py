@@ -11,11 +11,11 @@ import pytest
 
 from bus.locales import LANGUAGES
 from store.sqlite_file import connect
+from tests.people.chat_user import Arrival, ShownMessage
 from tests.prove.databases import SqliteDatabase
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord
 from tests.prove.model import TOOL_FAILED, answer_text
 from tests.prove.plan import MessageKind, ModelBehavior
-from tests.prove.platforms import Arrival, ShownMessage
 from tests.prove.verdict import (
     Evidence,
     Outcome,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bus.locales import LANGUAGES
+from tests.people.chat_user import Arrival, ShownMessage
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord
 from tests.prove.model import MARK, TOOL_FAILED, own_words
 from tests.prove.plan import MessageKind, ModelBehavior
-from tests.prove.platforms import Arrival, ShownMessage
 
 FAILURE_SIGN = "⚠️"
 _END = re.compile(rf"End of {MARK.pattern}")

@@ -14,15 +14,13 @@ from anyio.abc import TaskStatus
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.chat_users import (
-    ChatUser,
-    FeishuPrivateUser,
-    PlatformServers,
-    SlackDirectUser,
-    TelegramPrivateUser,
-)
 from tests.journeys.service import Service, serving, with_model
 from tests.lab.benchmarks.figures import Figure
+from tests.people.chat_user import ChatUser
+from tests.people.feishu import FeishuPrivateUser
+from tests.people.platforms import PlatformServers
+from tests.people.slack import SlackDirectUser
+from tests.people.telegram import TelegramPrivateUser
 
 KILLS = 20
 PEOPLE = 8

@@ -14,10 +14,10 @@ import psutil
 
 from tests.fakes.model import FakeModelServer
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import ROOT, Service, with_model
 from tests.lab.benchmarks.figures import Figure, rounds
 from tests.lab.benchmarks.turns import Telegram
+from tests.people.platforms import PlatformServers
 
 ROUNDS = rounds(5)
 SETTLE_S = 2.0

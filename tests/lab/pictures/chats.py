@@ -13,16 +13,13 @@ import anyio
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.journeys.chat_users import (
-    ChatUser,
-    FeishuPrivateUser,
-    PlatformServers,
-    SlackDirectUser,
-    TelegramPrivateUser,
-    without_progress_notices,
-)
 from tests.journeys.service import serving, with_model
 from tests.lab.pictures.svg import INK, MONO, MUTED, picture
+from tests.people.chat_user import ChatUser
+from tests.people.feishu import FeishuPrivateUser
+from tests.people.platforms import PlatformServers
+from tests.people.slack import SlackDirectUser
+from tests.people.telegram import TelegramPrivateUser
 
 REQUEST, CHOICE = "Please have the bike shed painted", "Green"
 QUESTION = {
@@ -111,15 +108,15 @@ async def _talk(user: ChatUser) -> list[Moment]:
         first_look = replace(card, content=card.edits[0])
         first = ChatMessage(first_look.text, tuple(first_look.buttons))
         moments.append(Moment("while it works", (asked, first)))
-    (question,) = without_progress_notices(user.bot_messages())
+    (question,) = user.bot_messages()
     moments.append(
         Moment("a question", (asked, ChatMessage(question, tuple(user.button_labels()))))
     )
-    await user.press(CHOICE)
+    await user.press_newest(CHOICE)
     await eventually(lambda: any(LAST_WORD in text for text in user.bot_messages()))
     await eventually(lambda: any(f"✓ {CHOICE}" in text for text in user.bot_messages()))
     await eventually(lambda: not user.button_labels())
-    answers = (ChatMessage(text) for text in without_progress_notices(user.bot_messages()))
+    answers = (ChatMessage(text) for text in user.bot_messages())
     moments.append(Moment("after the button was pressed", (asked, *answers)))
     return moments
 

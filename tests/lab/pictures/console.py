@@ -5,13 +5,11 @@ from tempfile import TemporaryDirectory
 
 from tests.browser import open_browser
 from tests.fakes.model import FakeModelServer
-from tests.journeys.chat_users import (
-    FeishuPrivateUser,
-    PlatformServers,
-    SlackDirectUser,
-    TelegramPrivateUser,
-)
 from tests.journeys.service import serving, with_model
+from tests.people.feishu import FeishuPrivateUser
+from tests.people.platforms import PlatformServers
+from tests.people.slack import SlackDirectUser
+from tests.people.telegram import TelegramPrivateUser
 
 
 async def take_console_screenshot(file: Path) -> None:

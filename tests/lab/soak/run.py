@@ -112,7 +112,7 @@ async def _write(places: Sequence[Place], turns_per_s: float, random_: random.Ra
         [place] = random_.choices(places, weights)
         number, said[place.name] = number + 1, said[place.name] + 1
         is_last = said[place.name] % MESSAGES_A_THREAD == 0
-        await place.say("/new" if is_last else f"Message {number}: how are things?")
+        await place.user.enter("/new" if is_last else f"Message {number}: how are things?")
 
 
 async def _break(

@@ -1,0 +1,158 @@
+"""A person in one chat with the bot, on any simulated platform: what they do there, and what they see."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from bus.locales import LANGUAGES
+from tests.eventually import eventually
+
+WORKING = frozenset(words.working for words in LANGUAGES.values())
+"""What a progress notice says."""
+
+
+class CallFailure(StrEnum):
+    """What may go wrong with a call of the bot."""
+
+    REFUSED = "refused"  # a limit: the platform says how long to wait
+    FAILS = "fails"  # HTTP 5xx
+    CUT_BEFORE = "cut before"  # the connection breaks before the call takes effect
+    CUT_AFTER = "cut after"  # the connection breaks after it took effect
+    SLOW = "slow"
+
+
+class Arrival(StrEnum):
+    """Whether the bot acknowledged what a platform told it."""
+
+    CONFIRMED = "confirmed"
+    WAITING = "waiting"
+    GIVEN_UP = "given up"  # the platform stopped sending it
+    NOT_SENT = "not sent"  # the platform does not tell bots of it
+
+
+@dataclass(frozen=True, slots=True)
+class SentEvent:
+    """Something that a person did.
+
+    Attributes:
+        message_id: The platform's; of a slash command, the id of its event.
+        arrival: Looks at the platform's state now.
+        answers: Finds what was answered to it alone, as to a slash command.
+    """
+
+    message_id: str
+    arrival: Callable[[], Arrival]
+    answers: Callable[[], list["ShownMessage"]] = list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMessage:
+    """A message of the bot as people see it now.
+
+    Attributes:
+        id: The platform's, as the outbox notes it.
+        buttons: By label, what a press of one says.
+        file: Name of the file that it carries; "" for none.
+        unfinished: Whether it says that work goes on.
+        misplaced: Whether it is in this chat, but not in the person's thread.
+    """
+
+    id: str
+    text: str
+    buttons: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
+    unfinished: bool = False
+    misplaced: bool = False
+
+
+class ChatUser(ABC):
+    """A person where they and the bot write to each other: a private chat, a topic, a thread, a group.
+
+    Attributes:
+        name: The kind of conversation.
+        channel: The platform's name, and that of the bot's section in most configurations.
+        chat: The chat as the journal names it.
+    """
+
+    name: str
+    channel: str
+    chat: str
+
+    @abstractmethod
+    async def send(self, text: str, *, aside: bool = False) -> SentEvent:
+        """Send a message to the bot, with a mention where one is needed; `aside` = in a group, to the others."""
+
+    async def enter(self, text: str) -> SentEvent:
+        """Send what was typed into the app, which may take it for a slash command of its own."""
+        return await self.send(text)
+
+    @abstractmethod
+    async def send_file(self, name: str, content: bytes) -> SentEvent:
+        """Send a file without words, in private."""
+
+    @abstractmethod
+    async def edit(self, message_id: str, text: str) -> SentEvent:
+        """Change a message."""
+
+    @abstractmethod
+    async def delete(self, message_id: str) -> SentEvent:
+        """Take a message away."""
+
+    @abstractmethod
+    async def press(self, message: ShownMessage, label: str) -> SentEvent:
+        """Press a button that is, or was, below a message of the bot."""
+
+    @abstractmethod
+    def shown(self) -> list[ShownMessage]:
+        """Return the bot's messages, oldest first."""
+
+    @abstractmethod
+    def working_signs(self, message_id: str) -> list[str]:
+        """Return the bot's reactions that say that a message is worked on, unless another says how that ended."""
+
+    def has_failed_sign(self, message_id: str) -> bool:
+        """Return whether a reaction of the bot says that a message failed."""
+        del message_id
+        return False
+
+    @abstractmethod
+    def lose_next_response(self) -> None:
+        """Break the connection of the bot's next message after it was posted, before the response."""
+
+    def bot_messages(self) -> list[str]:
+        """Return what the bot's messages in this conversation say now, without progress notices; oldest first."""
+        found = (message for message in self.shown() if not message.misplaced)
+        return [message.text for message in found if message.text not in WORKING]
+
+    def misplaced_messages(self) -> list[str]:
+        """Return what the bot wrote elsewhere in this chat."""
+        found = (message for message in self.shown() if message.misplaced)
+        return [message.text for message in found if message.text not in WORKING]
+
+    def button_labels(self) -> list[str]:
+        """Return the labels of all buttons in this conversation, oldest first."""
+        return [label for message in self.shown() for label in message.buttons]
+
+    async def press_newest(self, label: str) -> None:
+        """Press the newest button with a label."""
+        found = (message for message in reversed(self.shown()) if label in message.buttons)
+        await self.press(next(found), label)
+
+    async def wait_and_press(self, label: str, *, within_s: float = 20.0) -> None:
+        """Wait for a button, then press it."""
+        await eventually(self.button_labels, lambda labels: label in labels, within_s=within_s)
+        await self.press_newest(label)
+
+    async def expect_messages(self, *expected: str, within_s: float = 20.0) -> None:
+        """Wait until the bot's messages in this conversation are exactly these."""
+        await eventually(self.bot_messages, lambda shown: shown == [*expected], within_s=within_s)
+
+    async def wait_for_message(self, *parts: str, within_s: float = 20.0) -> str:
+        """Wait for a message of the bot that contains all these parts; return the first."""
+
+        def matching(shown: list[str]) -> list[str]:
+            return [text for text in shown if all(part in text for part in parts)]
+
+        return matching(await eventually(self.bot_messages, matching, within_s=within_s))[0]
