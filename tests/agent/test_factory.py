@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,8 +29,6 @@ from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG, THREAD
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
-
-ROOT = Path(__file__).parents[2]
 
 
 def configured(server: FakeModelServer, *, attempts: int = 3, **keys: object) -> AgentConfig:
@@ -339,18 +335,6 @@ async def test_the_prompt_says_whether_commands_reach_the_network(
     (shell,) = re.findall(r"<shell>.*?</shell>", str(model.prompts[0][0].content), re.DOTALL)
     assert told in shell
     assert shell.count("network") == 1
-
-
-def test_importing_the_agent_imports_no_provider() -> None:
-    program = (
-        "import sys, agent.factory; "
-        "print([m for m in ('openai', 'anthropic', 'langchain_openai', 'tiktoken', 'fastapi') "
-        "if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.strip() == "[]"
 
 
 # ---- folders -----------------------------------------------------------------------------------

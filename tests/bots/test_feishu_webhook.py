@@ -2,13 +2,10 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -26,7 +23,6 @@ from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
 
-ROOT = Path(__file__).parents[2]
 FAST = replace(QUICK, check_s=0.02)
 
 
@@ -283,18 +279,6 @@ async def test_without_its_secrets_it_does_not_start(settings: dict[str, str], t
             assert told in adapter.health().detail
         assert adapter.webhook is not None
         assert (await adapter.webhook.handle(call(feishu, event(feishu)))).status == 503
-
-
-def test_the_cipher_is_loaded_for_a_webhook_only() -> None:
-    code = (
-        "import sys, bots.feishu.adapter as feishu\n"
-        "from bots.config import FeishuConfig\n"
-        "feishu.build('feishu', FeishuConfig(app_id='a', app_secret='b'), ())\n"
-        "assert 'Crypto' not in sys.modules\n"
-        "feishu.build('feishu', FeishuConfig(app_id='a', app_secret='b', mode='webhook'), ())\n"
-        "assert 'Crypto' in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=50)
 
 
 async def test_a_press_is_answered_with_its_toast() -> None:

@@ -94,31 +94,6 @@ def test_the_version_is_the_projects(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"parley {project['version']}\n"
 
 
-def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
-    code = (
-        "import sys\nfrom gateway.cli import main\n"
-        "try: main(['--help'])\nexcept SystemExit: pass\n"
-        "heavy = {'langchain', 'langchain_core', 'langgraph', 'fastapi', 'pydantic', 'httpx'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stderr.decode()
-
-
-def test_serving_imports_no_platform_and_no_provider(tmp_path: Path) -> None:
-    code = (
-        "import sys, gateway.serving\n"
-        "heavy = {'lark_oapi', 'openai', 'anthropic', 'telegram', 'slack_bolt', 'langchain_openai', 'markitdown'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stderr.decode()
-
-
 def test_the_config_option_may_be_anywhere(tmp_path: Path) -> None:
     file = tmp_path / "other.yaml"
     file.write_text("gateway: {port: x}")

@@ -1,8 +1,6 @@
 """OpenTelemetry's variables, its cost while it is off, and log records with secrets."""
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -71,19 +69,6 @@ def test_variables_that_cannot_be_used_are_named(
     with pytest.raises(ConfigError) as caught:
         load_config(environ={"PARLEY_HOME": str(tmp_path), **variables})
     assert named in str(caught.value)
-
-
-def test_nothing_is_imported_while_it_is_off() -> None:
-    program = (
-        "import sys; from gateway.commands.serve import import_service; import_service();"
-        "import bots.telegram.adapter, langchain_openai;"
-        "print([name for name in sys.modules if name.startswith('opentelemetry.exporter')"
-        " or name.startswith('gateway.telemetry.')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 def test_log_records_are_redacted_and_name_their_trace() -> None:

@@ -2,8 +2,6 @@
 
 import os
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -21,7 +19,7 @@ from store.files.bucket_mirror import BucketMirror
 from store.files.config import StorageConfig
 from store.files.mirror import FileArea, FileMirror, SharedFolder, thread_area
 from store.files.opening import open_mirror
-from tests.fakes.s3 import ROOT, S3Bucket
+from tests.fakes.s3 import S3Bucket
 
 AREA = thread_area("t1")
 
@@ -330,8 +328,3 @@ async def test_a_copy_that_was_not_used_for_long_is_dropped_and_comes_back(nodes
     assert await one.mirror.drop_unused(time.time() + 60) == 1
     assert not one.folder.exists()
     assert await one.fetch() == {"a.txt": "a"}
-
-
-def test_the_library_is_imported_only_for_a_bucket() -> None:
-    code = "import sys, gateway.compose, store.files.opening; sys.exit('obstore' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

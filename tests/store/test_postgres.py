@@ -431,14 +431,6 @@ except Exception as error:
     assert done.stdout.strip().endswith("install psycopg[binary].")
 
 
-def test_sqlite_does_not_load_the_driver(tmp_path: Path) -> None:
-    program = "import sys, store.database, store.checkpoints; print('psycopg' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "False"
-
-
 def test_postgres_understands_every_statement_of_the_store(url: str) -> None:
     refused: dict[str, str] = {}
     with psycopg.connect(url, autocommit=True) as connection:
