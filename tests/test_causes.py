@@ -9,6 +9,8 @@ import pytest
 from tests.causes import ROOT, describe
 from tests.eventually import eventually
 
+PYTEST = (sys.executable, "-m", "pytest", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
+
 FAILING = """
 import anyio
 
@@ -29,11 +31,11 @@ def test_the_causes_come_before_the_nested_groups(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
     (tmp_path / "test_failing.py").write_text(FAILING)
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.causes", "-p", "no:cacheprovider", tmp_path],
+        [*PYTEST, "-p", "tests.causes", tmp_path],
         check=False,
         capture_output=True,
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        env={"PYTHONPATH": str(ROOT), "COLUMNS": "200", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     lines = ran.stdout.decode().splitlines()
     [start] = [number for number, line in enumerate(lines) if "_ test_fails _" in line]

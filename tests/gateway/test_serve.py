@@ -172,10 +172,9 @@ async def test_a_second_process_and_a_wrong_token_are_reported(tmp_path: Path) -
         assert "PARLEY_ADMIN_TOKEN" in one_line(err)
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-async def test_it_serves_with_closed_standard_streams(tmp_path: Path, closed: str) -> None:
+async def test_it_serves_with_closed_standard_streams(tmp_path: Path) -> None:
     port = free_port()
-    command = f"exec {sys.executable} -m gateway serve --port {port} {closed}"
+    command = f"exec {sys.executable} -m gateway serve --port {port} <&- >&- 2>&-"
     process = await anyio.open_process(
         ["sh", "-c", command], cwd=tmp_path, env=environment(tmp_path)
     )
