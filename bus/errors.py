@@ -9,13 +9,14 @@ BusError
 │   ├── RewindUnsupported         the server cannot remove messages from a thread
 │   ├── SteeringUnsupported       the server cannot inject messages into a run
 │   └── AgentUnavailable          the server cannot be reached or answered 5xx
+├── RunMoves                      the run was stopped, and another node continues it
 └── DeliveryError                 a platform refused, or may have refused, a message
     ├── MessageTooLong            a text needs several messages; nothing was sent
     └── FileTooLarge              a file that somebody sent is not taken
 
 The failure policy
 ==================
-A stage or a transition raises; the boundary around it acts. The boundaries are the turn (`bus.conversation.machine`),
+A stage or a step raises; the boundary around it acts. The boundaries are the turn (`bus.conversation.turn`),
 the command (`bus.inbound.dispatcher`), the task of a conversation (`bus.outbound`) and the adapter (`bus.supervision`).
 Each unwraps exception groups with `unwrapped`, so that every error arrives as itself.
 
@@ -101,6 +102,10 @@ class AgentUnavailable(RunError):
     """The agent's server cannot be reached."""
 
     retryable = True
+
+
+class RunMoves(BusError):
+    """The run was stopped because its node stops: another node continues it."""
 
 
 class DeliveryError(BusError):

@@ -1,18 +1,30 @@
-"""Waiting between attempts: backoff, and store calls that are repeated until the store is back."""
+"""Waiting between attempts: backoff, a run's patience, and store calls that are repeated until the store is back."""
 
 import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from inspect import iscoroutinefunction
+from typing import TypeVar, cast
 
 import anyio
 
+from bus.errors import AgentThreadBusy, AgentThreadNotFound, RunError
 from store.errors import RowConflict, RowNotFound, StoreError
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Store = TypeVar("Store")
+
+MAX_CREATIONS = 5
+"""How often a thread that the server does not know is created for one turn."""
+
+PATIENCE_S = 60.0
+"""How long a server that cannot be reached is waited for within one turn."""
+
+BUSY_PATIENCE_S = 900.0
+"""How long a thread that somebody else's run holds is waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,3 +88,60 @@ class StoreRetry:
         if self._failures:
             log.info("%s: the store works again", self._name)
         self._failures = 0
+
+
+class RunPatience:
+    """How long a run that cannot be started or followed is tried again.
+
+    Attributes:
+        lost_thread: Whether the last error said that the server does not know the thread.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self.lost_thread = False
+        self._patience_s = patience_s
+        self._backoff = Backoff(first_s=0.25, cap_s=5.0)
+        self._tries = 0
+        self._began_at = anyio.current_time()
+
+    def wait_s(self, error: RunError, *, is_outage: bool) -> float | None:
+        """Return how long to wait before the next try; None = there is none.
+
+        `is_outage`: our database fails. The gateway has the same one, and acceptance was promised: the patience begins
+        when it works again.
+        """
+        self._tries += 1
+        self.lost_thread = isinstance(error, AgentThreadNotFound)
+        if self.lost_thread and self._tries <= MAX_CREATIONS:
+            return 0.0
+        if is_outage:
+            self._began_at = anyio.current_time()
+        patience_s = BUSY_PATIENCE_S if isinstance(error, AgentThreadBusy) else self._patience_s
+        if not error.retryable or anyio.current_time() - self._began_at >= patience_s:
+            return None
+        return self._backoff.wait_s(self._tries)
+
+
+def retried(store: Store, name: str) -> Store:
+    """Return a store, or what calls stores, of which each asynchronous call is repeated until the journal works.
+
+    `name`: what waits then, for the log.
+    """
+    return cast("Store", _Retried(store, name))
+
+
+class _Retried:
+    def __init__(self, store: object, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> object:
+        found = getattr(self._store, attribute)
+        if not iscoroutinefunction(found):
+            return found
+
+        async def call(*args: object, **named: object) -> object:
+            retry = StoreRetry(f"{self._name} ({attribute})")
+            return await retry.call(lambda: found(*args, **named))
+
+        return call

@@ -17,12 +17,10 @@ from bus.broadcasts.sender import BroadcastSender
 from bus.commands.build import build_commands
 from bus.config import BusConfig, ChannelPolicy
 from bus.context import AgentServer, BusContext
-from bus.conversation.approvals import Questions
-from bus.conversation.effects import TurnEffects
-from bus.conversation.run_reader import RunReader
+from bus.conversation.conversations import Conversations
+from bus.conversation.open_questions import Questions
 from bus.conversation.run_slots import RunSlots
-from bus.conversation.steering import Steering
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.steps import TurnSteps
 from bus.errors import RunError
 from bus.history.transcript import last_words
 from bus.inbound.build import build_inbound
@@ -94,7 +92,7 @@ class Bus:
         *,
         intake: BusIntake,
         dispatcher: InboundDispatcher,
-        workers: ConversationWorkers,
+        conversations: Conversations,
     ) -> None:
         self.owners = context.stores.owners
         self.intake: Intake = ForwardingIntake(intake, owners=self.owners, calls=context.calls)
@@ -122,7 +120,7 @@ class Bus:
         self.takeover = ChatTakeover(context, dispatcher)
         self._context = context
         self.local_intake = intake
-        self._workers = workers
+        self._conversations = conversations
 
     def health(self) -> dict[str, ChannelHealth]:
         """Return the true state of every channel that runs."""
@@ -134,7 +132,7 @@ class Bus:
 
     def load(self) -> tuple[int, int]:
         """Return how many conversations have a turn at work, and how many messages wait behind these."""
-        return self._workers.load
+        return self._conversations.load
 
     def connect(self, tasks: TaskGroup) -> None:
         """Connect the channels; `tasks` owns their connections."""
@@ -194,13 +192,13 @@ class Bus:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._hand_over)
                 with anyio.move_on_after(drain_s):
-                    await self._workers.close()
+                    await self._conversations.close()
                 with anyio.move_on_after(FLUSH_S):
                     await self._context.delivery.wait_idle()
                 tasks.cancel_scope.cancel()
 
     async def _hand_over(self) -> None:
-        await self.takeover.hand_over(self._workers)
+        await self.takeover.hand_over(self._conversations)
         await self.local_intake.wait_idle()
         await self.takeover.leave()
 
@@ -286,24 +284,22 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
     """Put the parts together, bottom-up."""
     stores, runs, delivery = context.stores, context.runs, context.delivery
     questions = Questions(stores.history, delivery)
-    uploads = FileUploader(context.gateway)
-    steering = Steering(history=stores.history, runs=runs, uploads=uploads, delivery=delivery)
-    max_chars = context.config.max_answer_chars
-    effects = TurnEffects(
+    steps = TurnSteps(
         inbox=stores.inbox,
         conversations=stores.conversations,
+        history=stores.history,
         questions=questions,
         runs=runs,
-        reader=RunReader(runs, questions, steering, max_chars=max_chars, tracer=context.tracer),
-        steering=steering,
+        uploads=FileUploader(context.gateway),
         delivery=delivery,
         slots=RunSlots(context.config.max_concurrent_runs),
-        max_answer_chars=max_chars,
+        max_chars=context.config.max_answer_chars,
         now=context.now,
+        tracer=context.tracer,
     )
-    workers = ConversationWorkers(
+    conversations = Conversations(
         tasks=context.tasks,
-        handlers=effects.handlers(),
+        steps=steps,
         sessions=SessionResolver(
             context.config, context.policies, context.settings, context.graphs
         ),
@@ -316,10 +312,10 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         context,
         migrations=migrations,
         questions=questions,
-        workers=workers,
-        commands=build_commands(context, workers),
+        conversations=conversations,
+        commands=build_commands(context, conversations),
     )
-    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers)
+    return Bus(context, intake=intake, dispatcher=dispatcher, conversations=conversations)
 
 
 def _delivery_worker(

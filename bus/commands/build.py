@@ -11,15 +11,15 @@ from bus.commands.runner import CommandRunner
 from bus.commands.selection import SelectionCommands
 from bus.commands.why import WhyCommand
 from bus.context import BusContext
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.conversations import Conversations
 
 
-def build_commands(bus: BusContext, workers: ConversationWorkers) -> CommandRunner:
+def build_commands(bus: BusContext, conversations: Conversations) -> CommandRunner:
     """Return the runner of all commands."""
-    conversation = ConversationCommands(bus, workers)
+    conversation = ConversationCommands(bus, conversations)
     lookups = GatewayCommands(bus.gateway, bus.settings.allowed)
     selection = SelectionCommands(bus, lookups)
-    rewind = RewindCommands(bus, workers)
+    rewind = RewindCommands(bus, conversations)
     handlers: dict[str, CommandHandler] = {
         "bootstrap": conversation.bootstrap,
         "new": conversation.new,

@@ -4,7 +4,7 @@ import anyio
 
 from bus.commands.context import CommandContext
 from bus.context import BusContext
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.conversations import Conversations
 
 STOP_WAIT_S = 4.5
 """How long /stop waits for the end of the turn; it takes that long only if the agent's server does not answer."""
@@ -13,31 +13,31 @@ STOP_WAIT_S = 4.5
 class ConversationCommands:
     """Commands about the conversation that they are sent in."""
 
-    def __init__(self, bus: BusContext, workers: ConversationWorkers) -> None:
-        self._conversations = bus.stores.conversations
-        self._workers = workers
+    def __init__(self, bus: BusContext, conversations: Conversations) -> None:
+        self._store = bus.stores.conversations
+        self._conversations = conversations
 
     async def new(self, context: CommandContext) -> str:
         """Start a new thread; what runs or is queued is still answered, in the old one."""
-        await self._workers.start_new_thread(context.row)
+        await self._conversations.start_new_thread(context.row)
         return context.texts.new_done
 
     async def status(self, context: CommandContext) -> str:
         """Show the thread of the conversation."""
-        found = await self._conversations.find(context.row.key)
+        found = await self._store.find(context.row.key)
         if found is None or found.thread_id is None:
             return context.texts.status_none
         return context.texts.status_thread.format(thread_id=found.thread_id)
 
     async def stop(self, context: CommandContext) -> str:
         """Stop the running answer. The reply follows what is left of it: nothing comes after "Stopped."."""
-        stopped = self._workers.stop(context.row, context.inbound)
+        stopped = self._conversations.stop(context.row, context.inbound)
         with anyio.move_on_after(STOP_WAIT_S):
             for turn in stopped:
-                await turn.finished.wait()
+                await turn.control.finished.wait()
         return context.texts.stop_done if stopped else context.texts.stop_nothing
 
     async def bootstrap(self, context: CommandContext) -> None:
         """Let the agent set itself up; the turn answers."""
         request = context.argument or context.texts.bootstrap_request
-        await self._workers.start_bootstrap(context.row, context.inbound, request)
+        await self._conversations.start_bootstrap(context.row, context.inbound, request)

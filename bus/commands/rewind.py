@@ -7,8 +7,8 @@ import anyio
 
 from bus.commands.context import CommandContext
 from bus.context import BusContext
-from bus.conversation.worker import ConversationWorker
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.conversations import Conversations
+from bus.conversation.queue import ConversationQueue
 from bus.errors import AgentThreadBusy, AgentThreadNotFound, RewindUnsupported, RunError
 from bus.history.turn_history import apply_edit
 from bus.history.user_messages import last_rewind_point, preview
@@ -29,19 +29,19 @@ class RewindCommands:
     resumed, no other message is taken back.
     """
 
-    def __init__(self, bus: BusContext, workers: ConversationWorkers) -> None:
+    def __init__(self, bus: BusContext, conversations: Conversations) -> None:
         self._stores = bus.stores
         self._runs = bus.runs
-        self._workers = workers
+        self._conversations = conversations
 
     async def undo(self, context: CommandContext) -> str:
         """Remove the last message and its answer from the thread."""
-        with self._workers.reserve(context.row) as worker:
-            if worker is None:
+        with self._conversations.reserve(context.row) as queue:
+            if queue is None:
                 return context.texts.rewind_busy
             try:
                 with anyio.fail_after(TIMEOUT_S):
-                    point = await self._rewind_point(context, worker)
+                    point = await self._rewind_point(context, queue)
                     if point is None:
                         return context.texts.undo_nothing
                     await self._runs.rewind(point.thread_id, point.message_id)
@@ -51,28 +51,28 @@ class RewindCommands:
 
     async def retry(self, context: CommandContext) -> str | None:
         """Run the last message again, in place of its answer; the turn answers."""
-        with self._workers.reserve(context.row) as worker:
-            if worker is None:
+        with self._conversations.reserve(context.row) as queue:
+            if queue is None:
                 return context.texts.rewind_busy
             try:
                 with anyio.fail_after(TIMEOUT_S):
-                    point = await self._rewind_point(context, worker)
+                    point = await self._rewind_point(context, queue)
             except (RunError, TimeoutError) as error:
                 return _refusal(error, context.texts, context.texts.retry_nothing)
             if point is None:
                 return context.texts.retry_nothing
             inbound = replace(context.inbound, rewind_point=point)
-            self._workers.enqueue_first(worker, context.row, inbound, point.text)
+            self._conversations.enqueue_first(queue, context.row, inbound, point.text)
         return None
 
     async def _rewind_point(
-        self, context: CommandContext, worker: ConversationWorker
+        self, context: CommandContext, queue: ConversationQueue
     ) -> RewindPoint | None:
         """Return what the command is about, as stored in its row. Raises RunError, StoreError."""
         if context.inbound.rewind_point is not None:
             return context.inbound.rewind_point
         found = await self._stores.conversations.find(context.row.key)
-        thread_id = worker.thread_id or (found.thread_id if found is not None else None)
+        thread_id = queue.thread_id or (found.thread_id if found is not None else None)
         if thread_id is None:
             return None
         point = last_rewind_point(thread_id, messages_in(await self._runs.get_state(thread_id)))

@@ -5,8 +5,8 @@ import anyio
 from bus.access.checker import AccessChecker
 from bus.commands.runner import CommandRunner
 from bus.context import BusContext
-from bus.conversation.approvals import Questions
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.conversations import Conversations
+from bus.conversation.open_questions import Questions
 from bus.inbound.access import AccessStage
 from bus.inbound.bot_messages import BotMessageStage
 from bus.inbound.button_actions import ButtonActions
@@ -33,15 +33,17 @@ def build_inbound(
     *,
     migrations: ChatMigrations,
     questions: Questions,
-    workers: ConversationWorkers,
+    conversations: Conversations,
     commands: CommandRunner,
 ) -> tuple[BusIntake, InboundDispatcher]:
     """Return the intake of all adapters, and the dispatcher behind it."""
     capacity = IntakeCapacity(bus.config.max_intake)
     access = AccessChecker(policies=bus.policies, pairings=bus.stores.pairings, now=bus.now)
     changes = anyio.Lock()
-    gestures = GestureCollector(bus, workers, changes=changes)
-    dispatcher = InboundDispatcher(bus, commands=commands, workers=workers, gestures=gestures)
+    gestures = GestureCollector(bus, conversations, changes=changes)
+    dispatcher = InboundDispatcher(
+        bus, commands=commands, conversations=conversations, gestures=gestures
+    )
     limits, deduplicate = LimitStage(bus), DeduplicateStage()
     localize = LocalizeStage(bus, migrations)
     notices = IntakeNotices(bus, access=access, localizer=localize)
@@ -69,7 +71,7 @@ def build_inbound(
     gestures.accept_with(pipeline.receive)
     reruns = RerunOffers(bus, pipeline)
     actions = ButtonActions(
-        bus, questions=questions, pipeline=pipeline, workers=workers, reruns=reruns
+        bus, questions=questions, pipeline=pipeline, conversations=conversations, reruns=reruns
     )
     intake = BusIntake(
         pipeline=pipeline,
@@ -77,7 +79,7 @@ def build_inbound(
         edits=MessageEditHandler(
             bus,
             access=access,
-            workers=workers,
+            conversations=conversations,
             gestures=gestures,
             reruns=reruns,
             changes=changes,

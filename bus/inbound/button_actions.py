@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from bus.buttons import ButtonAction
 from bus.context import BusContext
-from bus.conversation.approvals import Questions
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.conversations import Conversations
+from bus.conversation.open_questions import Questions
 from bus.history.versions import message_ids
 from bus.inbound.button_presses import (
     AuthorizedPress,
@@ -41,13 +41,13 @@ class ButtonActions:
         *,
         questions: Questions,
         pipeline: InboundPipeline,
-        workers: ConversationWorkers,
+        conversations: Conversations,
         reruns: RerunOffers,
     ) -> None:
         self._history = bus.stores.history
         self._questions = questions
         self._pipeline = pipeline
-        self._workers = workers
+        self._conversations = conversations
         self._reruns = reruns
 
     def by_action(self) -> Mapping[ButtonAction, ButtonActionHandler]:
@@ -63,7 +63,7 @@ class ButtonActions:
 
     async def stop(self, pressed: AuthorizedPress) -> PressOutcome:
         """Stop the turn of the row. Pressing twice does no harm."""
-        if await self._workers.stop_message(pressed.row.id):
+        if await self._conversations.stop_message(pressed.row.id):
             return PressOutcome(Disposition.ACCEPTED, pressed.texts.press_stopping)
         return PressOutcome(Disposition.TOO_LATE, pressed.texts.press_finished)
 

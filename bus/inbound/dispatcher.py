@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from bus.commands.runner import CommandRunner
 from bus.context import BusContext
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.conversations import Conversations
 from bus.errors import unwrapped
 from bus.inbound.chat_migrations import HeldRows
 from bus.inbound.gesture_collector import GestureCollector
@@ -38,7 +38,7 @@ class InboundDispatcher:
         bus: BusContext,
         *,
         commands: CommandRunner,
-        workers: ConversationWorkers,
+        conversations: Conversations,
         gestures: GestureCollector,
     ) -> None:
         self._tasks = bus.tasks
@@ -47,7 +47,7 @@ class InboundDispatcher:
         self._owners = bus.stores.owners
         self.held_rows = HeldRows(bus.calls, self._held)
         self._commands = commands
-        self._workers = workers
+        self._conversations = conversations
         self._gestures = gestures
         self._channels = bus.adapters.keys()
         self._running: set[int] = set()
@@ -118,7 +118,7 @@ class InboundDispatcher:
             asked, elsewhere = migrated, await self.held_rows.list_elsewhere(sorted(migrated))
 
     def _held(self) -> frozenset[int]:
-        return self._workers.row_ids | self._gestures.row_ids | self._running
+        return self._conversations.row_ids | self._gestures.row_ids | self._running
 
     def _resume_row(self, row: InboxRow, former_thread: str | None) -> None:
         try:
@@ -129,7 +129,7 @@ class InboundDispatcher:
             if target is None:  # nobody can be notified
                 self._tasks.start_soon(self._mark_dead, row)
             else:
-                self._workers.give_up(row, target)
+                self._conversations.give_up(row, target)
             return
         self.dispatch(row, inbound, former_thread=former_thread)
 

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from bus.bounded import BoundedDict
 from bus.context import BusContext
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.conversations import Conversations
 from bus.inbound.gestures import (
     MAX_GAP_S,
     fits,
@@ -103,17 +103,17 @@ class GestureCollector(Stage):
     """Holds messages that may be continued until they are complete, and joins what continues them.
 
     Args:
-        workers: Take complete messages.
+        conversations: Take complete messages.
         changes: Serializes changes of stored messages: each is based on the one before.
     """
 
     def __init__(
-        self, bus: BusContext, workers: ConversationWorkers, *, changes: anyio.Lock
+        self, bus: BusContext, conversations: Conversations, *, changes: anyio.Lock
     ) -> None:
         self._tasks = bus.tasks
         self._history = bus.stores.history
         self._tracer = bus.tracer
-        self._workers = workers
+        self._conversations = conversations
         self._now = bus.now
         self._changes = changes
         self._store = StoreRetry("gestures")
@@ -205,7 +205,7 @@ class GestureCollector(Stage):
         return (
             fits(gesture.message, gesture.parts, message, came_at=came_at, gap_s=gap_s)
             and (not gesture.is_ready or anyio.current_time() <= gesture.until)
-            and (not gesture.is_queued or self._workers.takes_parts(gesture.row.id))
+            and (not gesture.is_queued or self._conversations.takes_parts(gesture.row.id))
         )
 
     def _begin(self, person: _Person, row: InboxRow, message: InboundMessage, now: float) -> None:
@@ -264,7 +264,9 @@ class GestureCollector(Stage):
         gesture.is_queued = True
         gesture.until = max(gesture.until, anyio.current_time() + FOLLOW_S)
         self._row_ids.discard(gesture.row.id)
-        self._workers.enqueue(gesture.row, gesture.message, former_thread=gesture.former_thread)
+        self._conversations.enqueue(
+            gesture.row, gesture.message, former_thread=gesture.former_thread
+        )
 
     def _close(self, person: _Person) -> None:
         """End the gesture of a person."""
@@ -340,7 +342,7 @@ class GestureCollector(Stage):
                 gesture.joining = [one for one in gesture.joining if one[0].id not in said]
                 self._row_ids -= said.keys()
                 if gesture.is_queued:
-                    self._workers.edit(row.id, whole, may_steer=False)
+                    self._conversations.edit(row.id, whole, may_steer=False)
         for part, _ in batch:
             now = self._now()
             self._tracer.record_end(part, outcome="joined", ended_at=now, answered_by=gesture.row)

@@ -7,7 +7,7 @@ import anyio
 from bus.access.checker import AccessChecker
 from bus.commands import parse_command
 from bus.context import BusContext
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.conversations import Conversations
 from bus.inbound.clean import clean_change
 from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.gestures import view_part, with_edited_part, without_part
@@ -40,7 +40,7 @@ class MessageEditHandler:
     Args:
         bus: The bus.
         access: Says whether somebody may use the bot.
-        workers: Queued and running messages.
+        conversations: Queued and running messages.
         gestures: Messages that wait for further parts.
         reruns: Offers to answer a message again.
         changes: Serializes changes of stored messages.
@@ -51,7 +51,7 @@ class MessageEditHandler:
         bus: BusContext,
         *,
         access: AccessChecker,
-        workers: ConversationWorkers,
+        conversations: Conversations,
         gestures: GestureCollector,
         reruns: RerunOffers,
         changes: anyio.Lock,
@@ -59,7 +59,7 @@ class MessageEditHandler:
         self._inbox = bus.stores.inbox
         self._history = bus.stores.history
         self._access = access
-        self._workers = workers
+        self._conversations = conversations
         self._gestures = gestures
         self._reruns = reruns
         self._delivery = bus.delivery
@@ -145,7 +145,7 @@ class MessageEditHandler:
         if not await self._history.update_body(row.id, body, event):
             return Disposition.DUPLICATE
         self._gestures.change(row.id, deleted)
-        if self._workers.delete(row.id, deleted):
+        if self._conversations.delete(row.id, deleted):
             await self._inbox.finish(row.id, [])
         return Disposition.ACCEPTED
 
@@ -179,7 +179,7 @@ class MessageEditHandler:
             return Disposition.DUPLICATE
         self._delivery.notify(row.key)
         self._gestures.change(row.id, after)
-        self._workers.edit(row.id, after)
+        self._conversations.edit(row.id, after)
         return Disposition.ACCEPTED
 
     def _event(self, change: MessageEdit | MessageDeletion) -> ReceivedEvent:

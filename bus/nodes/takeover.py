@@ -10,7 +10,7 @@ from contextlib import suppress
 import anyio
 
 from bus.context import BusContext
-from bus.conversation.workers import ConversationWorkers
+from bus.conversation.conversations import Conversations
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.messages import ConversationKey
 from store.chat_owners import EVERYTHING, MAX_CLAIMS, WorkMark, parse_signal
@@ -68,12 +68,12 @@ class ChatTakeover:
                 if not self._leaves:
                     await self._try_search()
 
-    async def hand_over(self, workers: ConversationWorkers) -> None:
+    async def hand_over(self, conversations: Conversations) -> None:
         """Have the other nodes, if there are any, give this one no more work and go on with what it has begun."""
         self._leaves = True
         if not self._calls.others:
             return
-        workers.hand_over()
+        conversations.hand_over()
         with suppress(StoreError):  # `leave` repeats it
             await self._nodes.leave()
         # Not served where the agent's server is another process: a run there goes on, and is joined.

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from typing_extensions import override
 
-from bus.conversation.states import TurnState
+from bus.conversation.record import TurnStage
 from bus.tracing import MessageTracer
 from gateway.telemetry.trace_ids import FIXED_IDS, RootIds, parent_context, traceparent_of
 from store.inbox import InboxRow
@@ -67,7 +67,7 @@ class MessageSpans(MessageTracer):
             )
         finally:
             FIXED_IDS.reset(token)
-        if outcome == TurnState.FAILED:
+        if outcome == TurnStage.FAILED:
             span.set_status(Status(StatusCode.ERROR))
         span.end(int(max(ended_at, row.received_at) * _NANO))
 

@@ -62,7 +62,7 @@ async def test_a_full_disk_refuses_messages_and_holds_answers_back_until_there_i
         with pytest.raises(StoreUnavailable, match="full"):
             await harness.send("refused " * 2000, event="refused")
         gate.set()
-        await eventually(lambda: "turn 1 waits for the" in caplog.text)
+        await eventually(lambda: "turns (finish): waiting for the store" in caplog.text)
         assert not any(text.startswith("long") for text in platform.texts)
         await make_room(harness.database)
         await eventually(lambda: any(text.startswith("long") for text in platform.texts))
@@ -104,10 +104,12 @@ async def test_a_message_that_was_accepted_waits_for_its_run_as_long_as_the_disk
         await fill(h.database)
         await anyio.sleep(patience_s)
         tried = len(h.server.refusals)
-        await eventually(lambda: turn.finished.is_set() or len(h.server.refusals) < tried - 1)
-        assert not turn.finished.is_set()
+        await eventually(
+            lambda: turn.control.finished.is_set() or len(h.server.refusals) < tried - 1
+        )
+        assert not turn.control.finished.is_set()
         h.server.refusals.clear()
         await make_room(h.database)
-        await turn.finished.wait()
+        await turn.control.finished.wait()
         await h.platform.until(1)
     assert h.platform.texts == ["Hello you"]

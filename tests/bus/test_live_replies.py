@@ -33,7 +33,7 @@ async def test_a_card_has_the_stop_button_until_it_is_the_answer(tmp_path: Path)
             assert [button.token for button in platform.shown[0].buttons] == [STOP]
             await eventually(lambda: bool(platform.frames))
             assert [button.token for button in platform.shown[0].buttons] == [STOP]
-            turn.cancel()
+            turn.control.cancel()
         await eventually(lambda: platform.shown[0].final)
     assert platform.shown[0].buttons == ()
     assert platform.texts == [f"Hel\n\n{WORDS.stopped}"]
@@ -68,7 +68,7 @@ async def test_a_private_answer_is_previewed_and_then_sent_once(tmp_path: Path) 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turn.run)
             await eventually(lambda: any(text == "Hel" for _, text, _ in platform.previewed))
-            turn.cancel()
+            turn.control.cancel()
         seen = len(platform.previewed)
         await h.answer("again", "e2")
         await platform.until(1)
@@ -125,7 +125,7 @@ async def test_a_stopped_turn_says_so_in_its_working_message(tmp_path: Path) -> 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turn.run)
             await platform.until(1)
-            turn.cancel()
+            turn.control.cancel()
         await eventually(lambda: WORDS.stopped in platform.texts[0])
     assert platform.removed == []
     assert len(platform.shown) == 1

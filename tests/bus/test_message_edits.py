@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from bus.buttons import ButtonAction, ButtonToken
 from bus.config import ChannelPolicy, SessionConfig
-from bus.conversation.machine import QueuedMessage
-from bus.conversation.states import TurnState
+from bus.conversation.control import QueuedMessage
+from bus.conversation.record import TurnStage
 from bus.errors import IntakeClosed
 from bus.inbound.message_edits import MAX_EDITS
 from bus.locales.en import ENGLISH
@@ -278,12 +278,12 @@ async def test_the_last_edit_counts_while_a_turn_is_about_to_run_again(tmp_path:
         turn = await harness.accept_turn("left")
         tasks.start_soon(turn.run)
         await eventually(lambda: harness.server.runs)
-        turn.steer(edited(turn.message, "right"))
+        turn.control.steer(edited(turn.message, "right"))
         await harness.server.runs[0].injection_arrived.wait()
         ends.set()
-        await eventually(lambda: turn.state is TurnState.CANCELLING, every_s=0.001)
-        turn.steer(edited(turn.message, "straight on"))
-        await turn.finished.wait()
+        await eventually(lambda: turn.stage is TurnStage.CANCELLING, every_s=0.001)
+        turn.control.steer(edited(turn.message, "straight on"))
+        await turn.control.finished.wait()
         said = [run.body["input"]["messages"][0]["content"] for run in harness.server.runs]
         assert said == ["left", "straight on"]
 
@@ -494,7 +494,7 @@ async def test_an_edit_while_the_answer_is_stored_is_offered_with_it_however_lon
 async def test_an_edit_while_the_answer_waits_for_the_journal_is_offered(
     tmp_path: Path, policy: ChannelPolicy
 ) -> None:
-    faults = Faults("TurnEffects.commit > InboxStore.finish", Mode.ERROR)
+    faults = Faults("TurnSteps.finish > InboxStore.finish", Mode.ERROR)
     async with running_bus(
         tmp_path, policy=policy, wrap=lambda database: FaultyDatabase(database, faults)
     ) as harness:

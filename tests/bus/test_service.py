@@ -130,7 +130,7 @@ async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
         for index in range(20):
             await harness.send("hi", chat=f"chat {index}")
         await eventually(lambda: len(harness.platform.texts) == 20)
-        mailboxes = harness.bus._workers
+        mailboxes = harness.bus._conversations
         await eventually(lambda: not mailboxes._active)
         assert [mailboxes._present, mailboxes._former, mailboxes._row_ids] == [{}, {}, set()]
 

@@ -132,13 +132,13 @@ async def test_a_stop_does_not_mean_what_is_said_after_it(tmp_path: Path) -> Non
         before, after, late = [
             (await harness.accept_turn(word, word)).message for word in ("before", "after", "late")
         ]
-        turn.steer(before)
-        turn.steer(after)
+        turn.control.steer(before)
+        turn.control.steer(after)
         await eventually(lambda: len(harness.server.runs[0].injected) == 2)
-        turn.stop(before=before.row.seq)
-        turn.steer(late)
-        await turn.finished.wait()
-        assert [one.text for one in turn.consumed] == ["before"]
+        turn.control.stop(before=before.row.seq)
+        turn.control.steer(late)
+        await turn.control.finished.wait()
+        assert [one.text for one in turn.outcome.taken] == ["before"]
 
 
 async def test_undo_and_retry_mean_the_whole_turn(tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ async def test_the_queue_is_the_default(tmp_path: Path) -> None:
 
 
 async def test_what_a_run_consumed_fails_with_the_turn_that_breaks(tmp_path: Path) -> None:
-    faults = Faults("TurnEffects.commit > InboxStore.finish", Mode.UNKNOWN)
+    faults = Faults("TurnSteps.finish > InboxStore.finish", Mode.UNKNOWN)
     platform = CardPlatform("fake")
     async with running_bus(
         tmp_path,

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -11,17 +11,17 @@ import pytest
 from langgraph_sdk import get_client
 
 from bus.config import DEFAULT_SESSION
-from bus.conversation.approvals import Questions
-from bus.conversation.effects import MAX_STARTS, PATIENCE_S, TurnEffects
-from bus.conversation.machine import QueuedMessage, Turn
-from bus.conversation.run_reader import RunReader
+from bus.conversation.control import QueuedMessage
+from bus.conversation.open_questions import Questions
+from bus.conversation.record import Outcome
 from bus.conversation.run_slots import RunSlots
-from bus.conversation.states import Effect, TurnEvent
-from bus.conversation.steering import Steering
+from bus.conversation.steps import TurnSteps
+from bus.conversation.turn import MAX_STARTS, Turn
 from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, encode_inbound
 from bus.outbound.rows import UNUSED_TEXT
 from bus.outbound.worker import DeliveryWorker
+from bus.retry import PATIENCE_S
 from bus.runs.port import Runs
 from bus.runs.remote import RemoteRuns
 from bus.runs.requests import AgentRunRequest
@@ -46,7 +46,7 @@ class TurnHarness:
     platform: FakePlatform
     inbox: InboxStore
     conversations: ConversationStore
-    effects: TurnEffects
+    steps: TurnSteps
     runs: Runs
     delivery: DeliveryWorker
     server: FakeLangGraph
@@ -80,7 +80,7 @@ class TurnHarness:
 
     def turn(self, row: InboxRow, inbound: InboundMessage) -> Turn:
         message = QueuedMessage(row=row, inbound=inbound, text=inbound.text)
-        return Turn(message, self.effects.handlers(), session=DEFAULT_SESSION)
+        return Turn(message, self.steps, session=DEFAULT_SESSION)
 
     async def accept_turn(self, text: str, event_id: str = "e1", chat: str = "c") -> Turn:
         return self.turn(*await self.accept(text, event_id, chat))
@@ -92,9 +92,9 @@ class TurnHarness:
 
     async def begin(self, row: InboxRow, inbound: InboundMessage) -> InboxRow:
         """Start a turn whose process dies at once; return its row."""
-        turn = self.turn(row, inbound)
-        await self.effects.begin(turn)
-        return turn.row
+        begun = await self.steps.begin(self.turn(row, inbound))
+        assert begun is not None
+        return replace(begun, start=None)
 
     async def restarted(self) -> Turn:
         """The turn as the next process takes it up."""
@@ -123,24 +123,20 @@ async def turn_harness(
             gateway=gateway,
         )
         inbox, conversations = InboxStore(database), ConversationStore(database)
-        uploads, runs = FileUploader(gateway), RemoteRuns(client)
-        questions = Questions(MessageHistoryStore(database), delivery)
-        steering = Steering(
-            history=MessageHistoryStore(database), runs=runs, uploads=uploads, delivery=delivery
-        )
-        effects = TurnEffects(
+        history, runs = MessageHistoryStore(database), RemoteRuns(client)
+        steps = TurnSteps(
             inbox=inbox,
             conversations=conversations,
-            questions=questions,
-            steering=steering,
+            history=history,
+            questions=Questions(history, delivery),
             runs=runs,
-            reader=RunReader(runs, questions, steering, max_chars=60_000),
+            uploads=FileUploader(gateway),
             delivery=delivery,
             slots=RunSlots(16),
             patience_s=patience_s,
         )
         await tasks.start(delivery.run)
-        yield TurnHarness(platform, inbox, conversations, effects, runs, delivery, server, database)
+        yield TurnHarness(platform, inbox, conversations, steps, runs, delivery, server, database)
         tasks.cancel_scope.cancel()
 
 
@@ -170,7 +166,7 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
                 await platform.changed.wait()
         assert not platform.shown[0].final
         await eventually(lambda: platform.indicators == ["working"])
-        turn.cancel()
+        turn.control.cancel()
         with anyio.fail_after(20):
             while not platform.shown[0].final:
                 await platform.changed.wait()
@@ -189,24 +185,24 @@ async def test_a_stop_on_a_platform_without_streaming_sends_nothing_more(tmp_pat
         turn = await h.accept_turn("hi")
         tasks.start_soon(turn.run)
         await eventually(lambda: bool(h.server.runs))
-        turn.cancel()
+        turn.control.cancel()
         await eventually(lambda: h.server.runs[0].status == "interrupted")
     assert h.platform.texts == []
 
 
-async def test_a_turn_that_breaks_leaves_no_message_that_says_work_goes_on(tmp_path: Path) -> None:
+async def test_a_turn_that_breaks_leaves_no_message_that_says_work_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     platform = CardPlatform()
 
-    async def break_down(_: Turn) -> TurnEvent:
+    async def break_down(_: Turn) -> Outcome:
         raise RuntimeError("a bug")
 
     async with turn_harness(tmp_path, platform) as h:
+        monkeypatch.setattr(h.steps, "find_outcome", break_down)
         gate = anyio.Event()
         h.server.scripts.append(Script(words=("x" * 2000,), ends=gate))
-        row, inbound = await h.accept("write")
-        message = QueuedMessage(row=row, inbound=inbound, text="write")
-        handlers = {**h.effects.handlers(), Effect.COLLECT: break_down}
-        turn = Turn(message, handlers, session=DEFAULT_SESSION)
+        turn = await h.accept_turn("write")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turn.run)
             await eventually(lambda: len(platform.shown) == 3)

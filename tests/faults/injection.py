@@ -1,23 +1,21 @@
 """Records the store and adapter calls of a turn, and makes one of them fail once."""
 
 import inspect
-import logging
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import anyio
 from typing_extensions import override
 
-from bus.conversation import machine
-from bus.conversation.states import TurnEvent, TurnState
+from bus.conversation.steps import TurnSteps
 from bus.errors import DeliveryError
 from bus.messages import Attachment, MessageId, ReplyTarget
 from bus.platform import Adapter
@@ -62,6 +60,7 @@ class Faults:
             later transaction may be committed before anybody can look: then it says that.
         kill_at: An adapter's method, and whether the process is killed after it took effect, or before.
         methods: The adapter's methods that were called, in order, each once.
+        breaks_once: The next call of this function of the store fails, as a broken disk does; "" = none.
     """
 
     def __init__(self, site: str = "", mode: Mode = Mode.ERROR) -> None:
@@ -74,6 +73,7 @@ class Faults:
         self._begun_before_fault = sys.maxsize
         self.kill_at: tuple[str, bool] | None = None
         self.methods: dict[str, None] = {}
+        self.breaks_once = ""
         self._site = site
         self._mode = mode
 
@@ -81,6 +81,10 @@ class Faults:
         self, database: Database, call: Callable[[], Awaitable[T]], fail: Callable[[], Awaitable[T]]
     ) -> T:
         self._check_alive()
+        if self.breaks_once and _store_site().endswith(f" > {self.breaks_once}"):
+            self.breaks_once = ""
+            self.happened.set()
+            return await fail()
         if self._is_looking and self._is_due(_store_site()):
             if self._mode is Mode.ERROR:
                 try:
@@ -166,56 +170,128 @@ SERVICE: ContextVar[str] = ContextVar("service", default="")
 """The service that a task works for: where several run beside each other, they share the machine's log."""
 
 
-class AtTransition(logging.Handler):
-    """Does something when a turn first makes a transition, which the machine's log tells; notes all transitions.
-
-    It reads what is logged for the `SERVICE` in which it is made.
+@dataclass(frozen=True)
+class StepPoint:
+    """Right before a step of a turn, or right after it, also if it failed.
 
     Attributes:
-        made: The transitions that were made, each once.
+        step: The method of `TurnSteps`; a block that it returns is entered there, an event that it yields is read.
     """
 
+    step: str
+    is_after: bool = False
+
+    @override
+    def __str__(self) -> str:
+        return f"{'after' if self.is_after else 'before'} {self.step}"
+
+
+STEPS = frozenset(
+    name
+    for name, method in vars(TurnSteps).items()
+    if not name.startswith("_")
+    and (inspect.iscoroutinefunction(method) or name in ("events", "show_working", "slot"))
+) - {"keep_indicator"}
+"""The steps that a turn awaits. (An indicator is kept beside it, until it is cancelled.)"""
+
+COMMITS = {
+    "begin": "InboxStore.mark_running",
+    "set_run": "InboxStore.set_run",
+    "note_injection": "MessageHistoryStore.assign_run",
+    "finish": "InboxStore.finish",
+}
+"""The steps that make COMMIT 1 to 4, and what of the store each calls; `discard` and `fail` are other COMMITs 4."""
+
+
+class AtStep:
+    """Does something when a turn first comes to a point; notes all the points.
+
+    It hears of the turns of the `SERVICE` in which it is made.
+
+    Attributes:
+        reached: The points that were reached, in order, each once.
+    """
+
+    _installed: ClassVar[list["AtStep"]] = []
+
     def __init__(
-        self, pair: tuple[TurnState, TurnEvent] | None = None, act: Callable[[], object] = int
+        self,
+        point: StepPoint | None = None,
+        act: Callable[[], Awaitable[object] | None] = lambda: None,
     ) -> None:
-        super().__init__(logging.DEBUG)
-        self.made: dict[tuple[TurnState, TurnEvent], None] = {}
-        self._pair = pair
+        self.reached: dict[StepPoint, None] = {}
+        self._point = point
         self._act = act
         self._service = SERVICE.get()
 
-    @override
-    def emit(self, record: logging.LogRecord) -> None:
-        if not isinstance(record.args, tuple) or "->" not in record.msg:
-            return
-        if SERVICE.get() != self._service:
-            return
-        _, state, event, _ = record.args
-        assert isinstance(state, TurnState)
-        assert isinstance(event, TurnEvent)
-        is_first = (state, event) not in self.made
-        self.made[state, event] = None
-        if is_first and (state, event) == self._pair:
-            self._act()
-
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Read the machine's log inside the block."""
-        machine.log.setLevel(logging.DEBUG)
-        machine.log.addHandler(self)
+        """Hear of turns inside the block."""
+        if not self._installed:
+            for name, step in _ORIGINALS.items():
+                setattr(TurnSteps, name, _watched(name, step))
+        self._installed.append(self)
         try:
             yield
         finally:
-            machine.log.removeHandler(self)
-            if not machine.log.handlers:
-                machine.log.setLevel(logging.NOTSET)
+            self._installed.remove(self)
+            if not self._installed:
+                for name, step in _ORIGINALS.items():
+                    setattr(TurnSteps, name, step)
+
+    @classmethod
+    async def come_to(cls, point: StepPoint) -> None:
+        """Tell those who listen that a turn came to a point."""
+        for one in tuple(cls._installed):
+            if SERVICE.get() != one._service:
+                continue
+            is_first = point not in one.reached
+            one.reached[point] = None
+            if is_first and point == one._point:
+                with anyio.CancelScope(shield=True):
+                    done = one._act()
+                    if done is not None:
+                        await done
 
 
-class KillAtTransition(AtTransition):
-    """Kills the process at a transition."""
+_ORIGINALS = {name: vars(TurnSteps)[name] for name in STEPS}
 
-    def __init__(self, faults: Faults, pair: tuple[TurnState, TurnEvent] | None = None) -> None:
-        super().__init__(pair, partial(self._kill, faults))
+
+def _watched(name: str, step: Any) -> Any:  # noqa: ANN401 - any method
+    before, after = StepPoint(name), StepPoint(name, is_after=True)
+    come_to = AtStep.come_to
+
+    async def call(*args: object, **named: object) -> object:
+        await come_to(before)
+        try:
+            return await step(*args, **named)
+        finally:
+            await come_to(after)
+
+    @asynccontextmanager
+    async def block(*args: object) -> AsyncIterator[object]:
+        await come_to(before)
+        async with step(*args) as entered:
+            await come_to(after)
+            yield entered
+
+    async def events(*args: object) -> AsyncIterator[object]:
+        await come_to(before)
+        async with aclosing(step(*args)) as found:
+            async for event in found:
+                await come_to(after)
+                yield event
+
+    if inspect.iscoroutinefunction(step):
+        return call
+    return events if name == "events" else block
+
+
+class KillAtStep(AtStep):
+    """Kills the process at a point."""
+
+    def __init__(self, faults: Faults, point: StepPoint | None = None) -> None:
+        super().__init__(point, partial(self._kill, faults))
 
     @staticmethod
     def _kill(faults: Faults) -> None:
@@ -229,7 +305,7 @@ def _store_site() -> str:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
-        if module.startswith("bus."):
+        if module.startswith("bus.") and module != "bus.retry":
             return f"{frame.f_code.co_qualname} > {name}".replace(".<locals>", "")
         if module.startswith("store.") and "<locals>" not in frame.f_code.co_qualname:
             name = frame.f_code.co_qualname

@@ -17,7 +17,6 @@ from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bus import platform
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
-from bus.conversation.states import TurnEvent, TurnState
 from bus.errors import unwrapped
 from bus.locales.en import ENGLISH
 from bus.platform import Adapter, ConnectionState
@@ -28,11 +27,13 @@ from tests.bus.test_bus_approvals import review
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.faults.injection import (
+    COMMITS,
     SERVICE,
-    AtTransition,
+    AtStep,
     Faults,
     FaultyDatabase,
     Killed,
+    StepPoint,
     with_faults,
 )
 from tests.people.chat_user import Arrival, ChatUser, SentEvent, ShownMessage
@@ -40,8 +41,6 @@ from tests.prove.feishu import FeishuPlatform
 from tests.prove.platforms import SimulatedPlatform
 from tests.prove.slack import SlackPlatform
 from tests.prove.telegram import TelegramPlatform
-
-TransitionPair = tuple[TurnState, TurnEvent]
 
 ANSWER, QUESTION = "Hello you", "Let me."
 STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
@@ -169,7 +168,7 @@ class RealTurn:
         act: Writes to the bot, one message after what the one before it brought; in a second process, what is left.
         script: What the agent does; None = it answers after `WORK_S`.
         least_answers, most_answers: How many answers that may bring.
-        until: The agent works until this transition was made, which is what people do meanwhile; or a process ended.
+        until: The agent works until this point was reached, which is what people do meanwhile; or a process ended.
         refusals: What the agent's server answers to the first requests for a run.
     """
 
@@ -177,7 +176,7 @@ class RealTurn:
     script: Script | None = None
     least_answers: int = 1
     most_answers: int = 1
-    until: TransitionPair | None = None
+    until: StepPoint | None = None
     refusals: tuple[int, ...] = ()
     policy: ChannelPolicy = OPEN
 
@@ -201,7 +200,7 @@ class PlatformRig:
         self._chats = 0
         self._bus: BusHarness | None = None
         self._process = 0
-        self._transitions = AtTransition()
+        self._at_step = AtStep()
 
     async def __aenter__(self) -> Self:
         SERVICE.set(str(self._folder))
@@ -235,8 +234,8 @@ class PlatformRig:
             await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
             self._bus = bus
             self._process += 1
-            self._transitions = AtTransition()
-            with self._transitions.installed():
+            self._at_step = AtStep()
+            with self._at_step.installed():
                 try:
                     yield
                 finally:
@@ -257,12 +256,12 @@ class PlatformRig:
         gate = anyio.Event()
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        made, process = self._transitions.made, self._process
+        reached, process = self._at_step.reached, self._process
 
         def is_done() -> bool:
             waited_s = loop.time() - began_at - WORK_S
             is_shown = "show_working" in self._faults.methods or self._faults.happened.is_set()
-            have_acted = turn.until is None or turn.until in made
+            have_acted = turn.until is None or turn.until in reached
             return self._process > process or (
                 (is_shown or waited_s > PATIENCE_S) and (have_acted or waited_s > PEOPLE_S)
             )
@@ -313,8 +312,8 @@ class PlatformRig:
         for call in self.platform.calls:
             self._simulated.server.fail(call, **how)  # type: ignore[attr-defined]
 
-    async def run_until_killed(self, turn: RealTurn, pair: TransitionPair) -> None:
-        """Run a turn in a process that is killed at a transition; nothing is stored or sent from then on."""
+    async def run_until_killed(self, turn: RealTurn, point: StepPoint) -> None:
+        """Run a turn in a process that is killed at a point of its turn; nothing is stored or sent from then on."""
         reached = anyio.Event()
 
         def kill() -> None:
@@ -324,7 +323,7 @@ class PlatformRig:
         try:
             with unwrapped():
                 async with self.process(turn):
-                    await self._run_until(turn, pair, kill, reached)
+                    await self._run_until(turn, point, kill, reached)
                     await anyio.sleep(0.02)  # whatever still runs meets the end
                     self._faults.kill()
         except Killed:
@@ -355,16 +354,16 @@ class PlatformRig:
             await eventually(lambda: not self.stuck())
         return [name for name in self._faults.methods if name in ADAPTER_CALLS]
 
-    async def run_until_stopped(self, turn: RealTurn, pair: TransitionPair) -> None:
-        """Run a turn in a process that is stopped at a transition."""
+    async def run_until_stopped(self, turn: RealTurn, point: StepPoint) -> None:
+        """Run a turn in a process that is stopped at a point of its turn."""
         reached = anyio.Event()
         async with self.process(turn):
-            await self._run_until(turn, pair, reached.set, reached)
+            await self._run_until(turn, point, reached.set, reached)
 
     async def _run_until(
-        self, turn: RealTurn, pair: TransitionPair, act: Callable[[], None], reached: anyio.Event
+        self, turn: RealTurn, point: StepPoint, act: Callable[[], None], reached: anyio.Event
     ) -> None:
-        with AtTransition(pair, act).installed():
+        with AtStep(point, act).installed():
             self.begin(turn)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(turn.act, self)
@@ -372,17 +371,26 @@ class PlatformRig:
                     await reached.wait()
                 tasks.cancel_scope.cancel()
 
-    async def run_with_broken_calls(
-        self, turn: RealTurn, pair: TransitionPair, **how: object
-    ) -> None:
-        """Run a turn; from a transition on, each of the calls that show it fails once."""
-        at = AtTransition(pair, lambda: self.break_calls(**how))
+    async def run_with_broken_calls(self, turn: RealTurn, point: StepPoint, **how: object) -> None:
+        """Run a turn; from a point on, each of the calls that show it fails once."""
+        at = AtStep(point, lambda: self.break_calls(**how))
         with at.installed():
             self.begin(turn)
             await turn.act(self)
             await self.settle()
-        assert pair in at.made, f"the turn did not come to {pair}"
+        assert point in at.reached, f"the turn did not come to {point}"
         self.platform.failures(self._simulated).clear()
+
+    async def run_with_broken_commit(self, turn: RealTurn, point: StepPoint) -> None:
+        """Run a turn; the transaction of the step fails once."""
+        self._faults.happened = anyio.Event()
+        broken = partial(setattr, self._faults, "breaks_once", COMMITS[point.step])
+        with AtStep(point, broken).installed():
+            self.begin(turn)
+            await turn.act(self)
+            await self.settle()
+        assert self._faults.happened.is_set(), f"the turn did not come to the commit of {point}"
+        self._faults.happened = anyio.Event()
 
     async def settle(self) -> None:
         """Wait until every message is finished and every delivery closed; waits for retries pass quickly."""
@@ -462,6 +470,13 @@ async def _two_messages(rig: PlatformRig) -> None:
     await rig.say("and that")
 
 
+async def _one_after_the_other(rig: PlatformRig) -> None:
+    """The second waits for the first: its turn starts in a transaction of its own."""
+    await rig.say("do this")
+    await rig.run_started()
+    await rig.say("and that")
+
+
 async def _stopped(rig: PlatformRig) -> None:
     await rig.say("write")
     await rig.run_started()
@@ -476,13 +491,14 @@ async def _edited(rig: PlatformRig) -> None:
 
 ASKS = Script(words=(QUESTION,), interrupts=(review(command="make release"),))
 
-INJECTED = (TurnState.STEERING, TurnEvent.INJECTED)
-CANCEL = (TurnState.RUNNING, TurnEvent.CANCEL)
+INJECTED = StepPoint("inject", is_after=True)
+CANCEL = StepPoint("cancel")
 
 REAL_TURNS: Mapping[str, RealTurn] = {
     "file": RealTurn(_with_a_file),
     "approval": RealTurn(_approval, ASKS),
     "steering": RealTurn(_two_messages, most_answers=2, until=INJECTED, policy=STEER),
+    "second": RealTurn(_one_after_the_other, most_answers=2),
     "stopped": RealTurn(_stopped, least_answers=0, until=CANCEL),
     "edited": RealTurn(_edited, until=CANCEL),
     "refused": RealTurn(_one_message, refusals=(503,)),

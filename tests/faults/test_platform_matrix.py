@@ -1,4 +1,4 @@
-"""The matrix on the real adapters: at each transition of the turn's table the process ends, or the platform fails.
+"""The matrix on the real adapters: around each step of a turn the process ends, or the platform or the journal fails.
 
 Every cell looks at what people see: answered once or told why not, and nothing that still says "working".
 """
@@ -13,21 +13,17 @@ import anyio
 import pytest
 
 import bots
-from bus.conversation.states import TRANSITIONS, TurnEvent, TurnState
 from bus.errors import unwrap
+from tests.faults.injection import COMMITS, StepPoint
 from tests.faults.platform_turns import (
     PLATFORMS,
     REAL_TURNS,
     PlatformRig,
-    TransitionPair,
 )
-from tests.faults.test_crash_matrix import ELSEWHERE
-
-S, E = TurnState, TurnEvent
 
 
 class PlatformFault(StrEnum):
-    """What happens at a transition."""
+    """What happens at a point of a turn."""
 
     KILL = "kill"
     """Nothing is stored or sent any more; the next process goes on."""
@@ -37,37 +33,37 @@ class PlatformFault(StrEnum):
     """The platform refuses each of the calls that show a turn, once."""
     TIMEOUT = "timeout"
     """The platform takes each of these calls, and its response is lost, once."""
+    JOURNAL = "journal"
+    """The transaction of a COMMIT fails, once."""
 
 
-REACHED_BY: Mapping[TransitionPair, str] = {
-    (S.QUEUED, E.TAKE): "file",
-    (S.STARTING, E.BEGUN): "file",
-    (S.STARTING, E.PREPARED): "file",
-    (S.STARTING, E.UPLOADED): "file",
-    (S.STARTING, E.RUN_STARTED): "file",
-    (S.RUNNING, E.RUN_ENDED): "file",
-    (S.RUNNING, E.DECIDED): "file",
-    (S.DELIVERING, E.COMMITTED): "file",
-    (S.DELIVERING, E.QUESTION_COMMITTED): "approval",
-    (S.RUNNING, E.STEER): "steering",
-    (S.STEERING, E.INJECTED): "steering",
-    (S.RUNNING, E.CANCEL): "stopped",
-    (S.CANCELLING, E.RUN_CANCELLED): "stopped",
-    (S.CANCELLING, E.DECIDED): "stopped",
-    (S.CANCELLING, E.RERUN): "edited",
-    (S.STARTING, E.RUN_LOST): "refused",
+REACHED_BY: Mapping[StepPoint, str] = {
+    StepPoint("begin"): "second",
+    StepPoint("begin", is_after=True): "file",
+    StepPoint("upload"): "file",
+    StepPoint("start"): "file",
+    StepPoint("set_run"): "file",
+    StepPoint("set_run", is_after=True): "file",
+    StepPoint("conclude", is_after=True): "file",
+    StepPoint("finish"): "file",
+    StepPoint("finish", is_after=True): "file",
+    StepPoint("close_question", is_after=True): "approval",
+    StepPoint("match_question", is_after=True): "approval",
+    StepPoint("note_injection"): "steering",
+    StepPoint("note_injection", is_after=True): "steering",
+    StepPoint("inject", is_after=True): "steering",
+    StepPoint("cancel"): "stopped",
+    StepPoint("cancel", is_after=True): "stopped",
+    StepPoint("find_outcome", is_after=True): "stopped",
+    StepPoint("close_question"): "edited",
+    StepPoint("start", is_after=True): "refused",
 }
-"""A turn that makes each transition."""
+"""Points of a turn, those around each COMMIT among them, and a turn that comes to each."""
 
-ON_THE_EXAMPLE_PLATFORM: Mapping[TransitionPair, str] = {
-    **ELSEWHERE,
-    (S.STARTING, E.RUN_ENDED): "needs a kill before: test_crash_matrix",
+IMPOSSIBLE: Mapping[tuple[str, str], str] = {
+    ("feishu", "edited"): "Feishu does not tell bots of edits",
 }
-"""Transitions that are tested without a real adapter, and where."""
-
-IMPOSSIBLE: Mapping[tuple[str, TransitionPair], str] = {
-    ("feishu", (S.CANCELLING, E.RERUN)): "Feishu does not tell bots of edits",
-}
+"""Turns that a platform does not have, and why."""
 
 WITHOUT_ROWS: Mapping[str, str] = {
     "terminal": "a process of ours at each end; its messages are gone with the session",
@@ -75,8 +71,9 @@ WITHOUT_ROWS: Mapping[str, str] = {
 """Platforms that are not in the matrix, and why."""
 
 
-def test_each_transition_of_the_table_has_a_row() -> None:
-    assert set(TRANSITIONS) - REACHED_BY.keys() - ON_THE_EXAMPLE_PLATFORM.keys() == set()
+def test_each_commit_has_a_row_before_and_after_it() -> None:
+    around = {StepPoint(step, is_after) for step in COMMITS for is_after in (False, True)}
+    assert around - REACHED_BY.keys() == set()
 
 
 def test_each_platform_has_a_row() -> None:
@@ -85,8 +82,8 @@ def test_each_platform_has_a_row() -> None:
     assert adapters - {"common"} - WITHOUT_ROWS.keys() == set(PLATFORMS)
 
 
-def pairs_of(platform: str) -> list[TransitionPair]:
-    return [pair for pair in REACHED_BY if (platform, pair) not in IMPOSSIBLE]
+def points_of(platform: str) -> list[StepPoint]:
+    return [point for point, turn in REACHED_BY.items() if (platform, turn) not in IMPOSSIBLE]
 
 
 Cell = Callable[[PlatformRig], Awaitable[None]]
@@ -106,11 +103,13 @@ closes_nothing = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarnin
     ],
 )
 @pytest.mark.parametrize("platform", list(PLATFORMS))
-async def test_a_turn_survives_a_fault_at_each_transition(
+async def test_a_turn_survives_a_fault_at_each_point(
     tmp_path: Path, platform: str, fault: PlatformFault
 ) -> None:
     cells = {
-        "-".join(pair): partial(survive, pair=pair, fault=fault) for pair in pairs_of(platform)
+        str(point): partial(survive, point=point, fault=fault)
+        for point in points_of(platform)
+        if fault is not PlatformFault.JOURNAL or (point.step in COMMITS and not point.is_after)
     }
     assert await find_problems(platform, tmp_path, cells) == {}
 
@@ -135,21 +134,23 @@ async def find_problems(platform: str, folder: Path, cells: Mapping[str, Cell]) 
     return problems
 
 
-async def survive(rig: PlatformRig, pair: TransitionPair, fault: PlatformFault) -> None:
-    """Run a turn with a fault at a transition, and look at what people see afterwards."""
-    turn = REAL_TURNS[REACHED_BY[pair]]
+async def survive(rig: PlatformRig, point: StepPoint, fault: PlatformFault) -> None:
+    """Run a turn with a fault at a point, and look at what people see afterwards."""
+    turn = REAL_TURNS[REACHED_BY[point]]
     match fault:
         case PlatformFault.KILL:
-            await rig.run_until_killed(turn, pair)
+            await rig.run_until_killed(turn, point)
         case PlatformFault.CANCELLATION:
-            await rig.run_until_stopped(turn, pair)
+            await rig.run_until_stopped(turn, point)
         case _:
             pass
     async with rig.process(turn):
         if fault is PlatformFault.ERROR:
-            await rig.run_with_broken_calls(turn, pair, **rig.platform.refusal)
+            await rig.run_with_broken_calls(turn, point, **rig.platform.refusal)
+        elif fault is PlatformFault.JOURNAL:
+            await rig.run_with_broken_commit(turn, point)
         elif fault is PlatformFault.TIMEOUT:
-            await rig.run_with_broken_calls(turn, pair, drop="after")
+            await rig.run_with_broken_calls(turn, point, drop="after")
         await rig.check(turn)
 
 

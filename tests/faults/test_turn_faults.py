@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bus.conversation import approvals, effects
+from bus.conversation import open_questions, steps
 from bus.errors import unwrap
 from tests.faults.injection import Mode
 from tests.faults.turns import (
@@ -62,9 +62,9 @@ async def survive_soon(
 
 
 async def test_the_reference_turns_make_every_store_call_that_turns_make(tmp_path: Path) -> None:
-    """A store call that is new in the effects of turns has to be made by a reference turn."""
+    """A store call that is new in the steps of turns has to be made by a reference turn."""
     written: set[str] = set()
-    for module in (effects, approvals):
+    for module in (steps, open_questions):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store), attr=method)):
@@ -81,7 +81,7 @@ async def test_the_reference_turns_make_every_store_call_that_turns_make(tmp_pat
 
 async def test_a_run_goes_on_while_the_journal_fails_and_is_joined(tmp_path: Path) -> None:
     """The error is raised inside task groups: the turn must see it as what it is, and start no second run."""
-    site = "TurnEffects.note_run > InboxStore.set_run"
+    site = "TurnSteps.set_run > InboxStore.set_run"
     turn = REFERENCE_TURNS["streaming"]
     calls = await record(turn, tmp_path / "reference")
     runs = await survive(turn, tmp_path / "fault", calls, site, Mode.ERROR)

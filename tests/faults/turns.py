@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
-from bus.conversation.states import TurnEvent, TurnState
 from bus.errors import IntakeClosed, unwrap
 from bus.locales.en import ENGLISH
 from bus.messages import MessageEdit
@@ -22,13 +21,15 @@ from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, FakeRun, Script
 from tests.fakes.platform import FakePlatform
 from tests.faults.injection import (
+    SERVICE,
     DraftPlatform,
     Faults,
     FaultyDatabase,
-    KillAtTransition,
+    KillAtStep,
     Killed,
     Mode,
     NoticePlatform,
+    StepPoint,
     StreamingPlatform,
     with_faults,
 )
@@ -124,12 +125,10 @@ async def record(turn: ReferenceTurn, folder: Path) -> RecordedCalls:
     return RecordedCalls(tuple(sites), frozenset(early & set(sites) if has_gate else ()))
 
 
-async def record_transitions(
-    turn: ReferenceTurn, folder: Path
-) -> list[tuple[TurnState, TurnEvent]]:
-    """Return the transitions that a turn makes."""
+async def record_points(turn: ReferenceTurn, folder: Path) -> list[StepPoint]:
+    """Return the points to which a turn comes."""
     faults = Faults()
-    recorder = KillAtTransition(faults)
+    recorder = KillAtStep(faults)
     with recorder.installed():
         async with (
             FakeLangGraph() as server,
@@ -137,20 +136,19 @@ async def record_transitions(
         ):
             _let_work(turn, server)
             await turn.send(harness)
-    return list(recorder.made)
+    return list(recorder.reached)
 
 
-async def survive_kill(
-    turn: ReferenceTurn, folder: Path, *pairs: tuple[TurnState, TurnEvent]
-) -> None:
-    """Run a turn, kill the process at a transition (then at the next one), and look at what the last process does."""
+async def survive_kill(turn: ReferenceTurn, folder: Path, *points: StepPoint) -> None:
+    """Run a turn, kill the process at a point (then at the next one), and look at what the last process does."""
+    SERVICE.set(str(folder))
     faults = Faults()
     platform = _platform(turn, faults)
     async with FakeLangGraph() as server:
-        for number, pair in enumerate(pairs):
-            with KillAtTransition(faults, pair).installed():
+        for number, point in enumerate(points):
+            with KillAtStep(faults, point).installed():
                 await _run_until_killed(turn, folder, server, platform, faults, is_first=not number)
-            assert faults.happened.is_set(), f"the turn did not come to {pair}"
+            assert faults.happened.is_set(), f"the turn did not come to a point {point}"
             faults.restart()
         async with _harness(turn, folder, server, platform, faults) as harness:
             await turn.send(harness)
@@ -417,4 +415,4 @@ KILLED_TURNS = {
     "edited": ReferenceTurn(NoticePlatform, _edited, work_s=2.0),
     "refused": ReferenceTurn(NoticePlatform, _one_message, refusals=(503,)),
 }
-"""Further turns, which make the transitions of other events."""
+"""Further turns, which come to other points."""

@@ -7,7 +7,6 @@ from tests.lab.pictures.architecture import architecture_diagram
 from tests.lab.pictures.chats import CHAT_PICTURES
 from tests.lab.pictures.console import take_console_screenshot
 from tests.lab.pictures.sequence import sequence_diagram
-from tests.lab.pictures.state_diagram import state_diagram
 from tests.lab.pictures.terminal import terminal_recording
 
 FOLDER = Path(__file__).parents[3] / "docs" / "pictures"
@@ -15,7 +14,6 @@ FOLDER = Path(__file__).parents[3] / "docs" / "pictures"
 PICTURES: Mapping[str, Callable[[], str]] = {
     "architecture.svg": architecture_diagram,
     "message-path.svg": sequence_diagram,
-    "turn-states.svg": state_diagram,
     "terminal.svg": terminal_recording,
     **CHAT_PICTURES,
 }

@@ -1,7 +1,7 @@
-"""The workers of all conversations: each answers its messages one by one, in order, whatever others do.
+"""All conversations: each answers its messages one by one, in order, whatever others do.
 
-A worker and its task exist while something waits or runs. `/new` retires the present worker: it finishes what it has,
-in the old thread, while new messages get another worker and thread.
+A queue and its task exist while something waits or runs. `/new` retires the present queue: it finishes what it has,
+in the old thread, while new messages get another queue and thread. A stop, an edit or a deletion finds its turn here.
 """
 
 import logging
@@ -15,8 +15,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from bus.config import SessionConfig
-from bus.conversation.machine import CancelReason, Handlers, QueuedMessage, Turn
-from bus.conversation.worker import ConversationWorker
+from bus.conversation.control import CancelReason, QueuedMessage
+from bus.conversation.queue import ConversationQueue
+from bus.conversation.steps import TurnSteps
+from bus.conversation.turn import Turn
 from bus.log_context import bind_conversation
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, encode_inbound
 from bus.platform import Clock
@@ -30,19 +32,19 @@ from store.work_group import leave_commands
 log = logging.getLogger(__name__)
 
 
-class ConversationWorkers:
+class Conversations:
     """All conversations in which something waits or runs.
 
     Args:
-        tasks: Owns the workers' tasks.
-        handlers: What carries out the effects of turns.
+        tasks: Owns the queues' tasks.
+        steps: What turns do.
     """
 
     def __init__(
         self,
         *,
         tasks: TaskGroup,
-        handlers: Handlers,
+        steps: TurnSteps,
         sessions: SessionResolver,
         inbox: InboxStore,
         conversations: ConversationStore,
@@ -51,13 +53,13 @@ class ConversationWorkers:
     ) -> None:
         self._tasks = tasks
         self._tracer, self._now = tracer, now
-        self._handlers = handlers
+        self._steps = steps
         self._sessions = sessions
         self._inbox = inbox
         self._conversations = conversations
-        self._present: dict[ConversationKey, ConversationWorker] = {}
-        self._former: dict[tuple[ConversationKey, str], ConversationWorker] = {}
-        self._active: set[ConversationWorker] = set()
+        self._present: dict[ConversationKey, ConversationQueue] = {}
+        self._former: dict[tuple[ConversationKey, str], ConversationQueue] = {}
+        self._active: set[ConversationQueue] = set()
         self._row_ids: set[int] = set()
         self._closed = False
 
@@ -69,7 +71,7 @@ class ConversationWorkers:
     @property
     def load(self) -> tuple[int, int]:
         """How many conversations have a turn at work, and how many messages wait behind these."""
-        return len(self._active), sum(len(worker.waiting) for worker in self._active)
+        return len(self._active), sum(len(queue.waiting) for queue in self._active)
 
     def enqueue(
         self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
@@ -80,11 +82,11 @@ class ConversationWorkers:
         """
         message = QueuedMessage(row=row, inbound=inbound, text=inbound.text)
         if former_thread is None:
-            self._enqueue(self._worker_at(row), message)
+            self._enqueue(self._queue_at(row), message)
             return
         former = (row.key, former_thread)
         if former not in self._former:
-            self._former[former] = ConversationWorker(row.key, former_thread)
+            self._former[former] = ConversationQueue(row.key, former_thread)
         self._enqueue(self._former[former], message)
 
     def give_up(self, row: InboxRow, target: ReplyTarget) -> None:
@@ -100,7 +102,7 @@ class ConversationWorkers:
             is_addressed=True,
         )
         failed = QueuedMessage(row=row, inbound=inbound, text="", failure_text=target.texts.failed)
-        self._enqueue(self._worker_of(row.key), failed)
+        self._enqueue(self._queue_of(row.key), failed)
 
     def stop(self, row: InboxRow, inbound: InboundMessage) -> list[Turn]:
         """Cancel the turns that run in the conversation of a command; return them.
@@ -108,21 +110,21 @@ class ConversationWorkers:
         In a group where the command stands outside every conversation (a slash command, a message of its
         own), the turns of the same sender in the same chat are meant; in a topic or thread, only those in it.
         """
-        running = [worker.turn for worker in self._active if worker.turn is not None]
+        running = [queue.turn for queue in self._active if queue.turn is not None]
         here = [turn for turn in running if turn.row.key == row.key]
         is_outside = row.key.topic in ("", inbound.message_id)
         if not here and is_outside and not inbound.is_private:
             here = [turn for turn in running if _is_near(turn, row.key, inbound)]
         for turn in here:
-            turn.stop(before=row.seq if turn.row.key == row.key else None)
+            turn.control.stop(before=row.seq if turn.row.key == row.key else None)
         return here
 
     def edit(self, row_id: int, inbound: InboundMessage, *, may_steer: bool = True) -> None:
         """Let a message be what it was edited to; a turn that runs is steered, if that is allowed, or run again."""
         if (found := self._find(row_id)) is not None:
-            worker, message = found
+            queue, message = found
             steers = may_steer and self._sessions.busy_mode(inbound) == "steer"
-            worker.edit(replace(message, inbound=inbound, text=inbound.text), steers=steers)
+            queue.edit(replace(message, inbound=inbound, text=inbound.text), steers=steers)
 
     def takes_parts(self, row_id: int) -> bool:
         """Return whether a message may get further parts: it waits, or no words of its answer were shown."""
@@ -131,7 +133,7 @@ class ConversationWorkers:
             return False
         turn = found[0].turn
         if turn is None or turn.row.id != row_id:
-            return turn is None or not turn.has_injected(row_id)
+            return turn is None or not turn.control.has_injected(row_id)
         return turn.takes_parts
 
     def delete(self, row_id: int, inbound: InboundMessage) -> bool:
@@ -139,8 +141,8 @@ class ConversationWorkers:
         found = self._find(row_id)
         if found is None:
             return False
-        worker, message = found
-        return worker.delete(replace(message, inbound=inbound))
+        queue, message = found
+        return queue.delete(replace(message, inbound=inbound))
 
     async def stop_message(self, row_id: int) -> bool:
         """Cancel the turn of a message, whether it runs or waits; return whether there was one. Raises StoreError."""
@@ -154,12 +156,12 @@ class ConversationWorkers:
         found = self._find(row_id)
         if found is None:
             return False
-        worker, message = found
-        if worker.turn is not None and worker.is_running(row_id):
-            worker.turn.stop()
+        queue, message = found
+        if queue.turn is not None and queue.is_running(row_id):
+            queue.turn.control.stop()
         else:
             stopped = replace(message.inbound, is_stopped=True)
-            worker.delete(replace(message, inbound=stopped))
+            queue.delete(replace(message, inbound=stopped))
             await self._inbox.finish(row_id, [])
         return True
 
@@ -172,7 +174,7 @@ class ConversationWorkers:
             StoreError: the thread was not changed.
         """
         fresh = str(uuid.uuid4())
-        # Nothing is awaited before the workers are exchanged: messages sent after the command find the new one.
+        # Nothing is awaited before the queues are exchanged: messages sent after the command find the new one.
         former, present = self._exchange(row, fresh, first)
         try:
             old = await self._rebind(row, fresh)
@@ -191,84 +193,84 @@ class ConversationWorkers:
     async def start_bootstrap(self, row: InboxRow, inbound: InboundMessage, text: str) -> None:
         """Start a bootstrap turn; in a busy conversation it gets a fresh thread and starts there at once."""
         message = QueuedMessage(row=row, inbound=inbound, text=text, bootstrap=True)
-        worker = self._worker_of(row.key)
-        if worker.is_busy and row.thread_id is None:
+        queue = self._queue_of(row.key)
+        if queue.is_busy and row.thread_id is None:
             await self.start_new_thread(row, message)
         else:
-            self._enqueue(worker, message)
+            self._enqueue(queue, message)
 
     @contextmanager
-    def reserve(self, row: InboxRow) -> Iterator[ConversationWorker | None]:
+    def reserve(self, row: InboxRow) -> Iterator[ConversationQueue | None]:
         """Let no turn begin in the conversation of a command; None if one runs or waits that came before it."""
-        worker = self._worker_of(row.key)
-        earlier = any(message.row.seq < row.seq for message in worker.waiting)
-        if worker.turn is not None or earlier or not worker.released.is_set():
+        queue = self._queue_of(row.key)
+        earlier = any(message.row.seq < row.seq for message in queue.waiting)
+        if queue.turn is not None or earlier or not queue.released.is_set():
             yield None
             return
-        reserved = worker.released = anyio.Event()
-        was_idle = worker not in self._active
-        self._active.add(worker)
+        reserved = queue.released = anyio.Event()
+        was_idle = queue not in self._active
+        self._active.add(queue)
         try:
-            yield worker
+            yield queue
         finally:
             reserved.set()
-            if was_idle and worker.waiting and not self._closed:
-                self._tasks.start_soon(self._work, worker)
+            if was_idle and queue.waiting and not self._closed:
+                self._tasks.start_soon(self._work, queue)
             elif was_idle:
-                self._leave(worker)
+                self._leave(queue)
 
     def enqueue_first(
-        self, worker: ConversationWorker, row: InboxRow, inbound: InboundMessage, text: str
+        self, queue: ConversationQueue, row: InboxRow, inbound: InboundMessage, text: str
     ) -> None:
-        """Let a command's turn be the next one of a reserved worker."""
+        """Let a command's turn be the next one of a reserved queue."""
         self._row_ids.add(row.id)
-        worker.waiting.appendleft(QueuedMessage(row=row, inbound=inbound, text=text))
+        queue.waiting.appendleft(QueuedMessage(row=row, inbound=inbound, text=text))
 
     def hand_over(self) -> None:
         """Start no further turn; leave those to another node whose runs are stopped from now on."""
         self._closed = True
-        for worker in self._active:
-            if worker.turn is not None:
-                worker.turn.is_handed_over = True
+        for queue in self._active:
+            if queue.turn is not None:
+                queue.turn.control.hand_over()
 
     async def close(self) -> None:
         """Start no further turn and wait until those that run are over, or left. The caller bounds it."""
         self._closed = True
-        while not all(worker.is_left for worker in self._active):  # noqa: ASYNC110 - only when stopping: 20 ms are short
+        while not all(queue.is_left for queue in self._active):  # noqa: ASYNC110 - only when stopping: 20 ms are short
             await anyio.sleep(0.02)
 
-    def _find(self, row_id: int) -> tuple[ConversationWorker, QueuedMessage] | None:
-        for worker in self._active:
-            message = worker.find(row_id)
+    def _find(self, row_id: int) -> tuple[ConversationQueue, QueuedMessage] | None:
+        for queue in self._active:
+            message = queue.find(row_id)
             if message is not None:
-                return worker, message
+                return queue, message
         return None
 
-    def _worker_of(self, key: ConversationKey) -> ConversationWorker:
+    def _queue_of(self, key: ConversationKey) -> ConversationQueue:
         if key not in self._present:
-            self._present[key] = ConversationWorker(key)
+            self._present[key] = ConversationQueue(key)
         return self._present[key]
 
-    def _worker_at(self, row: InboxRow) -> ConversationWorker:
-        """Return the worker of a row's place: `/new` may have run before what was accepted before it came here."""
-        worker = self._worker_of(row.key)
-        while row.seq < worker.first_seq and worker.former in self._active:
-            worker = worker.former
-        return worker
+    def _queue_at(self, row: InboxRow) -> ConversationQueue:
+        """Return the queue of a row's place: `/new` may have run before what was accepted before it came here."""
+        queue = self._queue_of(row.key)
+        while row.seq < queue.first_seq and queue.former in self._active:
+            queue = queue.former
+        return queue
 
     def _exchange(
         self, row: InboxRow, fresh: str, first: QueuedMessage | None
-    ) -> tuple[ConversationWorker | None, ConversationWorker]:
-        """Put a new worker in place of the present one; what came after `row` moves into it."""
+    ) -> tuple[ConversationQueue | None, ConversationQueue]:
+        """Put a new queue in place of the present one; what came after `row` moves into it."""
         former = self._present.pop(row.key, None)
-        present = self._present[row.key] = ConversationWorker(row.key, fresh)
+        present = self._present[row.key] = ConversationQueue(row.key, fresh)
         present.first_seq, present.is_kept = row.seq, True
         present.former = former if former in self._active else None
         if first is not None:
             self._enqueue(present, first)
         if former is not None:
             if former.turn is not None:
-                former.turn.is_former = True
+                former.turn.control.leave_thread()
             former.released = anyio.Event()
             for message in former.take_after(row.seq):
                 self._enqueue(present, message)
@@ -287,16 +289,16 @@ class ConversationWorkers:
                 return theirs
             old = bound
 
-    def _enqueue(self, worker: ConversationWorker, message: QueuedMessage) -> None:
+    def _enqueue(self, queue: ConversationQueue, message: QueuedMessage) -> None:
         self._row_ids.add(message.row.id)
-        worker.waiting.append(message)
-        if worker not in self._active:
-            self._active.add(worker)
-            self._tasks.start_soon(self._work, worker)
-        elif worker.turn is not None and self._sessions.busy_mode(message.inbound) == "interrupt":
-            worker.turn.cancel(CancelReason.INTERRUPTED)
-        elif worker.turn is not None:
-            self._steer(worker.turn, message)
+        queue.waiting.append(message)
+        if queue not in self._active:
+            self._active.add(queue)
+            self._tasks.start_soon(self._work, queue)
+        elif queue.turn is not None and self._sessions.busy_mode(message.inbound) == "interrupt":
+            queue.turn.control.cancel(CancelReason.INTERRUPTED)
+        elif queue.turn is not None:
+            self._steer(queue.turn, message)
 
     def _steer(self, turn: Turn, message: QueuedMessage) -> None:
         """Have a message injected into the run before it, where its sender steers and asked for that run."""
@@ -307,27 +309,28 @@ class ConversationWorkers:
         is_askers = inbound.sender.user_id == turn.message.inbound.sender.user_id
         may_steer = is_plain and message.row.kind == "chat" and is_askers
         if may_steer and self._sessions.busy_mode(inbound) == "steer":
-            turn.steer(message)
+            turn.control.steer(message)
 
-    async def _work(self, worker: ConversationWorker) -> None:
-        """Take the turns of a worker, one by one, until nothing waits."""
+    async def _work(self, queue: ConversationQueue) -> None:
+        """Take the turns of a queue, one by one, until nothing waits."""
         leave_commands()
         try:
-            while worker.waiting and not self._closed:
-                while not worker.released.is_set():
-                    await worker.released.wait()
-                if worker.waiting:
-                    await self._take(worker, worker.waiting.popleft())
+            while queue.waiting and not self._closed:
+                while not queue.released.is_set():
+                    await queue.released.wait()
+                if queue.waiting:
+                    await self._take(queue, queue.waiting.popleft())
         finally:
-            self._leave(worker)
+            self._leave(queue)
 
-    async def _take(self, worker: ConversationWorker, message: QueuedMessage) -> None:
+    async def _take(self, queue: ConversationQueue, message: QueuedMessage) -> None:
         """Run one turn; the boundary at which whatever goes wrong in it ends."""
         row = message.row
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
-        turn = worker.turn = self._turn(worker, message)
-        turn.is_former = self._present.get(worker.key) is not worker
-        for following in worker.waiting:
+        turn = queue.turn = self._turn(queue, message)
+        if self._present.get(queue.key) is not queue:
+            turn.control.leave_thread()
+        for following in queue.waiting:
             self._steer(turn, following)
         if not row.run_id:
             self._tracer.record_wait(row, ended_at=self._now())
@@ -339,18 +342,18 @@ class ConversationWorkers:
             log.exception("turn %s ended unexpectedly", row.id)
         finally:
             self._row_ids.discard(row.id)
-        self._row_ids -= worker.finish_turn(turn)
+        self._row_ids -= queue.finish_turn(turn)
 
     def _trace_end(self, turn: Turn) -> None:
-        now, outcome = self._now(), str(turn.reason or turn.state)
+        now, outcome = self._now(), str(turn.control.reason or turn.stage)
         self._tracer.record_end(turn.row, outcome=outcome, ended_at=now)
-        for message in turn.consumed:
+        for message in turn.outcome.taken:
             if message.row.id != turn.row.id:
                 self._tracer.record_end(
                     message.row, outcome=outcome, ended_at=now, answered_by=turn.row
                 )
 
-    def _turn(self, worker: ConversationWorker, message: QueuedMessage) -> Turn:
+    def _turn(self, queue: ConversationQueue, message: QueuedMessage) -> Turn:
         inbound = message.inbound
         session: SessionConfig | None = None
         failure_text = message.failure_text
@@ -360,23 +363,23 @@ class ConversationWorkers:
             failure_text = inbound.reply_target.texts.agent_name_invalid.format(name=error.agent)
         return Turn(
             message,
-            self._handlers,
+            self._steps,
             session=session,
-            thread_id=worker.thread_id,
+            thread_id=queue.thread_id,
             is_admin=self._sessions.is_admin(inbound),
             failure_text=failure_text,
         )
 
-    def _leave(self, worker: ConversationWorker) -> None:
-        """Forget a worker that has nothing left, or whose task ends."""
-        self._active.discard(worker)
-        self._row_ids.difference_update(message.row.id for message in worker.waiting)
-        self._forget_idle(worker.key)
-        if self._former.get((worker.key, worker.thread_id or "")) is worker:
-            del self._former[worker.key, worker.thread_id or ""]
+    def _leave(self, queue: ConversationQueue) -> None:
+        """Forget a queue that has nothing left, or whose task ends."""
+        self._active.discard(queue)
+        self._row_ids.difference_update(message.row.id for message in queue.waiting)
+        self._forget_idle(queue.key)
+        if self._former.get((queue.key, queue.thread_id or "")) is queue:
+            del self._former[queue.key, queue.thread_id or ""]
 
     def _forget_idle(self, key: ConversationKey) -> None:
-        """Forget a conversation's present worker, unless it or the former one is at work, or it is kept."""
+        """Forget a conversation's present queue, unless it or the former one is at work, or it is kept."""
         present = self._present.get(key)
         if present is None or present.is_kept or {present, present.former} & self._active:
             return

@@ -4,7 +4,6 @@ import logging
 from dataclasses import dataclass
 
 from bus.access.expected_replies import ExpectedReplies
-from bus.conversation.states import TurnEvent, TurnState, next_step
 from bus.messages import InboundMessage, OutboundText, decode_inbound, decode_outbound
 from bus.outbound.rows import button_removal_key, button_removal_row
 from bus.outbound.split import split_text
@@ -89,8 +88,6 @@ class Questions:
 
     async def mark_answered(self, row: InboxRow) -> None:
         """Note that what a row's turn waited for was answered, or is gone. Raises StoreError."""
-        # The effect of this transition is the line below.
-        next_step(TurnState.WAITING_FOR_APPROVAL, TurnEvent.ANSWERED)
         await self._history.clear_question(row)
 
     async def has_button(self, row: InboxRow, token: str) -> bool:

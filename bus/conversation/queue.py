@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import anyio
 
-from bus.conversation.machine import CancelReason, QueuedMessage, Turn
+from bus.conversation.control import CancelReason, QueuedMessage
+from bus.conversation.turn import Turn
 from bus.messages import ConversationKey
 from store.inbox import InboxRow
 
 
-class ConversationWorker:
+class ConversationQueue:
     """What waits and what runs in one thread of a conversation.
 
     Attributes:
@@ -26,7 +27,7 @@ class ConversationWorker:
         self.key = key
         self.thread_id = thread_id
         self.first_seq = 0
-        self.former: ConversationWorker | None = None
+        self.former: ConversationQueue | None = None
         self.is_kept = False
         self.waiting: deque[QueuedMessage] = deque()
         self.turn: Turn | None = None
@@ -41,7 +42,7 @@ class ConversationWorker:
     @property
     def is_left(self) -> bool:
         """Whether another node continues the turn that runs."""
-        return self.turn is not None and self.turn.is_left
+        return self.turn is not None and self.turn.control.is_left
 
     @property
     def row_ids(self) -> frozenset[int]:
@@ -67,47 +68,49 @@ class ConversationWorker:
         turn, row_id = self.turn, message.row.id
         if turn is None or turn.row.id != row_id:
             self._replace(message)
-        if turn is None or turn.is_decided:
+        if turn is None or turn.control.is_closed:
             return
         if turn.row.id == row_id:
-            (turn.steer if steers else turn.edit)(message)
-        elif turn.has_injected(row_id):
-            turn.steer(message)
+            (turn.control.steer if steers else turn.control.edit)(message)
+        elif turn.control.has_injected(row_id):
+            turn.control.steer(message)
 
     def delete(self, message: QueuedMessage) -> bool:
         """Give a message that was deleted no turn, or cancel the one that it has; return whether it waited."""
         turn, row_id = self.turn, message.row.id
         if turn is not None and turn.row.id == row_id:
-            turn.cancel(CancelReason.DELETED)
+            turn.control.cancel(CancelReason.DELETED)
             return False
         self._replace(message)
         if turn is not None:
-            turn.withdraw(row_id)
+            turn.control.withdraw(row_id)
         return True
 
     def take_after(self, seq: int) -> list[QueuedMessage]:
         """Remove and return what came after a place in the conversation's order and was not injected yet."""
-        injected = self.turn.injected if self.turn is not None else {}
+        injected = self.turn.control.injected if self.turn is not None else {}
         moved = [one for one in self.waiting if one.row.seq > seq and one.row.id not in injected]
         self.waiting = deque(one for one in self.waiting if one not in moved)
         if self.turn is not None:
             for message in moved:
-                self.turn.withdraw(message.row.id)
+                self.turn.control.withdraw(message.row.id)
         return moved
 
     def finish_turn(self, turn: Turn) -> frozenset[int]:
         """Forget the turn that is over; return the rows that ended with it.
 
-        What was injected and not consumed waits for a turn of its own.
+        What was injected and not taken by the run waits for a turn of its own.
         """
-        consumed = frozenset(message.row.id for message in turn.consumed)
+        taken = frozenset(message.row.id for message in turn.outcome.taken)
         self.turn = None
         self.waiting = deque(
-            replace(one, row=_row_after(turn, one)) if turn.has_injected(one.row.id) else one
+            replace(one, row=_row_after(turn, one))
+            if turn.control.has_injected(one.row.id)
+            else one
             for one in self.waiting
-            if one.row.id not in consumed
+            if one.row.id not in taken
         )
-        return consumed
+        return taken
 
     def _replace(self, message: QueuedMessage) -> None:
         row_id = message.row.id
@@ -116,6 +119,8 @@ class ConversationWorker:
 
 def _row_after(turn: Turn, message: QueuedMessage) -> InboxRow:
     """Return the row of a message that was injected into a turn that is over, or was to be, as the journal has it."""
-    row = turn.injected.get(message.row.id, message).row
-    is_released = turn.released_run_id is not None and row.run_id == turn.released_run_id
+    row = turn.control.injected.get(message.row.id, message).row
+    is_released = (
+        turn.outcome.released_run_id is not None and row.run_id == turn.outcome.released_run_id
+    )
     return replace(row, run_id=None) if is_released else row

@@ -1,0 +1,697 @@
+"""The steps of a turn: each is one call of a store or of the agent's server, or what is made of its result.
+
+A step reads the turn, returns what it found, and assigns nothing: `bus.conversation.turn` does. Each may be done twice.
+Calls of the journal are repeated until it works; errors of the agent's server are `RunError`s, and decide in the turn.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from typing import Any
+
+import anyio
+
+from bus.conversation.control import CancelReason, QueuedMessage
+from bus.conversation.open_questions import OpenQuestion, Questions
+from bus.conversation.record import Outcome, TurnRecord
+from bus.conversation.run_slots import RunSlots
+from bus.conversation.steering import Injection, Steering, late_edit_offers, rerun_offers
+from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, RunMoves
+from bus.history.versions import trace_message
+from bus.locales import Messages
+from bus.log_context import bind_conversation
+from bus.messages import ReplyTarget, RewindPoint
+from bus.outbound.live import show_live_reply
+from bus.outbound.live_reply import LiveReply
+from bus.outbound.rows import (
+    LiveMessages,
+    indicator_row,
+    notice_key,
+    repeated_edit_rows,
+    reply_buttons,
+    reply_rows,
+    streaming_key,
+)
+from bus.outbound.split import split_text
+from bus.outbound.worker import DeliveryWorker
+from bus.platform import Adapter, Clock, SupportsButtons, SupportsIndicators
+from bus.retry import PATIENCE_S, Backoff, RunPatience, retried
+from bus.runs.port import ACTIVE_STATUSES, Runs, StreamedPart
+from bus.runs.questions import chosen_index, is_approval, resume_value
+from bus.runs.replies import (
+    Reply,
+    ReplyFold,
+    error_reason,
+    error_reply,
+    limit_length,
+    turn_messages,
+)
+from bus.runs.requests import AgentRunRequest
+from bus.runs.stream import INTERRUPTS, RunFailed, messages_in
+from bus.runs.uploads import AttachmentUploadResult, FileUploader
+from bus.tracing import NO_TRACER, MessageTracer
+from store.conversations import ConversationStore
+from store.inbox import InboxRow, InboxStore
+from store.message_history import MessageHistoryStore
+from store.outbox import NewOutboxRow
+
+log = logging.getLogger(__name__)
+
+CANCEL_DEADLINE_S = 4.0
+"""How long the server may take to cancel a run (SPEC 10: within 5 s)."""
+
+END_DEADLINE_S, END_POLL_S = 4.0, 0.05
+"""How long the end of a canceled run is waited for, and how often it is looked at; seconds."""
+
+REMOVE_DEADLINE_S = 5.0
+"""How long it may take to remove a deleted message from its thread."""
+
+MAX_EARLIER_RUNS = 3
+"""Of a message that was edited again and again, so many of the last runs are looked for."""
+
+FAILED_STATUSES = ("error", "timeout")
+"""What servers call a run that failed."""
+
+AGENT_NOT_FOUND, AGENT_INVALID = "AgentNotFound", "AgentInvalid"
+"""Errors about the chosen agent; the second says itself, in English, what is wrong with it."""
+
+MAX_ERROR_CHARS = 300
+"""Characters shown of an invalid agent's error."""
+
+FINAL_ERRORS = frozenset(
+    {
+        *("AuthenticationError", "PermissionDeniedError", "GraphRecursionError", "ModelUnusable"),
+        *(AGENT_NOT_FOUND, AGENT_INVALID),
+    }
+)
+"""Errors of runs that come again when the same is tried again."""
+
+FINAL_REASONS = frozenset({"auth", "quota", "context", "request"})
+"""The same for the reasons that the agent itself names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What is said instead of a run; `reply` None = nothing."""
+
+    reply: Reply | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionMatch:
+    """What a message is to the question that its thread waits for.
+
+    Attributes:
+        question: The question; None = the thread does not wait for it any more.
+        resume: The answer to it; None = a run starts with the message.
+        refusal: Where the sender may not decide, or a button was pressed in vain; None = the run starts or resumes.
+    """
+
+    question: OpenQuestion | None = None
+    resume: object = None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedRun:
+    """The run that answers a message.
+
+    Attributes:
+        values: The state of the thread if the run ended well before; None = its events are to be read.
+    """
+
+    id: str
+    values: Mapping[str, Any] | None = None
+
+
+class TurnSteps:
+    """The steps of turns; see the module.
+
+    Args:
+        slots: Bound how many agents run at once; held only while one runs.
+        max_chars: The longest answer in messages.
+        patience_s: How long a server that cannot be reached is waited for; without limit while our database fails.
+    """
+
+    def __init__(
+        self,
+        *,
+        inbox: InboxStore,
+        conversations: ConversationStore,
+        history: MessageHistoryStore,
+        questions: Questions,
+        runs: Runs,
+        uploads: FileUploader,
+        delivery: DeliveryWorker,
+        slots: RunSlots,
+        max_chars: int = 60_000,
+        patience_s: float = PATIENCE_S,
+        now: Clock = time.time,
+        tracer: MessageTracer = NO_TRACER,
+    ) -> None:
+        self.max_chars = max_chars
+        self._inbox = retried(inbox, "turns")
+        self._conversations = retried(conversations, "turns")
+        self._questions = retried(questions, "turns")
+        self._delivery = retried(delivery, "turns")
+        self._runs, self._uploads, self._slots = runs, uploads, slots
+        self._steering = Steering(
+            history=retried(history, "turns"), runs=runs, uploads=uploads, delivery=delivery
+        )
+        self._patience_s, self._now, self._tracer = patience_s, now, tracer
+        self._backoff = Backoff(first_s=0.1, cap_s=2.0)
+
+    # ---- before the run -----------------------------------------------------------------------
+
+    async def find_taken(self, turn: TurnRecord) -> Outcome | None:
+        """Look whether another turn's run took the message before a restart (see `Steering.find_taken`)."""
+        return await self._steering.find_taken(turn)
+
+    async def begin(self, turn: TurnRecord) -> InboxRow | None:
+        """Bind the conversation's thread and commit that the turn starts, unless its acceptance did both.
+
+        Returns its row with its `start`; None = it is finished.
+        """
+        row = turn.row if turn.row.start is not None else await self._record_start(turn)
+        if row is None or row.start is None:
+            return None
+        bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
+        return replace(row, follows_question=row.start.follows_question)
+
+    async def open_question(self, turn: TurnRecord) -> OpenQuestion | None:
+        """Look up the question that the message may answer; what it leaves behind loses its buttons."""
+        return await self._questions.open_before(turn.row, turn.message.text)
+
+    def is_for_bot(self, turn: TurnRecord) -> bool:
+        """Return whether people are shown that the bot works.
+
+        What people say to each other gets no sign of work, and mostly no answer.
+        """
+        question = turn.attempt.question
+        return question is None or question.may_be_answered_by(turn.message.inbound)
+
+    def show_working(self, turn: TurnRecord) -> AbstractAsyncContextManager[LiveReply]:
+        """Show that the turn runs, and what its run writes, inside the block."""
+        return show_live_reply(self._delivery, turn.row, turn.message.inbound)
+
+    async def upload(self, turn: TurnRecord) -> AttachmentUploadResult:
+        """Hand the message's files to the thread's uploads."""
+        inbound = turn.message.inbound
+        point = inbound.rewind_point
+        if not inbound.attachments:
+            return AttachmentUploadResult(files=point.files if point else ())
+        return await self._uploads.upload(
+            self._adapter(turn.row), turn.attempt.thread_id, inbound.attachments, turn.texts
+        )
+
+    # ---- the run ------------------------------------------------------------------------------
+
+    def slot(self, turn: TurnRecord) -> AbstractAsyncContextManager[None]:
+        """Wait for a run slot, and hold it inside the block."""
+        key, sender = turn.row.key, turn.message.inbound.sender
+        return self._slots.slot(key.channel, (key.workspace, sender.user_id))
+
+    def new_patience(self) -> RunPatience:
+        """Return how long the run is tried again."""
+        return RunPatience(self._patience_s)
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether our database fails."""
+        return bool(self._inbox.outage)
+
+    async def prepare_thread(self, turn: TurnRecord) -> str:
+        """Create the thread if it is new; of an edited message, let it hold the present text alone.
+
+        Returns the id of the message in it. Raises RunError.
+        """
+        attempt = turn.attempt
+        if not attempt.thread_exists:
+            await self._runs.create_thread(attempt.thread_id, asdict(turn.row.key))
+        elif len(attempt.ids) > 1:
+            return await self._replace_earlier_versions(turn)
+        return attempt.message_id
+
+    async def match_question(self, turn: TurnRecord, asked: OpenQuestion) -> QuestionMatch:
+        """Return what the message is to the question that its thread waits for. Raises RunError."""
+        attempt, inbound = turn.attempt, turn.message.inbound
+        values = await self._runs.get_state(attempt.thread_id)
+        ids = {str(one.get("id") or "") for one in values.get(INTERRUPTS) or []}
+        interrupts = [one for one in asked.question.interrupts if one.id in ids]
+        if not interrupts:
+            if attempt.is_again:
+                return QuestionMatch(
+                    question=asked
+                )  # an earlier start of this turn may have answered it
+            await self._questions.mark_answered(asked.row)
+            if not inbound.answers_row:
+                return QuestionMatch()
+            return QuestionMatch(refusal=Refusal(reply=Reply(markdown=turn.texts.press_inactive)))
+        refusal = self._refusal(turn, asked)
+        if refusal is not None:
+            self._questions.keep_open(asked)
+            return QuestionMatch(question=asked, refusal=refusal)
+        # The sender's own words alone: what they quote is mostly the question.
+        words = turn.message.text
+        is_choice = chosen_index(asked.question, words) is not None
+        answer = words if is_choice else attempt.files.prompt(words, turn.texts)
+        mark = turn.texts.mark_approved if is_approval(words) else turn.texts.mark_denied
+        await self._questions.remove_buttons(
+            asked.row, mark if asked.question.needs_approval else ""
+        )
+        resume = resume_value(interrupts, answer, asked.question)
+        return QuestionMatch(question=asked, resume=resume)
+
+    async def start(self, turn: TurnRecord) -> StartedRun:
+        """Start the run of the message, or find the one that answers it.
+
+        Raises:
+            RewindUnsupported: what the message replaces cannot be taken out of the thread.
+            RunError: the server cannot be reached, or refuses.
+        """
+        attempt, point = turn.attempt, turn.message.inbound.rewind_point
+        text: str | None = attempt.files.prompt(turn.message.prompt, turn.texts)
+        if attempt.is_again:
+            found = await self._runs.find_run(
+                attempt.thread_id, attempt.run_id or None, attempt.message_id
+            )
+            if found is not None and found[1] in ACTIVE_STATUSES:
+                return StartedRun(id=found[0])
+            values = await self._runs.get_state(attempt.thread_id)
+            # An answer to what a thread waits for is no message in it: its run says that it came.
+            resumed = found is not None and attempt.question is not None
+            if resumed or _has_message(values, attempt.message_id):
+                if found is not None and found[1] == "success":
+                    return StartedRun(id=found[0], values=values)
+                text = None  # it goes on from what was done
+        if point is not None and text is not None:
+            await self._rewind(attempt.thread_id, point)
+        run_id = await self._runs.start(
+            AgentRunRequest(
+                thread_id=attempt.thread_id,
+                assistant_id=turn.assistant_id,
+                message_id=attempt.message_id,
+                inbound=turn.message.inbound,
+                text=text if attempt.resume is None else None,
+                resume=attempt.resume,
+                files=attempt.files.files,
+                config=turn.session.config,
+                context=turn.context,
+                traceparent=self._tracer.traceparent(turn.row),
+            )
+        )
+        return StartedRun(id=run_id)
+
+    def new_fold(self, turn: TurnRecord) -> ReplyFold:
+        """Return an empty fold for the run's events."""
+        return ReplyFold(
+            turn.attempt.message_id, self.max_chars, approval_hint=self._approval_hint(turn)
+        )
+
+    async def set_run(self, turn: TurnRecord) -> None:
+        """Note in the row which run answers it."""
+        await self._inbox.set_run(turn.row.id, turn.attempt.run_id)
+
+    def events(self, turn: TurnRecord) -> AsyncGenerator[StreamedPart, None]:
+        """Yield the run's events from where they were read to. Raises RunError."""
+        attempt = turn.attempt
+        return self._runs.events(attempt.thread_id, attempt.run_id, attempt.seen)
+
+    async def note_injection(self, turn: TurnRecord, message: QueuedMessage) -> Injection | None:
+        """Note in a message's row that it is injected into the run; None = it waits no more.
+
+        Raises SteeringUnsupported.
+        """
+        return await self._steering.note(turn, message)
+
+    async def inject(self, turn: TurnRecord, injection: Injection) -> None:
+        """Send a message to the run until it takes it. Raises SteeringUnsupported."""
+        if injection.payload is not None:
+            await self._steering.send(turn, injection.payload)
+
+    async def keep_indicator(self, message: QueuedMessage) -> None:
+        """Keep the working indicator of an injected message up, until cancelled."""
+        row, inbound = message.row, message.inbound
+        is_first = not (row.attempts or row.run_id or inbound.edit_count)
+        target = inbound.reply_target
+        async with self._delivery.show_working(row.key.channel, target, is_first=is_first):
+            await anyio.sleep_forever()
+
+    async def conclude(self, turn: TurnRecord) -> Reply:
+        """Return the answer when the events are over; of a stream that just stopped, the run's status is asked.
+
+        Raises:
+            RunMoves: another node continues the run.
+            RunError: the server cannot be reached.
+        """
+        attempt, fold = turn.attempt, turn.attempt.fold
+        status = fold.ended
+        if fold.failure is None and not status:
+            status = await self._runs.get_status(attempt.thread_id, attempt.run_id)
+        if fold.failure is not None or status in FAILED_STATUSES:
+            return _failed_reply(turn, fold.failure or RunFailed(status, ""))
+        if fold.is_interrupted:
+            return fold.reply(turn.texts)
+        if status == "interrupted" and turn.control.is_handed_over:
+            raise RunMoves
+        if fold.ended == "interrupted":
+            return Reply(markdown=f"{fold.text}\n\n{turn.texts.stopped}".strip())
+        messages = turn_messages(fold.values, attempt.message_id)
+        if not messages or messages[-1].get("tool_calls"):
+            # A stream without states; or one that does not tell what its calls wait for.
+            fold.set_state(await self._runs.get_state(attempt.thread_id))
+        return fold.reply(turn.texts)
+
+    def error_reply(self, turn: TurnRecord, error: RunError) -> Reply:
+        """Return what is said when no run could be had."""
+        retry = not isinstance(error, RewindUnsupported)
+        return Reply(markdown=run_error_message(error, turn.texts), failed=True, retry=retry)
+
+    # ---- its end ------------------------------------------------------------------------------
+
+    async def cancel(self, turn: TurnRecord) -> None:
+        """Cancel the run at the server, by its key where its id never came."""
+        attempt = turn.attempt
+        if attempt.is_over or not (attempt.run_id or attempt.is_asked or attempt.is_again):
+            return
+        try:
+            with anyio.fail_after(CANCEL_DEADLINE_S):
+                if attempt.run_id:
+                    await self._runs.cancel(attempt.thread_id, attempt.run_id)
+                else:
+                    await self._cancel_active(attempt.thread_id, attempt.message_id)
+        except (RunError, TimeoutError) as error:
+            log.warning("run %s could not be cancelled: %s", attempt.run_id, error)
+
+    async def find_outcome(self, turn: TurnRecord) -> Outcome:
+        """Return what ends with the turn (see `Steering.find_outcome`)."""
+        return await self._steering.find_outcome(turn)
+
+    async def answer_despite_cancel(self, turn: TurnRecord) -> Reply | None:
+        """Return the answer of a run that ended well although it was cancelled; None = it did not.
+
+        A run that asks for an approval did not: what was said since is no answer to that.
+        """
+        attempt = turn.attempt
+        reply = attempt.reply
+        if reply is None and attempt.run_id:
+            try:
+                if await self._status_at_end(attempt.thread_id, attempt.run_id) != "success":
+                    return None
+                values = await self._runs.get_state(attempt.thread_id)
+            except RunError as error:
+                log.info("whether run %s ended well is not known: %s", attempt.run_id, error)
+                return None
+            if not _has_message(values, attempt.message_id):
+                return None  # it answered an earlier version of the message
+            attempt.fold.set_state(values)
+            reply = attempt.fold.reply(turn.texts)
+        if reply is None or reply.failed or reply.question.interrupts:
+            return None
+        return reply
+
+    async def remove_from_thread(self, turn: TurnRecord) -> None:
+        """Remove a deleted message from its thread, with what it brought, if that can be done."""
+        thread_id, ids = turn.attempt.thread_id, turn.attempt.ids
+        with anyio.move_on_after(REMOVE_DEADLINE_S):
+            for tries in count(1):
+                try:
+                    await self._runs.rewind(thread_id, *ids)
+                except AgentThreadBusy:
+                    await anyio.sleep(self._backoff.wait_s(tries))
+                except RunError as error:
+                    log.info("a deleted message stays in thread %s: %s", thread_id, error)
+                    break
+                else:
+                    break
+
+    async def close_question(self, turn: TurnRecord) -> None:
+        """Note that what the attempt answered waits no more.
+
+        A cancelled attempt counts too, once the server may have been asked: a thread shows its question until the
+        step is done, and would take whatever is said next for the answer that it has already.
+        """
+        attempt = turn.attempt
+        may_have_run = attempt.is_asked or attempt.is_again
+        if attempt.question is not None and attempt.resume is not None and may_have_run:
+            await self._questions.mark_answered(attempt.question.row)
+
+    async def discard(self, turn: TurnRecord) -> None:
+        """Finish the row without an answer."""
+        reason, target = turn.control.reason, turn.message.inbound.reply_target
+        outcomes = {target: True} if reason is None else {}
+        rows = [
+            *self._indicator_rows(turn.row, outcomes),
+            *rerun_offers(turn, is_discarded=True),
+        ]
+        await self._inbox.finish(turn.row.id, rows, offers=late_edit_offers(turn))
+        self._delivery.notify(turn.row.key)
+
+    async def finish(self, turn: TurnRecord) -> bool:
+        """Finish the row and enqueue its answer, in one transaction; return whether that waits for an approval."""
+        row, inbound, outcome, reason = (
+            turn.row,
+            turn.message.inbound,
+            turn.outcome,
+            turn.control.reason,
+        )
+        seen = turn.live.shown if turn.live is not None else LiveMessages()
+        reply = outcome.reply if reason is None else cancelled_reply(turn, seen)
+        rows: list[NewOutboxRow] = []
+        question = None
+        if reply is not None:
+            reply = limit_length(reply, self.max_chars, turn.texts)
+            rows = await self._reply_rows(turn, reply, seen)
+            question = self._questions.record(row, inbound, reply.question)
+            rows += rerun_offers(turn)
+        ok = reply is not None and not (reply.failed or reply.stopped)
+        outcomes = {message.inbound.reply_target: ok for message in outcome.taken}
+        if reply is None and reason is not None:
+            outcomes[inbound.reply_target] = False
+        rows += self._indicator_rows(row, outcomes)
+        await self._inbox.finish(
+            row.id,
+            rows,
+            question=question,
+            answered_ids=[message.row.id for message in outcome.taken],
+            released_run_id=outcome.released_run_id,
+            offers=late_edit_offers(turn),
+        )
+        self._delivery.notify(row.key)
+        return reply is not None and bool(reply.question.interrupts)
+
+    async def fail(self, turn: TurnRecord) -> None:
+        """Finish the row as dead and enqueue a message that says so, in one transaction."""
+        row, text, taken = turn.row, turn.failure_text, turn.outcome.taken
+        # A text of ours says what has to change first; what failed for no known reason may be tried again.
+        reply = Reply(markdown=text or turn.texts.failed, failed=True, retry=not text)
+        streaming_count = 0
+        while await self._delivery.find_row(streaming_key(row, streaming_count)) is not None:
+            streaming_count += 1
+        notice = await self._delivery.find_row(notice_key(row))
+        noticed = notice.key if notice else ""
+        seen = LiveMessages(streaming_count=streaming_count, notice_key=noticed, edit_in_doubt=True)
+        rows = await self._reply_rows(turn, reply, seen)
+        # What the run took fails with it: nobody else works on these messages.
+        rows += self._indicator_rows(
+            row, dict.fromkeys((m.inbound.reply_target for m in taken), False)
+        )
+        await self._inbox.finish(
+            row.id,
+            rows,
+            dead=True,
+            answered_ids=[message.row.id for message in taken],
+            offers=late_edit_offers(turn),
+        )
+        self._delivery.notify(row.key)
+
+    # ---- their parts --------------------------------------------------------------------------
+
+    async def _record_start(self, turn: TurnRecord) -> InboxRow | None:
+        """Bind the thread and commit the start of a turn that waited, or is resumed; None if its row is finished."""
+        row, is_new = turn.row, False
+        # A thread that replaced the present one since comes with the turn: `/new` gives it to its queue.
+        thread_id = row.thread_id or turn.thread_id
+        if thread_id is None and row.current_thread_id is None:
+            thread_id, is_new = await self._bind_thread(row)
+        start = await self._inbox.mark_running(row.id, thread_id=thread_id)
+        if start is None:
+            return None
+        return replace(
+            row,
+            thread_id=start.thread_id,
+            attempts=row.attempts + 1,
+            # Before it begins, a row has the run that it was injected into, not one of its own.
+            run_id=row.run_id if row.state == "running" else None,
+            start=replace(start, has_new_thread=is_new),
+        )
+
+    async def _bind_thread(self, row: InboxRow) -> tuple[str, bool]:
+        """Return the conversation's thread id, and whether it is new; of two first messages one names it for both."""
+        found = await self._conversations.find(row.key)
+        if found is not None and found.thread_id:
+            return found.thread_id, False
+        fresh = str(uuid.uuid4())
+        return await self._conversations.bind_thread(row.key, fresh, instead_of=None), True
+
+    async def _replace_earlier_versions(self, turn: TurnRecord) -> str:
+        """Let the thread of an edited message hold its present text alone, or find out that it goes on with that.
+
+        Returns the id under which the run goes on, or begins.
+
+        Raises:
+            AgentThreadBusy: what was begun with an earlier text has yet to end.
+            RunError: the server cannot be reached.
+        """
+        attempt = turn.attempt
+        found = trace_message(await self._runs.get_state(attempt.thread_id), attempt.ids)
+        *earlier, newest = attempt.ids
+        if found.own == newest:
+            return newest
+        if found.own and found.injected == newest:
+            return (
+                found.own
+            )  # the edit was injected: the run goes on, under the id with which it began
+        for message_id in earlier[-MAX_EARLIER_RUNS:]:
+            if await self._cancel_active(attempt.thread_id, message_id):
+                raise AgentThreadBusy
+        try:
+            await self._runs.rewind(attempt.thread_id, *earlier)
+        except RewindUnsupported:
+            log.info("thread %s keeps a message as it was before it was edited", attempt.thread_id)
+        return newest
+
+    async def _cancel_active(self, thread_id: str, message_id: str) -> bool:
+        """Cancel the run of a message; return whether there was one that had not ended. Raises RunError."""
+        found = await self._runs.find_run(thread_id, None, message_id)
+        if found is None or found[1] not in ACTIVE_STATUSES:
+            return False
+        await self._runs.cancel(thread_id, found[0])
+        return True
+
+    async def _rewind(self, thread_id: str, point: RewindPoint) -> None:
+        """Take what is answered again out of the thread. Raises RunError."""
+        try:
+            await self._runs.rewind(thread_id, point.message_id, *point.earlier_ids)
+        except RewindUnsupported:
+            if not point.allow_duplicate:
+                raise
+            log.info("thread %s keeps a message that is answered again", thread_id)
+
+    def _refusal(self, turn: TurnRecord, asked: OpenQuestion) -> Refusal | None:
+        """Return what to say to words that decide nothing; None = they decide."""
+        inbound, asker = turn.message.inbound, asked.asked.sender
+        may_be_answer = asked.may_be_answered_by(inbound)
+        if inbound.sender.user_id == asker.user_id or turn.is_admin:
+            hint = f"{turn.texts.approval_undecided} {self._approval_hint(turn)}"
+            return None if may_be_answer else Refusal(reply=Reply(markdown=hint))
+        if not may_be_answer:
+            return Refusal(reply=None)
+        name = asker.name or asker.user_id
+        return Refusal(reply=Reply(markdown=turn.texts.approval_waits.format(name=name)))
+
+    def _approval_hint(self, turn: TurnRecord) -> str:
+        """Return how people approve and deny in the chat of a turn."""
+        if turn.message.inbound.is_private:
+            return turn.texts.approval_hint
+        if self._adapter(turn.row).capabilities.has_replies:
+            return turn.texts.approval_hint_reply
+        return turn.texts.approval_hint_mention
+
+    async def _status_at_end(self, thread_id: str, run_id: str) -> str:
+        """Return the status of a run that was canceled, once it ended; "running" if that takes long."""
+        status = "running"
+        with anyio.move_on_after(END_DEADLINE_S):
+            while True:
+                status = await self._runs.get_status(thread_id, run_id)
+                if status not in ACTIVE_STATUSES:
+                    break
+                await anyio.sleep(END_POLL_S)
+        return status
+
+    async def _reply_rows(
+        self, turn: TurnRecord, reply: Reply, seen: LiveMessages
+    ) -> list[NewOutboxRow]:
+        """Return the rows of a reply."""
+        row, adapter = turn.row, self._adapter(turn.row)
+        parts = await split_text(adapter, reply.markdown)
+        has_buttons = isinstance(adapter, SupportsButtons)
+        buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()
+        rows = reply_rows(row, turn.message.inbound, reply, parts, seen, buttons)
+        if seen.edit_in_doubt and adapter.capabilities.edits_can_overtake:
+            rows += repeated_edit_rows(rows, now=self._now())
+        return rows
+
+    def _indicator_rows(
+        self, row: InboxRow, outcomes: Mapping[ReplyTarget, bool]
+    ) -> list[NewOutboxRow]:
+        """Return the rows that turn working indicators of further messages into done (True) or failed ones."""
+        if not isinstance(self._adapter(row), SupportsIndicators):
+            return []
+        return [indicator_row(row.key, target, ok=ok) for target, ok in outcomes.items()]
+
+    def _adapter(self, row: InboxRow) -> Adapter:
+        return self._delivery.adapter(row.key.channel)
+
+
+def cancelled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
+    """Return what is said of a turn that was cancelled; None where nothing of it was visible."""
+    if not seen.exist:
+        return None
+    reason = turn.control.reason
+    text = "" if reason is CancelReason.DELETED else turn.attempt.fold.text
+    end = turn.texts.interrupted if reason is CancelReason.INTERRUPTED else turn.texts.stopped
+    return Reply(markdown=f"{text}\n\n{end}".strip(), stopped=True)
+
+
+def is_retryable(failure: RunFailed, reason: str = "") -> bool:
+    """Return whether the same message may be answered when it is tried again; `reason` as the agent names it."""
+    return failure.error not in FINAL_ERRORS and reason not in FINAL_REASONS
+
+
+def failure_message(failure: RunFailed, texts: Messages, *, agent: str = "") -> str:
+    """Return what a failed run means to the person who asked. `agent` is the custom agent that was to answer."""
+    if failure.error == AGENT_NOT_FOUND and agent:
+        return texts.failed_no_agent.format(name=agent)
+    if failure.error in (AGENT_NOT_FOUND, AGENT_INVALID):
+        return texts.failed_agent.format(reason=failure.message.strip()[:MAX_ERROR_CHARS])
+    by_error = {
+        "AuthenticationError": texts.failed_auth,
+        "PermissionDeniedError": texts.failed_auth,
+        "RateLimitError": texts.failed_rate_limit,
+        "APIConnectionError": texts.failed_connection,
+        "APITimeoutError": texts.failed_timeout,
+        "InternalServerError": texts.failed_server,
+        "GraphRecursionError": texts.failed_steps,
+    }
+    return by_error.get(failure.error, texts.failed)
+
+
+def run_error_message(error: RunError, texts: Messages) -> str:
+    """Return what it means that no run could be had."""
+    if isinstance(error, AgentThreadBusy):
+        return texts.thread_busy
+    if isinstance(error, RewindUnsupported):
+        return f"⚠️ {texts.rewind_refused}"
+    return texts.agent_unreachable if error.retryable else texts.failed
+
+
+def _failed_reply(turn: TurnRecord, failure: RunFailed) -> Reply:
+    attempt = turn.attempt
+    reason = f"{failure.error}: {failure.message}".removesuffix(": ")
+    log.error("run %s failed: %.300s", attempt.run_id, reason)
+    messages = turn_messages(attempt.fold.values, attempt.message_id)
+    explained = failure_message(failure, turn.texts, agent=turn.agent)
+    return Reply(
+        markdown=error_reply(messages) or f"{attempt.fold.text}\n\n{explained}".strip(),
+        failed=True,
+        retry=is_retryable(failure, error_reason(messages)),
+    )
+
+
+def _has_message(values: Mapping[str, Any], message_id: str) -> bool:
+    return any(message.get("id") == message_id for message in messages_in(values))

@@ -1,0 +1,287 @@
+"""A turn: one message being answered, from its row to the rows of its answer. Read `Turn.run` from top to bottom.
+
+Each line marked COMMIT is one transaction. Whatever stands between two of them may happen twice. After a restart:
+
+    the row is                  stored at   the next process
+    new                         intake      begins; if it was deleted or stopped meanwhile, it ends without an answer
+    new, names a run            COMMIT 3    looks into the thread: if that run took it, it ends, else it begins
+    running                     COMMIT 1    starts the run of this message; a run that exists is only followed
+    running, names its run      COMMIT 2    does the same; `/why` and the console know which run it is
+    done or dead                COMMIT 4    does nothing: the outbox sends
+
+Other tasks touch its `Control` and call only its methods. Everything else belongs to the task of `run`, and only this
+module assigns to a turn, its control and its attempts. The steps (`bus.conversation.steps`) repeat a call of the
+journal until it works; the end of the process is a cancellation, which leaves the row as it is.
+"""
+
+import logging
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
+
+import anyio
+
+from bus.beside import run_beside
+from bus.config import SessionConfig
+from bus.conversation.control import CancelReason, QueuedMessage
+from bus.conversation.record import Attempt, Outcome, TurnRecord, TurnStage
+from bus.conversation.steps import TurnSteps
+from bus.errors import RunError, RunMoves, SteeringUnsupported, unwrapped
+from bus.history.versions import message_ids
+from bus.log_context import bind_run
+from bus.runs.replies import Reply
+
+log = logging.getLogger(__name__)
+
+MAX_STARTS = 20
+"""Starts of one turn before it is given up as poisonous: a turn that ends the process ends it each time.
+
+A turn that fails in any other way is not started again. So many kills from outside hardly ever hit one turn.
+"""
+
+ENDLESS = 10
+"""A run is ended when its answer has so many times the characters that messages may have."""
+
+
+class Turn(TurnRecord):
+    """One message being answered.
+
+    Args:
+        steps: What the turn does, step by step.
+        session, thread_id, is_admin, failure_text: see `TurnRecord`.
+    """
+
+    def __init__(
+        self,
+        message: QueuedMessage,
+        steps: TurnSteps,
+        *,
+        session: SessionConfig | None,
+        thread_id: str | None = None,
+        is_admin: bool = False,
+        failure_text: str = "",
+    ) -> None:
+        super().__init__(
+            message,
+            session=session,
+            thread_id=thread_id,
+            is_admin=is_admin,
+            failure_text=failure_text,
+        )
+        self._do = steps
+
+    async def run(self) -> None:
+        """Take the turn to its end. Raises nothing but cancellation, after which a restart takes it up again."""
+        try:
+            with unwrapped():
+                await self._run()
+        except Exception:
+            log.exception("turn %s failed while %s", self.row.id, self.stage)
+            await self._fail_after_all()
+        finally:
+            self.control.finished.set()
+
+    async def _run(self) -> None:
+        if self.failure_text:  # no session, or a row that cannot be read
+            return await self._fail()
+        if await self._needs_no_answer():
+            return await self._discard()
+        row = await self._do.begin(self)  # COMMIT 1: running, one more start, thread bound
+        if row is None:
+            return None  # the row is finished already
+        self.row = row
+        if row.attempts > MAX_STARTS:
+            self.failure_text = self.texts.interrupted_too_often
+            return await self._fail()
+        async with AsyncExitStack() as shown:
+            self.outcome = await self._answer(shown)
+            self.control.close_cancelled()
+        # Only now it is known what people see; so is what is said of a turn that was cancelled.
+        return await self._finish()
+
+    async def _needs_no_answer(self) -> bool:
+        """Return whether the turn ends before it begins."""
+        control, row = self.control, self.row
+        if self.message.inbound.is_deleted:
+            control.cancel(CancelReason.DELETED)
+        elif self.message.inbound.is_stopped:
+            # Stored before a restart: of other messages, it meant what the run took; later ones are answered.
+            control.stopped_seq = row.seq
+            control.cancel(CancelReason.STOPPED)
+        if row.state == "new" and row.run_id is not None:
+            taken = await self._do.find_taken(self)
+            if taken is not None:  # the run of another turn answered it
+                self.outcome = taken
+                control.close_answered()
+                return True
+        # An edited one goes on, and is run as it reads now. One that was begun before a restart may be in the thread.
+        is_untouched = row.state == "new" or row.start is not None
+        return is_untouched and control.reason in (CancelReason.STOPPED, CancelReason.DELETED)
+
+    async def _answer(self, shown: AsyncExitStack) -> Outcome:
+        """Run the message, again for each edit, until its answer is decided. `shown` holds what people see."""
+        do, control, start = self._do, self.control, self.row.start
+        self._enter(TurnStage.RUNNING)
+        self.attempt = Attempt(
+            message=self.message,
+            thread_id=self.row.thread_id or "",
+            message_id=message_ids(self.message.inbound)[-1],
+            is_again=self.row.attempts > 1 or self.message.inbound.edit_count > 0,
+            thread_exists=start is None or not start.has_new_thread,
+            run_id=self.row.run_id or "",
+        )
+        while True:
+            self.attempt.question = await do.open_question(self)
+            if self.live is None and do.is_for_bot(self):
+                self.live = await shown.enter_async_context(do.show_working(self))
+            found = await control.until_cut(self._read)
+            if found is not None and control.close():
+                return found
+            self._enter(TurnStage.CANCELLING)
+            await do.cancel(self)
+            self.attempt.is_over = True
+            if (edited := await control.last_edit()) is not None:
+                await do.close_question(self)
+                control.inject_again()
+                self.message, self.attempt = edited, self.attempt.again(edited)
+                self._enter(TurnStage.RUNNING)
+                continue
+            if control.reason is CancelReason.INTERRUPTED:
+                self.attempt.reply = await do.answer_despite_cancel(self)
+                if self.attempt.reply is not None:
+                    control.close_answered()  # the answer is complete, and in the thread
+            elif control.reason is CancelReason.DELETED:
+                await do.remove_from_thread(self)
+            return await do.find_outcome(self)
+
+    async def _read(self) -> Outcome:
+        """Bring the message to the agent, and read what it brings. Whatever is awaited here may be cut short."""
+        attempt, control = self.attempt, self.control
+        if attempt.uploads is None:
+            attempt.uploads = await self._do.upload(self)
+        attempt.reply = await self._follow()
+        attempt.is_over = True
+        outcome = await self._do.find_outcome(self)
+        if outcome.late is not None and control.reason is None:
+            control.edit(outcome.late)
+        return outcome
+
+    async def _follow(self) -> Reply | None:
+        """Start or join the run, and read it to its end; again, from where it was, while that may help."""
+        do, attempt, patience = self._do, self.attempt, self._do.new_patience()
+        while True:
+            try:
+                async with do.slot(self):
+                    return await self._follow_once()
+            except RunMoves:
+                # The node stops: what people see stays, and no other message begins. Another node goes on.
+                self.control.is_left = True
+                await anyio.sleep_forever()
+            except RunError as error:
+                log.warning("turn %s: %s", attempt.message_id, error)
+                wait_s = patience.wait_s(error, is_outage=do.is_outage)
+                if wait_s is None:
+                    return do.error_reply(self, error)
+                attempt.is_again = attempt.is_again or attempt.is_asked
+                attempt.thread_exists = attempt.thread_exists and not patience.lost_thread
+                await anyio.sleep(wait_s)
+
+    async def _follow_once(self) -> Reply | None:
+        do, control, attempt = self._do, self.control, self.attempt
+        attempt.message_id = await do.prepare_thread(self)
+        attempt.thread_exists = True
+        if attempt.question is not None:
+            match = await do.match_question(self, attempt.question)
+            attempt.question, attempt.resume = match.question, match.resume
+            if match.refusal is not None:
+                return match.refusal.reply
+        attempt.is_asked = True
+        # One run for one message, however often. What it replaces leaves the thread only before the first.
+        run = await control.starting(partial(do.start, self))
+        if run.id != attempt.run_id or not attempt.seen:  # positions are those of one run
+            attempt.run_id, attempt.seen, attempt.fold = run.id, "", do.new_fold(self)
+        bind_run(run.id)
+        await do.set_run(self)  # COMMIT 2: its row names the run
+        if run.values is not None:
+            attempt.fold.set_state(run.values)
+        else:
+            reply = await self._read_events()
+            if reply is not None:
+                return reply
+        return await do.conclude(self)
+
+    async def _read_events(self) -> Reply | None:
+        """Read the run's events to their end, and inject further messages beside them; None = they are over."""
+        do, attempt = self._do, self.attempt
+        async with (
+            run_beside(self._inject),
+            # Closed here, before the tasks beside it end: it may hold scopes of its own.
+            aclosing(do.events(self)) as events,
+        ):
+            async for event in events:
+                attempt.seen = event.position
+                if attempt.fold.add(event.part) and self.live is not None:
+                    self.live.update(attempt.fold.shown_text, attempt.fold.progress.lines)
+                if attempt.fold.length > ENDLESS * do.max_chars:
+                    log.warning("run %s is ended: its answer does not end", attempt.run_id)
+                    await do.cancel(self)
+                    return Reply(markdown=attempt.fold.text, endless=True)
+        return None
+
+    async def _inject(self) -> None:
+        """Inject further messages into the run, in order, beside its events."""
+        do, control = self._do, self.control
+        async with anyio.create_task_group() as shown:
+            while True:
+                message = await control.next_steered()
+                row_id, is_own = message.row.id, message.row.id == self.row.id
+                try:
+                    injection = await do.note_injection(
+                        self, message
+                    )  # COMMIT 3: its row names the run
+                    if injection is not None:  # else it waits no more
+                        control.injected[row_id] = injection.message
+                        await do.inject(self, injection)  # repeated until the run takes it, or ends
+                        if not is_own:
+                            shown.start_soon(do.keep_indicator, injection.message)
+                except SteeringUnsupported:
+                    control.injected.pop(row_id, None)
+                    if is_own:
+                        control.edit(message)
+                    else:
+                        control.cancel(CancelReason.INTERRUPTED)
+                if (
+                    control.steered and control.steered[0] is message
+                ):  # else a newer version took its place
+                    control.steered.popleft()
+
+    async def _finish(self) -> None:
+        self._enter(TurnStage.DELIVERING)
+        asks = await self._do.finish(
+            self
+        )  # COMMIT 4: done, its answer, its question, the rows that the run took
+        await self._do.close_question(self)
+        self._enter(TurnStage.WAITING_FOR_APPROVAL if asks else TurnStage.DONE)
+
+    async def _discard(self) -> None:
+        """Finish the row without an answer: it was stopped before it began, or another turn answered it."""
+        await self._do.discard(self)  # COMMIT 4
+        self._enter(TurnStage.DONE)
+
+    async def _fail(self) -> None:
+        self.control.close_cancelled()
+        await self._do.fail(
+            self
+        )  # COMMIT 4: dead, what is said of that, the rows that the run took
+        self._enter(TurnStage.FAILED)
+
+    async def _fail_after_all(self) -> None:
+        """Tell the person. If not even that can be stored, the row stays as it is, and is taken up again."""
+        try:
+            with unwrapped():
+                await self._fail()
+        except Exception:
+            log.exception("the failure of turn %s could not be stored", self.row.id)
+
+    def _enter(self, stage: TurnStage) -> None:
+        log.debug("turn %s: %s -> %s", self.row.id, self.stage, stage)
+        self.stage = stage
