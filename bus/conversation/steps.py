@@ -376,7 +376,8 @@ class TurnSteps:
     async def cancel(self, turn: TurnRecord) -> None:
         """Cancel the run at the server, by its key where its id never came."""
         attempt = turn.attempt
-        if attempt.is_over or not (attempt.run_id or attempt.is_asked or attempt.is_again):
+        may_have_run = bool(attempt.run_id) or attempt.is_asked or turn.row.attempts > 1
+        if attempt.is_over or not may_have_run:
             return
         try:
             with anyio.fail_after(CANCEL_DEADLINE_S):

@@ -1,6 +1,6 @@
 """A turn: one message being answered, from its row to the rows of its answer. Read `Turn.run` from top to bottom.
 
-Each line marked COMMIT is one transaction. Whatever stands between two of them may happen twice. After a restart:
+The call below each COMMIT is one transaction. Whatever stands between two of them may happen twice. After a restart:
 
     the row is                  stored at   the next process
     new                         intake      begins; if it was deleted or stopped meanwhile, it ends without an answer
@@ -85,7 +85,8 @@ class Turn(TurnRecord):
             return await self._fail()
         if await self._needs_no_answer():
             return await self._discard()
-        row = await self._do.begin(self)  # COMMIT 1: running, one more start, thread bound
+        # COMMIT 1: running, one more start, thread bound.
+        row = await self._do.begin(self)
         if row is None:
             return None  # the row is finished already
         self.row = row
@@ -200,7 +201,8 @@ class Turn(TurnRecord):
         if run.id != attempt.run_id or not attempt.seen:  # positions are those of one run
             attempt.run_id, attempt.seen, attempt.fold = run.id, "", do.new_fold(self)
         bind_run(run.id)
-        await do.set_run(self)  # COMMIT 2: its row names the run
+        # COMMIT 2: its row names the run.
+        await do.set_run(self)
         if run.values is not None:
             attempt.fold.set_state(run.values)
         else:
@@ -235,9 +237,8 @@ class Turn(TurnRecord):
                 message = await control.next_steered()
                 row_id, is_own = message.row.id, message.row.id == self.row.id
                 try:
-                    injection = await do.note_injection(
-                        self, message
-                    )  # COMMIT 3: its row names the run
+                    # COMMIT 3: its row names the run.
+                    injection = await do.note_injection(self, message)
                     if injection is not None:  # else it waits no more
                         control.injected[row_id] = injection.message
                         await do.inject(self, injection)  # repeated until the run takes it, or ends
@@ -249,29 +250,27 @@ class Turn(TurnRecord):
                         control.edit(message)
                     else:
                         control.cancel(CancelReason.INTERRUPTED)
-                if (
-                    control.steered and control.steered[0] is message
-                ):  # else a newer version took its place
+                # A newer version of it that took its place stays.
+                if control.steered and control.steered[0] is message:
                     control.steered.popleft()
 
     async def _finish(self) -> None:
         self._enter(TurnStage.DELIVERING)
-        asks = await self._do.finish(
-            self
-        )  # COMMIT 4: done, its answer, its question, the rows that the run took
+        # COMMIT 4: done, its answer, its question, the rows that the run took.
+        asks = await self._do.finish(self)
         await self._do.close_question(self)
         self._enter(TurnStage.WAITING_FOR_APPROVAL if asks else TurnStage.DONE)
 
     async def _discard(self) -> None:
         """Finish the row without an answer: it was stopped before it began, or another turn answered it."""
-        await self._do.discard(self)  # COMMIT 4
+        # COMMIT 4: done, without an answer.
+        await self._do.discard(self)
         self._enter(TurnStage.DONE)
 
     async def _fail(self) -> None:
         self.control.close_cancelled()
-        await self._do.fail(
-            self
-        )  # COMMIT 4: dead, what is said of that, the rows that the run took
+        # COMMIT 4: dead, what is said of that, the rows that the run took.
+        await self._do.fail(self)
         self._enter(TurnStage.FAILED)
 
     async def _fail_after_all(self) -> None:
