@@ -169,6 +169,7 @@ class RealTurn:
         script: What the agent does; None = it answers after `WORK_S`.
         least_answers, most_answers: How many answers that may bring.
         until: The agent works until this point was reached, which is what people do meanwhile; or a process ended.
+        is_queued: Whether it works until a message waits behind the first.
         refusals: What the agent's server answers to the first requests for a run.
     """
 
@@ -177,6 +178,7 @@ class RealTurn:
     least_answers: int = 1
     most_answers: int = 1
     until: StepPoint | None = None
+    is_queued: bool = False
     refusals: tuple[int, ...] = ()
     policy: ChannelPolicy = OPEN
 
@@ -262,6 +264,8 @@ class PlatformRig:
             waited_s = loop.time() - began_at - WORK_S
             is_shown = "show_working" in self._faults.methods or self._faults.happened.is_set()
             have_acted = turn.until is None or turn.until in reached
+            if turn.is_queued and self._bus is not None:
+                have_acted = self._bus.bus.load()[1] > 0
             return self._process > process or (
                 (is_shown or waited_s > PATIENCE_S) and (have_acted or waited_s > PEOPLE_S)
             )
@@ -498,7 +502,7 @@ REAL_TURNS: Mapping[str, RealTurn] = {
     "file": RealTurn(_with_a_file),
     "approval": RealTurn(_approval, ASKS),
     "steering": RealTurn(_two_messages, most_answers=2, until=INJECTED, policy=STEER),
-    "second": RealTurn(_one_after_the_other, most_answers=2),
+    "second": RealTurn(_one_after_the_other, most_answers=2, is_queued=True),
     "stopped": RealTurn(_stopped, least_answers=0, until=CANCEL),
     "edited": RealTurn(_edited, until=CANCEL),
     "refused": RealTurn(_one_message, refusals=(503,)),
