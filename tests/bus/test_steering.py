@@ -317,8 +317,6 @@ async def _die_before_a_consumed_message_is_finished(
         assert said.run_id == server.runs[0].run_id
         revive = "UPDATE inbox SET state = 'new' WHERE id = :id"
         await database.transaction(lambda tx: tx.run(revive, {"id": said.id}))
-        count = "UPDATE conversation SET pending = 1"
-        await database.transaction(lambda tx: tx.run(count, {}))
         if is_edited:
             edited = replace(decode_inbound(said.body), text="three", edit_count=1)
             assert await InboxStore(database).update_body(said.id, encode_inbound(edited))
