@@ -2,7 +2,7 @@
 
 LangGraph's saver makes five to seven trips to its connection's thread per checkpoint and commits each of them.
 Here a call is one trip, and queued calls share a commit (store/writer.py). Long message lists are saved in chunks
-that checkpoints share (store/chunks.py, store/chunk_rows.py).
+that checkpoints share (store/chunks.py).
 """
 
 import json
@@ -31,15 +31,20 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
     writes_sort_key,
 )
+from langgraph.checkpoint.base import id as langgraph_ids
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from typing_extensions import override
 
 from store import checkpoint_sql as sql
 from store.blocking_saver import BlockingSaver
-from store.checkpoint_configs import has_metadata, row_config, row_key
-from store.checkpoint_ids import advance_checkpoint_ids
-from store.chunk_rows import SavedChunks, read_chunks, write_chunks
-from store.chunks import ChunkedValues, MessageChunker, StoredChunk
+from store.chunks import (
+    ChunkedValues,
+    MessageChunker,
+    SavedChunks,
+    StoredChunk,
+    read_chunks,
+    write_chunks,
+)
 from store.config import CHECKPOINTS_FILE
 from store.database import Database
 from store.delta_histories import (
@@ -59,6 +64,9 @@ from store.writer import DatabaseWriter
 logger = logging.getLogger(__name__)
 
 FILE = CHECKPOINTS_FILE
+_ID_VERSION = 6
+"""Of the UUIDs that LangGraph uses as IDs of checkpoints."""
+
 KEEP = 20
 """Checkpoints kept per thread: far more than a resume or an undo needs. Half as many more may be there: a thread is
 trimmed once in some turns, and not in each."""
@@ -124,7 +132,7 @@ class CheckpointSaver(BlockingSaver):
     @override
     @in_owner_loop
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        key = row_key(config)
+        key = _row_key(config)
         key["id"] = get_checkpoint_id(config)
         where = str(key["thread_id"]), str(key["ns"])
         loaded = await self._load(key, self._chunks.held(*where))
@@ -132,12 +140,12 @@ class CheckpointSaver(BlockingSaver):
             return None
         whole, chunks = loaded
         if key["id"] is None:
-            advance_checkpoint_ids(whole.checkpoint["id"])
+            _advance_checkpoint_ids(whole.checkpoint["id"])
             self._chunks.keep(*where, chunks)
         else:
             # It may be forked: the fork becomes the newest one.
             for row in await self._writer.submit(lambda tx: tx.run(sql.NEWEST_ID, key)):
-                advance_checkpoint_ids(str(row["checkpoint_id"]))
+                _advance_checkpoint_ids(str(row["checkpoint_id"]))
         return whole
 
     @override
@@ -163,7 +171,7 @@ class CheckpointSaver(BlockingSaver):
         }
         statement = sql.LIST_THREAD if config else sql.LIST
         rows = await self._writer.submit(lambda tx: tx.run(statement, params))
-        matching = (row for row in rows if has_metadata(row, filter or {}))
+        matching = (row for row in rows if _has_metadata(row, filter or {}))
         held: dict[str, StoredChunk] = {}
         for row in islice(matching, limit):
             key = {
@@ -181,7 +189,7 @@ class CheckpointSaver(BlockingSaver):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return what LangGraph computes the values of DeltaChannels from, at a checkpoint that has none of them."""
-        key = row_key(config)
+        key = _row_key(config)
         checkpoint_id = get_checkpoint_id(config)
 
         def work(tx: Transaction) -> Mapping[str, StoredHistory]:
@@ -226,7 +234,7 @@ class CheckpointSaver(BlockingSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        key = row_key(config)
+        key = _row_key(config)
         thread_id = str(key["thread_id"])
         parent = get_checkpoint_id(config)
         # From loading to the checkpoint after the input's, no node runs; later ones are compared in full.
@@ -259,7 +267,7 @@ class CheckpointSaver(BlockingSaver):
         await submit_with_retry(self._writer, work)
         if not key["ns"]:
             self._count(thread_id, first=parent is None)
-        return row_config(key, checkpoint["id"])
+        return _row_config(key, checkpoint["id"])
 
     @override
     @in_owner_loop
@@ -272,7 +280,7 @@ class CheckpointSaver(BlockingSaver):
     ) -> None:
         special = all(channel in WRITES_IDX_MAP for channel, _ in writes)
         put = sql.REPLACE_WRITE if special else sql.PUT_WRITE
-        key = row_key(config) | {
+        key = _row_key(config) | {
             "id": get_checkpoint_id(config),
             "task_id": task_id,
             "task_path": task_path,
@@ -405,10 +413,10 @@ class CheckpointSaver(BlockingSaver):
         ]
         parent = row["parent_checkpoint_id"]
         return CheckpointTuple(
-            config=row_config(key, row["checkpoint_id"]),
+            config=_row_config(key, row["checkpoint_id"]),
             checkpoint=self.serde.loads_typed((row["type"], row["checkpoint"])),
             metadata=cast("CheckpointMetadata", json.loads(row["metadata"] or "{}")),
-            parent_config=row_config(key, parent) if parent else None,
+            parent_config=_row_config(key, parent) if parent else None,
             pending_writes=pending,
         )
 
@@ -471,3 +479,42 @@ def _parts(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Return the names of the chunks that a saved checkpoint needs, by channel."""
     parts: dict[str, list[str]] = cast("dict[str, Any]", checkpoint).get(_PARTS, {})
     return parts
+
+
+def _has_metadata(row: Row, wanted: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint's metadata has these values."""
+    metadata = json.loads(row["metadata"] or "{}") if wanted else {}
+    return all(metadata.get(key) == value for key, value in wanted.items())
+
+
+def _row_key(config: RunnableConfig) -> dict[str, Value]:
+    """Return the thread and the namespace that a config names, as parameters of statements."""
+    options = config["configurable"]
+    return {"thread_id": str(options["thread_id"]), "ns": options.get("checkpoint_ns", "")}
+
+
+def _row_config(key: dict[str, Value], checkpoint_id: object) -> RunnableConfig:
+    """Return the config that names a checkpoint."""
+    return {
+        "configurable": {
+            "thread_id": key["thread_id"],
+            "checkpoint_ns": key["ns"],
+            "checkpoint_id": checkpoint_id,
+        }
+    }
+
+
+def _advance_checkpoint_ids(checkpoint_id: str) -> None:
+    """Let the checkpoints that this process makes from now on have greater IDs than this one.
+
+    A thread's newest checkpoint is the one with the greatest ID, and an ID is the time: if it was made while the
+    clock was ahead, what comes after it would count as older.
+    """
+    try:
+        known = langgraph_ids.UUID(hex=checkpoint_id)
+    except ValueError:
+        return  # not an ID of LangGraph's
+    # LangGraph's generator has no setter.
+    newest = vars(langgraph_ids)["_last_v6_timestamp"] or 0
+    if known.version == _ID_VERSION and known.time > newest:
+        vars(langgraph_ids)["_last_v6_timestamp"] = known.time

@@ -3,19 +3,66 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from store.chat_owners import LIVES, OWNS, ChatOwners, owners_of
 from store.conversations import ConversationKey, key_from_row, key_params, lock_conversation
 from store.database import Database, Params, Row, Statement, Transaction
 from store.errors import RowConflict, RowNotFound
 from store.message_topics import insert_message_topic
-from store.outbox_rows import DeliveryState, NewOutboxRow, OutboxRow
 from store.rows import from_row
-
-__all__ = ["DeliveryState", "NewOutboxRow", "OutboxRow", "OutboxStore"]
 
 NEWEST = 2**63 - 1
 """Above every id that SQLite gives: the upper bound of a page that starts with the newest row."""
+
+DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewOutboxRow:
+    """A platform message to send.
+
+    Attributes:
+        key: Unique for ever; identifies a repeated send ("<inbox id>:text:0").
+        conversation: Rows of one conversation are sent in order.
+        body: The encoded message (bus/messages.py).
+        not_before: When the first attempt is due, Unix seconds. Rows behind it do not wait for that.
+        supersedes: Key of a row that is deleted, unless it was attempted, because this one says it all; "" = none.
+    """
+
+    key: str
+    conversation: ConversationKey
+    body: str
+    not_before: float = 0.0
+    supersedes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRow:
+    """A row of the outbox. Times are Unix seconds.
+
+    Attributes:
+        state: `sending` = an attempt started and its outcome is not recorded: unknown after a crash.
+        first_sent_at: Start of the first attempt; the platform's idempotency window counts from here.
+        last_sent_at: Start of the latest attempt.
+        uncertain_attempts: Attempts whose outcome is unknown: the message may have arrived.
+    """
+
+    id: int
+    key: str
+    conversation: ConversationKey
+    body: str
+    state: DeliveryState
+    attempts: int
+    not_before: float
+    platform_id: str | None
+    error: str | None
+    created_at: float
+    updated_at: float
+    first_sent_at: float | None = None
+    last_sent_at: float | None = None
+    uncertain_attempts: int = 0
 
 
 _SELECT = """

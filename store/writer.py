@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from store.errors import StoreError, StoreUnavailable
 from store.transaction import Params, Row, Statement, T, Transaction
-from store.units import UnitOfWork, UnitTurns, report_results, result_of, take_batch
+from store.unit_of_work import UnitOfWork, UnitTurns, report_results, result_of, take_batch
 from store.work_group import WORK_GROUP, is_command_work
 
 RUN_S = 0.01

@@ -65,7 +65,7 @@ class RunCreation:
             if error is not None:
                 raise error
         finally:
-            del error  # its traceback has this frame: see `store.units.result_of`
+            del error  # its traceback has this frame: see `store.unit_of_work.result_of`
 
     async def _write(
         self, write: _Write, live: LiveRun, request: GraphRunRequest, stored: str | None

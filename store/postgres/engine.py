@@ -28,7 +28,7 @@ from store.postgres.signals import PostgresSignals
 from store.postgres.statement_batches import StatementBatches, StatementUnit
 from store.process_description import ProcessDescription
 from store.transaction import Params, Row, T, Transaction
-from store.units import UnitOfWork, report_results, result_of
+from store.unit_of_work import UnitOfWork, report_results, result_of
 
 CONNECTIONS = 7
 """Connections for units and reads. There are three more: of the node, of signals, and of single statements."""

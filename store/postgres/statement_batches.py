@@ -10,7 +10,7 @@ import psycopg
 from store.postgres.connection import Connection, unavailable
 from store.postgres.session import PostgresSession
 from store.transaction import Row, Statement, Transaction
-from store.units import UnitOfWork, take_batch
+from store.unit_of_work import UnitOfWork, take_batch
 
 MAX_BATCH = 64
 """Statements in a transaction. One takes the server up to half a millisecond, and the first one waits for the last."""
