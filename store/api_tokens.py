@@ -1,4 +1,4 @@
-"""Named tokens of the API: the table has one row for each that was created and not revoked; nothing prunes it."""
+"""Named tokens of the API: the table has a row for each token that is not revoked. Nothing prunes it."""
 
 import hashlib
 import secrets
@@ -12,7 +12,7 @@ from store.errors import RowConflict, RowNotFound
 from store.rows import from_row
 
 PREFIX: Final = "parley_"
-"""Every token begins so, that people and secret scanners recognize it."""
+"""Every token begins with this, so that people and secret scanners recognize it."""
 
 TokenScope = Literal["read", "operator", "admin", "thread"]
 
@@ -52,7 +52,7 @@ class ApiTokenStore:
     """The api_token table.
 
     Attributes:
-        changes: Number of changes that were made through this object, for copies of the table.
+        changes: Number of changes made through this object. Copies of the table compare it.
     """
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
@@ -90,7 +90,7 @@ class ApiTokenStore:
         return value
 
     async def rotate(self, name: str) -> str:
-        """Replace a token by a new one of the same name, which is returned; the old one ends at once.
+        """Replace a token with a new one of the same name and return it. The old one stops working at once.
 
         Raises:
             RowNotFound: there is no such token.

@@ -139,8 +139,8 @@ class AssistantStore:
 
         Args:
             assistant_id: The assistant.
-            change: What is otherwise.
-            base: Its first version where it has no row yet: the assistants of graphs have none.
+            change: What to change.
+            base: Its first version if it has no row yet, like the assistants of graphs.
             now: The time.
 
         Raises:
@@ -181,7 +181,7 @@ class AssistantStore:
         return [_assistant(row) for row in rows]
 
     async def delete(self, assistant_id: str) -> bool:
-        """Delete an assistant with its versions; False if there is none."""
+        """Delete an assistant with its versions; False if it does not exist."""
         await self._all()
         params: dict[str, Value] = {"assistant_id": assistant_id}
         async with self._lock:
@@ -199,10 +199,10 @@ class AssistantStore:
         return self._known
 
     async def _write(self, assistant_id: str, work: Callable[[Transaction], Row]) -> Assistant:
-        """Write, and update the cache, one call at a time, so that the cache holds the last write."""
+        """Write and update the cache, one call at a time, so that the cache has the last write."""
         known = await self._all()
         async with self._lock:
-            # Shielded: a cancelled caller must not leave the cache behind the table.
+            # Shielded: a canceled caller must not leave the cache out of date.
             with anyio.CancelScope(shield=True):
                 written = _assistant(await self._database.transaction(work))
             known[assistant_id] = written
@@ -210,7 +210,7 @@ class AssistantStore:
 
 
 def missing_assistant(assistant_id: str) -> RowNotFound:
-    """Return the error that says that there is no such assistant."""
+    """Return the error for an assistant that does not exist."""
     return RowNotFound(f"Assistant with ID {assistant_id} not found")
 
 

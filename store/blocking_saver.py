@@ -21,8 +21,8 @@ from store.owner_loop import OwnerLoop
 class BlockingSaver(BaseCheckpointSaver[str]):
     """A saver that belongs to the event loop in which it is created.
 
-    A graph that is called with `invoke` in a node or tool without `async` uses these methods, from other threads:
-    they block until the event loop has done the work, and raise RuntimeError in the event loop itself.
+    A node or tool without `async` that calls a graph with `invoke` uses these methods from another thread. They block
+    until the event loop has done the work. In the event loop itself they raise RuntimeError.
 
     Attributes:
         owner: The event loop.

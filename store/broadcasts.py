@@ -52,9 +52,9 @@ class NewBroadcast:
 
     Attributes:
         key: What the administrator names it; never used twice.
-        digest: Of what was asked for: a repeated request has the same.
+        digest: Of the request. A repeated request has the same one.
         text: The Markdown.
-        audience: What is answered to the request and its repetitions; opaque here.
+        audience: The response to the request and its repetitions. Opaque here.
         created_at: Unix seconds.
     """
 
@@ -102,10 +102,10 @@ class BroadcastStore:
         return from_row(Broadcast, rows[0], waiting=int(count["chats"]))
 
     async def accept(self, new: NewBroadcast, chats: Sequence[KnownChat]) -> bool:
-        """Store a broadcast and the chats that are to get it, once; return whether this call did.
+        """Store a broadcast and the chats that get it, unless it is stored; return whether this call stored it.
 
         Raises:
-            RowConflict: The key is that of another broadcast.
+            RowConflict: Another broadcast has this key.
         """
         params: Params = {
             "key": new.key,
@@ -121,13 +121,13 @@ class BroadcastStore:
                 tx.run(_INSERT_CHATS, {"broadcast_id": inserted[0]["id"], "chats": addresses})
                 return True
             if tx.run(_FIND, {"key": new.key})[0]["digest"] != new.digest:
-                raise RowConflict(f"The id {new.key!r} is that of another broadcast.")
+                raise RowConflict(f"Another broadcast has the id {new.key!r}.")
             return False
 
         return await self._database.transaction(work)
 
     async def stop(self, key: str) -> int:
-        """Let the chats that wait for a broadcast not get it; return how many. Raises RowNotFound."""
+        """Cancel a broadcast for the chats that still wait; return how many. Raises RowNotFound."""
 
         def work(tx: Transaction) -> int:
             rows = tx.run(_FIND, {"key": key})
@@ -140,7 +140,7 @@ class BroadcastStore:
         return await self._database.transaction(work)
 
     async def is_waiting(self, channel: str) -> bool:
-        """Return whether a chat of a channel waits."""
+        """Return whether a chat of the channel waits for a broadcast."""
         return bool(await self._database.read(_IS_WAITING, {"channel": channel}))
 
     async def enqueue_next(
@@ -161,7 +161,7 @@ class BroadcastStore:
         return await self._database.transaction(unit)
 
     async def list_open_keys(self, keys: Sequence[str]) -> set[str]:
-        """Return which of some outbox keys are those of rows that are pending or being sent."""
+        """Return the given outbox keys whose rows are pending or being sent."""
         rows = await self._database.read(_STILL_OPEN, {"keys": json.dumps(list(keys))})
         return {str(row["key"]) for row in rows}
 

@@ -38,7 +38,7 @@ _MERGE = (
     "DELETE FROM conversation WHERE id = :old_id",
 )
 _MOVE = (
-    # The node that works on the old chat works on the new one.
+    # The owner of the old chat becomes the owner of the new one.
     f"""
     INSERT INTO chat_owner (channel, workspace, chat, node)
     SELECT channel, workspace, :new_chat, node FROM chat_owner
@@ -127,7 +127,7 @@ def _merge_flat(tx: Transaction, params: Params) -> None:
     both = tx.run(_BOTH_FLAT, params)
     if not both:
         return
-    # After the rows are locked: no message is added any more.
+    # The rows are locked, so no message is added anymore.
     ids = dict(both[0])
     last_seqs = tx.run(_LAST_SEQS, ids)[0]
     for statement in _MERGE:

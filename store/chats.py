@@ -1,4 +1,4 @@
-"""Chats in which somebody wrote to the bot: what the inbox says of each, kept longer than its messages."""
+"""Chats in which people wrote to the bot. These rows outlive the messages in the inbox."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from anyio import to_thread
 from store.database import Database, Row, Statement, Transaction
 from store.rows import from_row
 
-# The newest message of each conversation that was used lately.
+# The newest message of each recently used conversation.
 _NEWEST = """
 SELECT channel, workspace, chat, body, received_at FROM conversation
 JOIN inbox ON inbox.conversation_id = conversation.id
@@ -29,7 +29,7 @@ SELECT * FROM chat WHERE channel = :channel AND received_at >= :since ORDER BY w
 """
 
 BATCH = 200
-"""Chats that are written in one transaction."""
+"""Chats per transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class NewestMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownChat:
-    """A chat in which somebody wrote to the bot.
+    """A chat in which people wrote to the bot.
 
     Attributes:
         is_private: Whether only one person and the bot are in it.
@@ -66,7 +66,7 @@ class KnownChat:
 
 
 class ChatStore:
-    """The chat table. There may be 100,000 of them: what takes long for so many is done in worker threads."""
+    """The chat table. It may have 100,000 rows: slow work runs in worker threads."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -77,15 +77,15 @@ class ChatStore:
         return await to_thread.run_sync(lambda: [from_row(NewestMessage, row) for row in rows])
 
     async def put(self, chats: Sequence[KnownChat]) -> None:
-        """Store chats, unless a newer message of theirs is known; in batches, those with the oldest messages first.
+        """Store chats in batches, oldest message first, unless the table has a newer message.
 
-        So whenever this ends, what is older than the newest time in the table is in it.
+        So wherever this stops, the table has everything older than its newest time.
         """
         for batch in await to_thread.run_sync(_batches, chats):
             await self._database.transaction(partial(_run_all, statements=batch))
 
     async def find_newest_time(self) -> float:
-        """Return when the newest message of all known chats was accepted, Unix seconds; 0.0 = none is known."""
+        """Return when the newest message of all chats was accepted, Unix seconds; 0.0 = the table is empty."""
         return float((await self._database.read(_NEWEST_TIME))[0]["received_at"])
 
     async def list_channel(self, channel: str, *, since: float) -> list[KnownChat]:
@@ -95,13 +95,13 @@ class ChatStore:
 
 
 def _batches(chats: Sequence[KnownChat]) -> list[list[Statement]]:
-    """Return the statements that store chats, those with the oldest messages first."""
+    """Return the statements that store chats, oldest message first."""
     ordered = sorted(chats, key=lambda one: one.received_at)
     return [_statements(ordered[start : start + BATCH]) for start in range(0, len(ordered), BATCH)]
 
 
 def _statements(chats: Sequence[KnownChat]) -> list[Statement]:
-    """Return the statements of a batch, in one order in every process: two of them wait for each other only once."""
+    """Return the statements of a batch, in the same order in every process, so that two processes cannot deadlock."""
     ordered = sorted(chats, key=lambda one: (one.channel, one.workspace, one.chat))
     return [(_PUT, {**asdict(one), "is_private": int(one.is_private)}) for one in ordered]
 

@@ -1,4 +1,4 @@
-"""The statements on the threads' states: LangGraph's two tables, and ours for pieces of message lists."""
+"""SQL of the threads' states: LangGraph's two tables, and ours for chunks of message lists."""
 
 GET_CHUNKS = """
 SELECT name, type, value FROM message_chunks
@@ -11,7 +11,7 @@ WHERE value NOT IN (SELECT name FROM message_chunks WHERE thread_id = :thread_id
 PUT_CHUNK = """
 INSERT INTO message_chunks (thread_id, name, type, value) VALUES (:thread_id, :name, :type, :value)
 """
-# The newest checkpoint of a thread that only grows needs all of its chunks: then counting both is enough.
+# If a thread only grew, its newest checkpoint needs all of its chunks, and it is enough to compare the counts.
 MAY_HAVE_ORPHANED_CHUNKS = """
 SELECT (SELECT count(*) FROM message_chunks WHERE thread_id = :thread_id) > coalesce((
     SELECT json_array_length(chunks) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
@@ -49,7 +49,7 @@ SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id AND checkpoin
 ORDER BY checkpoint_id DESC LIMIT 1
 """
 HISTORY = "__history__"
-"""Task id of the rows of `writes` that hold the history of a channel before its checkpoint: no task's writes."""
+"""Task id of the rows of `writes` that have the history of a channel before its checkpoint. No task has this id."""
 GET_WRITES = f"""
 SELECT task_id, task_path, idx, channel, type, value FROM writes
 WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND checkpoint_id = :id AND task_id <> '{HISTORY}'
@@ -100,7 +100,7 @@ _PRUNED = """
         WHERE newest.thread_id = :thread_id AND newest.checkpoint_ns = {0}.checkpoint_ns))
 """
 PRUNE = f"DELETE FROM checkpoints WHERE {_PRUNED.format('checkpoints')}"  # noqa: S608 - literals only
-# The checkpoints that stay and lose their parent.
+# The checkpoints that stay but lose their parent.
 PRUNED_PARENTS = f"""
 SELECT child.checkpoint_ns, child.checkpoint_id, child.metadata
 FROM checkpoints AS child CROSS JOIN checkpoints AS parent
@@ -122,9 +122,9 @@ ORPHANED_WRITES = """
 DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id NOT IN (
     SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id)
 """
-# What a resumed run left at the checkpoint it resumed from (now the newest again): the answers, and the results of
-# the tasks that had asked. If no task there had asked or failed, all results: an earlier run would have gone on to the
-# next checkpoint. Else those of tasks beside them stay, which an earlier run may have stored.
+# Deletes what a resumed run wrote at the checkpoint it resumed from, which is the newest again: the answers, and the
+# results of the tasks that had asked. If no task there asked or failed, it deletes all results: an earlier run would
+# have continued to the next checkpoint. Otherwise the results of other tasks stay: an earlier run may have stored them.
 FORGET_RESULTS = """
 DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id >= (
     SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = '') AND (
@@ -146,7 +146,7 @@ DELETE_THREAD = (
     "DELETE FROM message_chunks WHERE thread_id = :thread_id",
 )
 ROLLBACK = (FORGET_RUN, ORPHANED_WRITES, FORGET_RESULTS, ORPHANED_CHUNKS)
-"""What takes a thread back to before a run, in this order."""
+"""Takes a thread back to its state before a run, in this order."""
 
 # The metadata of a checkpoint names its thread; the copy's metadata names the copy.
 COPY_THREAD = (
@@ -167,4 +167,4 @@ COPY_THREAD = (
     SELECT :target, name, type, value FROM message_chunks WHERE thread_id = :source
     """,
 )
-"""What gives a thread without checkpoints those of another."""
+"""Copies the checkpoints of one thread to a thread that has none."""

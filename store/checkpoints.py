@@ -68,8 +68,8 @@ _ID_VERSION = 6
 """Of the UUIDs that LangGraph uses as IDs of checkpoints."""
 
 KEEP = 20
-"""Checkpoints kept per thread: far more than a resume or an undo needs. Half as many more may be there: a thread is
-trimmed once in some turns, and not in each."""
+"""Checkpoints kept per thread: far more than a resume or an undo needs. Not every turn trims its thread: it may have
+half as many more."""
 
 CLOSE_S = 5.0
 _PARTS = "message_chunks"
@@ -80,7 +80,7 @@ _CHUNKED = "msgpack+chunks"
 """Type of a saved checkpoint with chunks: a reader that does not know them fails instead of losing messages."""
 
 _KNOWN_THREADS = 500
-"""Threads whose checkpoint count is cached, so that short threads are not read to be trimmed."""
+"""Threads whose checkpoint count is cached, so that trimming need not read short threads."""
 
 _PRAGMAS = (
     "PRAGMA busy_timeout = 5000",
@@ -92,14 +92,14 @@ _PRAGMAS = (
 
 
 class _Serde(JsonPlusSerializer):
-    """LangGraph's serializer, which also reads checkpoints with chunks, and writes what msgpack does not take."""
+    """LangGraph's serializer. It also reads checkpoints with chunks, and writes values that msgpack refuses."""
 
     @override
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         try:
             return super().dumps_typed(obj)
         except (TypeError, ValueError, RecursionError) as error:
-            logger.warning("A value in a thread is stored as text: %s", error)
+            logger.warning("Storing a value of a thread as text: %s", error)
             return super().dumps_typed(storable(obj))
 
     @override
@@ -125,7 +125,7 @@ class CheckpointSaver(BlockingSaver):
 
     @override
     def get_next_version(self, current: str | None, channel: None) -> str:
-        """Return the version that follows: a number that sorts as text, and a fraction that tells forks apart."""
+        """Return the next version: a number that sorts as text, and a fraction that distinguishes forks."""
         number = int(current.partition(".")[0]) if current else 0
         return f"{number + 1:032}.{random():016}"  # noqa: S311 - no secret
 
@@ -188,7 +188,7 @@ class CheckpointSaver(BlockingSaver):
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what LangGraph computes the values of DeltaChannels from, at a checkpoint that has none of them."""
+        """Return the histories from which LangGraph computes the DeltaChannels that a checkpoint lacks."""
         key = _row_key(config)
         checkpoint_id = get_checkpoint_id(config)
 
@@ -237,7 +237,7 @@ class CheckpointSaver(BlockingSaver):
         key = _row_key(config)
         thread_id = str(key["thread_id"])
         parent = get_checkpoint_id(config)
-        # From loading to the checkpoint after the input's, no node runs; later ones are compared in full.
+        # No step of the graph runs between loading and the checkpoint after the input. Later ones compare in full.
         is_input = metadata.get("source") == "input"
         split = self._chunks.split(
             thread_id,
@@ -323,11 +323,11 @@ class CheckpointSaver(BlockingSaver):
         await self._writer.submit(work)
 
     def mark_unchanged(self, thread_id: str) -> None:
-        """Record that a run ended with the newest checkpoint, so that the next one need not compare all messages."""
+        """Record that a run ended with the newest checkpoint, so that the next run need not compare all messages."""
         self._chunks.mark_unchanged(thread_id)
 
     async def trim_thread(self, thread_id: str, *, keep: int = KEEP) -> None:
-        """Delete all but the last `keep` checkpoints of a thread, with what belongs to them, if there are many more."""
+        """Delete all but the last `keep` checkpoints of a thread and what only they need, if it has many more."""
         most = keep + keep // 2
         if 0 < self._counts.get(thread_id, most + 1) <= most:
             return
@@ -351,7 +351,7 @@ class CheckpointSaver(BlockingSaver):
         self._counts[thread_id] = await self._writer.submit(work)
 
     async def rollback_run(self, thread_id: str, run_id: str) -> None:
-        """Restore the state a thread had before a run."""
+        """Restore the state that a thread had before a run."""
         params: dict[str, Value] = {"thread_id": thread_id, "run_id": run_id}
 
         def work(tx: Transaction) -> None:
@@ -505,10 +505,10 @@ def _row_config(key: dict[str, Value], checkpoint_id: object) -> RunnableConfig:
 
 
 def _advance_checkpoint_ids(checkpoint_id: str) -> None:
-    """Let the checkpoints that this process makes from now on have greater IDs than this one.
+    """Give all later checkpoints of this process greater IDs than this one.
 
-    A thread's newest checkpoint is the one with the greatest ID, and an ID is the time: if it was made while the
-    clock was ahead, what comes after it would count as older.
+    The newest checkpoint of a thread is the one with the greatest ID, and an ID is a time. After a checkpoint made
+    while the clock was ahead, later ones would count as older.
     """
     try:
         known = langgraph_ids.UUID(hex=checkpoint_id)

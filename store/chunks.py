@@ -23,13 +23,13 @@ from store.fingerprint import MessageFingerprint
 from store.transaction import Params, Transaction
 
 SIZE = 16
-"""Messages per chunk. Fewer: longer lists of names; more: a longer rest to save with every checkpoint."""
+"""Messages per chunk. With fewer, the lists of names grow. With more, each checkpoint saves a longer rest."""
 
 MAX_BYTES = 2 * 1024 * 1024
 """Saved bytes of the cached chunks: about 6,000 short messages, which take about 13 MB in memory."""
 
 MAX_IDLE_S = 300.0
-"""A thread that nobody used for so long is dropped with the next change: reading it again takes milliseconds."""
+"""Seconds without use after which the next change drops a thread. Reading it again takes milliseconds."""
 
 _NAME_BYTES = 16
 
@@ -115,12 +115,12 @@ class MessageChunker:
         return {chunk.name: chunk for chunk in held.chunks} if held else {}
 
     def mark_unchanged(self, thread_id: str) -> None:
-        """Record that no node ran since the thread's newest checkpoint was split: its messages are what was saved."""
+        """Record that no step ran since the thread's newest checkpoint was split: its messages equal the saved ones."""
         if thread_id in self._threads:
             self._unchanged.add(thread_id)
 
     def take_unchanged(self, thread_id: str) -> bool:
-        """Return whether the thread was marked, and remove the mark: whoever loads the messages may change them."""
+        """Return whether the thread was marked, and remove the mark: the caller may change the messages."""
         is_marked = thread_id in self._unchanged
         self._unchanged.discard(thread_id)
         return is_marked
@@ -139,7 +139,7 @@ class MessageChunker:
             thread_id: The thread of the lists.
             namespace: The checkpoint namespace.
             values: The channels' values.
-            unchanged_since_join: No node ran since the chunks were joined: messages are compared by identity only.
+            unchanged_since_join: No step ran since the chunks were joined: compare messages by identity only.
         """
         held = self._threads.get(thread_id, {}).get(namespace)
         known = held.by_first if held else {}
@@ -172,8 +172,8 @@ class MessageChunker:
     ) -> tuple[dict[str, Any], list[StoredChunk]]:
         """Join lists.
 
-        Cached messages are used if they still are what was saved, each of them only once. They are compared, unless
-        they are known to be `unchanged`.
+        Uses cached messages that still equal the saved ones, each only once. It compares them unless they are known
+        to be `unchanged`.
 
         Raises:
             KeyError: a chunk is neither cached nor saved.
@@ -197,7 +197,7 @@ class MessageChunker:
         return whole, list(used.values())
 
     def keep(self, thread_id: str, namespace: str, chunks: Sequence[StoredChunk]) -> None:
-        """Cache the chunks of a thread's newest checkpoint, in place of earlier ones."""
+        """Cache the chunks of a thread's newest checkpoint; replaces earlier ones."""
         if chunks or thread_id in self._threads:
             self._keep(thread_id, namespace, chunks)
 
@@ -268,7 +268,7 @@ def _messages(values: Iterable[object]) -> bool:
 
 
 def read_chunks(tx: Transaction, thread_id: str, names: Sequence[str]) -> SavedChunks:
-    """Return the saved ones of the named chunks."""
+    """Return those of the named chunks that are saved."""
     if not names:
         return {}
     rows = tx.run(sql.GET_CHUNKS, {"thread_id": thread_id, "names": json.dumps(names)})

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from store.errors import StoreUnavailable
 
 CHECKPOINTS_FILE = "checkpoints.db"
-"""The file of checkpoints in the data folder, beside SQLite's journal."""
+"""The SQLite file of the checkpoints, in the data folder."""
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")

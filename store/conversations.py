@@ -1,4 +1,4 @@
-"""Conversations: which thread each chat and topic uses."""
+"""Conversations: the thread of each chat and topic."""
 
 import time
 from collections.abc import Callable
@@ -69,7 +69,7 @@ class ChatMigration:
 LAST_SEQ = """
 coalesce((SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id AND seq > last_seq), last_seq)
 """
-"""The position of the last message of a row of conversation, whose `last_seq` is that of the last deleted one."""
+"""The position of a conversation's last message. Its `last_seq` counts deleted messages only."""
 
 _SELECT = f"""
 SELECT id, channel, workspace, chat, topic, thread_id, created_at, updated_at, {LAST_SEQ} AS last_seq,
@@ -91,7 +91,7 @@ VALUES (:channel, :workspace, :chat, :topic, :now, :now)
 ON CONFLICT (channel, workspace, chat, topic) DO UPDATE SET updated_at = conversation.updated_at
 RETURNING id, chat, thread_id, last_seq, updated_at
 """
-# Rows that ended without a thread were never answered. If none is left, they were too old to be kept.
+# Rows that ended without a thread were never answered. If the conversation has no rows, retention deleted them.
 _HAS_MESSAGES = """
 SELECT 1 FROM conversation WHERE id = :id AND thread_id IS NOT NULL
 AND NOT EXISTS (SELECT 1 FROM inbox WHERE conversation_id = conversation.id)
@@ -134,7 +134,7 @@ class ConversationStore:
         return _conversation(rows[0])
 
     async def has_messages(self, key: ConversationKey) -> bool:
-        """Return whether anything was said in the present thread of `key`: nothing was, right after /new."""
+        """Return whether the present thread of `key` has messages: right after /new it has none."""
         found = await self.find(key)
         return found is not None and bool(
             await self._database.read(_HAS_MESSAGES, {"id": found.id})
@@ -145,7 +145,7 @@ class ConversationStore:
     ) -> str:
         """Set the thread of `key` if it still is `instead_of` (None = unset); return the current one.
 
-        Compare-and-set: of two first messages one wins and both get its thread. Inserts a missing row.
+        Compare-and-set: if two first messages race, one wins and both get its thread. Inserts a missing row.
         """
         now = self._now()
 
@@ -165,7 +165,7 @@ class ConversationStore:
 def lock_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> Row:
     """Lock the row of `key`, and insert it if it is missing. For other stores' transactions.
 
-    A key of a chat that migrated means the conversation under the chat's new id.
+    The key of a migrated chat stands for the conversation under the chat's new id.
 
     Returns:
         Its `id`, `chat`, `thread_id`, `last_seq` and `updated_at`.

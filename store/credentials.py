@@ -32,7 +32,7 @@ _DELETE = "DELETE FROM credential WHERE channel = :channel AND name = :name"
 
 
 class CredentialStore:
-    """The credential table. `home` is the data folder with the key, which is made with the first secret."""
+    """The credential table. `home` is the data folder with the key, which the first secret creates."""
 
     def __init__(
         self, database: Database, home: Path, *, now: Callable[[], float] = time.time
@@ -42,7 +42,7 @@ class CredentialStore:
         self._now = now
 
     async def save(self, channel: str, name: str, secret: str) -> None:
-        """Store a secret, in place of an earlier one of that name. Raises StoreError."""
+        """Store a secret; replaces an earlier one of that name. Raises StoreError."""
         params: Params = {
             "channel": channel,
             "name": name,
@@ -61,7 +61,7 @@ class CredentialStore:
         return {row["name"]: self._decrypt(channel, row["name"], row["secret"]) for row in rows}
 
     async def delete(self, channel: str, name: str) -> None:
-        """Delete a secret; one that is gone is fine. Raises StoreError."""
+        """Delete a secret if it exists. Raises StoreError."""
         params: Params = {"channel": channel, "name": name}
         await self._database.transaction(lambda tx: tx.run(_DELETE, params))
 
@@ -81,7 +81,7 @@ class CredentialStore:
         return plain.decode()
 
     def _cipher(self, channel: str, name: str, nonce: bytes) -> "GcmMode":
-        """Return a cipher that binds a secret to its row: moved to another one it cannot be decrypted."""
+        """Return a cipher that binds a secret to its row: moved to another row, it cannot be decrypted."""
         from Crypto.Cipher import AES  # noqa: PLC0415 - 0.1 s
 
         cipher = AES.new(load_key(self._home), AES.MODE_GCM, nonce=nonce, mac_len=_TAG_BYTES)
@@ -95,7 +95,7 @@ def new_key() -> bytes:
 
 
 def load_key(home: Path) -> bytes:
-    """Return the key of a data folder; make one if there is none.
+    """Return the key of a data folder; create it if it is missing.
 
     Raises:
         StoreError: the file cannot be read or written, or is not a key.

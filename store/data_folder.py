@@ -14,10 +14,10 @@ from store.errors import StoreLocked, StoreUnavailable
 LOCK_FILE = "parley.lock"
 
 RESTORE_MARK = ".restoring"
-"""File of the data folder while a restore replaces what is in it; left behind by one that did not come to its end."""
+"""Exists in the data folder while a restore replaces its content. A restore that was interrupted leaves it behind."""
 
 STAGING = ".restore-"
-"""Folders of the data folder into which a restore unpacks."""
+"""Beginning of the names of the folders into which a restore unpacks, inside the data folder."""
 
 KEY_WAIT_S = 1.0
 """How long a key file may be empty because another process is creating it, seconds."""
@@ -31,7 +31,7 @@ def lock_folder(home: Path) -> Iterator[None]:
 
     Raises:
         StoreLocked: another process holds it.
-        StoreUnavailable: the folder cannot be made or written.
+        StoreUnavailable: the folder cannot be created or written.
     """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def _lock(descriptor: int, home: Path) -> None:
 
 
 def find_interrupted_restore(home: Path) -> str | None:
-    """Return that the data folder is half replaced, and what to do, in one line; None = it is not."""
+    """Return one line that says that a restore was interrupted, and what to do; None if none was."""
     if not (home / RESTORE_MARK).exists():
         return None
     return (
@@ -71,7 +71,7 @@ def find_interrupted_restore(home: Path) -> str | None:
 
 
 def remove_unpacked(home: Path) -> None:
-    """Remove what restores that were killed had unpacked. This process holds the lock of the data folder.
+    """Remove what killed restores unpacked. This process must hold the lock of the data folder.
 
     Raises:
         OSError: It cannot be removed.
@@ -83,7 +83,7 @@ def remove_unpacked(home: Path) -> None:
 def read_or_create_key(file: Path, new: bytes) -> tuple[bytes, bool]:
     """Return the content of a key file, and whether this call created it, readable by its owner only.
 
-    Of several processes that do it at once, one creates it; the others wait until it is written.
+    If several processes do this at once, one creates the file and the others wait until it is written.
 
     Args:
         file: The file, in an existing folder.
@@ -123,7 +123,7 @@ def record_address(home: Path, url: str) -> None:
 
 
 def running_address(home: Path) -> str | None:
-    """Return the URL of the service that holds the lock; None if none does, or it has not recorded one."""
+    """Return the URL of the service that holds the lock; None if no service holds it or its URL is not recorded."""
     try:
         with (home / LOCK_FILE).open("r", encoding="ascii", errors="replace") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -136,7 +136,7 @@ def running_address(home: Path) -> str | None:
 
 
 def unusable_folder(folder: Path, error: OSError) -> StoreUnavailable:
-    """Return the error that says which file of the data folder, or that the folder itself, cannot be used."""
+    """Return the error that names the unusable file of the data folder, or the folder itself."""
     file = Path(os.fsdecode(error.filename)) if error.filename else folder
     if file != folder and os.path.lexists(file):
         return StoreUnavailable(

@@ -41,7 +41,7 @@ class Database:
 
     Attributes:
         retention_days: `database.retention_days` of the configuration.
-        engine: What stores the rows.
+        engine: Stores the rows.
     """
 
     def __init__(self, engine: Engine, *, retention_days: int) -> None:
@@ -64,12 +64,12 @@ class Database:
         Args:
             config: The `database` section.
             home: The data folder.
-            description: What other nodes are told about this process.
-            on_lost: Called, once, on another thread if other nodes take over the work of this process, because it was
-                frozen or cut off. Every call fails from then on; the process should end at once.
+            description: Tells other nodes about this process.
+            on_lost: Called once, on another thread, if this process was frozen or cut off and other nodes take over its
+                work. Every call fails from then on; the process should end at once.
 
         Raises:
-            StoreLocked: another process has the data folder; a tool uses the PostgreSQL database alone.
+            StoreLocked: another process holds the data folder, or a tool needs the PostgreSQL database for itself.
             DatabaseCorrupt: the file is damaged; a copy named in the message was kept and nothing was changed.
             SchemaMismatch: a newer or an earlier Parley wrote it.
             StoreUnavailable: the URL is wrong, the folder cannot be written, or PostgreSQL cannot be used.
@@ -104,8 +104,8 @@ class Database:
     def is_owner(self) -> bool:
         """Whether no other node can have ended this process meanwhile. Costs nothing.
 
-        False for a moment after this process was frozen, or cut off from PostgreSQL: until it is confirmed again, or
-        the process ends. What is sent without a row being written has to wait so long.
+        False after this process was frozen or cut off from PostgreSQL, until a heartbeat succeeds or the process
+        ends. Anything that is sent without writing a row must wait until then.
         """
         return self.engine.is_owner
 
@@ -127,8 +127,8 @@ class Database:
         """Run `work` in a transaction, on another thread, and return its result once it is committed.
 
         Units with the same `order` run in the order of the calls; "" = any order.
-        `work` must not block and must not keep the transaction. It has no effects but those on the database:
-        PostgreSQL may run it again. If the caller is cancelled while it waits, the unit may nevertheless be
+        `work` must not block and must not keep the transaction. It must only change the database, because
+        PostgreSQL may run it again. If the caller is canceled while it waits, the unit may still be
         committed.
 
         Raises:
@@ -137,12 +137,12 @@ class Database:
         return await self.engine.submit(work, order=order)
 
     async def execute(self, sql: str, params: Params, *, order: str = "") -> Sequence[Row]:
-        """Run one statement as `transaction` does a unit; return its rows (of RETURNING, else none).
+        """Run one statement like a unit of `transaction`; return its rows (of RETURNING, otherwise none).
 
-        Cheaper than a unit on PostgreSQL: statements of many callers go there together, and are committed together.
+        Cheaper than a unit on PostgreSQL, where statements of many callers are sent and committed together.
 
         Args:
-            sql: The statement. It must take no longer than one that changes a few rows by their keys.
+            sql: The statement. It must be as fast as one that changes a few rows by their keys.
             params: Its parameters.
             order: As of `transaction`.
 

@@ -1,4 +1,4 @@
-"""Looks whether the database of a stopped or running service can be opened, without changing it. Blocking calls."""
+"""Checks whether the database can be opened, without changing it; a service may be using it. Blocking calls."""
 
 import importlib
 from pathlib import Path
@@ -9,7 +9,7 @@ from store.sqlite_file import inspect
 
 
 def find_database_problem(config: StoreConfig, home: Path) -> str:
-    """Return why a service could not open the database; "" = it can, or would create it.
+    """Return why a service could not open the database; "" if it could open or create it.
 
     Args:
         config: The `database` section.
@@ -30,7 +30,7 @@ def find_database_problem(config: StoreConfig, home: Path) -> str:
 
 
 def find_eavesdroppers(config: StoreConfig) -> list[str]:
-    """Return the PostgreSQL roles that may read and send the signals between nodes, and should not."""
+    """Return the PostgreSQL roles that can read and send signals between nodes but should not."""
     if not config.is_postgres:
         return []
     try:

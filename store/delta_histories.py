@@ -20,7 +20,7 @@ from store import checkpoint_sql as sql
 from store.transaction import Row, Transaction, Value
 
 _COUNTERS = "counters_since_delta_snapshot"
-"""Key of a checkpoint's metadata: the DeltaChannels that it has no value of."""
+"""Key in a checkpoint's metadata: the DeltaChannels whose values it lacks."""
 
 _FIRST_IDX = -1000
 """Number of the first row of a checkpoint's saved histories. Not a task's: rollbacks delete those from 0 on."""
@@ -35,12 +35,12 @@ _Form = tuple[str, bytes]
 
 
 def changed_channels(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the DeltaChannels that a checkpoint has no value of, from its metadata."""
+    """Return the DeltaChannels whose values a checkpoint lacks, from its metadata."""
     return sorted(metadata.get(_COUNTERS) or ())
 
 
 def has_deltas(found: CheckpointTuple) -> bool:
-    """Return whether only the graph can tell some values of a checkpoint: those of its DeltaChannels."""
+    """Return whether a checkpoint lacks values that only the graph can compute: those of its DeltaChannels."""
     values = found.checkpoint["channel_values"].values()
     return bool(changed_channels(found.metadata)) or any(
         isinstance(value, _DeltaSnapshot) for value in values
@@ -65,7 +65,7 @@ class StoredHistory:
 
 
 def lock_histories(tx: Transaction, thread_id: str) -> None:
-    """Let no other transaction read or delete a thread's histories until this one ends."""
+    """Keep other transactions from reading or deleting a thread's histories until this one ends."""
     tx.lock(f"histories of {thread_id}")
 
 
@@ -122,7 +122,7 @@ class DeltaHistories:
         writes: Mapping[tuple[str, str], Sequence[Row]],
         channel: str,
     ) -> StoredHistory:
-        """Return the history of one channel: from the checkpoint itself back to where a value is."""
+        """Return the history of one channel, from the checkpoint back to the newest ancestor with a value."""
         collected: list[tuple[str, _Form]] = []
         for depth, checkpoint in enumerate(lineage):
             rows = writes.get((channel, checkpoint["checkpoint_id"]), ())

@@ -1,4 +1,4 @@
-"""What a database engine does for `Database`: SQLite or PostgreSQL."""
+"""The interface of a database engine (SQLite or PostgreSQL), for `Database`."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -12,10 +12,10 @@ class Engine(Protocol):
     """An open database."""
 
     has_checkpoints: bool
-    """The states of threads are tables of this database, not a file of their own."""
+    """The states of threads are tables of this database, not a separate file."""
 
     signals: Signals
-    """Between the processes that use this database."""
+    """Signals between the processes that use this database."""
 
     @property
     def nodes(self) -> Nodes:
@@ -35,7 +35,7 @@ class Engine(Protocol):
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         """Run a unit of work in a transaction; return its result once it is on disk.
 
-        Units with the same `order` run in the order of the calls; "" = any order. The unit of a cancelled caller
+        Units with the same `order` run in the order of the calls; "" = any order. The unit of a canceled caller
         may still be committed.
 
         Raises:
@@ -44,7 +44,7 @@ class Engine(Protocol):
         ...
 
     async def execute(self, sql: str, params: Params, *, order: str = "") -> Sequence[Row]:
-        """Run one statement as `submit` does a unit; return its rows. As of `Database.execute`."""
+        """Run one statement like a unit of `submit`; return its rows. See `Database.execute`."""
         ...
 
     async def read(self, sql: str, params: Params) -> list[Row]:
@@ -52,5 +52,5 @@ class Engine(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """Return the free space where rows, or else files, are stored; 0 if that is gone."""
+        """Return the free space of the disk with the rows (PostgreSQL: with the files); 0 if it is gone."""
         ...

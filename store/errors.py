@@ -5,7 +5,7 @@ StoreError
 │   ├── StoreLocked      another process holds the data folder
 │   ├── DatabaseCorrupt  the file is damaged; a copy was kept
 │   ├── SchemaMismatch   a newer or an earlier Parley wrote the database
-│   └── OutcomeUnknown   what was to be written may have been
+│   └── OutcomeUnknown   the write may or may not have been committed
 ├── FilesUnavailable     the object storage of files cannot be used
 │   └── ObjectMissing        an object that a row names is not there
 ├── RowNotFound          no such row
@@ -40,7 +40,7 @@ class SchemaMismatch(StoreUnavailable):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The connection broke during a commit; whether it was committed cannot be found out."""
+    """The connection broke during a commit; whether it succeeded is unknown."""
 
 
 class FilesUnavailable(StoreError):
@@ -57,7 +57,7 @@ class ObjectMissing(FilesUnavailable):
 
 
 class RowNotFound(StoreError):
-    """There is no such row."""
+    """The row does not exist."""
 
 
 class RowConflict(StoreError):

@@ -85,7 +85,7 @@ _FINISH = """
 UPDATE inbox SET state = :state, question = :question WHERE id = :id AND state NOT IN ('done', 'dead')
 RETURNING conversation_id, kind, body
 """
-# A run that they were injected into may have ended with its process before the turn was run again.
+# The run that they were injected into may have ended with its process before the turn ran again.
 _SHARE_RUN = """
 UPDATE inbox SET run_id = coalesce((SELECT own.run_id FROM inbox AS own WHERE own.id = :id), run_id)
 WHERE id = :answered_id
@@ -98,9 +98,9 @@ MAX_KNOWN = 10_000
 """Conversations whose first unfinished message is known."""
 
 OffersFor = Callable[[int, str], Sequence[NewOutboxRow]]
-"""Makes further outbox rows for a row that ends, by its id and the body that is stored then. It must not block."""
+"""Makes further outbox rows for a row that ends, from its id and the body stored at that time. It must not block."""
 
-# Whoever reads deliveries of a conversation by their ids sees none before one that it has passed.
+# A reader that goes through a conversation's deliveries by id must not find one behind it later.
 _LOCK_CONVERSATION = """
 SELECT id, channel, workspace, chat, topic FROM conversation WHERE id = :id /* FOR UPDATE */
 """
@@ -111,7 +111,7 @@ class InboxStore:
 
     Args:
         database: The database.
-        owners: Which node works on which chat, as this process knows it.
+        owners: The node that owns each chat, as this process knows it.
         now: The wall clock.
     """
 
@@ -143,10 +143,10 @@ class InboxStore:
 
         One transaction: check the ids, resolve the topic, take the next position in the conversation, insert, and
         start the turn of a row that `may_start` (as `mark_running` does; a conversation without a thread gets a new
-        one). A chat that nobody owns gets an owner, and the turn starts only if that is this node. Returns after
-        the commit: only then may the platform be acknowledged.
+        one). A chat without an owner gets one, and the turn starts only if this node is the owner. Returns after
+        the commit: only then may the adapter acknowledge the message.
         `cap` limits the chat rows in state new. A cap of 0 refuses everything, commands included.
-        `notice` makes the outbox row that tells of a refusal, in the same transaction; it must not block.
+        `notice` makes the outbox row that reports a refusal, in the same transaction; it must not block.
         """
 
         def work(tx: Transaction) -> InboxRow | DuplicateMessage | QueueFull:
@@ -166,8 +166,8 @@ class InboxStore:
     def _remember_open(self, row: InboxRow) -> None:
         """Note where the unfinished messages of a conversation begin.
 
-        A snapshot that somebody holds open on PostgreSQL keeps the index entries of all messages that were finished
-        since: a search from the first one on.
+        While a client holds a snapshot open on PostgreSQL, the index entries of messages finished since then stay: a
+        search from the first message passes all of them.
         """
         self._open_from.pop(row.conversation_id, None)
         self._open_from[row.conversation_id] = row.open_from
@@ -177,8 +177,8 @@ class InboxStore:
     async def mark_running(self, inbox_id: int, *, thread_id: str | None) -> TurnStart | None:
         """Record the start of a turn (state running, attempts + 1). None if the row is already done or dead.
 
-        A thread that was assigned to the row holds, else `thread_id`, else the conversation's present thread, which
-        must exist then. The row keeps its run, unless it was only injected into that run.
+        The turn uses the thread assigned to the row, else `thread_id`, else the conversation's present thread, which
+        must then exist. The row keeps its run, unless it was only injected into that run.
         """
 
         def work(tx: Transaction) -> TurnStart | None:
@@ -202,7 +202,7 @@ class InboxStore:
         return bool(await self._database.execute(_UPDATE_BODY, params))
 
     async def assign_thread(self, inbox_id: int, *, thread_id: str) -> None:
-        """Assign the queued chat rows before a row of their conversation to a thread that is about to be replaced."""
+        """Assign the queued chat rows before a row of their conversation to the thread that is about to be replaced."""
         params: Params = {"id": inbox_id, "thread_id": thread_id}
         await self._database.transaction(lambda tx: tx.run(_ASSIGN_THREAD, params))
 
@@ -220,10 +220,10 @@ class InboxStore:
         """Mark a row done (or dead), store its question and insert its outbox rows, in one transaction.
 
         `answered_ids`: rows that the same turn answered; they are marked done as well, and get its run.
-        `released_run_id`: a run that answers nothing any more; queued rows that were injected into it forget it.
-        `offers`: called for each of these rows: a body that was replaced until now is known to the transaction alone.
+        `released_run_id`: a run that no longer answers anything; queued rows that were injected into it forget it.
+        `offers`: called for each of these rows, because only the transaction knows a body that was just replaced.
 
-        False, and nothing is written, if the row is finished already: the caller must then send nothing.
+        Returns False and writes nothing if the row is finished already: then the caller must send nothing.
         """
         now = self._now()
 
@@ -275,9 +275,9 @@ class InboxStore:
         return [inbox_row_from(row) for row in await self._database.read(_UNFINISHED)]
 
     async def list_own(self, chat: ConversationKey) -> list[InboxRow]:
-        """Return the unfinished rows of a chat, by conversation and sequence, if it is this node's; else none.
+        """Return the unfinished rows of a chat, by conversation and sequence, if this node owns it; else none.
 
-        No message of the chat is being accepted by this process when it returns: those before are in the result.
+        When it returns, this process is not accepting a message of the chat: earlier ones are in the result.
         """
         params: Params = {**key_params(chat), "node": self._owners.number}
         order, since = chat_order(chat), self._owners.given_up
@@ -287,7 +287,7 @@ class InboxStore:
         return [inbox_row_from(row) for row in rows]
 
     async def list_open_own(self, mark: WorkMark = EVERYTHING) -> list[tuple[int, ConversationKey]]:
-        """Return the unfinished rows of this node's chats: their ids and chats. Raises StoreError."""
+        """Return the ids and chats of the unfinished rows of this node's chats. Raises StoreError."""
         params: Params = {"node": self._owners.number, "inbox_id": mark.inbox_id}
         rows = await self._database.read(_OPEN_OWN, params)
         return [(int(row["id"]), key_from_row(row)) for row in rows]
@@ -303,7 +303,7 @@ class InboxStore:
         return [inbox_row_from(row) for row in await self._database.read(_RECENT, params)]
 
     async def list_bodies(self, *, limit: int) -> list[AcceptedBody]:
-        """Return what the newest rows hold, newest first."""
+        """Return the messages of the newest rows, newest first."""
         rows = await self._database.read(_BODIES, {"limit": limit, "before": NEWEST})
         return [from_row(AcceptedBody, row) for row in rows]
 

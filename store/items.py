@@ -81,7 +81,7 @@ class ItemStore(BaseStore):
     @override
     @in_owner_loop
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run operations one after the other.
+        """Run operations in order.
 
         Raises:
             StoreError: the database cannot be read or written.
@@ -138,7 +138,7 @@ class ItemStore(BaseStore):
         }
         clauses = [_ALIVE]
         if prefix:
-            # "users.1." up to, and without, "users.1/", which follows it in the order of characters.
+            # From "users.1." up to, but excluding, "users.1/": "/" is the character after ".".
             clauses.append("namespace >= :prefix AND namespace < :prefix_end")
             params |= {"prefix": prefix, "prefix_end": f"{prefix[:-1]}/"}
         for key, wanted in (op.filter or {}).items():
@@ -185,7 +185,7 @@ def _condition(key: str, wanted: object, params: dict[str, Value]) -> list[str]:
     """Return the conditions of one key of a filter: equal to a value, or compared by `$gt` and the like.
 
     Raises:
-        ValueError: there is no such operator.
+        ValueError: the operator does not exist.
     """
     path = f"path{len(params)}"
     params[path] = f"$.{encode(key)}"
@@ -197,11 +197,11 @@ def _condition(key: str, wanted: object, params: dict[str, Value]) -> list[str]:
         name = f"value{len(params)}"
         sign = _COMPARISONS[operator]
         if operator in {"$eq", "$ne"}:
-            # Compared as JSON text: `->` gives the value's own JSON, json() the same spelling of ours.
+            # Compares JSON text: `->` returns the value's JSON, and json() writes ours the same way.
             params[name] = encode(value)
             clauses.append(f"coalesce(json(value -> :{path}), 'null') {sign} json(:{name})")
         else:
-            # Numbers with numbers, texts with texts.
+            # Compares numbers with numbers and texts with texts.
             if isinstance(value, int | float):
                 params[name] = float(value)
                 types, member = "'integer', 'real'", f"CAST(value ->> :{path} AS DOUBLE PRECISION)"
@@ -214,14 +214,14 @@ def _condition(key: str, wanted: object, params: dict[str, Value]) -> list[str]:
 
 
 def _comparison(wanted: object) -> Mapping[str, object] | None:
-    """Return the operators of a filter, if it has any."""
+    """Return the operators of a filter, if any."""
     if isinstance(wanted, Mapping) and all(str(key).startswith("$") for key in wanted):
         return wanted
     return None
 
 
 def _matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
-    """Return whether a namespace begins, or ends, with a path; `*` stands for any label."""
+    """Return whether a namespace begins, or ends, with a path; `*` matches any label."""
     path = condition.path
     if len(path) > len(namespace):
         return False

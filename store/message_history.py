@@ -1,4 +1,4 @@
-"""Accepted messages looked up and changed later: by id, what followed one, questions, edits, the run of another."""
+"""Looks up and changes messages after they were accepted: by id, by position, with a question, when edited."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from store.database import Database, Params, Transaction
 from store.inbox_accept import SELECT_ROWS, InboxRow, inbox_row_from, mark_received
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore, insert_outbox_rows
 
-# Conversations of a chat that migrates may be merged, so a row that was read before names the old one: statements
-# take the conversation and the place in it from the row as it is stored now.
+# When a chat migrates, its conversations may be merged, and a row that was read earlier names the old one. So the
+# statements take the conversation and the position from the row as it is stored now.
 _OF_ROW = "(SELECT conversation_id FROM inbox WHERE id = :id)"
 _SEQ_OF_ROW = "(SELECT seq FROM inbox WHERE id = :id)"
 
@@ -74,11 +74,11 @@ class MessageHistoryStore:
         self._outbox = OutboxStore(database)
 
     async def find(self, inbox_id: int) -> InboxRow | None:
-        """Return one row; None if it does not exist (any more)."""
+        """Return one row; None if it does not exist (anymore)."""
         return await self._first(_BY_ID, {"id": inbox_id})
 
     async def find_by_message(self, key: ConversationKey, message_id: str) -> InboxRow | None:
-        """Return the row of a message of a chat, in any topic; None if there is none (any more)."""
+        """Return the row of a message of a chat, in any topic; None if it does not exist (anymore)."""
         if not message_id:
             return None
         return await self._first(FIND_BY_MESSAGE, {**key_params(key), "message_id": message_id})
@@ -101,16 +101,16 @@ class MessageHistoryStore:
     async def list_open_questions(
         self, key: ConversationKey, *, since: float, limit: int
     ) -> list[InboxRow]:
-        """Return the rows of a chat, received after `since`, that ended with a question and that no message follows.
+        """Return the rows of a chat that ended with a question and that no message follows, newest first.
 
-        The newest first. `since`: Unix seconds.
+        `since`: only rows received after this time, Unix seconds.
         """
         params: Params = {**key_params(key), "since": since, "limit": limit}
         found = await self._database.read(_OPEN_QUESTIONS, params)
         return [inbox_row_from(row) for row in found]
 
     async def clear_question(self, row: InboxRow) -> None:
-        """Delete the question of a row: it was answered, or is obsolete."""
+        """Delete the question of a row: it was answered or is obsolete."""
         await self._database.transaction(lambda tx: tx.run(_CLEAR_QUESTION, {"id": row.id}))
 
     async def find_last_text(self, row: InboxRow) -> OutboxRow | None:
@@ -134,7 +134,7 @@ class MessageHistoryStore:
     ) -> bool:
         """Replace a row's body, once per event; False if the event was received before.
 
-        `offers` are inserted if the row is finished. If it is not, whoever finishes it finds the new body.
+        `offers` are inserted if the row is finished. Otherwise the caller that finishes it finds the new body.
 
         `reset_attempts`: the message is a different one now; earlier attempts do not count.
         """
@@ -153,7 +153,7 @@ class MessageHistoryStore:
     async def join(self, inbox_id: int, body: str, parts: Mapping[int, str]) -> bool:
         """Replace the body of an unfinished row by one that includes further rows, and finish those without answers.
 
-        `parts`: the new bodies of those rows by id. False, and nothing is written, if the row is finished.
+        `parts`: the new bodies of those rows by id. Returns False and writes nothing if the row is finished.
         """
         params: Params = {"id": inbox_id, "body": body}
 
@@ -166,7 +166,7 @@ class MessageHistoryStore:
         return await self._database.transaction(work)
 
     async def assign_run(self, inbox_id: int, *, thread_id: str, run_id: str) -> bool:
-        """Assign a queued row to the run it is about to be injected into. False if it is not queued any more."""
+        """Assign a queued row to the run it is about to be injected into. False if it is no longer queued."""
         params: Params = {"id": inbox_id, "thread_id": thread_id, "run_id": run_id}
         return bool(await self._database.execute(_ASSIGN_RUN, params))
 

@@ -1,4 +1,4 @@
-"""Which topic a platform message belongs to, so that a reply to it finds its conversation."""
+"""The topic of each platform message, so that a reply to it finds its conversation."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Calls between the nodes that share a database: a question by signal, an answer by signal."""
+"""Calls between the nodes that share a database: signals carry the request and the answer."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -15,21 +15,21 @@ from store.errors import StoreUnavailable
 from store.signals import MAX_PAYLOAD_BYTES
 
 CallHandler = Callable[[str], Awaitable[str]]
-"""Takes the body of a call, returns that of its answer."""
+"""Takes the body of a call and returns the body of the answer."""
 
 NoteHandler = Callable[[int, str], None]
 """Takes the sender's number and the body of a note."""
 
 CHECK_S = 0.25
-"""How often it is checked that the called node still lives, seconds."""
+"""How often to check that the called node is alive, seconds."""
 
 KEEP_S = 120.0
-"""How long a message is kept that was too long for a signal, seconds."""
+"""How long to keep a message that was too long for a signal, seconds."""
 
 PRUNE_S = 30.0
 
 HAND_OVER = "runs.hand_over"
-"""The call that has the runs of a node end before their next step: other nodes continue them."""
+"""The call that makes a node's runs end before their next step; other nodes continue them."""
 
 # For PostgreSQL: a SQLite file has one node. Only the database's clock counts.
 _INSERT = """
@@ -44,16 +44,16 @@ _log = logging.getLogger(__name__)
 
 
 class NodeCalls:
-    """Calls methods of other nodes, and serves calls of theirs. Made by `open_node_calls`.
+    """Calls methods of other nodes and serves their calls. Created by `open_node_calls`.
 
-    A call is made once: when its answer does not come, whether it was carried out is not known.
+    A call is made once. If no answer comes, the caller does not know whether the other node carried it out.
 
     Args:
         database: The database that the nodes share.
-        tasks: Runs what is served.
+        tasks: Runs the handlers.
 
     Attributes:
-        database: As of the argument.
+        database: The database that the nodes share.
     """
 
     def __init__(self, database: Database, tasks: TaskGroup) -> None:
@@ -70,11 +70,11 @@ class NodeCalls:
 
     @property
     def others(self) -> frozenset[int]:
-        """The numbers of the other nodes that live. Costs little."""
+        """The numbers of the other nodes that are alive. Costs little."""
         return frozenset(one.number for one in self.database.nodes.living) - {self.node}
 
     def serve(self, method: str, handler: CallHandler) -> None:
-        """Answer calls of `method`, several at a time. An error of the handler is one of the caller."""
+        """Answer calls of `method`, several at a time. The caller gets the handler's error."""
         self._handlers[method] = handler
 
     def receive(self, method: str, handler: NoteHandler) -> None:
@@ -82,16 +82,16 @@ class NodeCalls:
         self._notes[method] = handler
 
     async def call(self, node: int, method: str, body: str, *, within_s: float = 5.0) -> str:
-        """Return the answer of a node. This node's own is asked directly.
+        """Return the answer of a node; this node calls its own handler directly.
 
         Args:
             node: Its number.
-            method: What it serves.
-            body: What its handler takes, up to some megabytes.
+            method: A method that it serves.
+            body: The argument of its handler, up to some megabytes.
             within_s: How long to wait for the answer, seconds.
 
         Raises:
-            StoreUnavailable: The node does not live, does not answer in time, or its handler failed.
+            StoreUnavailable: The node is dead or does not answer in time, or its handler failed.
         """
         if node == self.node:
             return await self._handle(method, body)
@@ -116,14 +116,14 @@ class NodeCalls:
     async def call_others(
         self, method: str, body: str, *, within_s: float = 5.0
     ) -> dict[int, str | None]:
-        """Ask all other nodes at once; return their answers by number, None of one that gives none. As of `call`."""
+        """Ask all other nodes at once; return their answers by number, None for a node without one. See `call`."""
         answers: dict[int, str | None] = {}
 
         async def ask(node: int) -> None:
             try:
                 answers[node] = await self.call(node, method, body, within_s=within_s)
             except StoreUnavailable as error:
-                _log.info("node %s gives no answer to %r: %s", node, method, error)
+                _log.info("node %s did not answer %r: %s", node, method, error)
                 answers[node] = None
 
         async with anyio.create_task_group() as tasks:
@@ -136,7 +136,7 @@ class NodeCalls:
 
         Args:
             node: The number of another node.
-            method: What it receives.
+            method: Who receives it there.
             body: Up to 7,500 bytes of JSON text.
 
         Raises:
@@ -146,18 +146,18 @@ class NodeCalls:
         self.database.signals.publish(_topic(node), orjson.dumps(message).decode())
 
     def announce(self, topic: str, payload: str) -> None:
-        """Publish a signal if there are other nodes. As of `Signals.publish`."""
+        """Publish a signal if there are other nodes. See `Signals.publish`."""
         if self.others:
             self.database.signals.publish(topic, payload)
 
     async def take(self, payload: str) -> None:
         """Handle a signal to this node."""
         if not payload:
-            return  # some were lost: callers wait in vain, and say so
+            return  # some were lost: their callers time out and report it
         try:
             message = _parse(payload)
         except ValueError:
-            _log.warning("A message of another node cannot be read; it is dropped: %.200r", payload)
+            _log.warning("Dropped an unreadable message from another node: %.200r", payload)
             return
         if note := message.get("note"):
             self._take_note(note, message)
@@ -174,17 +174,17 @@ class NodeCalls:
         try:
             handler(message["from"], message["body"])
         except (ValueError, KeyError, TypeError):
-            _log.warning("A note of node %d cannot be read: %s", message["from"], note)
+            _log.warning("Dropped an unreadable note from node %d: %s", message["from"], note)
 
     def _check_living(self, node: int) -> None:
         if node not in self.others:
-            raise StoreUnavailable(f"Node {node} does not live.")
+            raise StoreUnavailable(f"Node {node} is not running.")
 
     async def _take_stored(self, message: dict[str, Any], stored: str) -> None:
         try:
             rows = await self.database.read(_TAKE, {"id": stored})
         except StoreUnavailable as error:
-            _log.warning("A message of another node is lost: %s", error)
+            _log.warning("Lost a message from another node: %s", error)
             return
         if rows:
             self._dispatch({**message, "body": rows[0]["body"]})
@@ -205,7 +205,7 @@ class NodeCalls:
         try:
             await self._post(message["from"], {"id": message["id"], "error": error}, body)
         except StoreUnavailable as failure:
-            _log.warning("An answer to node %d is lost: %s", message["from"], failure)
+            _log.warning("Lost an answer to node %d: %s", message["from"], failure)
 
     async def _handle(self, method: str, body: str) -> str:
         handler = self._handlers.get(method)
@@ -236,7 +236,7 @@ class NodeCalls:
 
 
 class _Answer:
-    """What a caller waits for."""
+    """The answer that a caller waits for."""
 
     def __init__(self) -> None:
         self.arrived = anyio.Event()
@@ -246,7 +246,7 @@ class _Answer:
 
 @asynccontextmanager
 async def open_node_calls(database: Database) -> AsyncIterator[NodeCalls]:
-    """Yield calls to and from the other nodes of a database; those under way end with the block."""
+    """Yield calls to and from the other nodes of a database. Leaving the block ends those in progress."""
     if not database.nodes.number:
         async with anyio.create_task_group() as tasks:
             yield NodeCalls(database, tasks)
@@ -272,18 +272,18 @@ async def _prune(calls: NodeCalls) -> None:
         try:
             await calls.delete_old()
         except StoreUnavailable as error:
-            _log.debug("Old messages of nodes stay for now: %s", error)
+            _log.debug("Old messages between nodes were not deleted: %s", error)
 
 
 def _parse(payload: str) -> dict[str, Any]:
-    """Return a message that has all that belongs to its kind. Raises ValueError.
+    """Return a message that has all fields of its kind. Raises ValueError.
 
     >>> _parse('{"from": 1, "note": "n", "body": ""}')["note"]
     'n'
     """
     loaded = orjson.loads(payload)
     message: dict[str, Any] = loaded if isinstance(loaded, dict) else {}
-    # An answer does not say whose it is; what is too long is stored.
+    # An answer does not name its sender; a long message is stored.
     kinds = (
         ("from", "note", "body"),
         *(("from", "id", "method", body) for body in ("body", "stored")),

@@ -15,10 +15,10 @@ class Node:
     """A process that shares the database.
 
     Attributes:
-        number: Given when it starts, and never again. 0 = the only process of a SQLite file.
+        number: Assigned when it starts, never reused. 0 = the only process of a SQLite file.
         name: `node.name` of its configuration.
         started_at: Unix seconds, by the database's clock.
-        takes_work: Work may be given to it: it listens, and does not stop.
+        takes_work: It can be given work: it listens and is not stopping.
     """
 
     number: int
@@ -37,7 +37,7 @@ class Nodes(Protocol):
 
     @property
     def living(self) -> Sequence[Node]:
-        """The nodes that live, this one among them, as of the last heartbeat. Costs nothing."""
+        """The nodes that are alive, including this one, as of the last heartbeat. Costs nothing."""
         ...
 
     def exclusive(
@@ -45,25 +45,25 @@ class Nodes(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Run the block while no other node is inside a block of this name; wait for it.
 
-        The block is cancelled, and ends without an error, if the connection that shows it to other nodes breaks:
-        enter it again. Not to be entered twice at a time by one process. `on_wait` is called once if another node is
-        inside now.
+        If the connection that shows the block to other nodes breaks, the block is canceled and ends without an error:
+        enter it again. A process must not enter it twice at a time. `on_wait` is called once if another node is
+        inside.
         """
         ...
 
     async def mark_ready(self) -> None:
-        """Let the other nodes know that work may be given to this one. Raises StoreUnavailable."""
+        """Tell the other nodes that this one can be given work. Raises StoreUnavailable."""
         ...
 
     async def leave(self) -> None:
-        """Let the other nodes know that this one stops: they take its work. Raises StoreUnavailable.
+        """Tell the other nodes that this one is stopping: they take its work. Raises StoreUnavailable.
 
-        Blocks of `exclusive` end, and none is entered any more.
+        Blocks of `exclusive` end, and none can be entered.
         """
         ...
 
     async def wait_change(self) -> None:
-        """Wait until the list of living nodes changes. A node that is not in it any more can write nothing."""
+        """Wait until the list of living nodes changes. A node that left the list cannot write."""
         ...
 
 
@@ -104,7 +104,7 @@ class SingleNode(Nodes):
 
 
 def preferred_node(living: Sequence[Node], key: str, *, otherwise: int) -> int:
-    """Return the node that is to take the work of a name: every node says the same, and few names move with a change.
+    """Return the node that should take the work of a name. All nodes agree, and a change of nodes moves few names.
 
     Rendezvous hashing over the nodes that take work; `otherwise` if none does.
 

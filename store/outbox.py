@@ -14,7 +14,7 @@ from store.message_topics import insert_message_topic
 from store.rows import from_row
 
 NEWEST = 2**63 - 1
-"""Above every id that SQLite gives: the upper bound of a page that starts with the newest row."""
+"""Above every id that SQLite assigns: the upper bound of a page that starts with the newest row."""
 
 DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
 
@@ -24,11 +24,11 @@ class NewOutboxRow:
     """A platform message to send.
 
     Attributes:
-        key: Unique for ever; identifies a repeated send ("<inbox id>:text:0").
+        key: Unique forever; identifies a repeated send ("<inbox id>:text:0").
         conversation: Rows of one conversation are sent in order.
         body: The encoded message (bus/messages.py).
-        not_before: When the first attempt is due, Unix seconds. Rows behind it do not wait for that.
-        supersedes: Key of a row that is deleted, unless it was attempted, because this one says it all; "" = none.
+        not_before: When the first attempt is due, Unix seconds. Later rows do not wait for it.
+        supersedes: Key of a row to delete, unless it was attempted, because this one replaces it; "" = none.
     """
 
     key: str
@@ -103,8 +103,8 @@ SELECT channel, workspace, chat, topic, first_id FROM (
     WHERE state IN ('pending', 'sending') AND id > :after_id GROUP BY conversation_id) AS found
 JOIN conversation ON conversation.id = conversation_id WHERE {OWNS}
 """  # noqa: S608 - statements of the store only
-# Here and below, not `IN ('pending', 'sending')`: PostgreSQL would look the id up in `outbox_open`, by conversation,
-# and pass all that was sent since a snapshot began that somebody holds open.
+# Here and below, not `IN ('pending', 'sending')`: PostgreSQL would look the id up in `outbox_open`, by conversation.
+# While a client holds a snapshot open, it would pass every row sent since then.
 _MARK_SENDING = """
 UPDATE outbox SET state = 'sending', attempts = attempts + 1, last_sent_at = :now, updated_at = :now,
     first_sent_at = coalesce(first_sent_at, :now), uncertain_attempts = coalesce(:uncertain, uncertain_attempts)
@@ -144,7 +144,7 @@ RETURNING id
 """
 _DISCARD = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING id"
 _RECENT = f"{_SELECT} WHERE outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit"
-# One state at a time: for several, SQLite would sort all of their rows.
+# One state at a time: with several, SQLite would sort all of their rows.
 RECENT_IN_STATE = f"""{_SELECT}
 WHERE outbox.state = :state AND outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit
 """
@@ -152,7 +152,7 @@ _CLOSED = " UNION ALL ".join(
     f"SELECT * FROM (SELECT * FROM outbox WHERE state = '{state}' ORDER BY id DESC LIMIT :limit) AS found"  # noqa: S608 - literals only
     for state in ("delivered", "uncertain", "failed")
 )
-# A row of the future was written while the clock was ahead: the service may have run for long since.
+# A row from the future was written while the clock was ahead, perhaps long ago.
 _LAST_CLOSED = f"""
 WITH last AS ({_CLOSED})
 SELECT last.*, channel, workspace, chat, topic FROM last JOIN conversation ON conversation.id = last.conversation_id
@@ -172,7 +172,7 @@ class OutboxStore:
     """The outbox table.
 
     Attributes:
-        owners: Which node works on which chat, as this process knows it.
+        owners: The node that owns each chat, as this process knows it.
     """
 
     def __init__(
@@ -188,13 +188,13 @@ class OutboxStore:
 
     @property
     def is_owner(self) -> bool:
-        """As of `Database.is_owner`."""
+        """See `Database.is_owner`."""
         return self._database.is_owner
 
     async def enqueue(self, rows: Sequence[NewOutboxRow]) -> list[OutboxRow]:
-        """Insert rows; a key that exists already is left alone. Returns the rows as they are now.
+        """Insert rows; skip keys that exist already. Return the rows as they are now.
 
-        A row that existed is missing in the result if another node discarded it meanwhile.
+        A row that existed is missing from the result if another node discarded it meanwhile.
         """
         now = self._now()
 
@@ -211,7 +211,7 @@ class OutboxStore:
         return _outbox_row(rows[0]) if rows else None
 
     async def find_all(self, keys: Sequence[str]) -> list[OutboxRow]:
-        """Return the rows with these keys, in no order."""
+        """Return the rows with these keys, in any order."""
         rows = await self._database.read(_BY_KEYS, {"keys": json.dumps(keys)})
         return [_outbox_row(row) for row in rows]
 
@@ -231,8 +231,8 @@ class OutboxStore:
     ) -> OutboxRow | None:
         """Return the first pending or sending row of a conversation.
 
-        Rows that wait for their first attempt come last, the next one due first; `now` in Unix seconds. No row before
-        `from_id` is open, as the caller knows.
+        Rows that wait for their first attempt come last, in the order in which they are due. `now`: Unix seconds. The
+        caller knows that no row before `from_id` is open.
         """
         params = {**key_params(conversation), "now": now, "from_id": from_id}
         rows = await self._database.read(NEXT_OPEN, params)
@@ -243,7 +243,7 @@ class OutboxStore:
         return [key_from_row(row) for row in await self._database.read(_OPEN_CONVERSATIONS)]
 
     async def find_own_open(self, after_id: int = 0) -> dict[ConversationKey, int]:
-        """Return the first open row after `after_id` of each conversation of this node's chats that has one."""
+        """Return the first open row after `after_id` of each conversation in this node's chats."""
         params: Params = {"node": self.owners.number, "after_id": after_id}
         rows = await self._database.read(_OPEN_OWN, params)
         return {key_from_row(row): int(row["first_id"]) for row in rows}
@@ -256,7 +256,7 @@ class OutboxStore:
         Args:
             row_id: The row.
             now: Start of the attempt, Unix seconds.
-            uncertain_attempts: Replaces the row's counter; None = leave it.
+            uncertain_attempts: Replaces the row's counter; None = keep it.
         """
         params: Params = {"id": row_id, "now": now, "uncertain": uncertain_attempts}
         return bool(await self._database.execute(_MARK_SENDING, params))
@@ -277,7 +277,7 @@ class OutboxStore:
             platform_id: What the adapter needs to find the message again.
             now: Unix seconds.
             uncertain: The message may have been sent twice, or not at all.
-            message_id: The id that replies to the message name; "" = it has none.
+            message_id: The id by which replies refer to the message; "" = none.
         """
         params: Params = {
             "id": row_id,
@@ -293,9 +293,9 @@ class OutboxStore:
     async def start_part(
         self, row_id: int, body: str, *, now: float, message_id: str = "", supersedes: str = ""
     ) -> None:
-        """Set a row to the next of its messages, as if it was new; store the sent message's topic.
+        """Advance a row to its next message, as if it were new; store the sent message's topic.
 
-        `message_id`: the message that was sent for the row; "" = none. `supersedes`: as that of `NewOutboxRow`.
+        `message_id`: the message that was sent for the row; "" = none. `supersedes`: see `NewOutboxRow`.
         """
         start: Statement = _START_PART, {"id": row_id, "body": body, "now": now}
         drop: Statement = _SUPERSEDE, {"key": supersedes}
@@ -313,10 +313,10 @@ class OutboxStore:
         outcome_unknown: bool = False,
         not_sent: bool = False,
     ) -> None:
-        """Set a row back to pending, not to be sent before the given time.
+        """Set a row back to pending; it is not sent before the given time.
 
-        `outcome_unknown`: the attempt that just ended may have been successful (uncertain_attempts + 1).
-        `not_sent`: it was certainly not; without doubt about an earlier one, `first_sent_at` counts from the next.
+        `outcome_unknown`: the attempt that just ended may have succeeded (uncertain_attempts + 1).
+        `not_sent`: it certainly failed. If no earlier one is in doubt, `first_sent_at` is set by the next attempt.
         """
         params: Params = {
             "id": row_id,
@@ -335,7 +335,7 @@ class OutboxStore:
     async def mark_failed(
         self, row_id: int, *, error: str, now: float, uncertain: bool = False
     ) -> None:
-        """Give a row up; the admin sees it. `uncertain`: an earlier attempt may have been successful."""
+        """Give up on a row; the administrator sees it. `uncertain`: an earlier attempt may have succeeded."""
         params: Params = {
             "id": row_id,
             "state": "uncertain" if uncertain else "failed",
@@ -382,9 +382,9 @@ class OutboxStore:
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
     async def list_last_closed(self, *, now: float, limit: int, within_s: float) -> list[OutboxRow]:
-        """Return the rows that were closed last, newest first: in the last `within_s` seconds in which any was.
+        """Return the rows that were closed in the `within_s` seconds before the last one, newest first.
 
-        Those of this node's chats, and of chats that nobody owns. `now`: Unix seconds.
+        Only rows of this node's chats and of chats without an owner. `now`: Unix seconds.
         """
         node = self.owners.number
         params: Params = {"now": now, "limit": limit, "within_s": within_s, "node": node}
@@ -404,7 +404,7 @@ def insert_outbox_rows(
     now: float,
     known: Mapping[ConversationKey, int] | None = None,
 ) -> None:
-    """Insert rows inside another store's transaction; a key that exists already is left alone.
+    """Insert rows inside another store's transaction; skip keys that exist already.
 
     `known`: ids of conversations that the transaction has locked.
     """
@@ -431,7 +431,7 @@ def insert_outbox_rows(
 def _change(
     tx: Transaction, statements: Sequence[Statement], row_id: int, message_id: str, now: float
 ) -> None:
-    """Change an open row; if it was open, store the topic of the message that was sent for it ("" = none)."""
+    """Change a row; if it was open, store the topic of the message that was sent for it ("" = none)."""
     found, changed, *_ = tx.run_all([(_BY_ID, {"id": row_id}), *statements])
     key = key_from_row(found[0]) if changed and message_id else None
     if key is not None and key.topic:

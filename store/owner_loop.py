@@ -10,10 +10,10 @@ P = ParamSpec("P")
 
 
 class OwnerLoop:
-    """The event loop in which this is created.
+    """The event loop in which this object is created.
 
-    Graphs call stores from threads (a node or tool without `async`), and from event loops of their own (`asyncio.run`
-    in such a thread). The context of the caller goes with the call.
+    Graphs call stores from worker threads (a step or tool without `async`), and from event loops of their own
+    (`asyncio.run` in such a thread). The call runs in the caller's context.
     """
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class OwnerLoop:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     async def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a call in this event loop and wait for it in any other one."""
+        """Run a call in this event loop, and wait for it from any other one."""
         if self.is_current():
             return await call
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
 
 class Owned(Protocol):
-    """What belongs to an event loop."""
+    """An object that belongs to an event loop."""
 
     @property
     def owner(self) -> OwnerLoop:
@@ -58,7 +58,7 @@ OwnedT = TypeVar("OwnedT", bound=Owned)
 def in_owner_loop(
     method: Callable[Concatenate[OwnedT, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[OwnedT, P], Coroutine[Any, Any, T]]:
-    """Let an asynchronous method run in the event loop that owns its object."""
+    """Make an asynchronous method run in the event loop that owns its object."""
 
     @wraps(method)
     async def call(owned: OwnedT, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -66,7 +66,7 @@ class PairingStore:
         self._now = now
 
     async def request(self, new: Pairing, *, max_open: int = 100) -> Pairing | None:
-        """Return this person's open request, or store `new`; None when the channel has `max_open` open ones."""
+        """Return this person's open request, or store `new`; None if the channel has `max_open` open requests."""
 
         def work(tx: Transaction) -> Pairing | None:
             tx.lock("pairing")
@@ -100,7 +100,7 @@ class PairingStore:
         return await self._database.transaction(work)
 
     async def add_approved(self, new: Pairing, *, now: float) -> None:
-        """Store a pairing that needs no code, unless there is an approved one."""
+        """Store a pairing that needs no code, unless the person is approved already."""
         params: Params = {**asdict(new), "now": now, "expired": 0.0}
 
         def work(tx: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""What processes of one database know about each other: their version and configuration."""
+"""The version and configuration by which the processes of one database know each other."""
 
 import re
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class ProcessDescription:
     name: str = ""
 
     def application_name(self, number: int) -> str:
-        """Return the name of its connection as a node, as PostgreSQL shows it to other processes."""
+        """Return the name of its connection as a node. PostgreSQL shows it to other processes."""
         return f"parley {self.version or '-'} {self.configuration} {number}"
 
     def differences(self, application_name: str) -> str:
-        """Return what differs in the node with a connection of that name, in sentences; "" = nothing known.
+        """Return sentences that say how the node with a connection of this name differs; "" = no known difference.
 
         >>> mine = ProcessDescription(version="1.1.0", configuration="ab12")
         >>> mine.differences("parley 1.0.0 ab12 7")
@@ -46,4 +46,4 @@ class ProcessDescription:
 
 
 UNDESCRIBED = ProcessDescription()
-"""A process that tells others nothing."""
+"""A process that describes nothing."""

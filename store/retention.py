@@ -9,9 +9,9 @@
 | conversation | `retention_days` after its last message: the next message starts a new thread |
 | run | `retention_days` after its end |
 | run_request | until its run ends |
-| run_webhook | until it is posted, or was refused three times |
+| run_webhook | until it is posted or was refused three times |
 | pairing | open requests: 1 hour. Approved people stay until they are revoked |
-| conversation_settings | kept: at most one small row per chat in which somebody ran a settings command |
+| conversation_settings | kept: at most one small row per chat with a settings command |
 | chat | `retention_days` after the last message in it |
 | broadcast | kept: one small row per broadcast, without its text once it is in the outbox |
 | broadcast_chat | until its message is in the outbox, in seconds to minutes |
@@ -38,7 +38,7 @@ BATCH_S = 0.005
 """Time that one batch should take, commit and waiting for other writers included, seconds."""
 
 MIN_ROWS, MAX_ROWS = 5, 500
-"""Rows of the smallest batch, with which each statement begins, and of the largest. `BATCH_S` decides between them."""
+"""Rows of the smallest batch, with which each statement begins, and of the largest; `BATCH_S` sets the size between."""
 
 DELETE_MESSAGES = """
 DELETE FROM inbox WHERE id IN (
@@ -95,7 +95,7 @@ updated_at < :before
 AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.conversation_id = conversation.id)
 AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.conversation_id = conversation.id)
 """
-# Found on a reading connection: old conversations that still have rows make this a longer walk.
+# Runs on a reading connection: old conversations that still have rows make it slower.
 FIND_CONVERSATIONS = (
     f"SELECT id FROM conversation WHERE {_IS_UNUSED} ORDER BY updated_at, id LIMIT :rows"  # noqa: S608 - literals only
 )
@@ -110,7 +110,7 @@ class Retention:
     """Prunes every table that has a bound.
 
     Args:
-        database: The database. `retention_days` = 0 keeps long-term rows for ever.
+        database: The database. `retention_days` = 0 keeps long-term rows forever.
     """
 
     def __init__(self, database: Database) -> None:
@@ -157,7 +157,7 @@ class Retention:
 
 
 def _delete_batch(tx: Transaction, statement: str, params: Params) -> int:
-    """Delete rows, return how many. A conversation never gives the position of a deleted message again."""
+    """Delete rows, return how many. A conversation never reuses the position of a deleted message."""
     deleted = tx.run(statement, params)
     if statement == DELETE_MESSAGES:
         last = {
@@ -171,7 +171,7 @@ def _delete_batch(tx: Transaction, statement: str, params: Params) -> int:
 def next_batch_rows(rows: int, took_s: float) -> int:
     """Return the size of the batch that follows one of `rows` rows which took `took_s` seconds.
 
-    It grows to at most twice the size, and shrinks at once to what fits into `BATCH_S`.
+    It grows to at most twice the size, and shrinks at once to fit into `BATCH_S`.
 
     >>> [next_batch_rows(20, took_s) for took_s in (0.0001, 0.004, 0.01, 10.0)]
     [40, 25, 10, 5]

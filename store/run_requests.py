@@ -1,4 +1,4 @@
-"""What is needed to start a run again whose process ended: at another node, or after a crash."""
+"""Requests of runs, stored so that a run whose process ended starts again: at another node, or after a crash."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from store.database import Database, Params, Statement, Transaction
 from store.rows import from_row
 
 HANDED_OVER = -1
-"""As the number of a node: nobody executes the run, because its node stopped in order."""
+"""Instead of a node's number: no node executes the run, because its node stopped and handed it over."""
 
 _INSERT = """
 INSERT INTO run_request (run_id, thread_id, node, body, created_at) VALUES (:run_id, :thread_id, :node, :body, :now)
 """
 _DELETE = "DELETE FROM run_request WHERE run_id = :run_id"
-# A SQLite file has no rows of nodes: there all requests are left, for the process that opens it has none yet.
+# A SQLite file has no rows of nodes: all its requests are abandoned, because the process that opens it has no runs yet.
 _IS_LEFT = "run_request.node NOT IN (SELECT number FROM node WHERE ended_at IS NULL)"
 _LIST_LEFT = (
     f"SELECT DISTINCT coalesce(thread_id, run_id) AS name FROM run_request WHERE {_IS_LEFT}"  # noqa: S608 - literals only
@@ -43,17 +43,17 @@ _HAND_OVER_RUN = f"UPDATE run SET node = {HANDED_OVER} WHERE run_id = :run_id"  
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftRun:
-    """A run whose process ended before it did.
+    """A run whose process ended first.
 
     Attributes:
         thread_id: None = a run without a thread of its own.
-        attempt: The number of the attempt that follows, from 2 on.
-        crashes: How many of its attempts ended with their process.
+        attempt: The number of the next attempt, 2 or more.
+        crashes: How many attempts ended with their process.
         body: The request as it was stored, JSON; perhaps by another version.
-        kwargs: Those of the run's row, JSON; None = it has none.
+        kwargs: From the run's row, JSON; None = it has none.
         created_at: When it was requested, Unix seconds.
-        cancel_action: How it is to be canceled; None = it is not.
-        messages: What was injected into it, each message one line of JSON.
+        cancel_action: How to cancel it; None = it is not canceled.
+        messages: The messages injected into it, each one line of JSON.
     """
 
     run_id: str
@@ -68,7 +68,7 @@ class LeftRun:
 
 
 class RunRequestStore:
-    """The run_request table: runs that have not ended, and that go on when their process ends."""
+    """The run_request table: unfinished runs that continue elsewhere when their process ends."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -76,7 +76,7 @@ class RunRequestStore:
     def insert_statement(
         self, run_id: str, thread_id: str | None, body: str, *, now: float
     ) -> Statement:
-        """Return what adds the request of a run that this node executes. For other stores' transactions."""
+        """Return the statement that adds the request of a run of this node. For other stores' transactions."""
         return _INSERT, {
             "run_id": run_id,
             "thread_id": thread_id,
@@ -91,27 +91,27 @@ class RunRequestStore:
 
     @staticmethod
     def delete_statement(run_id: str) -> Statement:
-        """Return what forgets the request of a run that ends. For other stores' transactions."""
+        """Return the statement that deletes the request of a run that ends. For other stores' transactions."""
         return _DELETE, {"run_id": run_id}
 
     async def list_left(self) -> list[str]:
-        """Return what `take` takes: the threads with runs that dead processes left, and left runs without a thread.
+        """Return what `take` can take: threads with runs of dead processes, and such runs without a thread.
 
         Raises StoreUnavailable.
         """
         return [str(row["name"]) for row in await self._database.read(_LIST_LEFT)]
 
     async def find_left(self, thread_id: str, run_id: str) -> list[str]:
-        """Return the same for one thread, or that of a run. Raises StoreUnavailable."""
+        """Return the same for one thread, or for the thread of a run. Raises StoreUnavailable."""
         params: Params = {"thread_id": thread_id, "run_id": run_id}
         return [str(row["name"]) for row in await self._database.read(_FIND_LEFT, params)]
 
     async def take(self, name: str) -> list[LeftRun]:
-        """Take over the runs that a dead process left on a thread, or one without a thread.
+        """Take over the runs that a dead process left on a thread, or one run without a thread.
 
         Returns:
-            The runs that are to be started again, in the order of their creation: a thread's all, or none if
-            another node was faster.
+            The runs to start again, in the order of their creation: all runs of the thread, or none if another
+            node was faster.
 
         Raises:
             StoreUnavailable: None were taken.
@@ -131,7 +131,7 @@ class RunRequestStore:
         return await self._database.transaction(work)
 
     async def cancel(self, run_ids: Iterable[str], action: str) -> None:
-        """Have whoever takes one of the runs over cancel it; what was said first counts. Raises StoreUnavailable."""
+        """Make the node that takes over one of the runs cancel it; the first call counts. Raises StoreUnavailable."""
         statements: list[Statement] = [
             (_CANCEL, {"run_id": run_id, "action": action}) for run_id in run_ids
         ]
@@ -142,11 +142,11 @@ class RunRequestStore:
         await self._database.transaction(work)
 
     async def add_messages(self, run_id: str, messages: str) -> None:
-        """Add what was injected into a run, each message one line of JSON. Raises StoreUnavailable."""
+        """Add messages that were injected into a run, each one line of JSON. Raises StoreUnavailable."""
         await self._database.execute(_ADD_MESSAGES, {"run_id": run_id, "messages": messages})
 
     async def hand_over(self, run_ids: Sequence[str]) -> None:
-        """Let other nodes take runs over. They do not run here any more. Raises StoreUnavailable."""
+        """Let other nodes take runs over that no longer run here. Raises StoreUnavailable."""
         params: list[Params] = [{"run_id": run_id} for run_id in run_ids]
         statements = [(sql, one) for one in params for sql in (_HAND_OVER, _HAND_OVER_RUN)]
 

@@ -1,4 +1,4 @@
-"""Webhooks of runs that have ended: what is to be posted, stored with the end of its run."""
+"""Webhook calls of ended runs, stored in the transaction that ends the run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ ON CONFLICT (run_id) DO NOTHING
 """
 _DELETE = "DELETE FROM run_webhook WHERE run_id = :run_id"
 _LIST = "SELECT * FROM run_webhook"
-# Of several nodes, on PostgreSQL only.
+# With several nodes, on PostgreSQL only.
 _TAKE_FROM_ENDED_NODES = """
 UPDATE run_webhook SET node = :node WHERE node NOT IN (SELECT number FROM node WHERE ended_at IS NULL) RETURNING *
 """
@@ -21,7 +21,7 @@ UPDATE run_webhook SET node = :node WHERE node NOT IN (SELECT number FROM node W
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWebhook:
-    """What is to be posted about a run: a JSON object, and where to."""
+    """A webhook call about a run: its JSON object and its URL."""
 
     run_id: str
     url: str
@@ -29,13 +29,13 @@ class RunWebhook:
 
 
 class RunWebhookStore:
-    """The run_webhook table. Rows of a node that was ended are another one's to post."""
+    """The run_webhook table. Another node posts the rows of a node that was ended."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def insert_statement(self, webhook: RunWebhook) -> Statement:
-        """Return what adds a row that this node posts. For other stores' transactions."""
+        """Return the statement that adds a row for this node to post. For other stores' transactions."""
         params: Params = {
             "run_id": webhook.run_id,
             "url": webhook.url,
@@ -45,13 +45,13 @@ class RunWebhookStore:
         return _INSERT, params
 
     async def delete(self, run_id: str) -> None:
-        """Forget the webhook of a run. Raises StoreUnavailable."""
+        """Delete the webhook call of a run. Raises StoreUnavailable."""
         await self._database.execute(_DELETE, {"run_id": run_id})
 
     async def take_left(self) -> Sequence[RunWebhook]:
-        """Take over what dead processes did not post. Raises StoreUnavailable.
+        """Take over the calls that dead processes did not make. Raises StoreUnavailable.
 
-        SQLite: all rows, for this process has none yet. PostgreSQL: those of nodes that were ended.
+        SQLite: all rows, because this process has none yet. PostgreSQL: the rows of nodes that were ended.
         """
         if node := self._database.nodes.number:
             params: Params = {"node": node}

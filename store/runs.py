@@ -34,7 +34,7 @@ _BUSY_AGAIN = """
 UPDATE thread SET status = 'busy', updated_at = :now
 WHERE thread_id = (SELECT thread_id FROM run WHERE run_id = :run_id) AND status <> 'busy'
 """
-# Before a run's end, so that of two that end at once the second one sees that no other is left.
+# Comes before the end of a run: if two end at once, the second one sees that it is the last.
 _LOCK_THREAD = "SELECT thread_id FROM thread WHERE thread_id = :thread_id /* FOR UPDATE */"
 _END = "UPDATE run SET status = :status, error = :error, updated_at = :now WHERE run_id = :run_id"
 _HAS_RUNS = "EXISTS (SELECT 1 FROM run WHERE run.thread_id = thread.thread_id AND run.status IN ('pending', 'running'))"
@@ -65,8 +65,8 @@ SELECT * FROM run WHERE thread_id = :thread_id AND (CAST(:status AS TEXT) IS NUL
 ORDER BY seq DESC LIMIT :limit OFFSET :offset
 """
 _LIVING = "(SELECT number FROM node WHERE ended_at IS NULL)"
-# Which no process executes any more, and none starts again. A SQLite file has no rows of nodes: there it is true of
-# all runs whose clients start them again, and the process that opens the file has none yet.
+# Runs that no process executes anymore and none starts again. A SQLite file has no rows of nodes: there these are all
+# runs whose clients start them again, because the process that opens the file has none yet.
 _IS_LOST = f"""
 status IN ('pending', 'running') AND node NOT IN {_LIVING}
     AND NOT EXISTS (SELECT 1 FROM run_request WHERE run_request.run_id = run.run_id)
@@ -84,7 +84,7 @@ WHERE status = 'busy' AND NOT {_HAS_RUNS}
 """  # noqa: S608 - literals only
 _UNBUSY_THREAD = f"{_UNBUSY.rstrip()} AND thread_id = :thread_id"
 
-# Of several nodes, on PostgreSQL only.
+# With several nodes, on PostgreSQL only.
 _SHOWN = f"*, CASE WHEN {_IS_LOST} THEN 'interrupted' ELSE status END AS shown_status"
 _GET_SHARED = _GET.replace("*", _SHOWN, 1)
 _LIST_SHARED = _LIST.replace("*", _SHOWN, 1)
@@ -133,11 +133,11 @@ class RunOutcome:
     """The outcome of a run, and the new state of its thread.
 
     Attributes:
-        thread_status: The thread's, if it has no other run that is pending or running; else it stays `busy`.
+        thread_status: The thread's new status if no other run of it is pending or running; else it stays `busy`.
         delete_run: Delete the run's row.
-        keep_thread: The thread is what it was before the run: its error, its title and what it asks stay.
-        webhook: To be posted; it is stored together with the outcome.
-        has_request: The run's request is stored: it is forgotten.
+        keep_thread: The thread stays as it was before the run: its error, its title and its questions.
+        webhook: A webhook call, stored together with the outcome.
+        has_request: The run's request is stored and must be deleted.
     """
 
     run_id: str
@@ -157,8 +157,8 @@ class RunStore:
     """The run table, and the columns of threads that runs change.
 
     Attributes:
-        webhooks: What is to be posted about runs that have ended.
-        requests: What is needed to start unfinished runs again.
+        webhooks: Webhook calls about ended runs.
+        requests: The requests of unfinished runs, to start them again.
     """
 
     def __init__(self, database: Database) -> None:
@@ -174,12 +174,12 @@ class RunStore:
         Args:
             run: The row; `created_at` is the time of both changes.
             tags: Merged into the thread's metadata (graph and assistant id).
-            create_thread: Make the thread if there is none.
-            request: What is needed to start the run again, JSON; None = nobody does.
+            create_thread: Create the thread if it does not exist.
+            request: The request to start the run again, JSON; None = it is not started again.
 
         Raises:
-            RowNotFound: there is no such thread, and it was not to be made.
-            ThreadElsewhere: another node executes runs on this thread, or left some on it.
+            RowNotFound: the thread does not exist and `create_thread` is false.
+            ThreadElsewhere: another node executes runs on this thread, or ended and left some on it.
         """
         node = self._database.nodes.number
         params = {**_params(run), "node": node}
@@ -194,7 +194,7 @@ class RunStore:
                 if not create_thread:
                     raise missing_thread(run.thread_id)
                 tx.run(_NEW_THREAD, thread)
-            # The thread's row is locked: two nodes cannot both find that no other one executes runs on it.
+            # The thread's row is locked, so two nodes cannot both conclude that no other node executes runs on it.
             if node and (found := tx.run(_FIND_OTHER_NODE, params)):
                 raise ThreadElsewhere(found[0]["node"])
             tx.run(_INSERT, params)
@@ -271,24 +271,24 @@ class RunStore:
         return [_run(row) for row in await self._read(_LIST, _LIST_SHARED, params)]
 
     async def _read(self, alone: str, shared: str, params: dict[str, Value]) -> list[Row]:
-        """Read runs; what `interrupt_lost` interrupts is shown as interrupted before.
+        """Read runs; those that `interrupt_lost` will interrupt are shown as interrupted already.
 
-        `alone`, `shared`: the statement where there is one process, and where several may share the database.
+        `alone`, `shared`: the statement for a single process, and for several that share the database.
         """
         return await self._database.read(shared if self._database.nodes.number else alone, params)
 
     async def delete(self, thread_id: str, run_id: str) -> bool:
-        """Delete one run's row; False if there is none."""
+        """Delete one run's row; False if it does not exist."""
         params: dict[str, Value] = {"run_id": run_id, "thread_id": thread_id}
         return bool(await self._database.transaction(lambda tx: tx.run(_DELETE, params)))
 
     async def find_thread_node(self, thread_id: str) -> int | None:
-        """Return the number of the node that executes a thread's runs; None = there are none."""
+        """Return the number of the node that executes a thread's runs; None = it has none."""
         rows = await self._database.read(_FIND_THREAD_NODE, {"thread_id": thread_id})
         return int(rows[0]["node"]) if rows else None
 
     async def check_thread(self, thread_id: str) -> None:
-        """Raise ThreadElsewhere if another node executes runs on a thread, or left some on it."""
+        """Raise ThreadElsewhere if another node executes runs on a thread, or ended and left some on it."""
         if node := self._database.nodes.number:
             params: dict[str, Value] = {"thread_id": thread_id, "node": node}
             if found := await self._database.read(_FIND_OTHER_NODE, params):
@@ -300,7 +300,7 @@ class RunStore:
         return (int(rows[0]["node"]), rows[0]["status"]) if rows else None
 
     async def interrupt_lost(self, *, now: float) -> int:
-        """Mark the runs of dead processes that nobody starts again as interrupted; return how many there were."""
+        """Mark the runs of dead processes that are not started again as interrupted; return how many."""
         error = encode({"error": "Interrupted", "message": "The server stopped during this run."})
         params: dict[str, Value] = {"error": error, "now": now}
 
@@ -308,8 +308,8 @@ class RunStore:
             threads = tx.run(_LOCK_THREADS_OF_LOST_RUNS)
             lost = tx.run(_INTERRUPT_LOST, params)
             if self._database.nodes.number == 0:
-                # Nothing runs yet, so all threads can be looked through: of runs that end at once, none may see that
-                # it is the last.
+                # Nothing runs yet, so this can go through all threads: if runs ended at once, perhaps none saw that it
+                # was the last.
                 tx.run(_UNBUSY, params)
             for thread in threads:
                 tx.run(_UNBUSY_THREAD, {"now": now, "thread_id": thread["thread_id"]})

@@ -1,8 +1,8 @@
 """Signals: short messages between the processes that use one database.
 
-A signal reaches whoever subscribes to its topic at that moment, in every process, the sender's own included. Signals
-are never stored, and any of them may be lost: when a connection breaks, when a subscriber is too slow. So they only
-make things faster; what has to happen follows from rows.
+A signal reaches everyone who subscribes to its topic at that moment, in every process including the sender's. Signals
+are never stored, and any of them may be lost, when a connection breaks or a subscriber is too slow. So they only make
+things faster: correctness depends on rows.
 """
 
 import re
@@ -19,7 +19,7 @@ MAX_PAYLOAD_BYTES = 7_900
 """PostgreSQL's NOTIFY takes 7,999 bytes."""
 
 BUFFER_SIZE = 4_096
-"""Signals that wait for a subscriber; later ones are lost to it."""
+"""Signals that may wait for a subscriber. It loses later ones."""
 
 _TOPIC = re.compile(r"[a-z0-9_.:-]{1,50}")
 
@@ -28,13 +28,13 @@ class Signals(Protocol):
     """Sends and receives signals. For the event loop's thread."""
 
     def publish(self, topic: str, payload: str = "") -> None:
-        """Send a signal to all subscribers of `topic`; return at once. Those of a process arrive in their order.
+        """Send a signal to all subscribers of `topic`; return at once. Signals of one process arrive in order.
 
-        Equal signals that are published within a few milliseconds may arrive as one.
+        Equal signals published within a few milliseconds may arrive as one.
 
         Args:
             topic: Up to 50 of a-z, 0-9, "_", ".", ":", "-".
-            payload: Up to `MAX_PAYLOAD_BYTES` of UTF-8. What is longer is stored, and told by its id.
+            payload: Up to `MAX_PAYLOAD_BYTES` of UTF-8. Store longer content and send its id.
 
         Raises:
             ValueError: The topic or the payload is not valid.
@@ -46,8 +46,8 @@ class Signals(Protocol):
 
         After the connection broke and came back, there is one signal with the payload "": some may have been lost.
 
-        What this process publishes after the call, and what others publish because of that, is received unless it
-        is lost.
+        Unless they are lost, the iterator yields all signals that this process publishes after the call, and those
+        that others publish in response.
 
         Raises:
             ValueError: The topic is not valid.
@@ -66,7 +66,7 @@ class TopicSubscribers:
         return frozenset(self._streams)
 
     def deliver(self, signals: Iterable[tuple[str, str]]) -> None:
-        """Hand signals (topic, payload) to their subscribers; one whose buffer is full loses them."""
+        """Hand signals (topic, payload) to their subscribers; a subscriber with a full buffer loses them."""
         for topic, payload in signals:
             for stream in self._streams.get(topic, ()):
                 try:
@@ -90,14 +90,14 @@ class TopicSubscribers:
             receive.close()
 
     def close(self) -> None:
-        """End every subscription, once what was delivered is read."""
+        """End every subscription after its delivered signals are read."""
         for streams in self._streams.values():
             for stream in streams:
                 stream.close()
 
 
 class LocalSignals(Signals):
-    """Signals inside one process: a SQLite file has no other."""
+    """Signals inside the one process of a SQLite file."""
 
     def __init__(self) -> None:
         self._subscribers = TopicSubscribers()
@@ -124,9 +124,9 @@ def check_signal(topic: str, payload: str = "") -> None:
     >>> check_signal("Node 7")
     Traceback (most recent call last):
     ...
-    ValueError: 'Node 7' is no topic of signals
+    ValueError: 'Node 7' is not a topic of signals
     """
     if _TOPIC.fullmatch(topic) is None:
-        raise ValueError(f"{topic!r} is no topic of signals")
+        raise ValueError(f"{topic!r} is not a topic of signals")
     if len(payload) > MAX_PAYLOAD_BYTES or len(payload.encode()) > MAX_PAYLOAD_BYTES:
         raise ValueError(f"The payload of a signal takes at most {MAX_PAYLOAD_BYTES} bytes")

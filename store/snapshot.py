@@ -30,7 +30,7 @@ def copy_database(source: Path, target: Path) -> None:
             closing(sqlite3.connect(target, isolation_level=None)) as copy,
         ):
             original.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS:d}")
-            # All pages in one step: under one read transaction, so that writers neither wait nor show.
+            # Copies all pages in one read transaction: writers neither wait nor change the copy.
             original.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
     except (OSError, sqlite3.OperationalError) as error:
@@ -47,7 +47,7 @@ def check_database(file: Path, *, name: Path | None = None) -> None:
 
     Args:
         file: A database that no other process uses.
-        name: What the error names instead of the file.
+        name: The name of the database in errors, if not the file.
 
     Raises:
         DatabaseCorrupt: Something is wrong.
@@ -69,7 +69,7 @@ def schema_of(file: Path, *, name: Path | None = None) -> int:
 
     Args:
         file: The database.
-        name: What the error names instead of the file.
+        name: The name of the database in errors, if not the file.
 
     Raises:
         DatabaseCorrupt: The file is not a database.

@@ -23,14 +23,14 @@ from store.transaction import Params, Row, T, Transaction
 from store.writer import DatabaseWriter
 
 CLOSE_S = 5.0
-"""Bound of a clean close, seconds: the last commit is made within milliseconds, or the disk hangs."""
+"""Limit of a clean close, seconds. The last commit takes milliseconds unless the disk hangs."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Reader:
-    """A read connection, and how many callers wait for it."""
+    """A read connection and the number of callers that wait for it."""
 
     connection: aiosqlite.Connection
     pending: int = 0
@@ -68,7 +68,7 @@ class SqliteEngine(Engine):
     @property
     @override
     def is_owner(self) -> bool:
-        return True  # by the lock of the data folder, which a frozen process keeps
+        return True  # the data folder's lock ensures it; a frozen process keeps the lock
 
     @property
     @override
@@ -86,8 +86,8 @@ class SqliteEngine(Engine):
 
     @override
     async def read(self, sql: str, params: Params) -> list[Row]:
-        # Each connection has a queue and a thread. Nobody holds one until its task runs again: that of somebody who has
-        # much to do runs late, and would keep all others waiting.
+        # Each connection has a queue and a thread. No task holds a connection until it runs again: a busy task runs
+        # late and would keep all others waiting.
         reader = min(self._readers, key=lambda one: one.pending)
         reader.pending += 1
         try:

@@ -1,7 +1,7 @@
-"""Copies of values that can be saved: what msgpack does not take becomes text. Pure.
+"""Makes values storable: a value that msgpack refuses becomes text. Pure.
 
-A state holds whatever tools, graphs and clients put into it. One value that cannot be saved would end every further
-run of its thread.
+A state has any values that tools, graphs and clients put into it. Without this, one value that cannot be saved would
+end every further run of its thread.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from langgraph.types import Send
 from pydantic import BaseModel
 
 MAX_DEPTH = 200
-"""Levels of lists and mappings; msgpack gives up at 255, and a message around them has some of its own."""
+"""Levels of lists and mappings. msgpack stops at 255, and a message around them adds some."""
 
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _PLAIN = (int, bool, float, bytes, bytearray)
@@ -23,7 +23,7 @@ _SERDE = JsonPlusSerializer()
 
 
 def storable(value: Any, depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401 - whatever a state holds
-    """Return a copy that can be saved; other types keep their form if they can be saved in it.
+    """Return a copy that can be saved. Values that can be saved as they are stay unchanged.
 
     >>> storable({"a": [2**70, 1], "b": {1j}, 2**70: 0})
     {'a': ['1180591620717411303424', 1], 'b': {'1j'}, '1180591620717411303424': 0}

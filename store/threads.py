@@ -47,7 +47,7 @@ INDEXED_CHARS = 190
 """Characters of a filter's JSON that the index holds whole (200 with the type, migrations/0001_sqlite.sql)."""
 
 FEW_THREADS = 2000
-"""Up to this many matches of a metadata filter are looked up and sorted, rather than found in passing."""
+"""Up to this many matches of a metadata filter are looked up and sorted; with more, the sorted index is scanned."""
 
 # One metadata filter, `:filterN` = {"key": value}, against the index table, in the spelling of its triggers.
 _MATCHES = (
@@ -65,7 +65,7 @@ _DELETE = "DELETE FROM thread WHERE thread_id = :thread_id RETURNING thread_id"
 class ThreadExpiry:
     """When a thread expires, and what happens then.
 
-    `delete` deletes the thread and everything that belongs to it, `keep_latest` all of its state but the newest.
+    `delete` deletes the thread and everything that belongs to it; `keep_latest` deletes all states but the newest.
     """
 
     minutes: float
@@ -91,7 +91,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadQuery:
-    """Which threads. `metadata` must be contained at the top level, key by key, with equal values."""
+    """A search for threads. A thread's metadata must have each key of `metadata` with an equal value."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
     status: ThreadStatus | None = None
@@ -116,7 +116,7 @@ class ThreadStore:
         now: float,
         ttl: ThreadExpiry | None = None,
     ) -> Thread:
-        """Add a thread. Raises RowConflict (there is one with this id)."""
+        """Add a thread. Raises RowConflict (one with this id exists)."""
         params: dict[str, Value] = {
             "thread_id": thread_id,
             "now": now,
@@ -212,7 +212,7 @@ class ThreadStore:
         return rarest
 
     async def delete(self, thread_id: str) -> bool:
-        """Delete a thread and its runs; False if there is none."""
+        """Delete a thread and its runs; False if it does not exist."""
         params: dict[str, Value] = {"thread_id": thread_id}
         return bool(await self._database.transaction(lambda tx: tx.run(_DELETE, params)))
 
@@ -223,7 +223,7 @@ def encode(value: object) -> str:
 
 
 def missing_thread(thread_id: str) -> RowNotFound:
-    """Return the error that says that there is no such thread."""
+    """Return the error for a thread that does not exist."""
     return RowNotFound(f"Thread with ID {thread_id} not found")
 
 
@@ -272,7 +272,7 @@ def _where(query: ThreadQuery, *, rarest: int | None) -> tuple[str, str, dict[st
                 f"WHERE {matches} AND field.thread_id = thread.thread_id)"
             )
         if len(params[f"filter{number}"] or "") > INDEXED_CHARS:  # type: ignore[arg-type]
-            # Beyond the indexed part, compared as JSON text in one spelling.
+            # The part beyond the index is compared as JSON text, written the same way on both sides.
             clauses.append(f"json(thread.metadata -> :key{number}) = json(:value{number})")
             params |= {f"key{number}": f"$.{encode(key)}", f"value{number}": encode(value)}
     if query.status:

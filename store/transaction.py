@@ -25,19 +25,19 @@ class Transaction(Protocol):
         ...
 
     def run_all(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
-        """Execute statements in their order, of which none needs the rows of another; the rows of each.
+        """Execute statements in order; return the rows of each. None may need the rows of another.
 
-        PostgreSQL gets them in one trip.
+        They take one trip to PostgreSQL.
         """
         ...
 
     def lock(self, name: str) -> None:
-        """Wait until no other transaction holds `name`; hold it until this one ends. SQLite has one writer anyway."""
+        """Wait until no other transaction holds `name`; hold it until this one ends. SQLite has only one writer."""
         ...
 
 
 class UnitRunner(Protocol):
-    """What runs units of work: a database engine, or the writer of a SQLite file."""
+    """Runs units of work: a database engine, or the writer of a SQLite file."""
 
     async def submit(self, work: Callable[[Transaction], T]) -> T:
         """Run a unit in a transaction; return its result once it is committed. Raises StoreUnavailable."""

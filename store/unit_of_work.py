@@ -1,4 +1,4 @@
-"""Units of work on their way from callers on the event loop to a database's threads, and back with their results."""
+"""Units of work travel from callers on the event loop to a database's threads; results travel back."""
 
 import asyncio
 from collections import deque
@@ -28,7 +28,7 @@ UnitT = TypeVar("UnitT", bound=UnitOfWork)
 
 
 def take_batch(queue: SimpleQueue[UnitT | None], most: int) -> list[UnitT | None]:
-    """Wait for a unit and take all that are queued, up to `most`. None, which ends a thread, is always the last."""
+    """Wait for a unit, then take all queued units, up to `most`. None ends a thread and is always the last."""
     batch = [queue.get()]
     with suppress(Empty):
         while batch[-1] is not None and len(batch) < most:
@@ -39,7 +39,7 @@ def take_batch(queue: SimpleQueue[UnitT | None], most: int) -> list[UnitT | None
 class UnitTurns:
     """Queued units in the order in which they run: work groups take turns, each with one unit.
 
-    Commands have every other turn while they have any. Units of one group stay in order.
+    Commands get every other turn while they have units. Units of one group stay in order.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class UnitTurns:
         return bool(self._commands)
 
     def add(self, unit: UnitOfWork) -> None:
-        """Queue a unit as the last one of its group."""
+        """Queue a unit behind those of its group."""
         groups = self._commands if is_command_work(unit.group) else self._groups
         groups.setdefault(unit.group, deque()).append(unit)
 
@@ -75,8 +75,8 @@ class UnitTurns:
 async def result_of(future: "asyncio.Future[T]") -> T:
     """Wait for the result of a unit of work.
 
-    The traceback of an error has the frames that it passed, with their variables. If one of these had the error, or
-    the future or unit that has it, all of them would stay until the oldest objects are looked at for garbage.
+    The traceback of an error keeps the frames that it passed, with their variables. If a variable held the error, or
+    the future or unit with it, that cycle would stay until a full garbage collection.
     """
     try:
         return await future
@@ -86,7 +86,7 @@ async def result_of(future: "asyncio.Future[T]") -> T:
 
 def report_results(loop: asyncio.AbstractEventLoop, units: Sequence[UnitOfWork]) -> None:
     """Hand the results of units to their callers on the event loop; called on any thread."""
-    # RuntimeError: the event loop is closed, no caller is left. What was committed stays committed.
+    # RuntimeError: the event loop is closed and has no callers. Commits stay.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(_resolve_futures, units)
 

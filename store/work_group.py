@@ -1,18 +1,18 @@
-"""Work group: whom the current task works for, so that the event loop and the database can share their time."""
+"""Work group: the channel that the current task works for. The event loop and the database let groups take turns."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 WORK_GROUP: ContextVar[str | None] = ContextVar("parley_work_group", default=None)
-"""A channel's name, or what else has much to do at times; inherited by the tasks that it starts. None = the rest."""
+"""A channel's name, or another source of much work. Tasks inherit it from their parent. None = the rest."""
 
 _RUNS = "/runs"
 _COMMANDS = "/commands"
 
 
 def group_of_runs(group: str | None) -> str:
-    """Return the group of the runs that a group starts; what they start belongs to it as well.
+    """Return the group of the runs that a group starts. Tasks that they start belong to it too.
 
     >>> group_of_runs("telegram"), group_of_runs("telegram/runs"), group_of_runs(None)
     ('telegram/runs', 'telegram/runs', '/runs')
@@ -22,7 +22,7 @@ def group_of_runs(group: str | None) -> str:
 
 @contextmanager
 def working_for_command() -> Iterator[None]:
-    """Work in the group of the channel's commands inside the block, with the tasks that are started there."""
+    """Work in the group of the channel's commands inside the block, including tasks started there."""
     group = WORK_GROUP.get() or ""
     token = WORK_GROUP.set(f"{group.removesuffix(_COMMANDS)}{_COMMANDS}")
     try:
@@ -32,14 +32,14 @@ def working_for_command() -> Iterator[None]:
 
 
 def leave_commands() -> None:
-    """Work in the channel's own group from now on: for tasks that a command starts and does not wait for."""
+    """Work in the channel's own group from now on. For tasks that a command starts without waiting for them."""
     group = WORK_GROUP.get()
     if is_command_work(group):
         WORK_GROUP.set((group or "").removesuffix(_COMMANDS) or None)
 
 
 def is_command_work(group: str | None) -> bool:
-    """Return whether somebody waits for a command there, which takes little.
+    """Return whether a group is that of commands, which are short and have a person waiting.
 
     >>> is_command_work("telegram/commands"), is_command_work("telegram"), is_command_work(None)
     (True, False, False)

@@ -1,4 +1,4 @@
-"""Writes that are repeated: what a run's checkpoints do while the database cannot be written."""
+"""Repeats a run's writes of checkpoints while the database cannot be written."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -9,7 +9,7 @@ from store.transaction import Transaction, UnitRunner
 WRITE_RETRY: ContextVar[Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None] = (
     ContextVar("parley_write_retry", default=None)
 )
-"""Awaits a write, again and again if it has to; None = it is tried once.
+"""Awaits a write, repeating it as needed; None = try once.
 
 A variable of the context, because LangGraph saves checkpoints from tasks of its own.
 """

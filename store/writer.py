@@ -19,21 +19,21 @@ from store.unit_of_work import UnitOfWork, UnitTurns, report_results, result_of,
 from store.work_group import WORK_GROUP, is_command_work
 
 RUN_S = 0.01
-"""How long units run before they are committed, seconds; a command's unit is committed as soon as it ran.
+"""How long units run before a commit, seconds. A command's unit is committed as soon as it has run.
 
-By time and not by number: while the event loop is busy, each unit waits for the interpreter's lock, and 8 take 10 to
-20 ms; else hundreds run in that time, and share one flush of a slow disk.
+The limit is a time, not a number: while the event loop is busy, each unit waits for the interpreter's lock, and 8 units
+take 10 to 20 ms. Otherwise hundreds run in that time and share one flush of a slow disk.
 """
 
 COMMAND_SWITCH_S = 0.0001
 """How long the thread waits for the interpreter's lock at each call of SQLite while a command's unit is queued or runs.
 
-Else it is as long as the process says, 0.5 ms in the service: always so short, a turn takes a quarter to a half more
+Otherwise the process's own interval holds: if it were always this short, a turn would take a quarter to a half more
 CPU.
 """
 
 MAX_BATCH = 512
-"""Units per commit. With 100 callers a commit holds about 100; a larger number only delays the first."""
+"""Units per commit. With 100 callers a commit has about 100 units; a larger limit only delays the first."""
 
 MAX_TAKEN = 512
 """Units taken from the callers' queue at a time."""
@@ -65,14 +65,14 @@ class _SqliteTransaction(Transaction):
 class DatabaseWriter:
     """The writing connection and its thread.
 
-    Units that are queued, also while others run, go into one transaction, as many as run in `RUN_S`; work groups take
-    turns, and commands go first. One that raises undoes only itself; the others may run twice. After the commit, one
-    call into the event loop wakes all callers of the batch.
+    Queued units go into one transaction, including those queued while others run, up to `RUN_S`. Work groups take
+    turns, and commands go first. A unit that raises undoes only itself; the others may run twice. After the commit,
+    one call into the event loop wakes all callers of the batch.
 
     Args:
         connection: The connection.
-        file: The file that it has open. A commit counts only while that file has its name: what goes into a
-            deleted file is lost.
+        file: The file that it has open. A commit counts only while that file has its name: rows in a
+            deleted file are lost.
 
     Attributes:
         outage: Why the last transaction that changed something failed; "" = it was committed.
@@ -95,7 +95,7 @@ class DatabaseWriter:
     async def submit(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on the thread; return its result once it is on disk.
 
-        The unit of a cancelled caller may still be committed.
+        The unit of a canceled caller may still be committed.
 
         Raises:
             StoreUnavailable: the file cannot be written, or the writer was closed.
@@ -103,7 +103,7 @@ class DatabaseWriter:
         return await result_of(self._put(work))
 
     async def close(self, *, timeout_s: float) -> bool:
-        """Commit what is queued, then end the thread. False if it did not end within `timeout_s`."""
+        """Commit the queued units, then end the thread. False if it did not end within `timeout_s`."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
@@ -115,7 +115,7 @@ class DatabaseWriter:
             raise StoreUnavailable("The database is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
         group = WORK_GROUP.get()
-        # Before it is queued: the thread may have done it, and set this back, before the event loop goes on.
+        # Set before queueing: the thread may run the unit and reset this before the event loop continues.
         if is_command_work(group):
             sys.setswitchinterval(min(COMMAND_SWITCH_S, self._switch_s))
         self._queue.put(UnitOfWork(work, future, group=group))
@@ -134,7 +134,7 @@ class DatabaseWriter:
         self._connection.close()
 
     def _take_over(self, turns: UnitTurns) -> None:
-        """Add what is queued to `turns`; wait if there is nothing to do. Notes that the last unit was taken."""
+        """Add queued units to `turns`; wait if there is nothing to do. Note when the last unit was taken."""
         if turns and self._queue.empty():
             return
         for unit in take_batch(self._queue, MAX_TAKEN):
@@ -163,7 +163,7 @@ class DatabaseWriter:
         return units
 
     def _check_file(self) -> None:
-        """Raise StoreUnavailable if the file was deleted or replaced. Two microseconds."""
+        """Raise StoreUnavailable if the file was deleted or replaced. Takes two microseconds."""
         if _identity(self._file) != self._identity:
             raise StoreUnavailable(
                 f"The database file {self._file} was deleted or replaced while Parley runs. "
@@ -171,10 +171,10 @@ class DatabaseWriter:
             )
 
     def _run_together(self, units: list[UnitOfWork], turns: UnitTurns) -> None:
-        """Begin a transaction and run units, those of `turns` after the first ones, which are added to `units`.
+        """Begin a transaction and run `units`, then units of `turns`, which are added to `units`.
 
-        If one raises, all that ran do so again, each in a savepoint. A savepoint takes two calls of SQLite, a unit
-        often two more, and each call waits for the interpreter's lock while the event loop is busy.
+        If one raises, all run again, each in a savepoint. Savepoints are not the rule because each takes two calls of
+        SQLite, and each call waits for the interpreter's lock while the event loop is busy.
 
         Raises:
             sqlite3.Error: The whole transaction is lost.
@@ -217,14 +217,14 @@ class DatabaseWriter:
 
 
 def _is_outage(error: Exception) -> bool:
-    """Return whether a statement failed for the file, not for what it says."""
+    """Return whether a statement failed because of the file, not because of its text."""
     return isinstance(error, sqlite3.DatabaseError) and not isinstance(
         error, sqlite3.IntegrityError | sqlite3.ProgrammingError
     )
 
 
 def _identity(file: Path) -> tuple[int, int]:
-    """Return what tells a file from another one of the same name; zeros if it cannot be seen."""
+    """Return numbers that distinguish a file from another one of the same name; zeros if it is not accessible."""
     try:
         found = file.stat()
     except OSError:

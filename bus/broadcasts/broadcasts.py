@@ -121,7 +121,7 @@ class Broadcasts:
         """Store a broadcast to these channels, once for each key; when this returns, it will be sent.
 
         Raises:
-            RowConflict: The key is that of another broadcast.
+            RowConflict: Another broadcast has this key.
             StoreError: Whether it was stored is not known, unless the request is repeated with its key.
         """
         key = request.key or uuid.uuid4().hex
@@ -151,7 +151,7 @@ class Broadcasts:
         if earlier is None:
             return None
         if earlier.digest != request.digest:
-            raise RowConflict(f"The id {request.key!r} is that of another broadcast.")
+            raise RowConflict(f"Another broadcast has the id {request.key!r}.")
         reach = _REACH.validate_json(earlier.audience)
         return BroadcastReceipt(
             key=earlier.key, reach=reach, waiting=earlier.waiting, is_repeat=True

@@ -1,1 +1,1 @@
-"""Files that all nodes need: in a folder, or in a bucket of an S3-compatible object store with a local copy."""
+"""The files that all nodes need: in a folder, or in a bucket of an S3-compatible service with local copies."""

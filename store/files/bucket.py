@@ -12,7 +12,7 @@ from store.errors import FilesUnavailable, ObjectMissing
 from store.files.config import StorageConfig
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
-"""What is read or sent in one request; larger files are sent in parts."""
+"""Bytes read or sent in one request; larger files are sent in parts."""
 
 REQUEST_S: Final = 30.0
 """Time limit of one request of at most `CHUNK_BYTES`, seconds."""
@@ -22,7 +22,7 @@ PARALLEL_PARTS: Final = 4
 LISTED: Final = 1000
 
 _PROBES = "probes"
-"""The folder of what checks store: no row names it, so the sweep deletes what a killed process left."""
+"""The folder of the objects that checks store. No row names them, so the sweep deletes those of killed processes."""
 
 
 class Bucket:
@@ -30,7 +30,7 @@ class Bucket:
 
     Args:
         config: The `storage` section; its URL names a bucket.
-        retry_s: Replaces that of the section.
+        retry_s: Replaces `retry_s` of the section.
 
     Raises:
         FilesUnavailable: The settings cannot be used.
@@ -38,7 +38,7 @@ class Bucket:
 
     def __init__(self, config: StorageConfig, *, retry_s: float | None = None) -> None:
         retry_s = config.retry_s if retry_s is None else retry_s
-        # 15 MB that only this needs.
+        # Takes 15 MB that only this needs.
         self._obstore: ModuleType = importlib.import_module("obstore")
         self._name = config.bucket
         self._place = config.endpoint or "Amazon S3"
@@ -65,7 +65,7 @@ class Bucket:
             )
 
     def put(self, name: str, content: Iterator[bytes] | bytes) -> None:
-        """Store an object; it is complete or not there. Raises FilesUnavailable."""
+        """Store an object; it is complete or missing. Raises FilesUnavailable."""
         with self._errors():
             if isinstance(content, bytes):
                 self._obstore.put(self._store, name, content, use_multipart=False)
@@ -79,7 +79,7 @@ class Bucket:
                 )
 
     def create(self, name: str, content: bytes) -> bool:
-        """Store an object if there is none of this name; return whether there was none. Raises FilesUnavailable."""
+        """Store an object unless one of this name exists; return whether it was stored. Raises FilesUnavailable."""
         with self._errors():
             try:
                 self._obstore.put(self._store, name, content, mode="create", use_multipart=False)
@@ -100,7 +100,7 @@ class Bucket:
                 yield bytes(self._obstore.get_range(self._store, name, start=start, length=length))
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; those that are gone are fine. Raises FilesUnavailable."""
+        """Delete objects if they exist. Raises FilesUnavailable."""
         if names:
             with self._errors():
                 self._obstore.delete(self._store, list(names))
@@ -113,7 +113,7 @@ class Bucket:
 
     def check(self) -> None:
         """Return if objects can be stored, read and deleted now. Raises FilesUnavailable."""
-        # Of this check alone: another node's would delete it before it is read.
+        # A name of its own: the check of another node would delete the object before this one reads it.
         name = f"{_PROBES}/{secrets.token_hex(8)}"
         self.put(name, b"parley")
         self.read(name)
@@ -121,7 +121,7 @@ class Bucket:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of the library into ours, with what an operator can do."""
+        """Turn errors of the library into ours, with advice for an operator."""
         try:
             yield
         except FileNotFoundError as error:
@@ -152,7 +152,7 @@ class Bucket:
 
 
 def _settings(config: StorageConfig) -> dict[str, Any]:
-    """Return what the configuration says; the library takes the rest from the environment's AWS_* variables."""
+    """Return the configured settings; the library takes the rest from the environment's AWS_* variables."""
     given: dict[str, Any] = {
         "endpoint": config.endpoint,
         "region": config.region,
@@ -163,7 +163,7 @@ def _settings(config: StorageConfig) -> dict[str, Any]:
 
 
 def _reason(text: str) -> str:
-    """Return the last cause that a message of the library names, without the address of the object.
+    """Return the last cause in a message of the library, without the address of the object.
 
     >>> _reason("Generic S3 error: Error performing GET http://h/b/k in 1s - HTTP error: error sending request")
     'HTTP error: error sending request'

@@ -1,7 +1,7 @@
-"""BucketMirror: a node's copy of files whose contents are in a bucket, and whose names are in the database.
+"""BucketMirror: a node's copy of files. Their contents are in a bucket, their names in the database.
 
-Contents are stored before the rows that name them. So a node that dies in between loses nothing that anybody was told
-of, and leaves objects that no row names (`housekeeping.py`).
+Contents are stored before the rows that name them. So a node that dies in between loses nothing that it reported as
+stored, and leaves objects that no row names (`housekeeping.py`).
 """
 
 import logging
@@ -30,13 +30,13 @@ from store.files.tree import LocalFile, list_tree
 from store.transaction import T
 
 TRANSFERS: Final = 16
-"""Files that are copied at the same time, of all areas."""
+"""Files copied at the same time, of all areas."""
 
 SETTLED_NS: Final = 10_000_000
-"""Two changes of a file that are further apart have different times, nanoseconds."""
+"""Two changes of a file have different times if they are further apart than this, nanoseconds."""
 
 CHECK_S: Final = 5.0
-"""How long the result of a check is used again, seconds."""
+"""How long to reuse the result of a check, seconds."""
 
 INDEX_FOLDER: Final = ".index"
 RECEIVED_FOLDER: Final = ".received"
@@ -126,15 +126,15 @@ class BucketMirror(FileMirror):
             if not users:
                 del self._locks[area]
 
-    # ---- what nobody needs ---------------------------------------------------------------------
+    # ---- cleaning up ---------------------------------------------------------------------------
 
     async def delete_unnamed(self, before: datetime) -> int:
-        """Delete objects that were stored before a time, and that no row names; return their number.
+        """Delete objects that were stored before a time and that no row names; return their number.
 
-        They are left by nodes that were killed between an upload and the change of the rows.
+        Nodes that were killed between an upload and the change of the rows leave them.
 
         Raises:
-            StoreError: Not all could be looked at.
+            StoreError: Some could not be checked.
         """
         count = 0
         parts = self._bucket.list_older(before)
@@ -166,7 +166,7 @@ class BucketMirror(FileMirror):
         return len(threads)
 
     def _drop(self, area: str) -> None:
-        # What cannot be deleted is compared anew when the thread is used again.
+        # A file that cannot be deleted is compared when the thread is used again.
         self._indexes.remove(area)
         shutil.rmtree(self._files / area, ignore_errors=True)
 
@@ -180,12 +180,12 @@ class BucketMirror(FileMirror):
     # ---- from the bucket -----------------------------------------------------------------------
 
     async def _fetch(self, area: FileArea, *, drops_changes: bool = False) -> AreaIndex:
-        """Bring the local copy up to date; return what is known about it."""
+        """Update the local copy; return its index."""
         version = await self._rows.version(area.name)
         index = await anyio.to_thread.run_sync(self._indexes.load, area.name)
         if (index.process, index.version) == (self._process, version):
             return index
-        # What an earlier process changed and did not store is dropped.
+        # Drops changes that an earlier process did not store.
         drops = drops_changes or index.process != self._process
         try:
             return await self._copy(area, index, drops_changes=drops)
@@ -215,7 +215,7 @@ class BucketMirror(FileMirror):
     async def _receive(
         self, wanted: Iterable[StoredFile], received: dict[str, Path], *, skips_missing: bool
     ) -> None:
-        """Copy the contents of files into files of their own, which `received` names by path."""
+        """Copy the contents of files into new files and add these to `received` by path."""
 
         async def receive(file: StoredFile) -> None:
             work = partial(transfers.download, self._bucket, file, self._received)
@@ -244,7 +244,7 @@ class BucketMirror(FileMirror):
             await anyio.sleep(wait_ns / 1e9)
 
     async def _store(self, area: FileArea, index: AreaIndex, *, is_next: bool = False) -> bool:
-        """Store what was changed on disk; False and nothing if `is_next` and the stored area is not as in the index."""
+        """Store changes on disk; with `is_next`, return False instead if the stored area differs from the index."""
         local = await anyio.to_thread.run_sync(self._list, area)
         changes = find_changes(local, index.files)
         if changes.is_empty:
@@ -264,7 +264,7 @@ class BucketMirror(FileMirror):
             known = {
                 path: file for path, file in index.files.items() if path not in changes.removed
             }
-            # Another node may have stored something since the copy was brought up to date: that is fetched later.
+            # Another node may have stored changes since the copy was updated: they are fetched later.
             version = change.version if change.previous == previous else index.version
             save = partial(self._save_index, area, version, {**known, **uploaded})
             await anyio.to_thread.run_sync(save)
@@ -272,7 +272,7 @@ class BucketMirror(FileMirror):
         return True
 
     async def _upload(self, area: FileArea, changes: LocalChanges) -> dict[str, KnownFile]:
-        """Store the contents of changed files; return those that were still there."""
+        """Store the contents of changed files; return those that still exist."""
         uploaded: dict[str, KnownFile] = {}
 
         async def upload(path: str, file: LocalFile) -> None:
@@ -284,16 +284,16 @@ class BucketMirror(FileMirror):
         return uploaded
 
     async def _delete(self, unused: tuple[str, ...]) -> None:
-        """Delete objects; those that cannot be deleted now are found by the sweep."""
+        """Delete objects; the sweep finds those that cannot be deleted now."""
         try:
             await self._in_thread(partial(self._bucket.delete, unused))
         except FilesUnavailable as error:
-            log.warning("%d objects are deleted later: %s", len(unused), error)
+            log.warning("%d objects will be deleted later: %s", len(unused), error)
 
     # ---- both ----------------------------------------------------------------------------------
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Work in a thread of our own. Whoever is cancelled does not wait for a bucket that does not answer."""
+        """Run a call in a worker thread. A canceled caller does not wait for a bucket that does not answer."""
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
 
     def _root(self, area: FileArea) -> Path:
@@ -311,7 +311,7 @@ class BucketMirror(FileMirror):
 
 
 async def _run_all(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Run jobs side by side; the first error ends the others and is raised."""
+    """Run jobs concurrently; the first error ends the others and is raised."""
     errors: list[Exception] = []
 
     async def run(job: Callable[[], Awaitable[None]]) -> None:
@@ -329,7 +329,7 @@ async def _run_all(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
 
 
 def _remove_all(paths: Iterable[Path]) -> None:
-    """Delete files that were not moved to their place."""
+    """Delete received files that were not moved into place."""
     for path in paths:
         with suppress(OSError):
             path.unlink(missing_ok=True)

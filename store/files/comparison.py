@@ -1,4 +1,4 @@
-"""What has to be copied between an area's folder and the bucket. Pure."""
+"""Plans what to copy between an area's folder and the bucket. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from store.files.tree import LocalFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlan:
-    """What has to change on disk.
+    """The changes to make on disk.
 
     Attributes:
-        wanted: What has to be put in its place.
-        removed: Paths that have to be removed first.
-        known: What is known about the files that stay as they are.
+        wanted: Files to put in place.
+        removed: Paths to remove first.
+        known: The entries of the files that stay unchanged.
     """
 
     wanted: tuple[StoredFile, ...]
@@ -25,7 +25,7 @@ class FetchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalChanges:
-    """What changed on disk and is not stored."""
+    """The changes on disk that are not stored."""
 
     changed: Mapping[str, LocalFile]
     removed: tuple[str, ...]
@@ -43,13 +43,13 @@ def plan_fetch(
     *,
     drops_changes: bool,
 ) -> FetchPlan:
-    """Compare what is on disk with what is stored. Of two changes of one file, the one on disk wins.
+    """Compare the files on disk with the stored ones. If both changed, the one on disk wins.
 
     Args:
-        local: What is on disk.
-        known: What was on disk when it was last compared.
-        stored: What is stored now.
-        drops_changes: Whether changes on disk are dropped instead: those of an earlier process.
+        local: The files on disk.
+        known: The files on disk at the last comparison.
+        stored: The stored files.
+        drops_changes: Drop changes on disk instead: an earlier process made them.
     """
     wanted, kept = [], {}
     for path, file in stored.items():
@@ -67,16 +67,16 @@ def plan_fetch(
         if path not in stored
         and (drops_changes or ((before := known.get(path)) is not None and before.matches(file)))
     ]
-    # What is of another kind now has to go first.
+    # An entry whose kind changed goes first.
     removed += [
         file.path for file in wanted if file.path in local and local[file.path].kind != file.kind
     ]
-    # What is in a folder comes before it.
+    # The content of a folder goes before the folder.
     return FetchPlan(wanted=tuple(wanted), removed=tuple(sorted(removed, reverse=True)), known=kept)
 
 
 def find_changes(local: Mapping[str, LocalFile], known: Mapping[str, KnownFile]) -> LocalChanges:
-    """Return what changed on disk since it was last compared."""
+    """Return the changes on disk since the last comparison."""
     changed = {
         path: file
         for path, file in local.items()

@@ -1,4 +1,4 @@
-"""The `storage` section of the configuration: where files are that every process of the service needs."""
+"""The `storage` section of the configuration: where the files are that every process of the service needs."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 LOCAL_COPY = "files"
-"""Folder of the data folder with this node's copy of the files in a bucket."""
+"""Folder inside the data folder with this node's copy of the files in a bucket."""
 
 _EXPECTED = "must look like file:///mnt/parley, a folder that all machines mount, or like s3://bucket/prefix"
 
@@ -18,11 +18,11 @@ class StorageConfig(BaseModel):
     Attributes:
         url: `file:///FOLDER`, a folder that all machines mount; `s3://BUCKET/PREFIX`, the prefix being optional;
             None = the data folder.
-        endpoint: Of the S3-compatible service, `https://HOST:PORT`; None = $AWS_ENDPOINT_URL, else Amazon's.
+        endpoint: The S3-compatible service, `https://HOST:PORT`; None = $AWS_ENDPOINT_URL, else Amazon's.
         region: None = $AWS_REGION, else us-east-1.
         access_key_id: With `secret_access_key`; None = $AWS_ACCESS_KEY_ID, else what the machine or pod may use.
         secret_access_key: None = $AWS_SECRET_ACCESS_KEY.
-        retry_s: How long a request is repeated while the bucket does not answer, seconds; 0 = it is sent once.
+        retry_s: How long to repeat a request while the bucket does not answer, seconds; 0 = send it once.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -70,7 +70,7 @@ class StorageConfig(BaseModel):
 
     @property
     def prefix(self) -> str:
-        """What the names of all objects begin with, without slashes at its ends.
+        """The beginning of all object names, without slashes at its ends.
 
         >>> StorageConfig(url="s3://files/parley/").prefix
         'parley'

@@ -1,4 +1,4 @@
-"""Deletes what nobody needs: objects that no row names, and copies of threads that this node does not use."""
+"""Deletes objects that no row names, and copies of threads that this node does not use."""
 
 import logging
 import time
@@ -13,21 +13,21 @@ from store.files.mirror import FileMirror
 from store.nodes import Nodes
 
 EVERY_S: Final = 6 * 3600.0
-"""How often it is looked for, seconds; the first time soon after the start."""
+"""How often to look for them, seconds; the first time soon after the start."""
 
 FIRST_S: Final = 60.0
 
 UNNAMED: Final = timedelta(days=1)
-"""How old an object has to be: no upload takes so long."""
+"""How old an object has to be, seconds: no upload takes this long."""
 
 UNUSED_S: Final = 7 * 86_400.0
-"""How long a copy of a thread is kept after its last use, seconds."""
+"""How long to keep a copy of a thread after its last use, seconds."""
 
 log = logging.getLogger(__name__)
 
 
 async def run_housekeeping(mirror: FileMirror, nodes: Nodes) -> None:
-    """Do it until cancelled; of several nodes, one deletes objects. Does nothing if files are in a folder."""
+    """Clean up until canceled; only one node deletes objects. Does nothing if files are in a folder."""
     if not isinstance(mirror, BucketMirror):
         return
     await anyio.sleep(FIRST_S)
@@ -37,8 +37,8 @@ async def run_housekeeping(mirror: FileMirror, nodes: Nodes) -> None:
             with anyio.move_on_after(EVERY_S):  # another node does it
                 async with nodes.exclusive("files"):
                     count = await mirror.delete_unnamed(datetime.now(UTC) - UNNAMED)
-                    log.debug("%d objects without a name were deleted", count)
+                    log.debug("deleted %d objects that no row names", count)
                     await anyio.sleep(EVERY_S)
         except StoreError as error:
-            log.warning("Files that nobody needs are deleted later: %s", error)
+            log.warning("Unused files will be deleted later: %s", error)
             await anyio.sleep(FIRST_S)

@@ -1,4 +1,4 @@
-"""Stores the files of a data folder, or of a shared folder, in the bucket: how an installation moves to one."""
+"""Stores the files of a data folder or shared folder in the bucket, to move an installation there."""
 
 import os
 import shutil
@@ -23,19 +23,19 @@ _PENDING = "pending"
 async def import_files(
     config: StorageConfig, home: Path, database: Database, source: Path, memory: str = MEMORY
 ) -> int:
-    """Store what is in a folder, area by area; return the number of threads. It can be repeated.
+    """Store the files of a folder, area by area; return the number of threads. It can be repeated.
 
     Args:
         config: The `storage` section, which names a bucket.
         home: The data folder of this node.
         database: Gets the rows.
-        source: The folder; nothing in it is changed, and nobody else may change it meanwhile.
-        memory: The folder of the memory in it.
+        source: The folder; it is not changed, and nothing else may change it meanwhile.
+        memory: The folder of the memory inside it.
 
     Raises:
         FilesUnavailable: The bucket cannot be used, or has other keys.
         StoreError: The rows cannot be written.
-        OSError: A file cannot be read, or not be copied.
+        OSError: A file cannot be read or copied.
     """
     await anyio.to_thread.run_sync(_import_keys, config, home, source)
     mirror = await open_mirror(config, home, database)

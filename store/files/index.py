@@ -1,4 +1,4 @@
-"""AreaIndex: what this node's copy of an area was like when it was last compared with the bucket. Blocking."""
+"""AreaIndex: the state of this node's copy of an area at the last comparison with the bucket. Blocking."""
 
 import json
 import time
@@ -12,12 +12,12 @@ from store.files.rows import StoredFile
 from store.files.tree import LocalFile
 
 USED_S = 3600.0
-"""How often it is recorded that an area is in use, seconds."""
+"""How often to record that an area is in use, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A file that is stored, and when the local copy of it was last changed (`LocalFile.changed_ns`)."""
+    """A stored file, and when its local copy was last changed (`LocalFile.changed_ns`)."""
 
     stored: StoredFile
     changed_ns: int
@@ -44,8 +44,8 @@ class AreaIndex:
     """The files of an area as they were stored and copied.
 
     Attributes:
-        process: Which process wrote it: changes that an earlier one did not store are dropped.
-        version: The version of the area, all of whose files are in the local copy.
+        process: The process that wrote it. Changes that an earlier process did not store are dropped.
+        version: The version of the area in the local copy.
     """
 
     process: str = ""
@@ -57,14 +57,14 @@ class IndexFiles:
     """The indexes on disk, one file for each area.
 
     Args:
-        folder: Where they are; created with the first one.
+        folder: Where they are; the first one creates it.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def load(self, area: str) -> AreaIndex:
-        """Return the index of an area; an empty one if there is none that can be read."""
+        """Return the index of an area; an empty one if none can be read."""
         path = self._path(area)
         try:
             if time.time() - path.stat().st_mtime > USED_S:
@@ -93,7 +93,7 @@ class IndexFiles:
         new.replace(path)
 
     def remove(self, area: str) -> None:
-        """Forget an area."""
+        """Delete the index of an area."""
         self._path(area).unlink(missing_ok=True)
 
     def unused_since(self, time_s: float) -> list[str]:

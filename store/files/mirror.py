@@ -1,4 +1,4 @@
-"""FileMirror: keeps a node's copy of the files that all nodes need equal to what is stored."""
+"""FileMirror: keeps a node's copy of the shared files equal to the stored files."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,10 +8,10 @@ from typing import Final, Protocol
 from typing_extensions import override
 
 THREADS: Final = "threads/"
-"""What the names of the areas of threads begin with."""
+"""The beginning of the names of threads' areas."""
 
 KEYS: Final = "keys"
-"""What the names of the objects with the keys of the service begin with. They are no area."""
+"""The beginning of the names of the objects with the service's keys. They are not an area."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class FileArea:
     """Files that are copied together.
 
     Attributes:
-        name: Its name in the database, and what the names of its objects begin with.
+        name: Its name in the database, and the beginning of its objects' names.
         folder: Where its files are, relative to the folder of the files.
         only: The names in that folder that belong to it; None = all.
     """
@@ -38,7 +38,7 @@ SHARED_AREA: Final = FileArea(
 
 
 def thread_area(thread_id: str) -> FileArea:
-    """Return the area of a thread's files. The ID is one that can be a folder name."""
+    """Return the area of a thread's files. The ID must be a valid folder name."""
     return FileArea(name=f"{THREADS}{thread_id}", folder=f"{THREADS}{thread_id}")
 
 
@@ -49,22 +49,22 @@ class FileMirror(Protocol):
     """Whether there is anything to copy: False if the files are in a folder that all nodes see."""
 
     async def fetch(self, area: FileArea) -> None:
-        """Bring the local copy up to date; what was changed here and not stored yet stays."""
+        """Update the local copy; changes that are not stored yet stay."""
         ...
 
     async def store(self, area: FileArea) -> None:
-        """Do the same, and store what was changed here. Other nodes see it when this returns."""
+        """Update the local copy and store its changes. Other nodes see them when this returns."""
         ...
 
     async def store_if_latest(self, area: FileArea) -> bool:
-        """Store what was changed here since `fetch`, unless another node has stored something in the area since then.
+        """Store the changes since `fetch`, unless another node has changed the area since then.
 
-        Then what was changed here is dropped, the local copy is up to date, and False is returned.
+        In that case drop the changes, update the local copy and return False.
         """
         ...
 
     async def remove(self, area: FileArea) -> None:
-        """Remove an area from where it is stored. The caller deletes the local files."""
+        """Remove an area from the storage. The caller deletes the local files."""
         ...
 
     async def list_areas(self, prefix: str) -> list[str]:
@@ -77,7 +77,7 @@ class FileMirror(Protocol):
 
 
 class SharedFolder(FileMirror):
-    """The files are where all nodes see them: nothing is copied."""
+    """The files are in a folder that all nodes see: nothing is copied."""
 
     is_remote = False
 
@@ -108,7 +108,7 @@ class SharedFolder(FileMirror):
 
 @asynccontextmanager
 async def stored_after(mirror: FileMirror, area: FileArea) -> AsyncIterator[None]:
-    """Bring an area up to date before the block, and store what the block changed. Raises StoreError."""
+    """Update an area before the block and store the block's changes. Raises StoreError."""
     await mirror.fetch(area)
     yield
     await mirror.store(area)

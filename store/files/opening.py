@@ -1,4 +1,4 @@
-"""Opens what `storage.url` names, and shares the key files of the nodes. What is not `async` blocks."""
+"""Opens what `storage.url` names, and shares the key files of the nodes. Functions that are not `async` block."""
 
 import shutil
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from store.files.rows import StoredFileRows
 
 
 async def open_mirror(config: StorageConfig, home: Path, database: Database) -> FileMirror:
-    """Return what copies files. `home`: the data folder. Sends nothing yet.
+    """Return the mirror that copies files. `home`: the data folder. Sends nothing yet.
 
     Raises:
         FilesUnavailable: The settings cannot be used.
@@ -52,8 +52,8 @@ def share_keys(config: StorageConfig, home: Path, keys: Mapping[str, bytes]) -> 
     Args:
         config: The `storage` section, which names a bucket.
         home: The data folder.
-        keys: The names of the files, and the content of those that are nowhere yet; that of stored credentials is
-            always among them.
+        keys: The names of the files, and the content for those that do not exist yet; the key of stored
+            credentials is always included.
 
     Returns:
         Why the bucket cannot be used, in one line, or None.
@@ -79,7 +79,7 @@ def _write_key(file: Path, key: bytes) -> None:
 
 
 def _read_or_create(bucket: Bucket, name: str, new: bytes) -> bytes:
-    """Return an object. Of several nodes that create it at once, all return the content of the first."""
+    """Return an object; create it if missing. If several nodes create it at once, all return the first content."""
     try:
         return bucket.read(name)
     except ObjectMissing:

@@ -1,4 +1,4 @@
-"""StoredFileRows: which files each area has, and the objects with their contents."""
+"""StoredFileRows: the files of each area, and the objects with their contents."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,12 +18,12 @@ class StoredFile:
     """A file, folder or symbolic link of an area.
 
     Attributes:
-        path: Relative to the area's folder, as `os` calls have it.
+        path: Relative to the area's folder, as `os` functions return it.
         object: Name of the object with the content of a file; "" for others.
-        size: Of a file, bytes.
+        size: The size of a file, bytes.
         mode: Permission bits of a file or folder.
         modified_ns: Modification time of a file, nanoseconds since 1970.
-        target: What a link names.
+        target: The target of a link.
     """
 
     path: str
@@ -37,7 +37,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AreaFiles:
-    """The files of an area by path; version 0 = there never were any."""
+    """The files of an area by path; version 0 = it never had any."""
 
     version: int = 0
     files: Mapping[str, StoredFile]
@@ -45,12 +45,12 @@ class AreaFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AreaChange:
-    """A change of an area that was stored.
+    """A stored change of an area.
 
     Attributes:
-        version: The version that it made.
+        version: The version it created.
         previous: The version before it.
-        unused: Objects that no row names any more.
+        unused: Objects that no row names anymore.
     """
 
     version: int
@@ -83,12 +83,12 @@ _REMOVE_AREA = "DELETE FROM file_area WHERE area = :area"
 class StoredFileRows:
     """The file_area and stored_file tables. All methods raise StoreError.
 
-    A node that other nodes have ended cannot change rows: what it still uploads stays without effect.
+    A node that other nodes have ended cannot change rows, so its later uploads have no effect.
 
     Args:
         database: The database.
-        now_ns: Returns the time, nanoseconds since 1970. Versions are times, so that an area that was removed and made
-            anew has other versions than before.
+        now_ns: Returns the time, nanoseconds since 1970. Versions are times, so an area that was removed and
+            created again has new versions.
     """
 
     def __init__(self, database: Database, *, now_ns: Callable[[], int] = time.time_ns) -> None:
@@ -96,7 +96,7 @@ class StoredFileRows:
         self._now_ns = now_ns
 
     async def version(self, area: str) -> int:
-        """Return the version of an area; 0 = there never were files in it."""
+        """Return the version of an area; 0 = it never had files."""
         rows = await self._database.read(_VERSION, {"area": area})
         return int(rows[0]["version"]) if rows else 0
 
@@ -123,13 +123,13 @@ class StoredFileRows:
         *,
         after: int | None = None,
     ) -> AreaChange | None:
-        """Store and remove files of an area in one transaction; nothing, and None, if its version is not `after`.
+        """Store and remove files of an area in one transaction; return None instead if its version is not `after`.
 
-        `after`: None = whatever it is.
+        `after`: None = any version.
         """
 
         def work(tx: Transaction) -> AreaChange | None:
-            tx.lock(f"files {area}")  # no other transaction changes the area now
+            tx.lock(f"files {area}")  # from now on no other transaction changes the area
             rows = tx.run(_VERSION, {"area": area})
             previous = int(rows[0]["version"]) if rows else 0
             if after not in (None, previous):
@@ -153,7 +153,7 @@ class StoredFileRows:
         return await self._database.transaction(work)
 
     async def remove_area(self, area: str) -> tuple[str, ...]:
-        """Remove all files of an area; return the objects that no row names any more."""
+        """Remove all files of an area; return the objects that no row names anymore."""
 
         def work(tx: Transaction) -> tuple[str, ...]:
             tx.lock(f"files {area}")
@@ -184,7 +184,7 @@ def _from_row(row: Row) -> StoredFile:
 
 
 def _to_text(path: str) -> str:
-    r"""Return a path as text of which every database thinks the same.
+    r"""Return a path as text that means the same to every database.
 
     >>> _to_text("a b/\udcff"), _from_text("a%20b/%FF")
     ('a%20b/%FF', 'a b/\udcff')

@@ -21,7 +21,7 @@ def download(bucket: Bucket, file: StoredFile, folder: Path) -> Path:
     """Copy the content of a file into a new file in `folder`; return its path.
 
     Raises:
-        FilesUnavailable, ObjectMissing: The content cannot be had.
+        FilesUnavailable, ObjectMissing: The content is not available.
         OSError: It cannot be written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,12 +37,12 @@ def download(bucket: Bucket, file: StoredFile, folder: Path) -> Path:
 
 
 def upload(bucket: Bucket, area: str, root: Path, path: str, local: LocalFile) -> KnownFile | None:
-    """Store the content of a file, or what else is known of a folder or link.
+    """Store the content of a file; for a folder or link, only return its row.
 
-    Each content is an object of its own, so that what is stored already stays as it is until the row is changed.
+    Each content is a new object, so the stored content stays unchanged until the row changes.
 
     Returns:
-        What is stored then; None if the file is gone, or may not be read.
+        The stored file; None if it is gone or must not be read.
 
     Raises:
         FilesUnavailable: It cannot be stored.
@@ -54,7 +54,7 @@ def upload(bucket: Bucket, area: str, root: Path, path: str, local: LocalFile) -
         descriptor = tree.open_file(root, path)
     except OSError as error:
         if not isinstance(error, FileNotFoundError):
-            log.warning("%s: %s cannot be read, and is not stored: %s", area, path, error.strerror)
+            log.warning("%s: %s cannot be read and is not stored: %s", area, path, error.strerror)
         return None
     try:
         before = os.fstat(descriptor)
@@ -71,13 +71,13 @@ def upload(bucket: Bucket, area: str, root: Path, path: str, local: LocalFile) -
         mode=before.st_mode & 0o7777,
         modified_ns=before.st_mtime_ns,
     )
-    # What changed while it was read is stored again the next time.
+    # A file that changed while it was read is stored again the next time.
     is_settled = before.st_ctime_ns == after.st_ctime_ns
     return KnownFile(stored=stored, changed_ns=before.st_ctime_ns if is_settled else 0)
 
 
 class _Content:
-    """The bytes of an open file, and how many were read of them."""
+    """The bytes of an open file, and how many of them were read."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -90,13 +90,13 @@ class _Content:
 
 
 def _put(bucket: Bucket, area: str, content: _Content, size: int) -> str:
-    """Store a content under a new name, which is returned; "" for an empty one."""
+    """Store content under a new name and return the name; "" for empty content."""
     chunks = iter(content)
     if size > CHUNK_BYTES:
         name = f"{area}/{secrets.token_hex(16)}"
         bucket.put(name, chunks)
         return name
-    # As much as there is now: the file may have grown.
+    # The size now: the file may have grown.
     whole = next(chunks, b"")
     if not whole:
         return ""
@@ -106,12 +106,12 @@ def _put(bucket: Bucket, area: str, content: _Content, size: int) -> str:
 
 
 def apply(root: Path, plan: FetchPlan, received: Mapping[str, Path]) -> dict[str, KnownFile]:
-    """Carry out a plan; return what is known then about all files that are stored.
+    """Carry out a plan; return the entries of all stored files.
 
     Args:
-        root: The folder of the area; created if something is to be put into it.
+        root: The folder of the area; created if needed.
         plan: The plan.
-        received: The contents of files by path; those that are missing are left out.
+        received: The contents of files by path; files without one are skipped.
     """
     known = dict(plan.known)
     if plan.wanted:

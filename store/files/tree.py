@@ -1,7 +1,7 @@
-"""A folder on disk that an agent's commands may change at any time: list it, read and write in it. Blocking.
+"""Lists, reads and writes a folder on disk that an agent's commands may change at any time. Blocking.
 
-Each folder is opened from the one above it without following links, so that a link that somebody puts in the way
-leads nowhere.
+Each folder is opened from its parent without following links, so a link that a command puts into the path leads
+nowhere.
 """
 
 import logging
@@ -15,7 +15,7 @@ from pathlib import Path
 from store.files.rows import FileKind, StoredFile
 
 MAX_DEPTH = 100
-"""Folders below each other that are looked at; each keeps a file descriptor open meanwhile."""
+"""Maximum depth of folders; each level keeps a file descriptor open."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFile:
-    """A file, folder or link on disk. `changed_ns` changes whenever its content or mode does; 0 = never mind."""
+    """A file, folder or link on disk. `changed_ns` changes whenever its content or mode does; 0 = not compared."""
 
     kind: FileKind
     size: int = 0
@@ -36,7 +36,7 @@ class LocalFile:
 
     @classmethod
     def from_status(cls, status: os.stat_result, target: str = "") -> "LocalFile | None":
-        """Return what `lstat` says; None for pipes, sockets and devices, which are not kept."""
+        """Return an entry from `lstat`; None for pipes, sockets and devices, which are not stored."""
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISREG(status.st_mode):
             return cls(
@@ -54,11 +54,11 @@ class LocalFile:
 
 
 def list_tree(root: Path, only: frozenset[str] | None = None) -> dict[str, LocalFile]:
-    """Return what is below a folder by its path; a folder comes before what is in it.
+    """Return the entries below a folder by path; a folder comes before its content.
 
     Args:
         root: The folder; it need not exist.
-        only: The names in it that count; None = all except those of files that are being received (`.upload-*`).
+        only: The names in it to include; None = all except files that are being received (`.upload-*`).
     """
     found: dict[str, LocalFile] = {}
     try:
@@ -83,7 +83,7 @@ def _list_folder(
         is_left_out = name.startswith(".upload-") if only is None else name not in only
         if not prefix and is_left_out:
             continue
-        with suppress(OSError):  # gone, or replaced meanwhile
+        with suppress(OSError):  # gone or replaced meanwhile
             status = os.lstat(name, dir_fd=folder)
             target = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(status.st_mode) else ""
             file = LocalFile.from_status(status, target)
@@ -138,14 +138,14 @@ def open_file(root: Path, path: str) -> int:
 
 
 def place(root: Path, wanted: StoredFile, received: Path | None) -> LocalFile | None:
-    """Put a file, folder or link in its place; return what is there then, or None if something stands in the way.
+    """Put a file, folder or link in place; return its entry, or None if something else is there.
 
     Args:
         root: The folder of the area.
-        wanted: What is to be there.
-        received: Where the content of a file is, on the same file system; it is moved. None = a folder or link.
+        wanted: The entry to create.
+        received: The file with the content, on the same file system; it is moved. None = a folder or link.
 
-    A folder gets its mode later, by `set_folder_mode`: it may forbid to put files into it.
+    A folder gets its mode later, by `set_folder_mode`: the mode may forbid writing into it.
     """
     try:
         with opened_parent(root, wanted.path, create=True) as (folder, name):
@@ -162,12 +162,12 @@ def place(root: Path, wanted: StoredFile, received: Path | None) -> LocalFile | 
                 os.symlink(wanted.target, name, dir_fd=folder)
             return LocalFile.from_status(os.lstat(name, dir_fd=folder), wanted.target)
     except OSError as error:
-        log.warning("%s could not be put in its place: %s", wanted.path, error.strerror)
+        log.warning("%s could not be written: %s", wanted.path, error.strerror)
         return None
 
 
 def remove(root: Path, path: str) -> None:
-    """Remove a file, link or empty folder; what is not there or not empty stays as it is."""
+    """Remove a file, link or empty folder; ignore a missing one and a folder with content."""
     with suppress(OSError), opened_parent(root, path) as (folder, name):
         _remove(folder, name)
 
@@ -184,7 +184,7 @@ def _remove(folder: int, name: str) -> None:
 
 
 def set_folder_mode(root: Path, path: str, mode: int) -> None:
-    """Set the mode of a folder, if it is still there."""
+    """Set the mode of a folder if it still exists."""
     with suppress(OSError), opened_parent(root, path) as (folder, name):
         descriptor = os.open(name, _FOLDER, dir_fd=folder)
         try:

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: parameters, types, and what is wrong when there is none. Blocking calls."""
+"""Connections to PostgreSQL: parameters, types, and errors that say what is wrong. Blocking calls."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ Connection = psycopg.Connection[DictRow]
 _DEFAULTS = {
     "application_name": "parley",
     "connect_timeout": "5",
-    # Of several hosts, the primary: a replica serves only once it is promoted.
+    # With several hosts, use the primary: a replica serves only after it is promoted.
     "target_session_attrs": "read-write",
-    # A host that is gone without a word is noticed after 10 s.
+    # Notices within 10 s that a host has gone silent.
     "keepalives_idle": "5",
     "keepalives_interval": "2",
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
 _SETTINGS = {
-    # A process that stands still inside a transaction must not hold up others for long.
+    # A process that freezes inside a transaction must not block others for long.
     "idle_in_transaction_session_timeout": "4000",
     "lock_timeout": "10000",
     "statement_timeout": "60000",
@@ -40,7 +40,7 @@ def parse_url(url: str) -> dict[str, Any]:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise StoreUnavailable(
-            f"database.url is no valid PostgreSQL URL ({_one_line(error)}). "
+            f"database.url is not a valid PostgreSQL URL ({_one_line(error)}). "
             "It looks like postgresql://USER:PASSWORD@HOST:5432/DATABASE; "
             "special characters in the password are written as %XX."
         ) from None
@@ -71,14 +71,14 @@ def connect(parameters: dict[str, Any]) -> Connection:
 
 
 def unavailable(error: psycopg.Error) -> StoreUnavailable:
-    """Return what a failed statement means to a caller of the store."""
+    """Return the store's error for a failed statement."""
     problem = StoreUnavailable(f"The database could not be used ({_one_line(error)}).")
     problem.__cause__ = error
     return problem
 
 
 def _adapters() -> AdaptersMap:
-    """Return psycopg's types, with one width of integers: a statement is prepared once, not once per width."""
+    """Return psycopg's types with a single integer width, so that a statement is prepared once, not once per width."""
     adapters = AdaptersMap(psycopg.adapters)
     adapters.register_dumper(int, Int8Dumper)
     return adapters

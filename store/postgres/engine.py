@@ -1,4 +1,4 @@
-"""PostgreSQL: units of work side by side, on several connections with a thread each."""
+"""PostgreSQL: runs units of work concurrently, on several connections with a thread each."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ from store.transaction import Params, Row, T, Transaction
 from store.unit_of_work import UnitOfWork, report_results, result_of
 
 CONNECTIONS = 7
-"""Connections for units and reads. There are three more: of the node, of signals, and of single statements."""
+"""Connections for units and reads. The node, signals and single statements have one more each."""
 
 RECONNECT_S = 0.5
 """After a failed connection attempt, seconds in which calls fail at once instead of trying again."""
@@ -44,13 +44,13 @@ _log = logging.getLogger(__name__)
 class PostgresEngine(Engine):
     """A PostgreSQL database.
 
-    Units run side by side, each in a transaction of its own (READ COMMITTED). One that depends on rows it read
-    locks them, or a name. A unit that loses against another one runs again. Single statements have a connection of
-    their own, on which those of many callers run in one transaction (store/postgres/statement_batches.py).
+    Units run concurrently, each in its own transaction (READ COMMITTED). A unit that depends on rows it read locks
+    them, or a name. A unit that conflicts with another one may run again. Single statements have their own
+    connection, where statements of many callers run in one transaction (store/postgres/statement_batches.py).
 
     Args:
         node: This process as a node.
-        folder: Where files are stored.
+        folder: Where files are stored, for `free_bytes`.
     """
 
     has_checkpoints = True
@@ -103,7 +103,7 @@ class PostgresEngine(Engine):
 
     @asynccontextmanager
     async def _turn(self, order: str) -> AsyncIterator[None]:
-        """Wait until the earlier units of an order are done; later ones wait for the end of the block."""
+        """Wait for the earlier units of an order; later ones wait for the end of the block."""
         lock, callers = self._orders.get(order) or (anyio.Lock(fast_acquire=True), 0)
         self._orders[order] = lock, callers + 1
         try:
@@ -126,10 +126,10 @@ class PostgresEngine(Engine):
             return 0
 
     async def close(self) -> None:
-        """Run what was submitted, then close the connections."""
+        """Run the submitted units, then close the connections."""
         self._closed = True
         await anyio.to_thread.run_sync(self.signals.close)
-        # Statements that cannot be run together are handed to the other threads.
+        # Statements that cannot run together go to the other threads.
         await anyio.to_thread.run_sync(self._statements.close, CLOSE_S)
         for _ in self._threads:
             self._queue.put(None)
@@ -160,13 +160,13 @@ class PostgresEngine(Engine):
         while (unit := self._queue.get()) is not None:
             try:
                 unit.value = session.run(unit.work, is_read=unit.is_read)
-            except Exception as error:  # noqa: BLE001 - a unit of work: its error goes to whoever sent it
+            except Exception as error:  # noqa: BLE001 - a unit of work: its error goes to its caller
                 unit.error = error
             self._report([unit])
         session.close()
 
     def _report(self, units: Sequence[UnitOfWork]) -> None:
-        """Hand results to those who wait for them; note whether the database can be used."""
+        """Hand results to their callers; note whether the database works."""
         outages = [str(one.error) for one in units if isinstance(one.error, StoreUnavailable)]
         if outages or any(one.error is None for one in units):
             self._outage = next(iter(outages), "")
@@ -195,11 +195,11 @@ async def open_postgres(
     Args:
         config: The `database` section.
         home: The data folder.
-        description: What other nodes are told about this process.
-        on_lost: As of `Database.open`.
+        description: Tells other nodes about this process.
+        on_lost: See `Database.open`.
 
     Raises:
-        StoreLocked: a tool uses the database alone.
+        StoreLocked: a tool needs the database for itself.
         SchemaMismatch: a newer or an earlier Parley wrote it.
         StoreUnavailable: the URL is wrong, or the server cannot be used.
     """

@@ -1,9 +1,9 @@
-"""A process as a node of a PostgreSQL database: how it shows that it lives, and ends nodes that do not.
+"""A process as a node of a PostgreSQL database: it shows that it is alive, and ends nodes that are not.
 
-A node inserts its row, and holds the advisory lock (`NODE`, its number) on a connection of its own; every connection on
-which it works holds (`WORK`, its number) shared. PostgreSQL releases both when a process ends, also after kill -9. A
-node that finds another one without the first lock takes it, ends every session that holds the second, and then marks
-the row as ended. So a process that was frozen has no connection left when it wakes up, gets no new one, and has written
+A node inserts its row and holds the advisory lock (`NODE`, its number) on a separate connection. Every connection on
+which it works holds (`WORK`, its number) as a shared lock. PostgreSQL releases both when a process ends, even after
+kill -9. A node that finds another one without the first lock takes it, ends every session that holds the second, and
+then marks the row as ended. So a process that was frozen wakes up without connections, gets no new one, and has written
 nothing since others took over its work. Only the clock of the database counts.
 """
 
@@ -34,22 +34,22 @@ from store.postgres.node_sessions import (
 from store.process_description import ProcessDescription
 
 HEARTBEAT_S = 0.25
-"""How often a node shows that it lives, and looks at all others, seconds."""
+"""How often a node shows that it is alive and checks all others, seconds."""
 
 PROBE_S = 0.08
-"""How often a node looks whether its neighbor has ended, seconds: every takeover begins with that."""
+"""How often a node checks whether its neighbor has ended, seconds. Every takeover begins with this check."""
 
 FROZEN_S = 4.0
-"""A node whose connection was silent for so long, seconds, is frozen or cut off: its sessions are ended."""
+"""Seconds of silence after which a node counts as frozen or cut off: its sessions are ended."""
 
 CONFIRMED_S = FROZEN_S / 2
-"""How long a sign of life of our own is proof enough that no other node has ended this one, seconds."""
+"""How long our own sign of life proves that no other node has ended this one, seconds."""
 
 HOLD_S = 1.0
 """How long the server may take to end the earlier session of this node, seconds."""
 
 RETURN_S = FROZEN_S
-"""After an outage of the database, seconds that other nodes get to come back before they are ended."""
+"""Seconds that other nodes get to come back after an outage of the database before they are ended."""
 
 _INSERT = """
 INSERT INTO node (name, started_at, is_ready) VALUES (%s, extract(epoch FROM clock_timestamp()), 0) RETURNING number
@@ -73,15 +73,15 @@ class MemberNode:
     """This process as a node. Calls block, and may come from any thread.
 
     Args:
-        parameters: Of connections.
-        description: What other nodes are told about this one.
+        parameters: The connection parameters.
+        description: Tells other nodes about this one.
         on_lost: Called, once, on another thread when other nodes have ended this one.
         heartbeat_s: How often it looks at all other nodes, seconds.
 
     Attributes:
-        number: Of this node; 0 before `join`.
-        living: The nodes that live, as of the last heartbeat.
-        on_change: Called on another thread when that list changes, or this node has ended another one.
+        number: The number of this node; 0 before `join`.
+        living: The nodes that are alive, as of the last heartbeat.
+        on_change: Called on another thread when that list changes or this node has ended another one.
     """
 
     def __init__(
@@ -107,17 +107,17 @@ class MemberNode:
         self._released = threading.Event()
 
     def join(self) -> None:
-        """Become a node, end those that are gone, and stay it until `release`.
+        """Become a node and end dead ones. It stays a node until `release`.
 
         Raises:
-            StoreLocked: a tool uses the database alone.
+            StoreLocked: a tool needs the database for itself.
             StoreUnavailable: the server cannot be used.
         """
         with self._mutex:
             try:
                 self._connection = connect(self.parameters)
                 self._connection.execute(_FORGET)
-                # Others see the row together with its lock: a node without one is gone.
+                # Others must see the row together with its lock: a node without a lock counts as dead.
                 with self._connection.transaction():
                     inserted = self._connection.execute(_INSERT, [self._description.name])
                     self.number = inserted.fetchall()[0]["number"]
@@ -134,11 +134,11 @@ class MemberNode:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether this process showed so lately that it lives that no other node can have ended it."""
+        """Whether this process showed so recently that it is alive that no other node can have ended it."""
         return time.monotonic() - self._confirmed_at < CONFIRMED_S
 
     def connect_worker(self) -> Connection:
-        """Return a connection to work on; it is ended before others take the work over.
+        """Return a connection to work on. Other nodes end it before they take the work over.
 
         Raises:
             StoreLocked: other nodes have ended this one.
@@ -147,7 +147,7 @@ class MemberNode:
         self._ensure()
         connection = connect(self.parameters)
         try:
-            # In this order: whoever ends this node after the second line finds the lock of the first one.
+            # In this order: a node that ends this one after the second line finds the lock of the first line.
             connection.execute(
                 "SELECT pg_advisory_lock_shared(%s::int, %s::int)", [WORK, self.number]
             )
@@ -161,7 +161,7 @@ class MemberNode:
         return connection
 
     def try_name(self, name: str, on_lost: Callable[[], None]) -> bool:
-        """Take a name that one node at a time has; False if another one has it. Raises StoreUnavailable.
+        """Take a name that one node at a time can have; False if another node has it. Raises StoreUnavailable.
 
         `on_lost` is called on another thread if the name is lost before `give_name`.
         """
@@ -178,18 +178,18 @@ class MemberNode:
             return bool(is_mine)
 
     def give_name(self, name: str) -> None:
-        """Let other nodes have a name."""
+        """Release a name for other nodes."""
         with self._mutex:
             if self._names.pop(name, None) is not None and self._connection is not None:
                 with suppress(psycopg.Error):
                     self._connection.execute(_UNLOCK_NAME, [name])
 
     def mark_ready(self) -> None:
-        """Take work. Raises StoreUnavailable."""
+        """Mark this node as ready for work. Raises StoreUnavailable."""
         self._announce(_MARK_READY)
 
     def leave(self) -> None:
-        """Take no more work, and no more names; those that it has are lost. Raises StoreUnavailable."""
+        """Stop taking work and names, and lose the present names. Raises StoreUnavailable."""
         with self._mutex:
             self._leaves = True
             # Others get a name when its block has ended: `give_name`.
@@ -198,27 +198,27 @@ class MemberNode:
         self._announce(_LEAVE)
 
     def release(self) -> None:
-        """Stop being a node. Its working connections are closed before: nothing of it can write any more."""
+        """Stop being a node. The caller has closed the working connections, so this process cannot write anymore."""
         self._released.set()
         with self._mutex:
             if self._connection is not None and self.number:
-                # A session that is only closed keeps its locks until the server notices.
+                # If a session is only closed, it keeps its locks until the server notices.
                 with suppress(psycopg.Error):
                     self._connection.execute(_END, [self.number])
                     self._connection.execute("SELECT pg_advisory_unlock_all()")
             self._close()
 
     def explain_failure(self) -> None:
-        """Call `on_lost` if other nodes have ended this one: then its connections fail before its next heartbeat."""
+        """Call `on_lost` if other nodes have ended this one: its connections fail before its next heartbeat."""
         try:
             self._ensure()
         except StoreLocked:
             self._tell_lost()
         except StoreUnavailable as error:
-            _log.debug("no answer whether this node was ended: %s", error)
+            _log.debug("could not check whether this node was ended: %s", error)
 
     def _announce(self, statement: LiteralString) -> None:
-        """Change the row of this node, and see it changed. Raises StoreUnavailable."""
+        """Change the row of this node and read the list of nodes again. Raises StoreUnavailable."""
         with self._mutex:
             if self._connection is None:
                 raise StoreUnavailable("The database could not be used.")
@@ -230,7 +230,7 @@ class MemberNode:
                 raise unavailable(error) from error
 
     def _beat(self) -> None:
-        """Show that this process lives, and end nodes that do not."""
+        """Show that this process is alive, and end nodes that are not."""
         looked_at = time.monotonic()
         while not self._released.wait(PROBE_S):
             try:
@@ -244,7 +244,7 @@ class MemberNode:
             except StoreUnavailable as error:
                 _log.debug("no heartbeat: %s", error)
             except Exception:  # noqa: BLE001 - without a heartbeat other nodes would end this one
-                _log.exception("the heartbeat failed; it goes on")
+                _log.exception("the heartbeat failed; the next one follows")
 
     def _tell_lost(self) -> None:
         on_lost, self._on_lost = self._on_lost, None
@@ -252,7 +252,7 @@ class MemberNode:
             on_lost()
 
     def _ensure(self, *, looks: bool = False) -> None:
-        """Return if this process is a node. `looks`: see to the others too. Raises StoreLocked, StoreUnavailable."""
+        """Return if this process is a node. `looks`: check others too. Raises StoreLocked, StoreUnavailable."""
         with self._mutex:
             if self._released.is_set():
                 raise StoreUnavailable("The database is closed.")
@@ -262,7 +262,7 @@ class MemberNode:
                     self._reconnect()
                 elif looks and self._connection is not None:
                     if not self.is_confirmed:
-                        # This node was cut off, or frozen: so may the others have been.
+                        # This node was cut off or frozen, so the others may have been too.
                         self._returned_at = time.monotonic()
                     self._look(self._connection)
             except psycopg.Error as error:
@@ -271,9 +271,9 @@ class MemberNode:
             self._confirmed_at = started_at
 
     def _has_neighbor_ended(self) -> bool:
-        """Return whether the next node, in a ring by number, has let go of its lock.
+        """Return whether the next node, in a ring by number, has released its lock.
 
-        So somebody notices each end soon, and the list of all nodes, which costs far more, is still read seldom.
+        So some node notices each end soon, while the far more expensive list of all nodes is read rarely.
         """
         with self._mutex:
             numbers = sorted(node.number for node in self.living if node.number != self.number)
@@ -283,10 +283,10 @@ class MemberNode:
             try:
                 return is_free(self._connection, NODE, neighbor)
             except psycopg.Error:
-                return False  # the next heartbeat sees to the connection
+                return False  # the next heartbeat repairs the connection
 
     def _is_connected(self) -> bool:
-        """Return whether the connection of this node works; forget one that does not."""
+        """Return whether the connection of this node works; drop a broken one."""
         try:
             if self._connection is not None:
                 self._connection.execute("SELECT 1")
@@ -295,7 +295,7 @@ class MemberNode:
         return self._connection is not None
 
     def _reconnect(self) -> None:
-        """Become the same node again after its connection broke. Raises StoreLocked: others have ended it."""
+        """Become the same node again after its connection broke. Raises StoreLocked: other nodes have ended it."""
         connection = connect(self.parameters)
         try:
             if connection.execute(_HAS_ENDED, [self.number]).fetchall()[0]["has_ended"]:
@@ -319,13 +319,13 @@ class MemberNode:
                     "The database still holds the broken connection of this node."
                 )
             for state in list_nodes(connection):
-                # The session of before, which the server has not noticed to be gone; not that of a node that ends us.
+                # Our earlier session, which the server still considers open. Not that of a node that is ending us.
                 if state.node.number == self.number and state.application_name == name:
                     terminate(connection, [state.pid])
             self._released.wait(0.01)
 
     def _look(self, connection: Connection) -> None:
-        """Note which nodes live; end those that do not."""
+        """Note which nodes are alive; end the others."""
         states = list_nodes(connection)
         ended: list[NodeState] = []
         for state in states:
@@ -335,7 +335,7 @@ class MemberNode:
             ended = [state for state in states if self._end_if_gone(connection, state)]
             states = [state for state in states if state not in ended]
         living = tuple(state.node for state in states if state.pid)
-        # One that was not among the living any more: it died while the database was away.
+        # Not among the living before either: it died while the database was away.
         if ended or living != self.living:
             self.living = living
             if self.on_change is not None:
@@ -358,7 +358,9 @@ class MemberNode:
             connection.execute(_END, [node.number])
         finally:
             connection.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", [NODE, node.number])
-        _log.warning("Node %s (%s) is gone; its work is taken over.", node.number, node.name)
+        _log.warning(
+            "Node %s (%s) is gone; other nodes take its work over.", node.number, node.name
+        )
         return True
 
     def _tell(self, state: NodeState) -> None:

@@ -1,4 +1,4 @@
-"""The sessions of nodes on a PostgreSQL server: who lives, and how sessions are ended. Blocking calls."""
+"""The sessions of nodes on a PostgreSQL server: finds living nodes, ends sessions. Blocking calls."""
 
 import threading
 import time
@@ -18,16 +18,16 @@ NODE, WORK = 0x5041524C, 0x5041524D
 """First halves of the advisory locks of nodes ("PARL" and the next number); the second half is the node's number."""
 
 SHARED_USE = 0x5041524C4559_02
-"""Key of the advisory lock that every node holds shared; a tool that needs the database alone takes it."""
+"""Key of the advisory lock that every node holds as a shared lock. A tool takes it to have the database for itself."""
 
 ENDING_S = 5.0
-"""How long the sessions of another role may take to end by themselves: those of a process that ended just now."""
+"""How long the sessions of a process that just ended, under another role, may take to end by themselves, seconds."""
 
 LET_GO_MS = 1_000
-"""How long a tool waits for others to let go of a database, milliseconds."""
+"""How long a tool waits for others to release a database, milliseconds."""
 
 AFTER_START_S = 2.0
-"""After a start of the server, seconds that nodes get to come back before they are ended."""
+"""Seconds that nodes get to come back after a start of the server before they are ended."""
 
 _NODES = """
 SELECT node.number, node.name, node.started_at, is_ready = 1 AND is_leaving = 0 AS takes_work,
@@ -66,9 +66,9 @@ class NodeState:
 
     Attributes:
         pid: The server's process of its own connection; 0 = it has none.
-        application_name: Of that connection.
+        application_name: The name of that connection.
         silent_s: Seconds since that connection was used.
-        may_be_ended: The server runs for long enough for nodes to have come back.
+        may_be_ended: The server has run long enough for nodes to come back.
     """
 
     node: Node
@@ -98,13 +98,13 @@ def list_nodes(connection: Connection) -> list[NodeState]:
 
 
 def try_lock(connection: Connection, key: int, number: int) -> bool:
-    """Take one of a node's advisory locks; False if another session has it."""
+    """Take an advisory lock of a node; False if another session has it."""
     locking = "SELECT pg_try_advisory_lock(%s::int, %s::int) AS is_mine"
     return bool(connection.execute(locking, [key, number]).fetchall()[0]["is_mine"])
 
 
 def is_free(connection: Connection, key: int, number: int) -> bool:
-    """Return whether no session has one of a node's advisory locks."""
+    """Return whether an advisory lock of a node is free."""
     rows = connection.execute(_IS_FREE, [key, number, key, number]).fetchall()
     return bool(rows[0]["is_free"])
 
@@ -137,7 +137,7 @@ def terminate(connection: Connection, pids: list[int]) -> None:
 
 
 def refuse_sole_use(connection: Connection) -> None:
-    """Return if no tool uses the database alone. Raises StoreLocked."""
+    """Return if no tool has the database for itself. Raises StoreLocked."""
     locking = "SELECT pg_try_advisory_lock_shared(%s) AS is_shared"
     if not connection.execute(locking, [SHARED_USE]).fetchall()[0]["is_shared"]:
         raise StoreLocked(_used(connection))
@@ -153,7 +153,7 @@ def sole_use(parameters: dict[str, Any]) -> Iterator[None]:
     """
     with closing(connect(parameters)) as connection:
         try:
-            # The server lets go of a lock a moment after its holder has closed the connection.
+            # The server releases a lock a moment after its holder closes the connection.
             connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LET_GO_MS}ms"])
             connection.execute("SELECT pg_advisory_lock(%s)", [SHARED_USE])
         except errors.LockNotAvailable as error:
@@ -163,7 +163,7 @@ def sole_use(parameters: dict[str, Any]) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(psycopg.Error):  # then the server has let go of it
+            with suppress(psycopg.Error):  # then the server has released it
                 connection.execute("SELECT pg_advisory_unlock(%s)", [SHARED_USE])
 
 

@@ -14,7 +14,7 @@ from store.nodes import Node, Nodes
 from store.postgres.node import MemberNode
 
 NAME_POLL_S = 0.25
-"""How often it is tried again to take a name that another node has, seconds."""
+"""How often to try again to take a name that another node has, seconds."""
 
 
 class PostgresNodes(Nodes):
@@ -70,7 +70,7 @@ class PostgresNodes(Nodes):
         await self._changed.wait()
 
     async def _try_name(self, name: str, scope: anyio.CancelScope) -> bool:
-        """Take a name; not interrupted between the taking and the knowledge of it."""
+        """Take a name, without interruption between taking it and knowing that it is taken."""
         on_lost = partial(self._call_soon, scope.cancel)
         with suppress(StoreUnavailable), anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(self._node.try_name, name, on_lost)

@@ -17,7 +17,7 @@ _BEGIN: Sequence[Statement] = (
     ("BEGIN", {}),
     ("SELECT CAST(pg_current_xact_id() AS text) AS number", {}),
 )
-"""The number tells later whether the transaction was committed, if its connection breaks meanwhile."""
+"""The number tells whether the transaction was committed if its connection breaks meanwhile."""
 
 
 class PreparedStatements:
@@ -28,11 +28,11 @@ class PreparedStatements:
         self._connection = connection
 
     def command(self, sql: bytes) -> None:
-        """Execute a statement without parameters and rows: BEGIN and the like. Raises psycopg.Error."""
+        """Execute a statement without parameters or rows, such as BEGIN. Raises psycopg.Error."""
         self._connection.execute(sql)
 
     def begin(self, statements: Sequence[Statement]) -> tuple[str, list[Sequence[Row]]]:
-        """Begin a transaction with some statements; return its number, and their rows. Raises psycopg.Error."""
+        """Begin a transaction with some statements; return its number and their rows. Raises psycopg.Error."""
         _, numbers, *rows = self.run_all([*_BEGIN, *statements])
         return str(numbers[0]["number"]), rows
 
@@ -58,7 +58,7 @@ def _rows(cursor: psycopg.RawCursor[DictRow]) -> Sequence[Row]:
 
 
 def _value(value: Value) -> Any:  # noqa: ANN401 - what psycopg takes
-    r"""Return a value as PostgreSQL can store it: text has no NUL, and a truth value is a number.
+    r"""Return a value as PostgreSQL can store it: text has no NUL, and a bool is a number.
 
     >>> _value("a\0b"), _value(True), _value(0.5), _value(None)
     ('a\ufffdb', 1, 0.5, None)

@@ -26,10 +26,10 @@ UNFINISHED_COPY = "unfinished_copy"
 
 
 def migrate(parameters: dict[str, Any], *, allow_unfinished: bool = False) -> int:
-    """Bring a database up to date; return its version. Others that do the same wait.
+    """Apply the missing steps to a database; return its version. Other processes that do the same wait.
 
     Args:
-        parameters: Of a connection.
+        parameters: The connection parameters.
         allow_unfinished: Accept a database whose rows are incomplete.
 
     Raises:
@@ -79,9 +79,9 @@ def check_version(parameters: dict[str, Any]) -> None:
 
 
 def list_roles_without_rights(parameters: dict[str, Any]) -> list[str]:
-    """Return the roles that may connect to a database though they have no rights on Parley's tables.
+    """Return the roles that can connect to a database but have no rights on Parley's tables.
 
-    PostgreSQL lets every role that is connected read and send signals. Raises StoreUnavailable.
+    PostgreSQL lets every connected role read and send signals. Raises StoreUnavailable.
     """
     connection = connect(parameters)
     try:

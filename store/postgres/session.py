@@ -1,4 +1,4 @@
-"""Runs units of work on one connection: begin, commit, and again when others were first. Blocking calls."""
+"""Runs units of work on one connection: begins, commits, and repeats a unit that conflicted. Blocking calls."""
 
 import threading
 import time
@@ -14,25 +14,25 @@ from store.postgres.prepared import PreparedStatements
 from store.transaction import Params, Row, Statement, T, Transaction
 
 MAX_ATTEMPTS = 10
-"""How often a unit runs that loses against others."""
+"""How often a unit runs that conflicts with others."""
 
 PAUSE_S = 0.005
-"""Pause after the first lost attempt, seconds, so that the unit that won gets on; later ones are longer."""
+"""Pause after the first lost attempt, seconds, so that the other unit can finish. Later pauses are longer."""
 
 OUTCOME_S = 5.0
-"""How long the outcome of a COMMIT that was not answered is asked for, seconds."""
+"""How long to ask for the outcome of a COMMIT that was not answered, seconds."""
 
 OUTCOME_POLL_S = 0.05
 
 _STATUS = "SELECT pg_xact_status(CAST(:number AS xid8)) AS status"
 _INCARNATION = "SELECT coalesce(stats_reset::text, '') AS incarnation FROM pg_stat_wal"
-"""What differs after a crash of the server, and on another one: only then its statistics begin anew by themselves."""
+"""Differs after a crash of the server and on another server: only then do its statistics restart by themselves."""
 
 _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
 class _PostgresTransaction(Transaction):
-    """A transaction; it begins with its first statement. `is_read`: every statement stands alone."""
+    """A transaction; it begins with its first statement. `is_read`: every statement runs alone."""
 
     def __init__(self, statements: PreparedStatements, *, is_read: bool) -> None:
         self._statements = statements
@@ -62,14 +62,14 @@ class _PostgresTransaction(Transaction):
         self.run("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))", {"name": name})
 
     def commit(self) -> None:
-        """Commit what was run."""
+        """Commit the transaction."""
         if self._has_begun and not self._is_read:
             self.is_committing = True
             self._statements.command(b"COMMIT")
 
 
 class PostgresSession:
-    """A connection that is opened when it is needed. For one thread.
+    """A connection that opens when it is needed. For one thread.
 
     Args:
         connector: Returns a new connection; raises StoreUnavailable.
@@ -83,12 +83,12 @@ class PostgresSession:
         self._pause = threading.Event()
 
     def run(self, work: Callable[[Transaction], T], *, is_read: bool = False) -> T:
-        """Run a unit and commit it; again, if it lost against another one or its connection was closed.
+        """Run a unit and commit it; repeat it if it conflicted with another one or its connection was closed.
 
         Raises:
-            OutcomeUnknown: the connection broke while the unit was committed, and whether it was cannot be found out:
-                the server crashed, or is away for longer than `OUTCOME_S`.
-            StoreUnavailable: there is no connection.
+            OutcomeUnknown: the connection broke during the commit, and the outcome is unknown: the server crashed or is
+                away for longer than `OUTCOME_S`.
+            StoreUnavailable: no connection could be opened.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             connection, statements = self._opened()
@@ -112,7 +112,9 @@ class PostgresSession:
                 raise _translated(failure) from failure
             if isinstance(failure, _CONFLICTS):
                 self._pause.wait(attempt * PAUSE_S)
-        raise StoreUnavailable("The database could not be written: other units were always first.")
+        raise StoreUnavailable(
+            "The database could not be written: every attempt conflicted with other transactions."
+        )
 
     def close(self) -> None:
         """Close the connection."""
@@ -121,7 +123,7 @@ class PostgresSession:
             self._connection = None
 
     def _was_committed(self, number: str, incarnation: str, failure: psycopg.Error) -> bool:
-        """Return whether a transaction was committed whose COMMIT was not answered. Raises OutcomeUnknown."""
+        """Return whether a transaction with an unanswered COMMIT was committed. Raises OutcomeUnknown."""
         deadline = time.monotonic() + OUTCOME_S
         while time.monotonic() < deadline:
             outcome = self._outcome(number)
@@ -130,7 +132,7 @@ class PostgresSession:
             if outcome == "committed":
                 if incarnation and incarnation == self._incarnation:
                     return True
-                break  # a server that crashed gives the numbers of lost transactions again
+                break  # after a crash, the server reuses the numbers of lost transactions
             self._pause.wait(OUTCOME_POLL_S)
         raise OutcomeUnknown(str(unavailable(failure))) from failure
 
@@ -141,7 +143,7 @@ class PostgresSession:
             connection, statements = self._opened()
             status = statements.run(_STATUS, {"number": number})[0]["status"]
         except errors.InvalidParameterValue:
-            return "aborted"  # after a crash: a number that was not given yet
+            return "aborted"  # after a crash: a number that was not assigned yet
         except (psycopg.Error, StoreUnavailable):
             status = ""
         finally:
@@ -162,7 +164,7 @@ class PostgresSession:
         return self._connection, self._statements
 
     def _end(self, connection: Connection) -> None:
-        """Roll back what was not committed; forget a connection that broke."""
+        """Roll back an open transaction; drop a broken connection."""
         try:
             if connection.info.transaction_status:
                 connection.execute("ROLLBACK")
@@ -173,10 +175,10 @@ class PostgresSession:
 
 
 def _may_repeat(error: psycopg.Error, *, is_first: bool, is_broken: bool) -> bool:
-    """Return whether a unit that failed is to run again. `is_broken`: its connection, before the commit."""
+    """Return whether a failed unit should run again. `is_broken`: its connection broke before the commit."""
     if isinstance(error, _CONFLICTS):
         return True
-    # Another unit may have inserted the row after this one had looked for it.
+    # Another unit may have inserted the row after this one looked for it.
     return is_first and (is_broken or isinstance(error, psycopg.IntegrityError))
 
 

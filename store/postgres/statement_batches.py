@@ -1,4 +1,4 @@
-"""Single statements of many callers, run in one transaction and two trips: group commit on PostgreSQL."""
+"""Group commit on PostgreSQL: single statements of many callers run in one transaction and two trips."""
 
 import asyncio
 import threading
@@ -13,18 +13,18 @@ from store.transaction import Row, Statement, Transaction
 from store.unit_of_work import UnitOfWork, take_batch
 
 MAX_BATCH = 64
-"""Statements in a transaction. One takes the server up to half a millisecond, and the first one waits for the last."""
+"""Statements per transaction. Each takes the server up to half a millisecond, and the first one waits for the last."""
 
 LOCK_MS = 50
 """How long a statement may wait for a lock while others wait with it, milliseconds; then each runs alone.
 
-Two nodes that lock the same rows in different orders wait no longer either: PostgreSQL itself looks for deadlocks
-after a second.
+This also limits the wait of two nodes that lock the same rows in different orders: PostgreSQL itself looks for
+deadlocks only after a second.
 """
 
 
 class StatementUnit(UnitOfWork):
-    """A unit of one statement."""
+    """A unit with one statement."""
 
     __slots__ = ("statement",)
 
@@ -41,12 +41,12 @@ class _BatchRefused(Exception):
 
 
 class StatementBatches:
-    """A connection with a thread that runs what is queued together.
+    """A connection with a thread that runs queued statements together.
 
     Args:
         connector: Returns a new connection; raises StoreUnavailable.
-        report: Hands on units with their results; called on the thread.
-        run_alone: Takes a unit of a batch that failed. Nothing of the batch was committed.
+        report: Gets units with their results; called on the thread.
+        run_alone: Gets each unit of a failed batch. The batch was not committed.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class StatementBatches:
         self._thread.start()
 
     def put(self, unit: StatementUnit) -> None:
-        """Queue a statement. Its `error` is StoreUnavailable, or it runs alone."""
+        """Queue a statement. If it fails with its batch, it runs alone."""
         self._queue.put(unit)
 
     def close(self, timeout_s: float) -> None:
-        """Run what was queued, then close the connection. Blocks."""
+        """Run the queued statements, then close the connection. Blocks."""
         self._queue.put(None)
         self._thread.join(timeout_s)
 

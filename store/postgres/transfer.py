@@ -61,13 +61,13 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "broadcast": ("id",),
     "broadcast_chat": ("channel", "broadcast_id", "workspace", "chat"),
 }
-"""Primary keys of the tables that are copied. A table comes after those that it refers to.
+"""Primary keys of the copied tables. A table comes after the tables that it refers to.
 
-Triggers, migrations and running nodes fill the others.
+Triggers, schema steps and running nodes fill the others.
 """
 
 NUMBERED = ("conversation", "inbox", "outbox", "run", "broadcast")
-"""Tables whose key is a number that the database assigns. It never assigns a number twice, also after the copy."""
+"""Tables whose key is a number that the database assigns. It never reuses a number, even after the copy."""
 
 _COLUMNS = """
 SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
@@ -77,12 +77,12 @@ _SET_NUMBER = "SELECT setval(pg_get_serial_sequence(%s, %s), %s)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferProgress:
-    """How far the copy is.
+    """The progress of the copy.
 
     Attributes:
-        step: What happens to the table now.
+        step: What is done with the table now.
         table: The table.
-        rows: Its rows that are done.
+        rows: Its finished rows.
         total: All rows of the table.
     """
 
@@ -97,13 +97,13 @@ Reporter = Callable[[TransferProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class TableChecksum:
-    """The number of rows, and a sum over their hashes, which does not depend on their order."""
+    """The number of rows, and a sum of their hashes, which does not depend on their order."""
 
     rows: int = 0
     total: int = 0
 
     def add(self, rows: Iterable[Cells]) -> "TableChecksum":
-        """Return the checksum of these rows too.
+        """Return the checksum including these rows.
 
         >>> one = TableChecksum().add([("a", 1), ("b", None)])
         >>> one == TableChecksum().add([("b", None)]).add([("a", 1)])
@@ -130,7 +130,7 @@ def transfer(
     Args:
         source: Names the SQLite journal.
         target: Names a PostgreSQL database without rows, or with an unfinished copy of `source`.
-        home: The data folder with the SQLite files, which are brought up to date first.
+        home: The data folder with the SQLite files. Their schema is updated first.
         report: Called after each batch of rows.
         restart: Discard an unfinished copy.
 
@@ -157,7 +157,7 @@ def _columns(origin: "_Sqlite", copy: "_Postgres", table: str) -> list[str]:
     columns = origin.columns(table)
     if columns != copy.columns(table):
         raise StoreUnavailable(
-            f"The table {table} of {copy.name} has other columns than that of {origin.name}."
+            f"The table {table} of {copy.name} has different columns than in {origin.name}."
         )
     return columns
 
@@ -188,7 +188,7 @@ def _compare(
     if read != copied:
         raise StoreUnavailable(
             f"The table {table} differs: {read.rows} rows in {origin.name}, {copied.rows} in {copy.name}, "
-            "or other values. Something has changed them since the copy was begun. Run it again with --force."
+            "or the values differ. The rows changed after the copy began. Run it again with --force."
         )
     return read
 
@@ -196,7 +196,7 @@ def _compare(
 def _batches(
     side: "_Sqlite | _Postgres", table: str, columns: Sequence[str], after: Cells | None
 ) -> Iterator[list[tuple[Cell, ...]]]:
-    """Yield a table's rows behind the key `after`, in the order of the key; None = all rows."""
+    """Yield a table's rows after the key `after`, in the order of the key; None = all rows."""
     key = [columns.index(column) for column in TABLES[table]]
     while rows := side.rows(table, columns, after):
         yield rows
@@ -207,8 +207,8 @@ class _Sqlite:
     """The journal, with the checkpoints attached.
 
     Args:
-        connection: Of the journal.
-        name: For people.
+        connection: To the journal.
+        name: Its name in messages.
     """
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
@@ -237,7 +237,7 @@ class _Sqlite:
         return [tuple(map(_without_nul, row)) for row in found]
 
     def last_number(self, table: str) -> int:
-        """Return the last number that was assigned in a table; 0 = none."""
+        """Return the last number assigned in a table; 0 = none."""
         found = self._run("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
         return int(found[0][0]) if found else 0
 
@@ -280,7 +280,7 @@ class _Postgres:
     def __init__(self, connection: Connection) -> None:
         info = connection.info
         self.name = f"postgresql://{info.host}:{info.port}/{info.dbname}"
-        """For people: without a password."""
+        """Its name in messages, without a password."""
         self._connection = connection
 
     def begin(self, source: str, *, restart: bool) -> None:
@@ -315,7 +315,7 @@ class _Postgres:
 
     def _check_unused(self) -> None:
         for table in TABLES:
-            # A service that only started has tried whether it can write.
+            # A service that only started has written a probe.
             if table != "received_id" and (count := self.count(table)):
                 raise StoreUnavailable(
                     f"The database {self.name} is used already: it has {count} row(s) in {table}. "
@@ -396,7 +396,7 @@ class _Postgres:
 
 @contextmanager
 def _open_postgres(config: StoreConfig) -> Iterator[_Postgres]:
-    """Open a database that no Parley uses; create its tables or bring them up to date."""
+    """Open a database that no Parley uses; create or update its tables."""
     parameters = parse_url(config.url)
     with sole_use(parameters):
         migrate(parameters, allow_unfinished=True)

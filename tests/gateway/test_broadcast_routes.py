@@ -55,7 +55,7 @@ async def test_an_id_is_for_one_request_and_is_in_the_audit_log(tmp_path: Path) 
         other = await service.client.post(ROUTE, json={**body, "audience": "all"})
         assert (other.status_code, other.json()["detail"]) == (
             409,
-            "The id 'tonight' is that of another broadcast.",
+            "Another broadcast has the id 'tonight'.",
         )
         stopped = await service.client.delete(f"{ROUTE}/tonight")
         assert stopped.json()["message"] == "0 chats will not get it."

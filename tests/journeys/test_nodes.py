@@ -80,7 +80,7 @@ async def test_a_frozen_node_is_replaced_and_says_nothing_more(
             await write_all(platforms, model)
             await eventually(lambda: platforms.telegram.is_waited_for)
             first.send(signal.SIGSTOP)
-            await logged(second, "is gone; its work is taken over")
+            await logged(second, "is gone; other nodes take its work over")
             await answers_go_on(platforms)
             # The poll of the frozen node was ended with 409; its answer waits for it to wake.
             assert platforms.telegram.conflicts == 1
@@ -106,7 +106,7 @@ async def test_a_node_cut_off_from_the_database_is_replaced_and_says_nothing_mor
             async with two_nodes(tmp_path, cut_off, config) as (first, second):
                 await write_all(platforms, model)
                 proxy.hold()
-                await logged(second, "is gone; its work is taken over")
+                await logged(second, "is gone; other nodes take its work over")
                 await answers_go_on(platforms)
                 proxy.release()
                 assert await first.ended() == LOST_DATABASE

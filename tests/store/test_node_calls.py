@@ -96,7 +96,7 @@ async def test_a_node_calls_itself(database: Database) -> None:
             await calls.call(calls.node, "broken", "")
         with pytest.raises(StoreUnavailable, match="does not serve"):
             await calls.call(calls.node, "other", "")
-        with pytest.raises(StoreUnavailable, match="does not live"):
+        with pytest.raises(StoreUnavailable, match="is not running"):
             await calls.call(4_711, "echo", "")
 
 
@@ -182,7 +182,7 @@ async def test_a_call_to_a_node_that_ends_meanwhile_fails_at_once(url: str, tmp_
             return body
 
         async def ask(node: int) -> None:
-            with pytest.raises(StoreUnavailable, match="does not live"):
+            with pytest.raises(StoreUnavailable, match="is not running"):
                 await a.call(node, "wait", "", within_s=300)
 
         async with anyio.create_task_group() as group:
@@ -240,7 +240,7 @@ async def test_a_frozen_node_is_cut_off_from_signals(url: str, tmp_path: Path) -
             await until_heard(one, number)
             assert sessions_of_others(url, one.node) > 0
             other.send_signal(signal.SIGSTOP)
-            with pytest.raises(StoreUnavailable, match="does not live"):
+            with pytest.raises(StoreUnavailable, match="is not running"):
                 await one.call(number, "echo", "frozen", within_s=30)
             await eventually(lambda: sessions_of_others(url, one.node) == 0)
             with one.database.signals.subscribe("many") as payloads:

@@ -372,7 +372,7 @@ async def test_a_database_that_does_not_exist_is_named(
 )
 async def test_a_wrong_url_is_told(url: str, tmp_path: Path) -> None:
     said = await refusal(url, tmp_path)
-    assert said.startswith("database.url is no valid PostgreSQL URL") or "cannot be used" in said
+    assert said.startswith("database.url is not a valid PostgreSQL URL") or "cannot be used" in said
 
 
 @contextmanager
