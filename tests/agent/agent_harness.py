@@ -1,4 +1,4 @@
-"""The whole agent around a scripted model: opened as the service opens it, with a checkpoint file."""
+"""The whole agent around a scripted model, opened like in the service, with a checkpoint file."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -78,7 +78,7 @@ async def open_agent(
 
     Args:
         home: The data folder.
-        model: What the lead agent's model plays.
+        model: The script of the lead agent's model.
         config: Sections of the configuration; further `models` follow the scripted one. Memory is off unless given.
         entry: Further keys of the model's entry, like `supports_vision`.
         extensions: The file with MCP servers and switched-off skills.

@@ -1,6 +1,6 @@
-"""Attacks of a hostile program inside a sandbox; `test_escape.py` runs it there, and it prints each result.
+"""Attacks of a hostile program inside a sandbox. `test_escape.py` runs this program there, and it prints each result.
 
-An attack that raises was refused. A returned value must contain nothing from outside.
+An attack that raises an error was blocked. A returned value must not contain anything from outside.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ Attempt = Callable[[], object]
 
 ATTEMPTS: dict[str, Attempt] = {}
 TOLD: dict[str, str] = {}
-"""What the test told: paths, ports and pids of the machine outside."""
+"""Values from the test: paths, ports and pids of the machine outside."""
 
 WORKSPACE = Path("/mnt/user-data/workspace")
 SKILL = Path("/mnt/skills/public/charts/SKILL.md")

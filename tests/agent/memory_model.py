@@ -1,4 +1,4 @@
-"""A model that reads conversations as memory asks it to: each word that begins with `mark` becomes a fact."""
+"""A model for memory extraction: each word that starts with `mark` becomes a fact."""
 
 import json
 import re
@@ -17,7 +17,7 @@ class MemoryModel(ScriptedChatModel):
 
     @property
     def questions(self) -> list[str]:
-        """What it was asked."""
+        """The prompts it received."""
         return [prompt[-1].text for prompt in self.prompts]
 
     async def given(self, name: str | None) -> BaseChatModel:

@@ -22,7 +22,7 @@ from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 ROOT = Path(__file__).parents[2]
 LINES = ROOT / "tests" / "fakes" / "acp_lines.py"
 REAL = ("echo", "ask", "peek")
-"""What the agent on the protocol's own server side does; the rest is done by one that starts faster."""
+"""The behavior of the agent on the protocol's server side; the rest is done by one that starts faster."""
 
 
 def entry(kind: str, **further: object) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The agent as a whole, opened as the service opens it."""
+"""The whole agent, opened like in the service."""
 
 from pathlib import Path
 

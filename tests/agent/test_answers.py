@@ -1,4 +1,4 @@
-"""Whatever a server sends, LangChain's messages are those of an ordinary answer. Through the real package."""
+"""Odd answers of servers become ordinary LangChain messages, tested through the real package."""
 
 from collections.abc import AsyncIterator, Mapping
 from random import Random

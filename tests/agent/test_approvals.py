@@ -1,4 +1,4 @@
-"""Tool calls that wait for a person: the interrupt, what is answered to it, and what runs once only."""
+"""Tool calls that wait for a person: the interrupt, the answers to it, and calls that must run only once."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ class ScriptedProvider:
 
 
 class ApprovalThread:
-    """The agent of a harness in one thread, and what it waits for."""
+    """The agent of a harness in one thread, and the interrupts it waits for."""
 
     def __init__(self, harness: AgentHarness) -> None:
         self.home = harness

@@ -1,4 +1,4 @@
-"""Commands in bubblewrap, through the whole agent; files and commands share folders."""
+"""Commands in bubblewrap, through the whole agent. Files and commands share folders."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Requests that every provider accepts: ids of calls that come again or are too long, and blank texts."""
+"""Requests that every provider accepts: repeated and overlong call ids, and blank texts."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The embedded client around the whole agent: turns, threads, and what a caller makes of it."""
+"""The embedded client around the whole agent: turns, threads, and options."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""What a turn tells: everything once, and nothing of earlier turns."""
+"""The events of a turn: everything is reported once, and nothing of earlier turns."""
 
 import sys
 from collections.abc import Iterable
@@ -255,7 +255,7 @@ def test_a_long_answer_costs_the_same_for_every_piece() -> None:
 
 
 def effort(pieces: int) -> int:
-    """Return how many calls it takes to hear an answer of so many pieces, each of one character."""
+    """Return how many calls it takes to read an answer of this many pieces of one character."""
     calls = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:

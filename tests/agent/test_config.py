@@ -1,4 +1,4 @@
-"""The agent's sections: defaults, nulls, names, and secrets that stay out of reprs."""
+"""The agent's configuration sections: defaults, nulls, names, and secrets that reprs must not show."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""Attachments in every form that clients write, through the providers' packages: seen or named, never a dead end."""
+"""Attachments in every form that clients write, through the providers' packages: the model sees them or their names."""
 
 import base64
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The demo model: streams, calls tools, says what it is. Through the real graph."""
+"""The demo model streams, calls tools, and says that it is a demo, in the real graph."""
 
 from pathlib import Path
 

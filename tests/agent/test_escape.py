@@ -38,7 +38,7 @@ PYTHON = shutil.which("python3", path=bubblewrap_args.PATH)
 needs_python = pytest.mark.skipif(PYTHON is None, reason="python3 is not in the system's folders")
 
 THREAD, OTHER = (f"t-{uuid4().hex}" for _ in range(2))
-"""Not the same in each process: the limit of processes is one of a thread's user, wherever its commands run."""
+"""It differs between processes, because the process limit applies to a thread's user, wherever its commands run."""
 SECRET = "the secret outside"
 MARKER = "the-secret-of-the-service"
 LIMITS = ProcessLimits(memory_mb=128, cpu_s=20, processes=40, file_mb=8)
@@ -79,7 +79,7 @@ class SandboxHarness:
         self.tools = {tool.name: tool for tool in tools}
 
     async def use(self, name: str, *, thread: str = THREAD, **arguments: object) -> str:
-        """Call a tool as the graph does; its answer as text. Nothing of the machine may stand in it."""
+        """Call a tool as the graph does; its answer as text. It must not contain anything from the machine."""
         runtime: ToolRuntime[None, dict[str, Any]] = ToolRuntime(
             state={},
             context=None,
@@ -425,7 +425,7 @@ async def test_the_limit_of_files_holds_at_once(tmp_path: Path, command: str, en
     cell = SandboxHarness(tmp_path, disk=DiskLimits(free_mb=1, entries=entries))
     said = await cell.bash(command)
     assert f"There are more than {entries} files" in said
-    # What was created between two checks, and the slack: the old check allowed 80,000 more. On a busy machine a
+    # Files created between two checks, and the slack. On a busy machine a
     # check can come a second late; `mkfifo` is a process each, so some 1,500 are created meanwhile.
     assert measure_usage(cell.folders.root).entries < 2 * entries + SLACK.entries
     before = measure_usage(cell.folders.root).entries
@@ -543,7 +543,7 @@ async def test_the_limit_of_bytes_holds_at_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def own_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a disk that nobody else writes to: what is lost of a disk counts as written by the thread."""
+    """Yield a disk that nobody else writes to, because all lost space counts as written by the thread."""
     try:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", tmp_path], check=True)
     except (FileNotFoundError, subprocess.CalledProcessError):

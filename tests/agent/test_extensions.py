@@ -1,4 +1,4 @@
-"""The extensions file: change detection, atomic updates."""
+"""The extensions file: change detection and atomic updates."""
 
 import json
 import logging

@@ -342,7 +342,7 @@ async def test_what_an_encoding_cannot_hold_is_refused(bench: FileToolsHarness) 
 
 
 async def test_a_file_that_would_not_stay_the_same_is_not_changed(bench: FileToolsHarness) -> None:
-    """UTF-16 of another byte order: what is written would have this machine's."""
+    """UTF-16 with another byte order: a rewritten file would get this machine's byte order."""
     content = codecs.BOM_UTF16_BE + "姓名\t部门\n".encode("utf-16-be")
     file, path = place_in_workspace(bench, content)
     for call in (

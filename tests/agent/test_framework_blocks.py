@@ -1,4 +1,4 @@
-"""What is left of a person's message without the framework's blocks, whatever people write."""
+"""Stripping the framework's blocks from people's messages leaves their own text, for any input."""
 
 import re
 import signal
@@ -73,7 +73,7 @@ def test_openings_without_an_end_take_time_in_proportion(opening: str) -> None:
 
 @pytest.mark.usefixtures("interrupted")
 def test_dots_without_an_end_take_time_in_proportion() -> None:
-    """What a model was talked into writing into the notes."""
+    """Text that a model was tricked into writing into the notes."""
     text = f"Ann uploaded a file{'.' * LONG}x. She likes tea."
     assert remove_upload_mentions(text) == "She likes tea."
 
@@ -81,7 +81,7 @@ def test_dots_without_an_end_take_time_in_proportion() -> None:
 @pytest.mark.usefixtures("interrupted")
 @pytest.mark.parametrize("almost", ["secret", "token", "eyJ-"])
 def test_what_is_almost_a_secret_takes_time_in_proportion(almost: str) -> None:
-    """What tools are called with, and what they fail with."""
+    """Arguments and errors of tools."""
     text = almost * (LONG // 8 // len(almost))
     assert redact(text) == text
     assert redact_error(text) == text
@@ -90,7 +90,7 @@ def test_what_is_almost_a_secret_takes_time_in_proportion(almost: str) -> None:
 @pytest.mark.usefixtures("interrupted")
 @pytest.mark.parametrize("opening", ["[", '["a",', "[1,", '[{"a":'])
 def test_lists_without_an_end_take_time_in_proportion(opening: str) -> None:
-    """What a model was talked into suggesting."""
+    """Text that a model was tricked into suggesting."""
     assert parse_suggestions(opening * (LONG // len(opening)), 3) == []
 
 
@@ -110,7 +110,7 @@ def test_blanks_in_a_tag_take_time_in_proportion() -> None:
 @pytest.mark.usefixtures("interrupted")
 @pytest.mark.parametrize("ending", [".", " ", "。"])
 def test_endings_within_an_answer_take_time_in_proportion(ending: str) -> None:
-    """What people answer when they are asked for an approval."""
+    """People's answers to an approval request."""
     assert not is_approval(f"no{ending * LONG}x")
 
 
@@ -137,6 +137,6 @@ def test_digits_of_a_command_take_time_in_proportion() -> None:
 @pytest.mark.parametrize("opening", ["<p>a", "<pre>a"])
 @pytest.mark.parametrize("blanks", [" ", f"{' ' * 60}<b></b>"])
 def test_blanks_of_a_page_take_time_in_proportion(opening: str, blanks: str) -> None:
-    """What a page holds that the agent reads."""
+    """The content of a page that the agent reads."""
     html = opening + blanks * (LONG // len(blanks)) + "x"
     assert html_to_markdown(html.encode())[1].rstrip("`\n").endswith("x")

@@ -1,7 +1,7 @@
-"""Hostile input for the parsers of skills, MCP servers, commands and memory: each fails only as it says.
+"""Hostile input for the parsers of skills, MCP servers, commands and memory: each raises only its documented errors.
 
-Inputs are valid ones that were damaged. Set PARLEY_FUZZ_EXAMPLES for more of them, and PARLEY_FUZZ_SEED for others;
-a failure names both.
+Inputs are damaged valid inputs. PARLEY_FUZZ_EXAMPLES sets their number, and PARLEY_FUZZ_SEED selects others. A failure
+names both.
 """
 
 import io

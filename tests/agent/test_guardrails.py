@@ -274,7 +274,7 @@ def touch(name: str) -> str:
 
 
 def agent(provider: Any, *calls: ScriptedCall, **more: object) -> Any:  # noqa: ANN401 - a graph
-    """A graph whose model calls `touch`, guarded; the link stands outside the error handling."""
+    """A graph whose model calls `touch`, guarded; the middleware is outside of error handling."""
     model = ScriptedChatModel.playing(ScriptedTurn(calls=calls or (call("x"),)), "done")
     settings = GuardrailsConfig.model_validate(section("allowlist", **more))
     links = [GuardrailMiddleware(settings, provider, is_subagent=True), ToolErrorMiddleware()]

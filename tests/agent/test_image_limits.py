@@ -1,4 +1,4 @@
-"""Images that take long: in sum, again and again, and while others wait."""
+"""Images that take long to process: in total, repeatedly, and while others wait."""
 
 from contextlib import ExitStack
 from pathlib import Path

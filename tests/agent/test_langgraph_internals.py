@@ -1,4 +1,4 @@
-"""The internals of LangGraph, LangChain and LangSmith that we use: these tests fail when a new version changes them."""
+"""Internals of LangGraph, LangChain and LangSmith that Parley uses. These tests fail if a version changes them."""
 
 import asyncio
 from collections.abc import Mapping

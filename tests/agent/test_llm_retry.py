@@ -1,4 +1,4 @@
-"""Models whose servers fail: tried again, others tried, people told, and left alone for a while."""
+"""Models whose servers fail: retries, fallback models, messages to people, and circuit breakers."""
 
 import contextlib
 import json
@@ -62,7 +62,7 @@ def unreadable() -> ValueError:
 
 
 class RetryHarness:
-    """An agent with this one middleware, a clock that tests move, and what it waited and said."""
+    """An agent with only this middleware and a test clock. Records its pauses and messages."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The fenced folders of this machine: nothing leads out, nothing hangs, edits do not get lost."""
+"""The confined folders of this machine: no path leads out, nothing hangs, and no edit is lost."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""The agent's messages: complete, translated, in the language of the run."""
+"""The agent's messages are complete, translated, and in the language of the run."""
 
 import re
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""What is done at each step with every message of a thread: quick, and with the same result as the slow way."""
+"""Steps that process all messages of a thread are fast, and have the same result as the slow way."""
 
 from itertools import pairwise
 from typing import Any

@@ -1,4 +1,4 @@
-"""Lookups of names that others choose: whoever runs their name server can let them hang."""
+"""DNS lookups of names that others choose: the owner of the name server can make them hang."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Turns that go in circles: the model is told, then it has to answer."""
+"""Turns that repeat their calls: the model is warned, then it must answer."""
 
 from itertools import pairwise
 from pathlib import Path

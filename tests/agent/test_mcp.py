@@ -1,4 +1,4 @@
-"""MCP tools in the real agent, from servers of the real SDK: processes, SSE, streamable HTTP, and broken ones."""
+"""MCP tools in the real agent, with servers of the real SDK: processes, SSE, streamable HTTP, and broken servers."""
 
 import json
 import os
@@ -172,7 +172,7 @@ async def test_cancelled_calls_and_timeouts(tmp_path: Path) -> None:
             run.start_soon(answer_of_wait, tools, marker)
             await eventually(lambda: marker.exists() and marker.read_text() == "started")
             run.cancel_scope.cancel()
-        # The server is told, and goes on for the thread.
+        # The server gets the cancellation, and continues for the thread.
         await eventually(lambda: marker.read_text() == "cancelled")
         pid = json.loads(await answer(tools, "fake_environment"))["pid"]
         await eventually(lambda: len(servers.sessions) == 1)

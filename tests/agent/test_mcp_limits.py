@@ -1,4 +1,4 @@
-"""MCP servers that send without end: what is kept of it is limited."""
+"""MCP servers that send endless data: the amount kept is limited."""
 
 import gzip
 from base64 import b64encode

@@ -1,4 +1,4 @@
-"""Servers that send what the SDK refuses: each call is answered, and so is the next one."""
+"""Servers whose messages the SDK rejects: the call gets an answer, and so does the next one."""
 
 import sys
 from collections.abc import AsyncIterator

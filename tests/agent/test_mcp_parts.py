@@ -141,7 +141,7 @@ def test_long_names_with_equal_prefixes_stay_unique() -> None:
 
 
 class TokenServer:
-    """A token endpoint: what it was asked, and what it answers."""
+    """A token endpoint: records requests, and returns scripted answers."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, str]] = []
@@ -221,7 +221,7 @@ async def test_tokens_are_cached_until_shortly_before_expiry() -> None:
         assert await tokens.header() == "Bearer a"
         clock.now += 0.1
         assert await tokens.header() == "Bearer b"
-        clock.now += 3600 - 60 - 1  # no life was told: an hour
+        clock.now += 3600 - 60 - 1  # without a stated lifetime: one hour
         assert await tokens.header() == "Bearer b"
         clock.now += 1
         assert await tokens.header() == "Bearer t3"

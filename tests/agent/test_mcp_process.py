@@ -27,7 +27,7 @@ async def written(file: Path) -> int:
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-        # One that has ended and that nobody has asked for yet is a line in a table, no more.
+        # A zombie does not count as alive.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False

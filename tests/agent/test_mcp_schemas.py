@@ -1,4 +1,4 @@
-"""Arguments of MCP tools: whatever a server declares, providers accept it, and the server gets its own names."""
+"""Arguments of MCP tools: providers accept every declared schema, and the server gets its own names."""
 
 import re
 from pathlib import Path

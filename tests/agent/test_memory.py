@@ -1,4 +1,4 @@
-"""Memory in the whole agent: what one conversation teaches, the next one of the same scope knows."""
+"""Memory in the whole agent: facts from one conversation are known in the next one of the same scope."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The pure parts of memory: documents, turns, what a model proposes, what it is shown."""
+"""The pure parts of memory: documents, turns, proposed updates, and prompt blocks."""
 
 import json
 import sys
@@ -214,7 +214,7 @@ def test_upload_blocks_are_taken_out_and_answers_to_them_alone_too() -> None:
     ],
 )
 def test_nothing_is_learned_from_what_people_quote(text: str, learned: str) -> None:
-    """Others wrote it, perhaps somebody who may not use the bot."""
+    """Other people wrote it, who may not be allowed to use the bot."""
     said = conversation_messages([HumanMessage(text, id="1"), AIMessage("Good.", id="2")])
     assert [one.text for one in said] == [learned, "Good."]
 

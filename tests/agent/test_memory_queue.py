@@ -1,4 +1,4 @@
-"""What waits to be learnt: rest, joining, hurry, dropping, closing."""
+"""Turns waiting for memory extraction: debouncing, joining, expediting, dropping, closing."""
 
 import tracemalloc
 from collections.abc import AsyncIterator, Callable

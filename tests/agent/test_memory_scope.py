@@ -1,6 +1,6 @@
-"""Nothing of one scope appears in another: many people, rooms, platforms and agents, with hostile ids.
+"""No memory of one scope appears in another, for many people, rooms, platforms and agents with hostile ids.
 
-The scopes are those that the bus makes of platform messages; turns run through the real middleware and service.
+The bus creates the scopes from platform messages, and turns run through the real middleware and service.
 """
 
 import tempfile
@@ -41,7 +41,7 @@ ids = st.sampled_from(HOSTILE) | st.text(
 
 @dataclass(frozen=True)
 class MemoryUser:
-    """Somebody in some place, talking to some agent."""
+    """A person in a place, talking to an agent."""
 
     channel: str
     workspace: str

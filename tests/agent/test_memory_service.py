@@ -1,4 +1,4 @@
-"""Memory as a service: learning, showing, correcting, forgetting, closing."""
+"""The memory service: extraction, prompt blocks, corrections, deletion, closing."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The documents on disk: whole, private, kept aside when broken, and never another scope's."""
+"""The documents on disk are complete, private, moved aside when invalid, and never mixed between scopes."""
 
 import json
 import logging

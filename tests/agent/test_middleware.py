@@ -1,4 +1,4 @@
-"""The chain in the real graph: order, steps, repaired histories, failing tools, titles, questions."""
+"""The middleware in the real graph: order, steps, repaired histories, failing tools, titles, questions."""
 
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ async def test_the_state_names_the_thread_s_folders(tmp_path: Path) -> None:
             "uploads_path": "/mnt/user-data/uploads",
             "outputs_path": "/mnt/user-data/outputs",
         }
-        assert str(tmp_path) not in str(await thread.state())  # clients are told the state
+        assert str(tmp_path) not in str(await thread.state())  # clients can read the state
         assert not thread.folders.root.exists()  # made when something is put there
 
 

@@ -1,4 +1,4 @@
-"""The chain as the service opens it: everything switched on adds no node, no step and no checkpoint."""
+"""The middleware stack of the service: with everything enabled it adds no node, step or checkpoint."""
 
 from pathlib import Path
 from typing import Any

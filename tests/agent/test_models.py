@@ -1,4 +1,4 @@
-"""From entries of `models` to chat models: thinking, effort, extra keys, and errors that help."""
+"""Chat models built from entries of `models`: thinking, effort, extra keys, and helpful errors."""
 
 from pathlib import Path
 from typing import Any

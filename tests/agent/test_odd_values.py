@@ -1,4 +1,4 @@
-"""Values that no store or server takes, through every door of models and tools: this turn and the next are answered."""
+"""Values that no store or server accepts, in all outputs of models and tools: this turn and the next get answers."""
 
 import json
 from collections.abc import AsyncIterator

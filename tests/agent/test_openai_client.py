@@ -1,4 +1,4 @@
-"""What DirectCompletions sends and streams is what the OpenAI package sends and streams."""
+"""DirectCompletions sends and streams the same as the OpenAI package."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

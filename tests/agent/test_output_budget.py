@@ -1,4 +1,4 @@
-"""Long results of tools: put into a file of the thread, both ends shown."""
+"""Long tool results are saved to a file of the thread, and the model sees both ends."""
 
 import re
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Virtual paths: locating, rejecting, masking."""
+"""Virtual paths: resolving, rejecting, masking."""
 
 from pathlib import Path
 

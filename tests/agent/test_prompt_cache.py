@@ -1,4 +1,4 @@
-"""Providers cache requests by their beginnings: how much of a conversation is the beginning of the request before."""
+"""Providers cache requests by prefix: measures how much of a request repeats the previous request's beginning."""
 
 import json
 from functools import partial

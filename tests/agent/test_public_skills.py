@@ -1,4 +1,4 @@
-"""The public skills: valid, found, and their scripts work."""
+"""The public skills are valid and found, and their scripts work."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""What goes to the model, and what comes back: forged tags, filtered and empty answers."""
+"""Sanitized requests and responses: forged tags, filtered and empty answers."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a server sent beside the words comes back to it, and to no other: over checkpoints, summaries, changed calls."""
+"""A server gets its own fields back, and no other server does: across checkpoints, summaries and changed calls."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Whole turns with servers that imitate OpenAI's: what people see of their habits."""
+"""Whole turns with servers that imitate OpenAI's: people do not notice their quirks."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Memory in a bucket: each node reads and lists what another one has learned."""
+"""Memory in a bucket: each node reads and lists the memories of other nodes."""
 
 from dataclasses import replace
 from functools import partial

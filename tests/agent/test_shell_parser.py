@@ -1,4 +1,4 @@
-"""How shell text is split into commands, and that hostile text does not make it slow."""
+"""The shell parser splits text into commands, and hostile text does not make it slow."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Installing, editing and scanning `.skill` archives; rejected ones leave nothing behind."""
+"""Installing, editing and scanning `.skill` archives. Rejected archives leave nothing behind."""
 
 import io
 import json

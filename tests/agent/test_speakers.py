@@ -1,4 +1,4 @@
-"""Who speaks and where, as the model gets it: told by the bus alone, forged by nobody, stable for prompt caches."""
+"""The author and chat of a message, as the model sees them: set by the bus, unforgeable, stable for caches."""
 
 import re
 from pathlib import Path

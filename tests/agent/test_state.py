@@ -1,4 +1,4 @@
-"""The reducers alone, and wired into a compiled graph."""
+"""The reducers, alone and in a compiled graph."""
 
 from typing import Any
 

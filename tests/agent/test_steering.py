@@ -1,4 +1,4 @@
-"""What people say to the agent while it works: heard before the next model call, and kept in its place."""
+"""Messages that arrive while the agent works: it gets them before the next model call, and they stay in order."""
 
 from collections.abc import Callable
 from pathlib import Path

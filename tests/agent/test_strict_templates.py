@@ -1,4 +1,4 @@
-"""Servers with strict chat templates take every request of a thread, whatever happened in it."""
+"""Servers with strict chat templates accept every request of a thread, whatever happened in it."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The executor by itself: histories of all kinds, deadlines, subagents that do not stop, and who owns them."""
+"""The subagent executor alone: all kinds of histories, deadlines, subagents that do not stop, and their owners."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,4 +1,4 @@
-"""How often a model may delegate: in one answer, and in one run."""
+"""Limits of delegations, per answer and per run."""
 
 from pathlib import Path
 from typing import Any

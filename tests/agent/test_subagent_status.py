@@ -1,4 +1,4 @@
-"""The stamp on a delegation's message: the contract's texts, and what the chain stamps."""
+"""The status on a delegation's message: the documented texts, and the statuses that the middleware sets."""
 
 from typing import Any
 

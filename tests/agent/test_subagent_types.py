@@ -1,4 +1,4 @@
-"""Kinds of subagents: what the configuration makes of them, and which tools they get in the whole agent."""
+"""Types of subagents: their configuration, and the tools they get in the whole agent."""
 
 from pathlib import Path
 from typing import Any

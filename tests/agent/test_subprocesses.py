@@ -10,7 +10,7 @@ from agent.subprocesses import start_process
 
 
 async def cancel_start(rounds: int) -> None:
-    """Cancel a task that starts a program when the event loop has gone round so often."""
+    """Cancel a task that starts a program after this many iterations of the event loop."""
 
     async def run() -> None:
         process = await start_process(["sleep", "60"])

@@ -1,4 +1,4 @@
-"""Long threads: summed up for the model, whole in the thread, and never without the user's words."""
+"""Long threads are summarized for the model, stay complete in the thread, and always keep the user's message."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -333,7 +333,7 @@ async def test_a_slow_writer_does_not_hold_up_the_turn(tmp_path: Path) -> None:
                 state = await turn(state, f"more{len(model.prompts)}")
     assert seen(model.prompts[-1])[0] == f"{INTRODUCTION}\n\nFinally."
     assert len(writer.prompts) == 1
-    # What was said meanwhile is not in the summary, so it is still visible.
+    # Messages sent in the meantime are not in the summary, so they are still visible.
     assert "q5" in seen(model.prompts[-1])
 
 

@@ -1,4 +1,4 @@
-"""Plan mode: the list, its reminders, and what must never be seen of them."""
+"""Plan mode: the list, its reminders, and that people never see them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Estimates of tokens: within what tokenizers count, and each part of a message counts."""
+"""Token estimates are close to tokenizers' counts, and include each part of a message."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Answers whose calls are no good: no JSON, cut off, without an id, with names that no provider takes back."""
+"""Answers with bad calls: invalid JSON, truncated, without an id, or with names that providers reject."""
 
 import re
 from pathlib import Path

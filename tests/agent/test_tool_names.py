@@ -1,4 +1,4 @@
-"""Names in lists of tools match alike and are compared with what exists; no other tool has a name of ours."""
+"""All lists of tool names match in the same way and are checked for unknown names. Built-in names are reserved."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Schemas of tools: those of OpenAI's form are made once, and are what LangChain makes."""
+"""Tool schemas in OpenAI's form are created once, and are the same as LangChain's."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Runs recorded at LangSmith and Langfuse: the real packages against servers here; one trace a run."""
+"""Runs traced to LangSmith and Langfuse: the real packages with local servers, one trace per run."""
 
 import asyncio
 import gzip

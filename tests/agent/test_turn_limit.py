@@ -1,4 +1,4 @@
-"""Turns that use up their steps: the last call is told, and answers, before the graph would end with an error."""
+"""Turns that use up their steps: the last model call gets a reminder and answers before the graph would fail."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Uploads stay within a conversation's disk quota, and leave the service its room on the disk."""
+"""Uploads stay within a conversation's disk quota, and leave free disk space for the service."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -23,7 +23,7 @@ from tests.fakes.scripted import ScriptedChatModel
 
 
 class SlowConverter(DocumentConverter):
-    """Converts a document when it is told to."""
+    """Converts a document when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""SSRF protection: web tools reach public addresses only."""
+"""SSRF protection: web tools reach only public addresses."""
 
 import datetime
 import ssl
@@ -148,7 +148,7 @@ async def test_private_urls_are_blocked(url: str) -> None:
         await UrlGuard(resolve=names()).check(url)
     assert (
         "10.1.2.3" not in caught.value.user_message
-    )  # what a private name resolves to is not told
+    )  # the message does not show the addresses of a private name
     assert "secret" not in caught.value.user_message
 
 

@@ -1,4 +1,4 @@
-"""view_image: which files can be viewed, and when the model sees them."""
+"""view_image: the files that can be viewed, and when the model sees them."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""A needle in the middle of 1 MB of tool output is found by reading on, whichever tool returned it."""
+"""The model can find a needle in the middle of 1 MB of output by reading on, for every tool."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The files for containers are consistent with each other, with the program and with what they promise."""
+"""The container files are consistent with each other, with the program and with their documentation."""
 
 import re
 from pathlib import Path

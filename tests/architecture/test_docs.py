@@ -1,4 +1,4 @@
-"""The documents are true: every key, command and route is told of, and nothing else is."""
+"""The documentation is correct: it describes every key, command and route, and no others."""
 
 import argparse
 import os
@@ -44,7 +44,7 @@ PROGRAMS = {
     "apt-get", "cat", "cp", "curl", "docker", "echo", "export", "git", "journalctl", "langgraph", "make", "mkdir",
     "parley", "python", "python3", "systemctl", "tar", "umask", "uv",
 }  # fmt: skip
-"""What a reader may be asked to type."""
+"""Commands that documents may ask a reader to type."""
 
 OTHER_SITES = {
     "https://agentclientprotocol.com",
@@ -54,7 +54,7 @@ OTHER_SITES = {
     "https://semver.org/",
     "https://www.contributor-covenant.org/version/2/1/code_of_conduct/",
 }
-"""Links that no test follows: whoever adds one opens it."""
+"""Links that no test follows. Open a link yourself before you add it."""
 
 
 def name_of(path: Path) -> str:

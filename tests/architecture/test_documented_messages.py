@@ -1,4 +1,4 @@
-"""Messages that the how-to guides quote, for a reader who searches for what was displayed: each is in the program."""
+"""Each message that the how-to guides quote exists in the program."""
 
 import ast
 import dataclasses

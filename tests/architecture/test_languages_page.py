@@ -1,4 +1,4 @@
-"""The page on languages is true: a third one is added in a copy of the code as the page says."""
+"""The page on languages is correct: following it adds a third language to a copy of the code."""
 
 import re
 import shutil

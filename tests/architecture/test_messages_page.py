@@ -1,4 +1,4 @@
-"""The page on what is read is complete: each platform's table names every part of a message once, and no other."""
+"""The page on message parts is complete: each platform's table names every part once, and no others."""
 
 import json
 import re
@@ -22,7 +22,7 @@ SLACK: Mapping[str, list[str]] = json.loads(
     (ROOT / "tests" / "data" / "slack-message-parts.json").read_text("utf-8")
 )
 INVENTED = {"hologram", "newest"}
-"""What the tests of the readers call a part that is not known."""
+"""The name of an unknown part in the reader tests."""
 
 OUTCOMES = {"read", "named only", "ignored"}
 

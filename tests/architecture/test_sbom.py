@@ -1,4 +1,4 @@
-"""`make sbom`: the bill of materials names what the lock file names, with the same hashes."""
+"""`make sbom`: the bill of materials lists the lock file's packages with the same hashes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The security model is checked: each protection on the page names tests, and they exist."""
+"""Each protection on the security page names tests, and these tests exist."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Tests and fakes use files of this repository only."""
+"""Tests and fakes use only files of this repository."""
 
 import re
 from pathlib import Path

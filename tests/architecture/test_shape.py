@@ -1,4 +1,4 @@
-"""Architecture rules that a tool can check: who may import whom, what is never written."""
+"""Architecture rules that a tool can check: allowed imports, and forbidden code."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests wait for what must happen, and prove by what follows, not by a pause, that something does not happen."""
+"""Tests wait for events. To prove that something does not happen, they check a later event instead of pausing."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The whole service behind its port: with a token, a page that may call it, and a model that obeys words."""
+"""The whole service behind its port, with a token, a page that may call it, and a model controlled by keywords."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ class ChatUiServer:
 
     Attributes:
         url: Without a path.
-        graphs: Small graphs that stand beside the agent, and their levers.
+        graphs: Small graphs next to the agent, and their controls.
     """
 
     url: str
@@ -63,7 +63,7 @@ ASKED = {
         )
     ),
 }
-"""What the model does when the user's words hold one of these."""
+"""The model's behavior if the user's message contains one of these keywords."""
 
 
 def answer(request: ModelRequest) -> ModelReply:

@@ -1,4 +1,4 @@
-"""Recorded exchanges with LangGraph Server, asked again of this one; what is compared is statuses and shapes."""
+"""Replays recorded exchanges with LangGraph Server against Parley, and compares statuses and shapes."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ EXCHANGES = Path(__file__).parents[1] / "data" / "langgraph-server-exchanges.jso
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Shape = Any
-"""A value without its scalars: their types are left, and of lists the shape of what is in them."""
+"""The shape of a value: types in place of scalars, and the shapes of items in place of lists."""
 
 
 @dataclass(frozen=True, kw_only=True)

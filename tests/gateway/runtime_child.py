@@ -1,8 +1,8 @@
-"""A process that starts runs, says the id of the last one when a run waits in its second node, and waits to be killed.
+"""A process that starts runs, prints the last run's id when a run waits in its second node, and waits to be killed.
 
 Arguments: data folder, URL of a PostgreSQL database or "", and the requests as JSON: keywords of `GraphRunRequest`, or
-what is to become of the first run: {"inject": messages} or {"cancel": action}.
-Without requests it takes up what it finds.
+an
+action on the first run: {"inject": messages} or {"cancel": action}. Without requests it resumes existing runs.
 """
 
 import json

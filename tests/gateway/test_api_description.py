@@ -1,4 +1,4 @@
-"""The OpenAPI document at the root, and where the LangGraph API is for clients that look for it there."""
+"""The OpenAPI document at the root, and the hint for clients that expect the LangGraph API there."""
 
 from pathlib import Path
 

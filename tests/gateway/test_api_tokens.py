@@ -1,4 +1,4 @@
-"""Named tokens with a scope: what each opens, over the network, and the command that makes them."""
+"""Named tokens with a scope: the requests that each permits over the network, and the command that creates them."""
 
 from pathlib import Path
 

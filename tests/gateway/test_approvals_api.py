@@ -1,4 +1,4 @@
-"""Approvals as clients of the LangGraph API see them: interrupts in LangChain's shape, answered in every way."""
+"""Approvals for clients of the LangGraph API: interrupts in LangChain's form, answered in every way."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What somebody who means harm would send to every route: no 5xx, no stack, no host path, no secret in the answer."""
+"""Malicious requests to every route: answers have no 5xx status, stack trace, host path or secret."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`parley backup`, `restore` and `upgrade-check`: what goes in comes out, and nothing damaged is restored."""
+"""`parley backup`, `restore` and `upgrade-check`: restores give the same data, and damaged archives are rejected."""
 
 import gzip
 import hashlib
@@ -260,10 +260,10 @@ async def test_existing_data_are_kept_aside_and_only_on_request(tmp_path: Path) 
 async def test_a_restore_that_did_not_come_to_its_end_keeps_the_service_from_starting(
     tmp_path: Path,
 ) -> None:
-    """It would begin with an empty journal beside restored files, and nobody would notice."""
+    """Otherwise it would start with an empty journal next to restored files, and nobody would notice."""
     source, target = config_of(tmp_path / "a"), config_of(tmp_path / "b")
     await fill(source)
-    (source.home / "sub").write_text("a file where the journal of the other machine is to be")
+    (source.home / "sub").write_text("a file in the place of the other machine's journal")
     file = tmp_path / "backup.tar.gz"
     await in_thread(lambda: write_backup(source, file))
     elsewhere = replace(target, database=StoreConfig(url="sqlite:///sub/parley.db"))
@@ -468,7 +468,7 @@ def test_damaged_bytes_are_refused_in_one_way(
         extract_archive(folder / "x.tar.gz", inner, wanted=lambda _: True)
     except CommandFailed:
         pass
-    else:  # what was changed is no part of any file: fillers between them, times, owners
+    else:  # the changed bytes belong to no file: padding, times, owners
         assert (inner / "home" / "USER.md").read_text() == "x" * 700
         assert (inner / "home" / "link").readlink() == Path("USER.md")
     assert sorted(path.name for path in folder.iterdir()) == ["inner", "x.tar.gz"]

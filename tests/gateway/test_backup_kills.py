@@ -1,4 +1,4 @@
-"""`parley backup` and `restore`, killed at each step: no half of a backup is taken for a whole one, nothing is left."""
+"""`parley backup` and `restore`, killed at each step: partial backups never count as complete, and nothing is left."""
 
 import signal
 import sys

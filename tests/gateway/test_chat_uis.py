@@ -1,4 +1,4 @@
-"""Front ends that exist, as they ask: agent-chat-ui, and the DeerFlow runners of LangBot and AstrBot."""
+"""The requests of existing front ends: agent-chat-ui, and the DeerFlow runners of LangBot and AstrBot."""
 
 import json
 from collections.abc import AsyncIterator, Iterable
@@ -227,7 +227,7 @@ async def test_the_runners_of_langbot_and_astrbot(tmp_path: Path) -> None:
         assert all(isinstance(one, str) and one for one in ids), (
             "new messages are told by their ids"
         )
-        # The system message leads every turn; the model is shown both, and what was said.
+        # The system message leads every turn; the model gets both, and the text.
         events = await run(client, runner_body(thread, "again", model_name="fake"))
         assert final(events) == "You said: again"
         shown = front.model.requests[-1].messages

@@ -1,4 +1,4 @@
-"""`parley check` sees what is broken in the data folder and in code of the configuration."""
+"""`parley check` finds problems in the data folder and in configured code."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`parley check` names tools, agents and containers that cannot be used as they are configured."""
+"""`parley check` names tools, agents and containers that cannot be used as configured."""
 
 import json
 import os
@@ -121,7 +121,7 @@ SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
         ),
         (
             "channels: {telegram: {enabled: true, bot_token: 'bot1:secret'}}",
-            "channels.telegram.bot_token: is not a bot token (123456789:...)",
+            "channels.telegram.bot_token: is not a bot token from @BotFather (123456789:...)",
         ),
         (
             "channels: {telegram: {enabled: true, bot_token: '1:secret', allowed_users: ['@bob', 7]}}",

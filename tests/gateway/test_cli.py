@@ -1,4 +1,4 @@
-"""The command line: help, exit codes, and one clear line for each thing that can be wrong."""
+"""The command line: help, exit codes, and one clear line for each problem."""
 
 import os
 import socket

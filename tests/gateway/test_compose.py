@@ -1,4 +1,4 @@
-"""The composition root: what is wired to what."""
+"""The composition root: the connections between services."""
 
 import logging
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Where the configuration comes from, what it accepts, and how it complains."""
+"""The configuration: its sources, accepted values, and error messages."""
 
 import os
 import re

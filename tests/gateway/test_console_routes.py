@@ -1,4 +1,4 @@
-"""The console's files: served without the token, inert for other pages, and nothing of the service in them."""
+"""The console's files: served without the token, protected from other pages, and free of the service's data."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`parley doctor`: what works, what does not, and what to do about it; with and without a running service."""
+"""`parley doctor`: reports working parts, problems and fixes, with and without a running service."""
 
 import json
 import shutil

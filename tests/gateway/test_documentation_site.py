@@ -1,4 +1,4 @@
-"""The documentation as a site: built without a dead link, and served without the token."""
+"""The documentation site: built without dead links, and served without the token."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site as `make docs` does: a dead link or a page that nobody finds fails."""
+    """Build the site like `make docs`. Fails for a dead link or an unlinked page."""
     folder = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(build, cwd=ROOT, check=False, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The embedded client and the HTTP API say the same; and a client from a configuration file."""
+"""The embedded client and the HTTP API give the same results. Also tests a client from a configuration file."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The event loop's fairness: a group with much to do does not make others wait, and nobody starves."""
+"""The event loop's fairness: a busy group does not delay others, and no group starves."""
 
 import asyncio
 import sys
@@ -20,7 +20,7 @@ STEP_S = SLICE_S / 5
 
 
 class SteppedClock:
-    """Time passes when somebody works."""
+    """Time passes only during work."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -1,4 +1,4 @@
-"""Graphs of one's own: what may be named, what is told about what cannot be used."""
+"""Loading your own graphs: valid names, and error messages for unusable graphs."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Runs of a node that stops, where there is no other one. With others: `test_run_forwarding.py`."""
+"""Runs of a node that stops, without other nodes. For several nodes, see `test_run_forwarding.py`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`parley init`: a few questions, a trial, two files; or nothing at all."""
+"""`parley init`: asks questions, checks the answers, and writes both files or none."""
 
 import os
 from collections.abc import Mapping, Sequence

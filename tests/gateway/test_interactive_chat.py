@@ -1,4 +1,4 @@
-"""The chat for a person at a terminal: what is typed reaches the bot whole, what is shown, and how to leave."""
+"""The chat for a person at a terminal: complete input, correct output, and ways to exit."""
 
 import io
 import re
@@ -43,7 +43,7 @@ _ESCAPE = re.compile(r"\x1b(?:\[[?>=]?[0-9;]*[a-zA-Z]|[=>78]|\][^\x07]*\x07)")
 
 
 class Bot:
-    """Answers as it is told to."""
+    """Gives scripted answers."""
 
     def __init__(self) -> None:
         self.received: list[str] = []
@@ -72,7 +72,7 @@ class Bot:
 
 
 class Screen:
-    """What was written to the terminal, without escape sequences."""
+    """The terminal's output without escape sequences."""
 
     def __init__(self) -> None:
         self._bytes = io.BytesIO()
@@ -88,7 +88,7 @@ class Screen:
 
 
 class Person:
-    """Somebody at a terminal of 80 columns and 24 rows."""
+    """A person at a terminal of 80 columns and 24 rows."""
 
     def __init__(self, keyboard: PipeInput, screen: Screen, bot: Bot) -> None:
         self.keyboard, self.screen, self.bot = keyboard, screen, bot

@@ -1,4 +1,4 @@
-"""The clients for JavaScript, as npm has them, against the service: tests/gateway/js, run by node's own test runner."""
+"""The JavaScript clients from npm with the service: tests/gateway/js, run by node's own test runner."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Assistants that are made over the API: versions, runs with their settings, deletion."""
+"""Assistants created over the API: versions, runs with their settings, deletion."""
 
 from pathlib import Path
 from typing import Any

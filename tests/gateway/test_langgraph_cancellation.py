@@ -1,4 +1,4 @@
-"""What is left of a thread when a run on it is stopped: all of it, nothing of it, or what it was before."""
+"""The state of a thread after a run on it is stopped: kept completely, removed, or rolled back."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `langgraph.json` names: a factory whose graph answers, on a server that opens and closes the application."""
+"""The factory and application that `langgraph.json` names, on a server that opens and closes the application."""
 
 import json
 import os

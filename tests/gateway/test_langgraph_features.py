@@ -1,4 +1,4 @@
-"""Delays, webhooks, batches, LangChain's events, following a thread, a deaf graph."""
+"""Delays, webhooks, batches, LangChain's events, thread streams, and a graph that ignores cancellation."""
 
 import hmac
 from collections.abc import AsyncIterator

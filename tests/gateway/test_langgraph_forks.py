@@ -1,4 +1,4 @@
-"""Going on from an earlier checkpoint, as the hooks for pages do it."""
+"""Runs from an earlier checkpoint, like those of the SDK's React hooks."""
 
 from pathlib import Path
 from uuid import uuid4

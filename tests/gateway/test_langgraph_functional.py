@@ -1,4 +1,4 @@
-"""Functions of LangGraph's functional API (`@entrypoint`) as assistants: their values may be anything."""
+"""Functions of LangGraph's functional API (`@entrypoint`) as assistants, with values of any type."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,6 @@
-"""Our answers beside recorded ones of LangGraph Server: the same fields, the same order of events.
+"""Parley's answers compared with recorded ones of LangGraph Server: the same fields and order of events.
 
-What differs is written down in docs/reference/langgraph-api.md, and here.
+docs/reference/langgraph-api.md and this file list the differences.
 """
 
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""Saying something to a run while it goes on: `input.inject` of the newer streaming protocol."""
+"""Sending messages to an active run: `input.inject` of the newer streaming protocol."""
 
 from pathlib import Path
 from typing import Any

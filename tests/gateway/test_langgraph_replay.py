@@ -1,6 +1,6 @@
-"""Every recorded exchange with LangGraph Server, asked of this one: what differs is decided, and listed here.
+"""Replays every recorded exchange with LangGraph Server. This file lists the intended differences.
 
-docs/reference/langgraph-api.md says the same in words.
+docs/reference/langgraph-api.md describes them.
 """
 
 import re

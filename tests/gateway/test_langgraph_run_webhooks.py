@@ -1,4 +1,4 @@
-"""What the running service gives the runtime: keys of webhooks, the files of threads."""
+"""Parts that the running service gives the runtime: webhook keys and threads' files."""
 
 from collections.abc import Callable
 from pathlib import Path

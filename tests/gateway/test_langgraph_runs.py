@@ -1,4 +1,4 @@
-"""The runs API as the stock SDK sees it, over TCP and in process, under both prefixes."""
+"""The runs API with the stock SDK, over TCP and in process, under both prefixes."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager

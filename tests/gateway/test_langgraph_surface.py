@@ -1,4 +1,4 @@
-"""Every request that the stock SDK can make is answered, none with a 404 for the route or a 5xx but 501."""
+"""Every request of the stock SDK gets an answer, never a 404 for the route or a 5xx other than 501."""
 
 import ast
 import re
@@ -45,7 +45,7 @@ def surface() -> Iterator[SdkRequest]:
 
 
 def filled(value: Any, names: dict[str, str]) -> Any:  # noqa: ANN401 - JSON
-    """Put real ids in the place of the recorded stand-ins."""
+    """Replace the recorded placeholders with real ids."""
     if isinstance(value, str):
         return names.get(value, value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Threads, states and assistants as the stock SDK sees them."""
+"""Threads, states and assistants with the stock SDK."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The newer streaming protocol over a WebSocket, and its commands that look at a thread."""
+"""The newer streaming protocol over a WebSocket, and its commands that read a thread."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -76,7 +76,7 @@ class WebSocketClient:
             return dict(orjson.loads(await self.socket.recv()))
 
     async def until(self, status: str) -> list[Json]:
-        """Return all events so far, up to one that says how the whole run stands."""
+        """Return all events up to one with the status of the whole run."""
         while not any(
             event["method"] == "lifecycle"
             and not event["params"]["namespace"]

@@ -1,4 +1,4 @@
-"""Webhooks of runs whose process ended before they were posted: the next one posts them."""
+"""Webhooks of runs whose process ended before posting them: the next process posts them."""
 
 from pathlib import Path
 from typing import Any

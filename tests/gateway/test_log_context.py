@@ -1,4 +1,4 @@
-"""Log lines say what they belong to, from the platform's message down to the run."""
+"""Log lines contain their context, from the platform's message to the run."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Log lines, and what must not be in them."""
+"""Log lines and their redaction."""
 
 import json
 import logging

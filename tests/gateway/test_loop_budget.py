@@ -1,4 +1,4 @@
-"""Runs whose events are all there at once leave the event loop to others after a slice."""
+"""Runs with many events at once let others use the event loop after a slice."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`parley slack manifest`: what Slack is told is what the adapter uses."""
+"""`parley slack manifest`: the manifest declares exactly what the adapter uses."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""MCP servers over REST: masked, merged, restricted, switched."""
+"""MCP servers over REST: masking, merging, restrictions, enabling and disabling."""
 
 import json
 import stat

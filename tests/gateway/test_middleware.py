@@ -1,4 +1,4 @@
-"""Request ids, limits, and what is written down of an admin's actions."""
+"""Request ids, limits, and the audit log of admin actions."""
 
 import json
 import logging

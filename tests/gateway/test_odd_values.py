@@ -1,4 +1,4 @@
-"""Odd values through every entry of the LangGraph API: refused or repaired, and the thread answers afterwards."""
+"""Odd values in all requests of the LangGraph API are rejected or repaired, and the thread still works afterwards."""
 
 import json
 from collections.abc import Iterator

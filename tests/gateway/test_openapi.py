@@ -1,4 +1,4 @@
-"""The description of the API is true: whatever may be sent by it, the answer is one that it foresees."""
+"""The OpenAPI document is correct: every request that it allows gets an answer that it describes."""
 
 import os
 from collections.abc import Iterator

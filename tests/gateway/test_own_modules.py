@@ -1,4 +1,4 @@
-"""Modules beside the configuration: each command that imports what it names finds them, as the guide says."""
+"""Modules next to the configuration: each command that imports them finds them, as documented."""
 
 import re
 from pathlib import Path

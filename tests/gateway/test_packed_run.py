@@ -1,4 +1,4 @@
-"""PackedRun: what ended a while ago reads as it did, in less memory."""
+"""PackedRun: a run that ended some time ago reads the same, but takes less memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace

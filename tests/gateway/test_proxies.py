@@ -1,4 +1,4 @@
-"""What is believed of X-Forwarded-For and -Proto, and from whom; paths below a root path."""
+"""Which X-Forwarded-For and -Proto headers are trusted, and paths below a root path."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ async def get(
         ("10.0.0.5", "203.0.113.7", "203.0.113.7"),
         ("10.0.0.5", "203.0.113.7:5123", "203.0.113.7"),
         ("10.0.0.5", "[2001:db8::7]:443", "2001:db8::7"),
-        # What stands before the last untrusted address was sent by the client.
+        # The client sent the addresses before the last untrusted one.
         ("10.0.0.5", "127.0.0.1, 203.0.113.7, 10.0.0.9", "203.0.113.7"),
         ("::1", "203.0.113.7", "203.0.113.7"),
         ("::ffff:10.0.0.5", "203.0.113.7", "203.0.113.7"),

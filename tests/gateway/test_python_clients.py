@@ -24,7 +24,7 @@ def human(text: str) -> dict[str, Any]:
 
 
 async def in_a_thread(tmp_path: Path, talk: Callable[[str], None], prefix: str = "/api") -> None:
-    """Let a synchronous program talk to the service, which goes on meanwhile."""
+    """Run a synchronous program in a thread while the service keeps running."""
     async with opened(tmp_path) as front:
         with anyio.fail_after(60):
             await anyio.to_thread.run_sync(talk, f"{front.url}{prefix}")

@@ -1,4 +1,4 @@
-"""A chat with a service that restarts: it connects again, and no line is lost or sent twice."""
+"""A chat with a service that restarts: it reconnects, and no line is lost or sent twice."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Taking messages back, as the bus does it, from threads of the agent itself."""
+"""Removing messages from the agent's threads, like the bus does."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ async def say(sdk: LangGraphClient, *words: str) -> None:
 
 
 async def held(sdk: LangGraphClient) -> list[str]:
-    """The ids of what people said; the thread has to be at rest."""
+    """The ids of people's messages; the thread has to be at rest."""
     state = await sdk.threads.get_state(THREAD)
     assert not state["next"]
     assert (await sdk.threads.get(THREAD))["status"] == "idle"

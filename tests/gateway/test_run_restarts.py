@@ -1,4 +1,4 @@
-"""Runs whose process was killed: the next one goes on with them, on both engines."""
+"""Runs whose process was killed: the next process continues them, with both databases."""
 
 import json
 import os

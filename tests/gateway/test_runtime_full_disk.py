@@ -1,4 +1,4 @@
-"""A full disk under the runtime: runs wait for room, and go on."""
+"""A full disk under the runtime: runs wait for free space, and continue."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -209,6 +209,6 @@ async def _has_status(runs: RunManager, live: LiveRun, status: str) -> bool:
 
 
 async def _limit_pages(database: Database, *, extra: int) -> None:
-    """Let the database grow by so many pages."""
+    """Let the database grow by this many pages."""
     pages = await database.transaction(lambda tx: tx.run("PRAGMA page_count")[0]["page_count"])
     await database.transaction(lambda tx: tx.run(f"PRAGMA max_page_count = {pages + extra}"))

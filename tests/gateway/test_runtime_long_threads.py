@@ -1,4 +1,4 @@
-"""Runs on long threads: what is compared with what was saved, and when."""
+"""Runs on long threads: which messages are compared with the saved ones, and when."""
 
 import sys
 from collections.abc import AsyncIterator

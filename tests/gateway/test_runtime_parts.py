@@ -1,4 +1,4 @@
-"""The pure parts of the runtime: serialising, modes, requests, queues, lifecycle."""
+"""The pure parts of the runtime: serialization, modes, requests, queues, lifecycle."""
 
 import math
 from collections import deque

@@ -1,4 +1,4 @@
-"""The run manager by itself: restarts, kills, stopping, what it keeps."""
+"""The run manager alone: restarts, kills, stopping, and the runs it keeps."""
 
 import gc
 import operator

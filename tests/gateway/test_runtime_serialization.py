@@ -1,4 +1,4 @@
-"""JSON of the runtime: what it costs to keep."""
+"""JSON of the runtime: the memory it takes."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""The real `parley serve` and `parley chat`: start, talk, stop."""
+"""The real `parley serve` and `parley chat`: start, chat, stop."""
 
 import contextlib
 import os

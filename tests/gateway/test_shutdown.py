@@ -1,4 +1,4 @@
-"""An orderly stop has a hard bound."""
+"""A graceful stop has a hard time limit."""
 
 import signal
 import subprocess

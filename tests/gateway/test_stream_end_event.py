@@ -1,4 +1,4 @@
-"""The last event of a run's stream: `end` for those that know it, nothing for clients that take it for a result."""
+"""The last event of a run's stream: `end`, except for clients that would treat it as a result."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

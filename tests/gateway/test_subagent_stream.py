@@ -1,4 +1,4 @@
-"""Delegation as a client of the gateway sees it: events, the stamp, and no word of the subagent's own."""
+"""Delegation for a client of the gateway: events, the status, and no text of the subagent itself."""
 
 import json
 from pathlib import Path

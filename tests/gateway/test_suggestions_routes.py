@@ -1,4 +1,4 @@
-"""What to ask next, over HTTP."""
+"""Suggested questions over HTTP."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Parley as a service of the operating system: the files, and what the service manager is asked to do."""
+"""Parley as a service of the operating system: the files, and the commands of the service manager."""
 
 import os
 import plistlib

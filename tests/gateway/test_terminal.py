@@ -1,4 +1,4 @@
-"""The chat in a terminal: what is printed, and when the person is asked again."""
+"""The chat in a terminal: its output, and when the prompt returns."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Named tokens and connections that last: what a WebSocket permits, and that streams end with their token."""
+"""Named tokens and long connections: requests over a WebSocket, and streams that end with their token."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

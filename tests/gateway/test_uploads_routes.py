@@ -1,4 +1,4 @@
-"""/api/threads/{id}/uploads: what clients send, get, list and delete."""
+"""/api/threads/{id}/uploads: sending, listing and deleting files."""
 
 import os
 from collections.abc import AsyncIterator
@@ -110,7 +110,7 @@ async def test_too_many_files_leave_nothing(tmp_path: Path) -> None:
 
 
 def form(*parts: tuple[str, int], end: bool = True) -> tuple[dict[str, str], AsyncIterator[bytes]]:
-    """Return headers and body of a form with files of so many MB, made while they are sent."""
+    """Return the headers and body of a form with files of these sizes in MB. The body is generated while it is sent."""
 
     async def body() -> AsyncIterator[bytes]:
         for name, size_mb in parts:

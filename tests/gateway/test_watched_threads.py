@@ -1,4 +1,4 @@
-"""Clients that watch a thread at one node see the runs of all nodes, whatever comes first."""
+"""Clients that watch a thread at one node see the runs of all nodes, in any order of start."""
 
 from functools import partial
 from operator import eq

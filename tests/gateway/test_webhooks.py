@@ -1,4 +1,4 @@
-"""The doors for chat platforms at the gateway: who gets through the guard, and how far."""
+"""Webhook endpoints of chat platforms: which requests access control admits, and how they are handled."""
 
 import hashlib
 import hmac

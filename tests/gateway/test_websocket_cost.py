@@ -1,4 +1,4 @@
-"""What one command over a WebSocket makes everybody wait for."""
+"""How long one command over a WebSocket blocks other clients."""
 
 from pathlib import Path
 from uuid import uuid4
