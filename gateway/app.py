@@ -81,7 +81,7 @@ class ErrorMiddleware:
         try:
             await self._app(scope, receive, noted)
         except ClientDisconnect:
-            # Within its body: there is nobody to answer, and anybody could fill the log with it.
+            # The client left during its own body: nobody waits for an answer, and a traceback would only fill the log.
             log.debug("the client of %s %s left", scope.get("method", ""), scope.get("path", ""))
         except Exception:
             log.exception("%s %s failed", scope.get("method", ""), scope.get("path", ""))
@@ -223,9 +223,9 @@ def with_access_control(
     tokens: ApiTokenLookup | None = None,
     open_paths: Iterable[str] = (),
 ) -> ASGIApp:
-    """Return an application behind access control, with CORS if origins are configured.
+    """Wrap an application in access control, with CORS if origins are configured.
 
-    `tokens` finds named tokens; `open_paths` are further paths that need no token.
+    `tokens` finds named tokens. `open_paths` are additional paths that need no token.
     """
     inner: ASGIApp = AccessMiddleware(
         app,

@@ -1,4 +1,4 @@
-"""The running parts of Parley in one frozen record, on `app.state.services`."""
+"""Parley's running services as one frozen record, stored in `app.state.services`."""
 
 import logging
 import time
@@ -26,31 +26,31 @@ from store.node_calls import NodeCalls
 from store.runs import ThreadElsewhere
 
 DELETE_THREAD = "thread.delete"
-"""The call that deletes a thread at the node that executes its runs; the answer is empty if there was none."""
+"""The call that deletes a thread at the node that executes its runs. The answer is empty without such a thread."""
 
 DELETE_S = 15.0
-"""How long such a call may take, seconds: its runs are ended first."""
+"""Time limit of such a call, seconds. It ends the thread's runs first."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What routes and commands use.
+    """The services that routes and commands use.
 
     Attributes:
         node_calls: Calls to the other nodes of the database.
         agents: Builds the agent's graphs, and holds its services.
         runs: The embedded runtime: threads, runs and assistants.
         tokens: The named tokens of the API.
-        telemetry: What is reported to OpenTelemetry.
+        telemetry: Reports to OpenTelemetry.
         terminal: The adapter behind `parley chat`; None if disabled.
-        bus: The channels; None before they started and after they stopped.
+        bus: The channels; None before they start and after they stop.
         channel_problems: Enabled channels that could not be built: name -> what to do.
-        webhooks: Endpoints of channels in webhook mode, by channel; they answer 503 while their channel is down.
-        installations: Endpoints of channels that workspaces can install by OAuth, by channel.
+        webhooks: Endpoints of channels in webhook mode, by channel. They answer 503 while their channel is down.
+        installations: Endpoints of channels that workspaces can install over OAuth, by channel.
         event_logs: The events of threads, for LangChain's newer streaming protocol.
-        max_searched_threads: Threads whose state one search by values may read; each costs about 0.3 ms.
+        max_searched_threads: Maximum number of threads whose state a search by values reads, about 0.3 ms each.
         heartbeat_s: Silence on a stream or a waiting response before a heartbeat, seconds. LangGraph Server sends
             one every 5, and clients measure the cadence.
     """
@@ -85,7 +85,7 @@ class Services:
         return ThreadStates(self.runs)
 
     async def delete_thread(self, thread_id: str) -> bool:
-        """Delete a thread with its runs, state and files; runs on it are stopped. False if there is none of these.
+        """Stop a thread's runs, and delete it with its runs, state and files. False if none of these exist.
 
         Raises:
             OSError: The files could not be deleted; everything else is gone.
@@ -97,7 +97,7 @@ class Services:
         return is_known or had_files
 
     async def delete_thread_anywhere(self, thread_id: str) -> bool:
-        """Delete a thread as `delete_thread` does, at the node that executes its runs.
+        """Delete a thread like `delete_thread`, but at the node that executes its runs.
 
         Raises:
             OSError: The files could not be deleted; everything else is gone.
@@ -112,7 +112,7 @@ class Services:
             return bool(answer)
 
     async def delete_thread_files(self, thread_id: str) -> None:
-        """Delete the files of a thread; files that cannot be deleted are logged and kept."""
+        """Delete the files of a thread. Logs and keeps files that cannot be deleted."""
         try:
             await self.agent_services.delete_files(thread_id)
         except (StoreError, OSError):

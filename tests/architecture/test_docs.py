@@ -103,7 +103,7 @@ def shown(default: object) -> object:
 
 
 def channel_fields() -> Iterator[tuple[str, object]]:
-    """Yield the keys of the channels; those that all share stand once, as `channels.*`."""
+    """Yield the keys of the channels. Shared keys appear once, as `channels.*`."""
     yield from (
         (p, d) for p, d in fields(ChannelPolicy, "channels.*") if p != "channels.*.dm_policy"
     )
@@ -274,7 +274,7 @@ def test_the_newest_version_in_the_changelog_is_the_packages() -> None:
 
 
 def typed(page: Path) -> Iterator[list[str]]:
-    """Yield the commands that a page tells its reader to type, as words; each part of a pipe by itself."""
+    """Yield the commands that a page tells its reader to type, as words. Each part of a pipe is a separate command."""
     for block in blocks(page, "console"):
         for line in re.sub(r"\\\n\s*", " ", block).splitlines():
             if line.startswith("$ "):
@@ -345,14 +345,14 @@ def test_the_readme_names_the_two_commands_and_the_five_folders_early() -> None:
 
 
 def transcript() -> tuple[list[str], str]:
-    """Return what the person in the first tutorial says, and what is answered."""
+    """Return the person's messages in the first tutorial, and the answers."""
     text = "\n".join(blocks(FIRST_CHAT, "text")[1:])
     said = re.findall(r"^you> (.*)$", text, re.M)
     return said, bare(re.sub(r"^you> .*\n", "", text, flags=re.M))
 
 
 def bare(text: str) -> str:
-    """Return a chat without what differs from one machine to the next."""
+    """Return a chat without the parts that differ between machines."""
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
     return re.sub(r"\n+", "\n", re.sub(r"/\S+(?=/terminal/)", "HOME", text)).strip()
 
@@ -363,7 +363,7 @@ async def test_the_chat_in_the_first_tutorial_is_the_demos(tmp_path: Path) -> No
 
 
 async def chat(folder: Path, said: list[str]) -> str:
-    """Return what `parley chat`, with nothing running, prints for these lines."""
+    """Return the output of `parley chat` for these lines, without a running service."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

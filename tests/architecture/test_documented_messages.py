@@ -23,7 +23,7 @@ OF_PLATFORMS = {
     "bot was blocked by the user",
     "not enough rights",
 }
-"""What Slack and Telegram say themselves."""
+"""Messages of Slack and Telegram themselves."""
 
 _HEADER = re.compile(r"^\| [^|]*(?:message|symptom)[^|]* \|")
 _QUOTED = re.compile(r"`([^`]+)`|\"([^\"]+)\"")
@@ -43,7 +43,7 @@ def quoted(page: Path) -> Iterator[str]:
 
 
 def texts() -> str:
-    """Return all string literals of the program, without backticks; a value put into one is a line break."""
+    """Return all string literals of the program, without backticks. A line break replaces each inserted value."""
     found: list[str] = []
     for name in PACKAGES:
         for file in (ROOT / name).rglob("*.py"):

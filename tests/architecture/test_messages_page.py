@@ -66,7 +66,7 @@ class Row:
     Attributes:
         names: Its parts of messages, as (list, name).
         outcome: Whether they are read.
-        shown: What the agent gets, or why it gets nothing.
+        shown: The text for the agent, or why it gets none.
     """
 
     names: tuple[tuple[str, str], ...]

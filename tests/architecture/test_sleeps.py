@@ -7,7 +7,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 MEASURING = ("lab", "prove")
-"""What runs for a time that its caller chooses."""
+"""Programs that run for a time that the caller chooses."""
 
 SERVERS = ("fakes",)
 """Their pauses are the latency and the patience of a platform."""

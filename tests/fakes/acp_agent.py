@@ -32,7 +32,7 @@ OPTIONS = [
 
 
 class FakeAcpAgent:
-    """Writes what it was given into its folder, then does what its kind says."""
+    """Writes its input into its folder, then behaves as its kind says."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -46,7 +46,7 @@ class FakeAcpAgent:
         return self._client
 
     def on_connect(self, conn: Client) -> None:
-        """Take the other side."""
+        """Store the client's side of the connection."""
         self._client = conn
 
     async def initialize(self, protocol_version: int, **_: object) -> InitializeResponse:

@@ -1,4 +1,4 @@
-"""An ACP agent without a library: starts fast, and misbehaves as its first argument says.
+"""An ACP agent without a library. It starts fast, and misbehaves as its first argument says.
 
 It reads and writes protocol lines as in the specification.
 """
@@ -25,7 +25,7 @@ def write(message: dict[str, Any]) -> None:
 
 
 def say(text: str) -> None:
-    """Tell a piece of the answer."""
+    """Send a piece of the answer."""
     content = {"type": "text", "text": text}
     update = {"sessionUpdate": "agent_message_chunk", "content": content}
     write({"method": "session/update", "params": {"sessionId": "s1", "update": update}})
@@ -65,7 +65,7 @@ def answered(kind: str, text: str) -> dict[str, Any]:
 
 
 def work(kind: str, text: str) -> None:
-    """Do what the kind says."""
+    """Behave as the kind says."""
     if kind == "file":
         path = Path("made.txt").absolute()
         path.write_text(text, "utf-8")

@@ -17,7 +17,7 @@ Block = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnthropicReply:
-    """What the model says: thinking first, then text, then tool calls as (id, name, arguments)."""
+    """A scripted answer: thinking first, then text, then tool calls as (id, name, arguments)."""
 
     thinking: str = ""
     text: str = ""
@@ -61,7 +61,7 @@ class FakeAnthropic:
         if answer.status != 200:
             error = {"type": "error", "error": {"type": "api_error", "message": "scripted"}}
             return web.json_response(error, status=answer.status)
-        # Each connection serves once: the package keeps its connections in a cache that nobody closes.
+        # Use each connection once, because the package caches connections and never closes them.
         headers = {"content-type": "text/event-stream", "connection": "close"}
         response = web.StreamResponse(headers=headers)
         response.force_close()
@@ -97,7 +97,7 @@ def _events(answer: AnthropicReply) -> Iterator[Block]:
 
 
 def _blocks(answer: AnthropicReply) -> Iterator[tuple[Block, list[Block]]]:
-    """Yield each content block: how it starts, and what is added to it."""
+    """Yield each content block: its start, and its deltas."""
     if answer.thinking:
         deltas = [
             {"type": "thinking_delta", "thinking": answer.thinking},

@@ -1,4 +1,4 @@
-"""What strict chat templates refuse: those of Mistral (with its API's order of roles), Gemma and Qwen, in one.
+"""The checks of strict chat templates: Mistral's (with its API's order of roles), Gemma's and Qwen's, combined.
 
 Sources: the `raise_exception` lines of Mistral-7B-Instruct-v0.3's and Gemma's chat_template.jinja, which vLLM and
 llama.cpp run, and mistral-common's request validator.
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def template_problem(messages: Sequence[dict[str, Any]]) -> str:
-    """Return why a strict server refuses a conversation; "" = it does not."""
+    """Return why a strict server rejects a conversation; "" = it accepts it."""
     kinds = [_kind(message) for message in messages]
     problems = (
         _order_problem(kinds),

@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class ManualClock:
-    """A clock that stands still.
+    """A clock that moves only when a test sets it.
 
     Attributes:
-        now: What it shows, in seconds.
+        now: The current time, seconds.
     """
 
     def __init__(self, now: float = 1000.0) -> None:
@@ -26,7 +26,7 @@ class ManualClock:
 
 
 class OffsetClock:
-    """A wall clock that goes on by itself.
+    """A running wall clock that tests can move.
 
     Attributes:
         ahead: Seconds by which the test has moved it.
@@ -40,9 +40,9 @@ class OffsetClock:
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next timer when nothing else is to be done: hours take milliseconds.
+    """An event loop whose time jumps to the next timer when it is idle, so that hours take milliseconds.
 
-    For code without sockets and threads: nothing is waited for in real time.
+    For code without sockets and threads, because the loop never waits in real time.
     """
 
     def __init__(self) -> None:

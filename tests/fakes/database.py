@@ -16,10 +16,10 @@ from tests.fakes.migrated import place_database
 
 
 class FailingDatabase(Database):
-    """Fails as told; what does not fail goes to the file.
+    """Fails on demand. Other calls use the real file.
 
     Attributes:
-        writes, reads: What the next calls do: True = raise StoreUnavailable; empty = succeed.
+        writes, reads: Results of the next calls: True = raise StoreUnavailable; empty = succeed.
         is_down: Every call fails.
     """
 
@@ -68,7 +68,7 @@ class FailingDatabase(Database):
 
 
 class LateDatabase(Database):
-    """Answers late: what it was told is committed, or was read, and its caller does not know yet.
+    """Answers late: the work is committed or read before its caller knows.
 
     Attributes:
         held: The next statement with this text in it waits after its commit; "" = none.
@@ -134,7 +134,7 @@ class _NotedTransaction(Transaction):
 
 
 class RepeatingDatabase(Database):
-    """Runs every unit of work twice, as an engine may: what the first run did in the database is rolled back."""
+    """Runs every unit of work twice, as an engine may. The changes of the first run are rolled back."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database.engine, retention_days=database.retention_days)

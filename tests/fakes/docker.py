@@ -30,7 +30,7 @@ class FakeDocker:
 
     @property
     def given(self) -> list[str]:
-        """What the calls were given on standard input."""
+        """The standard input of the calls."""
         return [line["given"] for line in self._lines()]
 
     @property
@@ -40,7 +40,7 @@ class FakeDocker:
 
     @property
     def containers(self) -> list[str]:
-        """The names of what is there now."""
+        """The names of existing containers and networks."""
         return sorted(p.stem for p in self.folder.glob("*.json") if p.stem != "knobs")
 
     def set(self, **knobs: Any) -> None:  # noqa: ANN401 - whatever JSON holds
@@ -50,7 +50,7 @@ class FakeDocker:
         part.rename(self.folder / "knobs.json")
 
     def call(self, *arguments: str) -> None:
-        """Call the program as somebody else on the machine would."""
+        """Call the program like another user of the machine."""
         run([str(self.program), *arguments], check=False, stdin=DEVNULL, stdout=DEVNULL)
 
     def _lines(self) -> list[dict[str, Any]]:

@@ -28,13 +28,13 @@ class DockerProgram:
         self.folder = folder
 
     def knobs(self) -> dict[str, Any]:
-        """What the test has set."""
+        """The settings of the test."""
         path = self.folder / "knobs.json"
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
 
     def call(self, arguments: list[str]) -> int:
-        """Do one command; return its exit code."""
+        """Run one command and return its exit code."""
         given = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
         line = {"arguments": arguments, "given": given.decode()}
         with (self.folder / "calls.jsonl").open("a") as file:
@@ -80,7 +80,7 @@ class DockerProgram:
         return 0
 
     def inspect(self, arguments: list[str], given: str) -> int:
-        """Tell of a container."""
+        """Describe a container."""
         state = self.state(arguments[-1])
         if state is None:
             return said(f"No such container: {arguments[-1]}")
@@ -88,7 +88,7 @@ class DockerProgram:
         return 0
 
     def names(self, arguments: list[str], given: str) -> int:
-        """List containers that have the label that is filtered by."""
+        """List containers with the requested label."""
         key, _, value = (
             arguments[arguments.index("--filter") + 1].removeprefix("label=").partition("=")
         )
@@ -117,7 +117,7 @@ class DockerProgram:
         if state is None or not self.is_running(name):
             return said(f"Error response from daemon: container {name} is not running")
         mounts = state["mounts"]
-        # Whoever runs in a container is nobody outside: the workspace must be open to everybody.
+        # The user in a container is unknown outside, so the workspace must be open to everyone.
         if Path(mounts[WORKSPACE]).stat().st_mode & 0o777 != 0o777:
             return said("bash: Permission denied")
         import subprocess  # noqa: PLC0415 - most calls do without, and start faster
@@ -148,7 +148,7 @@ class DockerProgram:
         return 128 - code if code < 0 else code
 
     def network(self, arguments: list[str], given: str) -> int:
-        """Make a network, or tell of one."""
+        """Create or describe a network."""
         path = self.folder / f"{arguments[-1]}.network"
         if arguments[0] == "create":
             path.touch()
@@ -200,7 +200,7 @@ def replaced(text: str, names: dict[str, str]) -> str:
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process runs."""
+    """Return whether a process runs."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:

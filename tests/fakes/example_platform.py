@@ -1,4 +1,4 @@
-"""A chat server as docs/howto/add-a-platform.md describes it: repeats what was not read, drops repeated keys."""
+"""A chat server as described in docs/howto/add-a-platform.md. It repeats unread events and drops repeated keys."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,9 +18,9 @@ class ExamplePlatform:
     """The server of the fictional platform Acme.
 
     Attributes:
-        events: What people did, in order.
-        shown: What they see, as (room, text).
-        reactions: What was reacted with, as (message, name), and removed, as (message, "-name").
+        events: People's actions, in order.
+        shown: The visible messages, as (room, text).
+        reactions: Added reactions, as (message, name), and removed ones, as (message, "-name").
         refusals: HTTP statuses of the next sends.
         down: The server answers everything with 503.
     """

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class FeishuMessageOptions(TypedDict, total=False):
-    """What a user's message may have besides its content.
+    """Properties of a user's message besides its content.
 
     `private`: in a p2p chat; `thread`: topic id; `reply_to`: id of the message it answers;
     `sender_type`: user or app; `parts`: in how many frames its event is pushed.
@@ -203,7 +203,7 @@ class FakeFeishu:
         )
 
     async def forward(self, *texts: str, user: str = "ou_alice") -> FeishuMessage:
-        """Forward what others said, one person each, in private."""
+        """Forward other people's messages, each by another person, in private."""
         said = [
             FeishuMessage("", "oc_elsewhere", f"ou_other{number}", "text", {"text": text}, made_at=1_700_000_000)
             for number, text in enumerate(texts)
@@ -294,7 +294,7 @@ class FakeFeishu:
         user: str = "ou_alice",
         old: bool = False,
     ) -> FeishuEvent:
-        """Press a button that comes back with this value, whether it still stands there or not."""
+        """Press a button with this callback value, even if it is no longer shown."""
         action = {"tag": "button", "value": value}
         context = {"open_message_id": message.id, "open_chat_id": message.chat}
         token = self.state.next_id("c-")
@@ -317,7 +317,7 @@ class FakeFeishu:
         return self.outsiders.get(user, self.tenant)
 
     async def withdraw(self, message: FeishuMessage) -> FeishuEvent:
-        """Withdraw a message as its author, which the app is told."""
+        """Withdraw a message as its author, and notify the app."""
         self.recall(message)
         told = {"message_id": message.id, "chat_id": message.chat, "recall_type": "message_owner"}
         return await self.push("im.message.recalled_v1", told)
@@ -368,7 +368,7 @@ class FakeFeishu:
     # What can be seen.
 
     def messages(self, chat: str) -> list[FeishuMessage]:
-        """Return what stands in a chat, withdrawn messages left out, oldest first."""
+        """Return the messages of a chat without withdrawn ones, oldest first."""
         return [
             message
             for message in self.state.messages.values()
@@ -376,7 +376,7 @@ class FakeFeishu:
         ]
 
     def answers(self, chat: str) -> list[FeishuMessage]:
-        """Return what the bot said in a chat."""
+        """Return the bot's messages in a chat."""
         return [message for message in self.messages(chat) if message.by_bot]
 
     def answers_to(self, message: FeishuMessage) -> list[FeishuMessage]:
@@ -384,7 +384,7 @@ class FakeFeishu:
         return [answer for answer in self.answers(message.chat) if answer.reply_to == message.id]
 
     def event_of(self, message: FeishuMessage) -> FeishuEvent:
-        """Return the event that told of a user's message."""
+        """Return the event of a user's message."""
         return next(event for event in reversed(self.state.events) if event.message is message)
 
     def calls(self, op: str) -> list[FeishuCall]:
@@ -450,7 +450,7 @@ class FakeFeishu:
         self.state.failures.append(failure)
 
     def disconnect_all(self) -> None:
-        """Cut every long connection without a goodbye."""
+        """Cut every long connection without a close frame."""
         for connection in self.connections:
             if connection.request.transport is not None:
                 connection.request.transport.abort()

@@ -1,4 +1,4 @@
-"""Which cards Feishu takes: JSON 2.0, unknown properties refused, at most three tables."""
+"""Feishu's rules for cards: JSON 2.0, no unknown properties, at most three tables."""
 
 import re
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ _DELIMITER_ROW = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
 
 
 class InvalidCard(Exception):
-    """The platform would not take this card; `sub` is the code in its message."""
+    """The platform would reject this card. `sub` is the code in its message."""
 
     def __init__(self, sub: int, text: str) -> None:
         super().__init__(text)
@@ -67,7 +67,7 @@ class InvalidCard(Exception):
 
 
 def check(card: object) -> dict[str, Any]:
-    """Return the card if the platform would take it, else raise InvalidCard."""
+    """Return the card if the platform would accept it, else raise InvalidCard."""
     if not isinstance(card, dict):
         raise InvalidCard(200621, "a card is an object")
     if card.get("schema") != "2.0":
@@ -92,7 +92,7 @@ def check(card: object) -> dict[str, Any]:
 
 
 def words(card: dict[str, Any]) -> list[str]:
-    """Return what a reader sees, one text an element."""
+    """Return the visible texts, one per element."""
     seen = []
     for element in _elements(card["body"]["elements"]):
         if element["tag"] == "markdown":
@@ -103,13 +103,13 @@ def words(card: dict[str, Any]) -> list[str]:
 
 
 def markdown(card: dict[str, Any]) -> list[str]:
-    """Return the Markdown of a card, one text an element."""
+    """Return the Markdown of a card, one text per element."""
     elements = _elements(card["body"]["elements"])
     return [element["content"] for element in elements if element["tag"] == "markdown"]
 
 
 def buttons(card: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what can be pressed: label -> the value of its callback."""
+    """Return the buttons: label -> the value of its callback."""
     return {
         element["text"]["content"]: element["behaviors"][0]["value"]
         for element in _elements(card["body"]["elements"])
@@ -118,7 +118,7 @@ def buttons(card: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def written(card: dict[str, Any], element_id: str, text: str) -> dict[str, Any]:
-    """Return a card in which an element says something else."""
+    """Return a card with another text in one element."""
     elements = [
         {**element, "content": text} if element.get("element_id") == element_id else element
         for element in card["body"]["elements"]

@@ -1,4 +1,4 @@
-"""The fake's HTTP deliveries: encrypted with another library than the service uses, signed, sent until taken."""
+"""The fake's HTTP deliveries: encrypted with another library than the service's, signed, repeated until accepted."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ VERIFICATION_TOKEN = "feishu-verification-token"
 
 
 class FeishuWebhookSender:
-    """Posts each event, again and again until it is answered with 200.
+    """Posts each event repeatedly until the answer is 200.
 
     Attributes:
         caller: Where the requests go.
@@ -70,7 +70,7 @@ class FeishuWebhookSender:
         )
 
     async def verify(self) -> None:
-        """Ask until the app answers, as somebody does who presses Save in the console; then send something signed."""
+        """Ask until the app answers, like a person who presses Save in the console. Then send something signed."""
         while not self.verified:
             asked = await self.ask()
             known = asked.ok and json.loads(asked.body) == {"challenge": "c-1"}
@@ -80,7 +80,7 @@ class FeishuWebhookSender:
         self._state.changed()
 
     async def deliver(self, event: FeishuEvent) -> None:
-        """Post an event until it is taken."""
+        """Post an event until it is accepted."""
         while not event.acked:
             event.pushes += 1
             body = self.sealed(event.raw or _json(event.payload))

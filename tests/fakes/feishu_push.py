@@ -18,7 +18,7 @@ MAX_CONNECTIONS = 50
 
 @dataclass(eq=False)
 class FeishuConnection:
-    """One client's websocket; `close_code` is what the client said goodbye with (1006 = nothing)."""
+    """One client's websocket. `close_code` is the client's close code (1006 = none)."""
 
     socket: web.WebSocketResponse
     request: web.Request
@@ -37,7 +37,7 @@ class _Waiting:
 
 
 class PushService:
-    """Hands each event to one random connection, again and again until it is acknowledged with 200."""
+    """Sends each event to a random connection, repeatedly until it is acknowledged with 200."""
 
     def __init__(
         self, state: FeishuState, *, app_id: str, app_secret: str, ack_s: float, redeliver_s: float

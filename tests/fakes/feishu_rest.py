@@ -131,7 +131,7 @@ class RestApi:
     def guarded(
         self, op: str, handler: Handler
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Wrap a handler: record the call, fail it as told, turn refusals into answers."""
+        """Wrap a handler: record the call, apply scripted failures, and convert refusals to answers."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             body = await _body(request)
@@ -450,7 +450,7 @@ class RestApi:
         return {"data": {}}
 
     async def _resource(self, request: web.Request, body: Body) -> web.Response:
-        """Give a file that somebody sent."""
+        """Return a file that a person sent."""
         message, key = request.match_info["id"], request.match_info["key"]
         if request.query.get("type") not in {"image", "file"}:
             self._bad("resource", f"query {dict(request.query)}")

@@ -1,4 +1,4 @@
-"""What the fake Feishu knows: messages, events, failures to come, and what it found wrong."""
+"""The fake Feishu's state: messages, events, scripted failures, and violations."""
 
 import json
 import time
@@ -43,17 +43,17 @@ class FeishuMessage:
 
     @property
     def text(self) -> str:
-        """What a reader sees now."""
+        """The text that a reader sees now."""
         return "\n".join(words(self.type, self.content))
 
     @property
     def texts(self) -> list[str]:
-        """What a reader saw, oldest first."""
+        """The texts that a reader saw, oldest first."""
         return ["\n".join(words(self.type, content)) for content in self.edits]
 
     @property
     def buttons(self) -> dict[str, dict[str, Any]]:
-        """What a reader can press now: label -> what comes back."""
+        """The buttons that a reader can press now: label -> callback value."""
         return feishu_cards.buttons(self.content) if self.type == "interactive" else {}
 
     @property
@@ -63,7 +63,7 @@ class FeishuMessage:
 
 @dataclass
 class FeishuEvent:
-    """An event on its way: how often it was pushed, and with what it was answered.
+    """An event in transit, with the number of pushes and the answer.
 
     `raw`, if set, is pushed instead of `payload`; `kind` is the frame's type; `once` = never pushed again;
     `answer` is what came with the acknowledgement.
@@ -94,7 +94,7 @@ class FeishuCall:
 
 @dataclass
 class FeishuFailure:
-    """What happens to the next calls of an operation; see `FakeFeishu.fail`."""
+    """A scripted failure of the next calls of an operation; see `FakeFeishu.fail`."""
 
     op: str
     times: int
@@ -132,10 +132,10 @@ class FeishuState:
     """The platform's state. Everything that changes it calls `changed`, so that waiting needs no polling.
 
     Attributes:
-        forwards: What a forwarded message holds: copies, and the id of the message that each is in.
+        forwards: The content of forwarded messages: copies, and the id of the message that contains each.
         people: Names by open id.
         titles: Names of groups.
-        members: Who is in a group, in the order in which the API lists them.
+        members: The members of groups, in the order in which the API lists them.
     """
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class FeishuState:
         return message
 
     def recent(self, chat: str) -> list[FeishuMessage]:
-        """Return what bots said in a chat within the last second."""
+        """Return the bots' messages in a chat within the last second."""
         since = time.monotonic() - 1
         newest = takewhile(lambda m: m.at > since, reversed(self.messages.values()))
         return [m for m in newest if m.chat == chat and m.by_bot]

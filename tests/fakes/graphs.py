@@ -66,7 +66,7 @@ class TokenModel(ScriptedChatModel):
 
 
 class State(TypedDict, total=False):
-    """What the test graphs know."""
+    """The state of the test graphs."""
 
     messages: Annotated[list[AnyMessage], add_messages]
     n: int

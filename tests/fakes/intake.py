@@ -1,4 +1,4 @@
-"""An intake for tests of adapters: it keeps what the adapter hands over, refuses and waits on demand."""
+"""An intake for tests of adapters. It records the adapter's messages, and rejects or waits on demand."""
 
 from dataclasses import dataclass, field
 
@@ -33,7 +33,7 @@ class RecordingIntake(Intake):
         errors: Raised by the next calls instead of accepting, the first one first.
         gate: Messages are accepted once it is set, if there is one.
         gates: The same for messages with this text and presses with this token.
-        response: What a button press is answered with.
+        response: The answer to a button press.
     """
 
     received: list[InboundMessage] = field(default_factory=list)

@@ -1,9 +1,9 @@
-"""A LangGraph-compatible server on loopback, without Parley's kindnesses: what the bus must live with.
+"""A LangGraph-compatible server on loopback, without Parley's extensions, which the bus must support.
 
 `flavour="langgraph"` behaves as LangGraph Server 0.16: `event: messages`, no `event: end`, ids only when
 asked for, CRLF. `flavour="deerflow"` refuses the newer run options with 422, ends with `data: null`, and shows
-messages of the newest state only. Each thread keeps its last `keeps` states. With `hears`, runs can be told things
-while they go on, as Parley's own runtime does; otherwise the route is not there.
+messages of the newest state only. Each thread keeps its last `keeps` states. With `hears`, active runs accept
+messages, like in Parley's own runtime. Otherwise this route does not exist.
 """
 
 import json
@@ -23,12 +23,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass
 class Script:
-    """What the next run does.
+    """The behavior of the next run.
 
     Attributes:
         words: The answer, one delta each.
         error: An `event: error` instead of the end.
-        hang_after: Stop talking after so many words until cancelled.
+        hang_after: Stop after this many words until cancelled.
         drop_after: Cut the connection after so many words; the run goes on and can be joined.
         question: A clarification instead of an answer.
         gate: Say nothing until it is set; what was said to the run by then, it hears.

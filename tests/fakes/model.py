@@ -109,7 +109,7 @@ class ModelRequest:
 
     @property
     def last_user_text(self) -> str:
-        """What the user said last."""
+        """The user's last message."""
         return self.user_texts[-1] if self.user_texts else ""
 
     @property
@@ -158,7 +158,7 @@ class FakeModelServer:
         return len(self._queue)
 
     def forget_replies(self) -> None:
-        """Drop the queued answers that nobody asked for."""
+        """Drop the unused queued answers."""
         self._queue.clear()
 
     async def until(

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector on 127.0.0.1: takes OTLP over HTTP, and refuses what the specification forbids."""
+"""An OpenTelemetry collector on 127.0.0.1: accepts OTLP over HTTP, and rejects what the specification forbids."""
 
 import gzip
 from collections.abc import AsyncIterator, Iterable, Mapping

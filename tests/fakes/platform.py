@@ -1,4 +1,4 @@
-"""An in-memory chat platform behind the adapter port: shows what people saw, fails when told to."""
+"""An in-memory chat platform behind the adapter port: records visible messages, and fails on demand."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class ShownMessage:
 
 @dataclass(frozen=True)
 class PlannedFailure:
-    """What the next call of a method does: raise, before or after it took effect."""
+    """The scripted failure of a method's next call: raise an error before or after it takes effect."""
 
     error: Exception
     after_effect: bool = False
@@ -103,7 +103,7 @@ class FakePlatform:
 
     @property
     def texts(self) -> list[str]:
-        """What people read, in order."""
+        """The texts that people read, in order."""
         return [message.text for message in self.shown]
 
     async def until(self, count: int, *, within_s: float = WITHIN_S) -> None:

@@ -9,7 +9,7 @@ from typing_extensions import override
 from tests.fakes.proxy import TcpProxy
 
 COMMIT, READY = b"COMMIT\0", b"Z\0\0\0\x05I"
-"""The end of the message with the statement, and what the server sends when it was executed."""
+"""The end of the message with the statement, and the server's message after executing it."""
 
 
 class PostgresProxy(TcpProxy):

@@ -145,7 +145,7 @@ class FakeSlack:
         return self._write(escape(text), f"D{user}", user, thread_ts, more)
 
     def person(self, user: str, **described: object) -> None:
-        """Say what users.info tells of somebody; who is not described is a member of the team."""
+        """Set the users.info answer for a person; who is not described is a member of the team."""
         self.workspace.people[user] = described
 
     def group(self, group: str, handle: str) -> None:
@@ -376,7 +376,7 @@ class FakeSlack:
         return [call for call in self.server.calls if call.method == method]
 
     async def wait_for(self, found: Callable[[], T], *, timeout_s: float = WITHIN_S) -> T:
-        """Wait until `found()` is true and return it; it is asked after every change here."""
+        """Wait until `found()` is true and return it; it is called after every change."""
         with anyio.move_on_after(timeout_s):
             while not (value := found()):
                 with anyio.move_on_after(0.02):

@@ -80,7 +80,7 @@ def block_error(blocks: list[dict[str, Any]]) -> str:  # noqa: PLR0911 - one ret
 
 
 def text_findings(text: str, blocks: list[dict[str, Any]]) -> Iterator[str]:
-    """Name what Slack would take, but nobody should send."""
+    """Name requests that Slack would accept, but that a bot should not send."""
     if blocks and not text:
         yield "blocks without a fallback text"
     if len(text) > _TEXT:

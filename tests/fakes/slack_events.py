@@ -26,7 +26,7 @@ class SlackEventsSender:
     Attributes:
         caller: Where the requests go.
         secret: The signing secret.
-        replies: What was answered, oldest first.
+        replies: The answers, oldest first.
         verified: Whether the app answered the challenge.
     """
 
@@ -48,7 +48,7 @@ class SlackEventsSender:
         return {"X-Slack-Request-Timestamp": moment, "X-Slack-Signature": f"v0={proof}"}
 
     async def verify(self) -> None:
-        """Check the address until it answers, as somebody does who presses Retry in the app's settings."""
+        """Check the address until it answers, like a person who presses Retry in the app's settings."""
         while not self.verified:
             question = {"type": "url_verification", "token": "t", "challenge": "3eZbrw1aB"}
             body = json.dumps(question).encode()

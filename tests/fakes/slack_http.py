@@ -1,4 +1,4 @@
-"""The HTTP side of the stand-in: reads requests, checks them, answers or goes wrong as told."""
+"""The HTTP side of the fake: reads and checks requests, and answers or fails as scripted."""
 
 import json
 import secrets

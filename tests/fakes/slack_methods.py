@@ -25,7 +25,7 @@ class SlackMethods:
     """The methods a bot may call.
 
     Args:
-        workspace: What they act on.
+        workspace: The workspace that they act on.
         url: Makes an absolute address of a path on this server.
         violation: Takes a finding.
         posted: Called with every new message of the bot, which Slack tells the bot about as well.

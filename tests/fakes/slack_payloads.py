@@ -69,7 +69,7 @@ def callback(event: Mapping[str, Any]) -> dict[str, Any]:
 def changed(
     message: SlackMessage, before: Mapping[str, Any], *, at: str, kind: str, **more: object
 ) -> dict[str, Any]:
-    """Tell of a changed message; `more` are further fields of it as it now is."""
+    """Return the event of a changed message; `more` are further fields of it as it now is."""
     now = message.fields() | {"edited": {"user": message.user, "ts": at}} | more
     return {
         "type": "message", "subtype": "message_changed", "channel": message.channel, "hidden": True, "ts": at,
@@ -78,7 +78,7 @@ def changed(
 
 
 def deleted(message: SlackMessage, *, at: str, kind: str) -> dict[str, Any]:
-    """Tell of a deleted message."""
+    """Return the event of a deleted message."""
     return {
         "type": "message", "subtype": "message_deleted", "channel": message.channel, "hidden": True, "ts": at,
         "deleted_ts": message.ts, "previous_message": message.fields(), "channel_type": kind,
@@ -86,7 +86,7 @@ def deleted(message: SlackMessage, *, at: str, kind: str) -> dict[str, Any]:
 
 
 def slash(text: str, *, channel: str, user: str, command: str, response_url: str) -> dict[str, Any]:
-    """Tell of a typed command."""
+    """Return the payload of a typed command."""
     return {
         "command": command, "text": text, "team_id": TEAM, "channel_id": channel, "user_id": user,
         "user_name": user.lower(), "trigger_id": trigger(), "response_url": response_url,
@@ -97,7 +97,7 @@ def slash(text: str, *, channel: str, user: str, command: str, response_url: str
 def pressed(
     message: SlackMessage, action: str, value: str, *, user: str, response_url: str
 ) -> dict[str, Any]:
-    """Tell of a pressed button."""
+    """Return the payload of a pressed button."""
     thread = {"thread_ts": message.thread_ts} if message.thread_ts else {}
     container = {
         "type": "message",
@@ -119,7 +119,7 @@ def pressed(
 
 
 def halted(channel: str, thread: str, *, user: str, at: str, streams: list[str]) -> dict[str, Any]:
-    """Tell that somebody pressed Slack's own stop button."""
+    """Return the payload of a press of Slack's own stop button."""
     return {
         "type": "agent_session_stopped", "channel": channel, "thread_ts": thread, "user": user,
         "event_ts": at, "streaming_message_ts": streams,

@@ -1,4 +1,4 @@
-"""Where the bot may look and write, and what is its own."""
+"""The bot's permissions: where it may read and write, and which objects are its own."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,7 +43,7 @@ class SlackPermissions:
             raise SlackApiError("not_in_channel")
 
     def writable(self, channel: str) -> str:
-        """Refuse channels that nobody can write to."""
+        """Reject channels that nobody can write to."""
         self.readable(channel)
         if self.workspace.channels[channel].archived:
             raise SlackApiError("is_archived")

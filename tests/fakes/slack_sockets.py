@@ -18,7 +18,7 @@ class SlackEnvelope:
     """One thing Slack tells the app, and what became of it.
 
     Attributes:
-        attempts: How often it was sent, or could not be sent because nobody was connected.
+        attempts: Number of attempts to send it, including those without a connection.
         acked: Whether the app acknowledged it.
         dropped: Whether Slack gave it up.
     """

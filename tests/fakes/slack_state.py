@@ -1,4 +1,4 @@
-"""What a Slack workspace remembers: people, channels, messages, files. Knows no HTTP."""
+"""The state of a Slack workspace: people, channels, messages, files. Knows no HTTP."""
 
 import time
 from dataclasses import dataclass, field
@@ -159,7 +159,7 @@ class SlackWorkspace:
         return found
 
     def parent(self, message: SlackMessage) -> dict[str, str]:
-        """Return what Slack tells of the message that a reply answers."""
+        """Return Slack's data about the message that a reply answers."""
         root = self.find(message.channel, message.thread_ts) if message.thread_ts else None
         return {} if root is None or root is message else {"parent_user_id": root.user}
 
@@ -172,7 +172,7 @@ class SlackWorkspace:
         return [m for m in self.posted if m.channel == channel and root in {m.ts, m.thread_ts}]
 
     def flat(self, channel: str) -> list[SlackMessage]:
-        """Return what stands in the channel itself, oldest first."""
+        """Return the messages in the channel itself, oldest first."""
         return [
             m
             for m in self.posted

@@ -1,4 +1,4 @@
-"""What a Telegram server keeps: chats, topics, messages, files; and their JSON."""
+"""The state of a Telegram server: chats, topics, messages, files; and their JSON."""
 
 import re
 import time

@@ -34,7 +34,7 @@ def violations(method: str, arguments: Mapping[str, Any], files: Collection[str]
     """Return what is wrong with a call.
 
     Args:
-        method: As it stands in the URL.
+        method: The method's name in the URL.
         arguments: Form fields (all strings) or a JSON body (typed).
         files: Names of the uploaded parts.
     """

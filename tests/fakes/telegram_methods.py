@@ -326,7 +326,7 @@ class TelegramMethods:
         return upload
 
     def _chat(self, call: TelegramCall) -> TelegramChat:
-        """Return the chat of a call: one where somebody has met the bot before."""
+        """Return the chat of a call, in which a person must already have met the bot."""
         chat = self._server.chats.get(call.number("chat_id") or 0)
         if chat is None:
             raise TelegramApiError(400, "Bad Request: chat not found")

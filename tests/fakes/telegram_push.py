@@ -18,7 +18,7 @@ class TelegramWebhookSender:
 
     Attributes:
         caller: Where the updates go; its address is the webhook's.
-        secret: What setWebhook named.
+        secret: The secret of setWebhook.
         retry_s: The pause after a failed delivery.
     """
 

@@ -218,7 +218,7 @@ class TelegramState:
         return len(self._updates)
 
     def messages(self, chat: int, *, thread: int | None = None) -> list[TelegramMessage]:
-        """Return what is visible in a chat, or in one of its topics, oldest first."""
+        """Return the visible messages of a chat or of one of its topics, oldest first."""
         seen = self.chat(chat).messages.values()
         return [m for m in seen if not m.deleted and (thread is None or m.thread == thread)]
 
@@ -269,7 +269,7 @@ class TelegramState:
         return file
 
     def json_of(self, message: TelegramMessage) -> Json:
-        """Return a message with what it replies to."""
+        """Return a message with the message it replies to."""
         chat = self.chat(message.chat_id)
         body = message_json(chat, message, self._sender(message))
         if "reply_to_message" in message.extra or "external_reply" in message.extra:

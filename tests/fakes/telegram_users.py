@@ -1,4 +1,4 @@
-"""What people do with a `TelegramServer` besides writing: press buttons, send albums, stop drafts, block the bot."""
+"""People's actions on a `TelegramServer` besides writing: press buttons, send albums, stop drafts, block the bot."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class CallbackQuery:
 
 @dataclass(slots=True, kw_only=True)
 class MessageDraft:
-    """What a person sees being written."""
+    """The draft that a person sees."""
 
     chat: int
     number: int
@@ -69,7 +69,7 @@ class TelegramUsers(TelegramState):
 
         Args:
             chat: Where.
-            label: What stands on it.
+            label: The text on it.
             user: Who.
             inaccessible: The message is too old for Telegram to tell what it says.
             language: Of the person's app.

@@ -95,7 +95,7 @@ class WebServer:
 
 
 def bomb(megabytes: int) -> bytes:
-    """Return a few kilobytes of gzip that unpack into so many megabytes."""
+    """Return a few kilobytes of gzip that unpack to this many megabytes."""
     return gzip.compress(b"a" * (megabytes * 1_000_000))
 
 

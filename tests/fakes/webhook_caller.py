@@ -8,7 +8,7 @@ import anyio
 import httpx
 
 _TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Not made anew for each call: that would cost more than the call."""
+"""Reused for all calls, because creating it would take longer than a call."""
 
 
 @dataclass(frozen=True, slots=True)
