@@ -117,7 +117,7 @@ def _find_folder_problem(config: Config) -> str | None:
 
 
 def _remove_unpacked(home: Path) -> None:
-    """Remove what restores that were killed left, as far as that is possible. Blocking."""
+    """Remove leftovers of killed restores, as far as possible. Blocking."""
     try:
         remove_unpacked(home)
     except OSError as error:
@@ -130,7 +130,7 @@ def _policies(config: Config, channels: Iterable[str]) -> dict[str, ChannelPolic
 
 @asynccontextmanager
 async def open_telemetry(config: Config) -> AsyncIterator[Telemetry]:
-    """Yield what reports to OpenTelemetry; its packages are imported only if the configuration asks for them."""
+    """Yield the reporter to OpenTelemetry. Its packages are imported only if the configuration enables it."""
     if not config.telemetry.is_enabled:
         yield Telemetry()
         return
@@ -215,7 +215,7 @@ async def _runs(stack: AsyncExitStack, config: Config, app: FastAPI) -> Runs:
 
 async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> httpx.AsyncClient:
     if config.bus.gateway_url:
-        # A configured token is valid for both gateways; a generated one only here.
+        # A configured token is valid for both gateways, a generated one only here.
         token = config.gateway.admin_token
         client = httpx.AsyncClient(
             base_url=f"{config.bus.gateway_url.rstrip('/')}/api",

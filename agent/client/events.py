@@ -31,7 +31,7 @@ class StreamEvent:
             middleware wrote into the stream; `end`: the turn is over.
         data: For `messages-tuple`, by its `type`: `ai` has `id` and `content`, a piece of text to be joined by id, and
             where present `tool_calls`, `additional_kwargs`, `usage_metadata`; `tool` has `content`, `name`,
-            `tool_call_id` and `id`. For `values`: `title`, `messages`, `artifacts`. For `custom`: what was written.
+            `tool_call_id` and `id`. For `values`: `title`, `messages`, `artifacts`. For `custom`: the written value.
             For `end`: `usage` with `input_tokens`, `output_tokens`, `total_tokens` of the whole turn.
     """
 

@@ -21,7 +21,7 @@ class DockerConfig(Section):
         path_map: Maps folders as Parley sees them to folders as the Docker daemon sees them.
         memory_mb: Memory limit of one container, MiB.
         cpus: CPU limit of one container.
-        pids_limit: Most processes and threads in one container.
+        pids_limit: Maximum number of processes and threads in one container.
         cap_add: Capabilities that are not dropped.
         seccomp: `default`, or `unconfined`, which browsers need.
     """

@@ -15,7 +15,7 @@ class McpConfig(Section):
         call_timeout_seconds: Time limit of one tool call, seconds.
         retry_seconds: First delay before a failed server is loaded again, seconds; doubles up to 300 s.
         idle_seconds: Idle time after which a session with a server, and the process of a stdio server, ends; seconds.
-        max_sessions: Most sessions with servers at once; one per server and thread.
+        max_sessions: Maximum number of open sessions with servers; one per server and thread.
         result_max_chars: Longer tool results are saved to a file, characters.
     """
 

@@ -13,7 +13,7 @@ class MemoryConfig(Section):
         storage_path: The folder of the documents, relative to the data folder; "" = `memory`.
         debounce_seconds: Pause of a conversation before memory is extracted from it, seconds.
         model_name: An entry of `models` that extracts memory; None = the first.
-        max_facts: Most facts per document; the most certain ones are kept.
+        max_facts: Maximum number of facts per document; the most certain ones are kept.
         fact_confidence_threshold: Extracted facts with a lower confidence are dropped.
         injection_enabled: Whether memory is added to the prompt.
         max_injection_tokens: Size limit of the memory block, estimated tokens.

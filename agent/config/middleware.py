@@ -31,7 +31,7 @@ class SummarizationConfig(Section):
         trigger: Any of these sizes starts a summary; empty = 80 % of the context size.
         keep: How much of the end is kept.
         max_input_tokens: The model's context size; None = from the model's profile.
-        trim_tokens_to_summarize: Most tokens per call of the summary model: longer texts are read in pieces; 0 = no
+        trim_tokens_to_summarize: Maximum tokens per call of the summary model. Longer texts are read in pieces; 0 = no
             limit.
         summary_prompt: The summary prompt, with `{messages}`; None = the built-in one.
     """
@@ -70,7 +70,7 @@ class LlmRetryConfig(Section):
 
     Attributes:
         max_attempts: Attempts per model before the next one is tried.
-        first_wait_s: Delay before the second attempt, seconds; doubled for each further one.
+        first_wait_s: Delay before the second attempt, seconds; doubled for each later one.
         max_wait_s: Longest such delay, seconds.
         max_retry_after_s: Longest delay that a server may request, seconds; beyond it the call fails at once.
         fallback: Whether to try the entries that follow in `models`.

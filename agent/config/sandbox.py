@@ -28,14 +28,14 @@ class SandboxConfig(Section):
         mounts: Additional folders.
         environment: Environment variables of commands.
         ls_output_max_chars: Longer results of ls, glob and grep are saved to a file; 0 = no limit of their own.
-        read_file_output_max_chars: Most characters of one read_file; 0 = no limit.
+        read_file_output_max_chars: Maximum characters of one read_file; 0 = no limit.
         write_file_max_bytes: Largest content of one write_file without append; 0 = no limit.
         bubblewrap_path: The path of bubblewrap.
         bash_command_timeout: Time limit of one command, seconds.
         bash_output_max_chars: Longer results of bash are saved to a file; 0 = no limit of its own.
         memory_mb: Memory limit of one command with all its processes, MiB.
         cpu_seconds: CPU time limit of one process of a command, seconds.
-        max_processes: Most processes and threads of one command.
+        max_processes: Maximum number of processes and threads of one command.
         max_file_mb: Largest file that a command may write, MiB.
         disk_quota_mb: Disk quota of one thread's files, MiB.
         docker: Container settings if `use` is `docker`.

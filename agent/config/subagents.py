@@ -16,7 +16,7 @@ class SubagentOverrideConfig(Section):
 
     Attributes:
         timeout_seconds: Its time limit, seconds.
-        max_turns: Most calls of its model.
+        max_turns: Maximum number of calls of its model.
         model: An entry of `models`, or `inherit`: the parent's model.
         skills: Names of its skills; [] = none.
     """
@@ -37,7 +37,7 @@ class CustomSubagentConfig(Section):
         disallowed_tools: Names and patterns of tools to exclude.
         skills: Names of its skills; null = all, [] = none.
         model: An entry of `models`, or `inherit`: the parent's model.
-        max_turns: Most calls of its model.
+        max_turns: Maximum number of calls of its model.
         timeout_seconds: Its time limit, seconds.
     """
 
@@ -56,9 +56,9 @@ class SubagentsConfig(Section):
 
     Attributes:
         enabled: Whether delegation is available; sessions turn it on with `subagent_enabled`.
-        max_concurrent: Most subagents of one run at once.
+        max_concurrent: Maximum number of concurrent subagents of one run.
         timeout_seconds: The time limit of built-in types, seconds.
-        max_turns: Most model calls of built-in types; null = the type's own limit.
+        max_turns: Maximum number of model calls of built-in types; null = the type's own limit.
         agents: Overrides by type name.
         custom_agents: Custom types by name; one with a built-in type's name replaces it.
     """

@@ -9,7 +9,7 @@ class TitleConfig(Section):
     """Titles of threads.
 
     Attributes:
-        max_words: Most words, as requested from the model.
+        max_words: Maximum number of words, as requested from the model.
         max_chars: Longest title, ellipsis included.
         model_name: An entry of `models` that writes titles; None = the user's first words, without a model call.
     """

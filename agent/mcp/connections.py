@@ -99,7 +99,7 @@ class McpConnection:
     stderr: StderrTail
 
     def with_headers(self, headers: Mapping[str, str]) -> "McpConnection":
-        """Return a copy with further headers."""
+        """Return a copy with additional headers."""
         return replace(self, headers={**self.headers, **headers})
 
 

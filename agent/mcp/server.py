@@ -269,5 +269,5 @@ async def _all_tools(client: McpClient) -> list[Tool]:
 
 
 def load_certificates() -> ssl.SSLContext:
-    """Load the certificates for HTTPS. Blocking, some 20 ms."""
+    """Load the certificates for HTTPS. Blocking; takes about 20 ms."""
     return httpx.create_ssl_context()

@@ -238,7 +238,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             logger.debug("Model %s rejected the request: %s", name, said)
 
     def _retry_delay_s(self, attempt: int, failure: ModelFailure) -> float | None:
-        """Return the delay before the next attempt; None = no further attempt."""
+        """Return the delay before the next attempt; None = do not try again."""
         config = self._config
         if not failure.retryable or attempt >= config.max_attempts:
             return None

@@ -9,7 +9,7 @@ from agent.langgraph_internals import override_request
 
 
 def append_to_system_message(system: SystemMessage | None, added: str) -> SystemMessage:
-    r"""Return the system message with a further section at its end.
+    r"""Return the system message with another section at its end.
 
     >>> append_to_system_message(SystemMessage("You cook."), "You bake.").content
     'You cook.\n\nYou bake.'

@@ -25,7 +25,7 @@ from agent.user_messages import PLAN_REMINDER, SUMMARY, is_user_message
 
 TOOL = "write_todos"
 MAX_REMINDERS = 2
-"""Most reminders of open steps per turn."""
+"""Maximum number of reminders of open steps per turn."""
 
 PROMPT = """\
 <todo_list>

@@ -47,7 +47,7 @@ _PROVIDER_ERRORS = {"APIError", "ModelError"}
 _EMPTY_STREAM = {"No generation chunks were returned", "No generations found in stream."}
 """LangChain's messages for an empty stream."""
 _ANSWERS = {"AIMessage", "AIMessageChunk"}
-"""Titles of the validation errors that LangChain raises for answers such as calls whose arguments are no object."""
+"""Titles of the validation errors that LangChain raises for answers such as calls whose arguments are not an object."""
 _STATUSES = range(400, 600)
 _TELLING = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 """Statuses that servers also use for an exhausted quota."""

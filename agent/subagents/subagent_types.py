@@ -33,7 +33,7 @@ class SubagentType:
         disallowed_tools: Names and patterns of tools to exclude.
         skills: Names of its skills; None = all, () = none.
         model: An entry of `models`, or `INHERIT`.
-        max_turns: Most calls of its model.
+        max_turns: Maximum number of calls of its model.
         timeout_seconds: Its time limit, seconds.
     """
 
