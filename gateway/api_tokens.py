@@ -11,9 +11,6 @@ import anyio
 from store.api_tokens import PREFIX, ApiToken, ApiTokenStore, token_digest
 from store.errors import StoreError
 
-TOKEN_THREAD: ContextVar[str] = ContextVar("TOKEN_THREAD", default="")
-"""The thread of the token with which the current request came; "" = another token, or none."""
-
 TOKEN_SCOPE: ContextVar[str] = ContextVar("TOKEN_SCOPE", default="")
 """The scope of the current request's named token; "" = the admin token, or none."""
 

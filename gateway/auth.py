@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.api_tokens import TOKEN_SCOPE, TOKEN_THREAD, ApiTokenLookup
+from gateway.api_tokens import TOKEN_SCOPE, ApiTokenLookup
 from gateway.audit import ANONYMOUS, token_fingerprint
 from gateway.config import Config
 from gateway.config_file import ConfigError
@@ -172,7 +172,6 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         named = await self._find_named(scope)
-        TOKEN_THREAD.set(named.thread_id if named is not None else "")
         TOKEN_SCOPE.set(named.scope if named is not None else "")
         if named is not None and self._tokens is not None:
             has_ended = partial(self._tokens.has_ended, named.digest)

@@ -323,11 +323,8 @@ def _add_token(token: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
     create.add_argument(
         "--scope",
         required=True,
-        choices=["read", "operator", "admin", "thread"],
+        choices=["read", "operator", "admin"],
         help="what the token may do",
-    )
-    create.add_argument(
-        "--thread", default="", metavar="ID", help="with --scope thread: the thread"
     )
     create.add_argument("--days", type=float, metavar="N", help="lifetime (default: unlimited)")
     action("list", "List the tokens, without their values.")

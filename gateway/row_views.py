@@ -49,7 +49,6 @@ def api_token_view(token: ApiToken) -> dict[str, Any]:
     return {
         "name": token.name,
         "scope": token.scope,
-        "thread_id": token.thread_id,
         "created_at": iso_time(token.created_at),
         "expires_at": iso_time(token.expires_at),
     }

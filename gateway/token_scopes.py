@@ -1,11 +1,9 @@
 """Named tokens: the request that creates one, and the permissions of each scope. Pure."""
 
 import re
-from typing import Self
 from urllib.parse import parse_qs
-from uuid import UUID
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field
 
 from store.api_tokens import ApiToken, TokenScope
 
@@ -30,33 +28,15 @@ _TERMINALS = re.compile(r"/api/channels/terminal/.*")
 _CANCELING = "cancel_on_disconnect"
 """A GET with this query parameter cancels a run when its client disconnects."""
 
-_THREAD = re.compile(r"/api(?:/langgraph)?/threads/([^/]+)(?:/(?!copy$).*)?")
-"""A thread and what belongs to it. A copy of it is another thread."""
-
 
 class NewTokenRequest(BaseModel):
     """A token to create."""
 
     name: str = Field(pattern=NAME_PATTERN)
     scope: TokenScope
-    thread_id: str = Field(default="", max_length=200, description="Required for scope `thread`")
     days: float | None = Field(
         default=None, gt=0, le=3650, description="Lifetime; null = unlimited"
     )
-
-    @field_validator("thread_id")
-    @classmethod
-    def _parse_thread_id(cls, given: str) -> str:
-        try:
-            return given and str(UUID(given))
-        except ValueError:
-            raise ValueError("must be the UUID of a thread") from None
-
-    @model_validator(mode="after")
-    def _thread_fits_scope(self) -> Self:
-        if (self.scope == "thread") != bool(self.thread_id):
-            raise ValueError("thread_id belongs to the scope `thread`, and only to it")
-        return self
 
     @property
     def lifetime_s(self) -> float | None:
@@ -70,7 +50,6 @@ def is_permitted(token: ApiToken, method: str, path: str, query: bytes = b"") ->
     - `admin`: everything, like the admin token.
     - `operator`: everything but changes of tokens, MCP servers, skills and agents.
     - `read`: everything that changes nothing, except the list of tokens and terminal sessions.
-    - `thread`: its thread with runs, state, events and files; not to delete or copy it.
 
     Args:
         token: The token. This function does not check whether it has expired.
@@ -81,10 +60,6 @@ def is_permitted(token: ApiToken, method: str, path: str, query: bytes = b"") ->
     """
     if token.scope == "admin":
         return True
-    if token.scope == "thread":
-        match = _THREAD.fullmatch(path)
-        is_own = match is not None and match[1] == token.thread_id
-        return is_own and not (method == "DELETE" and path.endswith(f"/threads/{token.thread_id}"))
     if _SECRETS.fullmatch(path):
         return False
     is_reading = method in _READING or (method == "POST" and _QUERIES.fullmatch(path) is not None)

@@ -14,7 +14,7 @@ from store.rows import from_row
 PREFIX: Final = "parley_"
 """Every token begins with this, so that people and secret scanners recognize it."""
 
-TokenScope = Literal["read", "operator", "admin", "thread"]
+TokenScope = Literal["read", "operator", "admin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,6 @@ class ApiToken:
         name: Unique.
         digest: SHA-256 of the token, hexadecimal. The token has 256 random bits, so it needs no salt.
         scope: What it may do (`gateway/token_scopes.py`).
-        thread_id: The thread of a token of scope `thread`; "" for others.
         created_at: Unix seconds.
         expires_at: Unix seconds; None = never.
     """
@@ -33,14 +32,13 @@ class ApiToken:
     name: str
     digest: str
     scope: TokenScope
-    thread_id: str = ""
     created_at: float
     expires_at: float | None = None
 
 
 _INSERT = """
-INSERT INTO api_token (name, digest, scope, thread_id, created_at, expires_at)
-VALUES (:name, :digest, :scope, :thread_id, :created_at, :expires_at)
+INSERT INTO api_token (name, digest, scope, created_at, expires_at)
+VALUES (:name, :digest, :scope, :created_at, :expires_at)
 """
 _FIND = "SELECT * FROM api_token WHERE name = :name"
 _LIST = "SELECT * FROM api_token ORDER BY name"
@@ -60,9 +58,7 @@ class ApiTokenStore:
         self._now = now
         self.changes = 0
 
-    async def create(
-        self, name: str, scope: TokenScope, *, thread_id: str = "", lifetime_s: float | None = None
-    ) -> str:
+    async def create(self, name: str, scope: TokenScope, *, lifetime_s: float | None = None) -> str:
         """Create a token and return it. It cannot be read again.
 
         Raises:
@@ -74,7 +70,6 @@ class ApiTokenStore:
             name=name,
             digest=token_digest(value),
             scope=scope,
-            thread_id=thread_id,
             created_at=now,
             expires_at=None if lifetime_s is None else now + lifetime_s,
         )

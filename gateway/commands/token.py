@@ -21,9 +21,9 @@ from gateway.token_scopes import NewTokenRequest
 from store.api_tokens import ApiTokenStore
 from store.database import Database
 
-ARGUMENTS = {"name": "NAME", "thread_id": "--thread", "days": "--days"}
+ARGUMENTS = {"name": "NAME", "days": "--days"}
 NAME_RULE = "must be 1 to 64 letters, digits, `.`, `_` or `-`, and begin with a letter or digit"
-COLUMNS = ("name", "scope", "thread", "created", "expires")
+COLUMNS = ("name", "scope", "created", "expires")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,17 +43,8 @@ async def _run_action(config: Config, arguments: argparse.Namespace) -> str:
 
 
 def _new_token(arguments: argparse.Namespace) -> NewTokenRequest:
-    if arguments.scope == "thread" and not arguments.thread:
-        raise CommandFailed("--scope thread needs a thread: --thread ID (see `parley threads`)")
-    if arguments.thread and arguments.scope != "thread":
-        raise CommandFailed("--thread belongs to --scope thread only")
     try:
-        return NewTokenRequest(
-            name=arguments.name,
-            scope=arguments.scope,
-            thread_id=arguments.thread,
-            days=arguments.days,
-        )
+        return NewTokenRequest(name=arguments.name, scope=arguments.scope, days=arguments.days)
     except ValidationError as error:
         raise CommandFailed("; ".join(_argument_problems(error))) from None
 
@@ -87,9 +78,7 @@ async def _run_local(
     tokens: ApiTokenStore, arguments: argparse.Namespace, new: NewTokenRequest | None
 ) -> str:
     if new is not None:
-        return await tokens.create(
-            new.name, new.scope, thread_id=new.thread_id, lifetime_s=new.lifetime_s
-        )
+        return await tokens.create(new.name, new.scope, lifetime_s=new.lifetime_s)
     if arguments.action == "list":
         return _format_list([api_token_view(token) for token in await tokens.list_all()])
     if arguments.action == "rotate":
@@ -104,10 +93,7 @@ def _format_list(rows: Sequence[Mapping[str, Any]]) -> str:
     times = ("created_at", "expires_at")
     return format_table(
         COLUMNS,
-        [
-            [row["name"], row["scope"], row["thread_id"], *(format_time(row[key]) for key in times)]
-            for row in rows
-        ],
+        [[row["name"], row["scope"], *(format_time(row[key]) for key in times)] for row in rows],
     )
 
 

@@ -14,7 +14,6 @@ from anyio.abc import TaskGroup
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bus.beside import run_beside
-from gateway.api_tokens import TOKEN_THREAD
 from gateway.forwarding.parts import Part, ReceivedParts, SentParts
 from gateway.langgraph.responses import HOPS
 from gateway.middleware import API_GROUP
@@ -179,11 +178,9 @@ class _Exchange:
         body = b64decode(asked["body"])
         self._messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         self._parts = parts
-        self._token_thread: str = asked.get("token_thread", "")
 
     async def run(self, app: ASGIApp) -> None:
         """Call the application."""
-        TOKEN_THREAD.set(self._token_thread)
         try:
             await app(self._scope, self._receive, self._send)
         except Exception:  # noqa: BLE001 - HTTP handler: the application has logged it
@@ -234,7 +231,6 @@ def _encode_request(stream: str, scope: Scope, body: bytes, node: int) -> str:
         "query": scope["query_string"].decode("latin-1"),
         "headers": headers,
         "hops": scope[HOPS],
-        "token_thread": TOKEN_THREAD.get(),
         "body": b64encode(body).decode(),
         "stream": stream,
         "from": node,

@@ -6,19 +6,12 @@ from typing import Any
 import orjson
 from fastapi import HTTPException
 
-from gateway.api_tokens import TOKEN_THREAD
 from gateway.langgraph import protocol_state
 from gateway.langgraph.assistant_lookup import last_assistant_id, resolve_assistant
 from gateway.langgraph.protocol_state import ProtocolError
 from gateway.langgraph.request_models import RunCreate
 from gateway.langgraph.route import parse_id, validate_body
 from gateway.langgraph.run_requests import build_run_request
-from gateway.langgraph.thread_tokens import (
-    refuse_options,
-    refuse_system_messages,
-    require_disk_space,
-    start_permitted,
-)
 from gateway.runtime.errors import RunRequestError
 from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
 from gateway.runtime.serialization import dumps
@@ -57,8 +50,6 @@ async def execute_command(
     if handler is None:
         return error_reply(number, "unknown_command", f"Unknown protocol command: {method[:80]}")
     try:
-        refuse_options(*map(params.get, ("config", "context", "metadata", "webhook")))
-        refuse_system_messages(params)
         result = await handler(services, thread_id, params)
     except ProtocolError as error:
         return error_reply(number, error.code, str(error))
@@ -90,7 +81,7 @@ async def execute_elsewhere(services: Services, thread_id: str, body: object) ->
     if node not in calls.others:
         await services.runs.left_runs.take_of(thread_id, "")
         return None
-    given = {"thread_id": thread_id, "command": body, "token_thread": TOKEN_THREAD.get()}
+    given = {"thread_id": thread_id, "command": body}
     asked = dumps(given).decode()
     reply: Json = orjson.loads(await calls.call(node, EXECUTE_COMMAND, asked))
     if "meta" in reply:
@@ -103,7 +94,6 @@ async def execute_elsewhere(services: Services, thread_id: str, body: object) ->
 async def execute_called(services: Services, asked: str) -> str:
     """Execute a command that another node passed on. Return the reply."""
     given = orjson.loads(asked)
-    TOKEN_THREAD.set(given.get("token_thread", ""))
     try:
         reply = await execute_command(services, given["thread_id"], given["command"], {})
     except HTTPException as error:
@@ -213,7 +203,6 @@ async def _inject_input(services: Services, thread_id: str, params: Json) -> Jso
     said = params.get("messages") or params.get("message")
     if not said or not isinstance(said, list | dict):
         raise ProtocolError("invalid_argument", "messages must be a list of messages.")
-    await require_disk_space(services)
     wanted = params.get("run_id")
     run_id = None if wanted is None else parse_id(str(wanted), "run")
     listening = await services.runs.inject(thread_id, run_id, said)
@@ -229,7 +218,7 @@ async def _create_run(services: Services, thread_id: str, body: Json) -> Json:
         "if_not_exists": "create",
     }
     request = build_run_request(validate_body(RunCreate, {**body, **streaming}), thread_id)
-    live = await start_permitted(services, await resolve_assistant(services, request))
+    live = await services.runs.start(await resolve_assistant(services, request))
     return {"run_id": live.run_id}
 
 

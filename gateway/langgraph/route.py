@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import override
 
-from gateway.langgraph.thread_tokens import require_few_values
 from gateway.runtime.serialization import dumps
 
 MAX_DEPTH = 100
@@ -91,8 +90,7 @@ def parse_json(raw: bytes | str) -> object:
 
     Raises:
         orjson.JSONDecodeError: It is not JSON.
-        HTTPException: 422 if it is nested deeper than `MAX_DEPTH`, or has more than `MAX_CONTAINERS` or more values
-            than the token of a thread may send.
+        HTTPException: 422, it is nested deeper than `MAX_DEPTH`, or has more than `MAX_CONTAINERS`.
     """
     text = raw.encode() if isinstance(raw, str) else raw
     # Brackets inside strings also count.
@@ -103,7 +101,6 @@ def parse_json(raw: bytes | str) -> object:
     # Text with few brackets cannot be deep. Other texts are rare and are checked.
     if opened > MAX_DEPTH and _is_too_deep(value):
         raise HTTPException(422, f"The body is nested deeper than {MAX_DEPTH} levels.")
-    require_few_values(value)
     return value
 
 

@@ -29,7 +29,6 @@ from gateway.langgraph.route import (
     select_fields,
 )
 from gateway.langgraph.run_requests import build_run_request
-from gateway.langgraph.thread_tokens import refuse_options, refuse_system_messages, start_permitted
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.lifecycle import is_final
 from gateway.runtime.live_run import LiveRun
@@ -283,10 +282,8 @@ async def start_run(
 ) -> LiveRun:
     """Start the run of a request, on a thread or stateless. Raises what the application answers with an error."""
     thread_id = None if thread_id is None else parse_id(thread_id, "thread")
-    refuse_options(body.config, body.context, body.metadata, body.webhook)
-    refuse_system_messages(body.input, body.command and body.command.model_dump())
     run = await resolve_assistant(services, build_run_request(body, thread_id))
-    return await start_permitted(services, run if restartable else replace(run, restartable=False))
+    return await services.runs.start(run if restartable else replace(run, restartable=False))
 
 
 async def _get_run(services: Services, thread_id: str, run_id: str) -> Run:

@@ -38,7 +38,6 @@ from gateway.langgraph.thread_search import (
     search_by_values,
     thread_values,
 )
-from gateway.langgraph.thread_tokens import refuse_system_messages, require_disk_space
 from gateway.langgraph.views import View, checkpoint_view, state_view, thread_view, ttl_view
 from gateway.openapi import error_responses
 from gateway.runtime.errors import InvalidRequest
@@ -158,7 +157,6 @@ async def update_thread(
     ] = "",
 ) -> Response:
     """Merge metadata into the thread's metadata."""
-    await require_disk_space(services)
     runs = services.runs
     thread_id = parse_id(thread_id, "thread")
     thread = await runs.threads.patch(thread_id, body.metadata or {}, now=runs.now())
@@ -215,8 +213,6 @@ async def get_state_by_id(
 @router.post("/threads/{thread_id}/state", response_model=dict[str, Any])
 async def update_state(thread_id: str, body: StateUpdate, services: ServicesDep) -> Response:
     """Write a new state from outside a run."""
-    refuse_system_messages(body.values)
-    await require_disk_space(services)
     thread = await _get_thread(services, thread_id)
     checkpoint = body.checkpoint or {}
     if body.checkpoint_id:

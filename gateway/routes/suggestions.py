@@ -8,7 +8,6 @@ from pydantic import BaseModel, Field
 
 from agent.suggestions import MAX_SUGGESTIONS, ConversationMessage, suggest_follow_ups
 from gateway.dependencies import AgentServicesDep
-from gateway.langgraph.thread_tokens import permitted_suggestions
 
 router = APIRouter()
 
@@ -50,10 +49,9 @@ async def create_suggestions(
     spoken = [
         ConversationMessage(role=one.role, text=message_text(one.content)) for one in asked.messages
     ]
-    with permitted_suggestions():
-        made = await suggest_follow_ups(
-            agent_services.auxiliary_models.get, spoken, count=asked.n, model_name=asked.model_name
-        )
+    made = await suggest_follow_ups(
+        agent_services.auxiliary_models.get, spoken, count=asked.n, model_name=asked.model_name
+    )
     return SuggestionsResponse(suggestions=made)
 
 

@@ -21,7 +21,6 @@ class TokenView(BaseModel):
 
     name: str
     scope: TokenScope
-    thread_id: str
     created_at: str
     expires_at: str | None
 
@@ -48,9 +47,7 @@ async def list_tokens(services: ServicesDep) -> dict[str, Any]:
 @router.post("", status_code=201)
 async def create_token(new: NewTokenRequest, services: ServicesDep) -> NewTokenResponse:
     """Create a token."""
-    value = await services.tokens.create(
-        new.name, new.scope, thread_id=new.thread_id, lifetime_s=new.lifetime_s
-    )
+    value = await services.tokens.create(new.name, new.scope, lifetime_s=new.lifetime_s)
     return NewTokenResponse(name=new.name, token=value)
 
 

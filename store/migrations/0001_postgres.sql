@@ -184,7 +184,6 @@ CREATE TABLE api_token (
     name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     digest TEXT COLLATE "C" NOT NULL UNIQUE, -- the token itself is not stored
     scope TEXT COLLATE "C" NOT NULL,
-    thread_id TEXT COLLATE "C" NOT NULL, -- the only thread of a token of scope `thread`; '' for others
     created_at DOUBLE PRECISION NOT NULL,
     expires_at DOUBLE PRECISION
 );

@@ -183,7 +183,6 @@ CREATE TABLE api_token (
     name TEXT NOT NULL PRIMARY KEY,
     digest TEXT NOT NULL UNIQUE, -- the token itself is not stored
     scope TEXT NOT NULL,
-    thread_id TEXT NOT NULL, -- the only thread of a token of scope `thread`; '' for others
     created_at REAL NOT NULL,
     expires_at REAL
 ) STRICT, WITHOUT ROWID;

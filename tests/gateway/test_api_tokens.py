@@ -18,8 +18,7 @@ THREAD = "/api/threads/t1"
 
 
 def token(scope: TokenScope) -> ApiToken:
-    thread = "t1" if scope == "thread" else ""
-    return ApiToken(name="x", digest="", scope=scope, thread_id=thread, created_at=0.0)
+    return ApiToken(name="x", digest="", scope=scope, created_at=0.0)
 
 
 @pytest.mark.parametrize(
@@ -43,17 +42,17 @@ def token(scope: TokenScope) -> ApiToken:
         ("GET", "/api/tokens", "admin"),
         ("POST", "/api/tokens", "admin"),
         ("POST", "/api/tokens/x/rotate", "admin"),
-        ("POST", f"{THREAD}/runs/stream", "operator admin thread"),
-        ("POST", f"{THREAD}/history", "read operator admin thread"),
-        ("POST", f"{THREAD}/state/checkpoint", "read operator admin thread"),
-        ("POST", f"{THREAD}/stream/events", "read operator admin thread"),
-        ("WEBSOCKET", f"{THREAD}/stream/events", "operator admin thread"),
-        ("POST", f"{THREAD}/state", "operator admin thread"),
+        ("POST", f"{THREAD}/runs/stream", "operator admin"),
+        ("POST", f"{THREAD}/history", "read operator admin"),
+        ("POST", f"{THREAD}/state/checkpoint", "read operator admin"),
+        ("POST", f"{THREAD}/stream/events", "read operator admin"),
+        ("WEBSOCKET", f"{THREAD}/stream/events", "operator admin"),
+        ("POST", f"{THREAD}/state", "operator admin"),
         ("POST", "/api/assistants/a/versions", "read operator admin"),
         ("POST", "/api/assistants/a/latest", "operator admin"),
-        ("GET", f"{THREAD}", "read operator admin thread"),
-        ("GET", f"/api/langgraph{THREAD.removeprefix('/api')}/state", "read operator admin thread"),
-        ("DELETE", f"{THREAD}/runs/r", "operator admin thread"),
+        ("GET", f"{THREAD}", "read operator admin"),
+        ("GET", f"/api/langgraph{THREAD.removeprefix('/api')}/state", "read operator admin"),
+        ("DELETE", f"{THREAD}/runs/r", "operator admin"),
         ("DELETE", THREAD, "operator admin"),
         ("POST", f"{THREAD}/copy", "operator admin"),
         ("GET", "/api/threads/t2/state", "read operator admin"),
@@ -62,22 +61,22 @@ def token(scope: TokenScope) -> ApiToken:
     ],
 )
 def test_what_each_scope_permits(method: str, path: str, scopes: str) -> None:
-    every: tuple[TokenScope, ...] = ("read", "operator", "admin", "thread")
+    every: tuple[TokenScope, ...] = ("read", "operator", "admin")
     assert {s for s in every if is_permitted(token(s), method, path)} == set(scopes.split())
 
 
 @pytest.mark.parametrize(
     ("query", "scopes"),
     [
-        (b"cancel_on_disconnect=true", "operator admin thread"),
-        (b"a=1&cancel%5Fon_disconnect=1", "operator admin thread"),
-        (b"cancel_on_disconnect=false&cancel_on_disconnect=yes", "operator admin thread"),
-        (b"cancel_on_disconnect=False&stream_mode=values", "read operator admin thread"),
-        (b"", "read operator admin thread"),
+        (b"cancel_on_disconnect=true", "operator admin"),
+        (b"a=1&cancel%5Fon_disconnect=1", "operator admin"),
+        (b"cancel_on_disconnect=false&cancel_on_disconnect=yes", "operator admin"),
+        (b"cancel_on_disconnect=False&stream_mode=values", "read operator admin"),
+        (b"", "read operator admin"),
     ],
 )
 def test_who_reads_cancels_no_run_by_leaving(query: bytes, scopes: str) -> None:
-    every: tuple[TokenScope, ...] = ("read", "operator", "admin", "thread")
+    every: tuple[TokenScope, ...] = ("read", "operator", "admin")
     path = f"{THREAD}/runs/r/stream"
     assert {s for s in every if is_permitted(token(s), "GET", path, query)} == set(scopes.split())
 
@@ -186,74 +185,6 @@ async def test_who_reads_lengthens_the_life_of_no_item(tmp_path: Path) -> None:
         assert await expires_at() > before
 
 
-async def test_a_token_of_a_thread_runs_it_and_no_other(tmp_path: Path) -> None:
-    async with composed(tmp_path) as service:
-        for thread in (
-            "11111111-1111-4111-8111-111111111111",
-            "22222222-2222-4222-8222-222222222222",
-        ):
-            await service.client.post("/api/threads", json={"thread_id": thread})
-        own, other = (
-            f"/api/threads/{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}"
-            for digit in "12"
-        )
-        value = await create(service, "page", "thread", thread_id=own.rpartition("/")[2])
-        body = {
-            "assistant_id": "lead_agent",
-            "input": {"messages": [{"role": "user", "content": "hi"}]},
-        }
-        run = await service.stranger.post(f"{own}/runs/wait", json=body, headers=bearer(value))
-        assert (run.status_code, "You said: hi" in run.text) == (200, True)
-        for path in (f"{other}/runs/wait", "/api/runs/wait", "/api/threads"):
-            refused = await service.stranger.post(path, json=body, headers=bearer(value))
-            assert refused.status_code == 403, path
-        missing = {"name": "y", "scope": "thread"}
-        assert (await service.client.post("/api/tokens", json=missing)).status_code == 422
-
-
-async def test_no_request_with_the_token_of_a_thread_reads_or_changes_another(
-    tmp_path: Path,
-) -> None:
-    own_id, other_id = (
-        "11111111-1111-4111-8111-111111111111",
-        "22222222-2222-4222-8222-222222222222",
-    )
-    own, other = f"/api/threads/{own_id}", f"/api/threads/{other_id}"
-
-    def said(text: str, **more: object) -> dict[str, object]:
-        message = {"role": "user", "content": text}
-        return {"assistant_id": "lead_agent", "input": {"messages": [message]}, **more}
-
-    async with composed(tmp_path) as service:
-        for thread_id in (own_id, other_id):
-            await service.client.post("/api/threads", json={"thread_id": thread_id})
-        await service.client.post(f"{other}/runs/wait", json=said("words of others"))
-        before = (await service.client.get(f"{other}/state")).json()
-        assert "words of others" in str(before)
-        value = await create(service, "page", "thread", thread_id=own_id)
-        checkpoint = {**before["checkpoint"], "thread_id": other_id}
-        elsewhere = {"configurable": {"thread_id": other_id}}
-        for method, path, body in (
-            ("POST", f"{own}/runs/wait", said("a", config=elsewhere)),
-            ("POST", f"{own}/runs/wait", said("a", context={"thread_id": other_id})),
-            ("POST", f"{own}/runs/wait", said("a", checkpoint=checkpoint)),
-            ("POST", f"{own}/runs/wait", said("a", checkpoint_id=checkpoint["checkpoint_id"])),
-            ("POST", f"{own}/state/checkpoint", {"checkpoint": checkpoint}),
-            ("POST", f"{own}/state", {"values": {"messages": []}, "checkpoint": checkpoint}),
-            ("POST", f"{own}/history", {"checkpoint": checkpoint, "before": elsewhere}),
-            ("GET", f"{own}/state/{checkpoint['checkpoint_id']}", None),
-            ("GET", f"{own}%2f..%2f{other_id}/state", None),
-        ):
-            response = await service.stranger.request(
-                method, path, json=body, headers=bearer(value)
-            )
-            assert response.status_code < 500, path
-            assert "words of others" not in response.text, path
-        assert (await service.client.get(f"{other}/state")).json() == before
-        copy = await service.stranger.post(f"{own}/copy", headers=bearer(value))
-        assert copy.status_code == 403
-
-
 async def test_what_a_token_did_is_audited_under_its_name(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         value = await create(service, "ops", "operator")
@@ -311,14 +242,7 @@ async def test_the_command_makes_tokens_with_and_without_a_service(tmp_path: Pat
     assert (await service.command("token", "revoke", "early"))[0] == 0
     code, _, error = await service.command("token", "revoke", "early")
     assert (code, "no token named early" in error) == (1, True)
-    code, _, error = await service.command("token", "create", "x", "--scope", "thread")
-    assert (code, error) == (
-        1,
-        "parley: --scope thread needs a thread: --thread ID (see `parley threads`)\n",
-    )
     for arguments, told in (
-        (("x", "--scope", "read", "--thread", "t"), "--thread belongs to --scope thread only"),
-        (("x", "--scope", "thread", "--thread", "abc"), "--thread: must be the UUID of a thread"),
         (("a b", "--scope", "read"), "NAME: must be 1 to 64 letters, digits, `.`, `_` or `-`, and"),
         (("x", "--scope", "read", "--days", "0"), "--days: must be greater than 0"),
     ):

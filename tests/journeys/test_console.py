@@ -200,7 +200,7 @@ async def _a_token_that_may_only_read_changes_nothing(page: BrowserPage, service
 async def test_what_goes_wrong_in_the_console_is_said_and_can_be_left(tmp_path: Path) -> None:
     """One service and one browser for everything that an administrator can do wrong, then for a phone."""
     async with console(tmp_path, has_broken_channel=True) as (page, service, platforms, _):
-        await _what_no_token_can_be_and_a_token_of_one_thread_are_refused(page, service)
+        await _text_that_is_no_token_is_refused(page, service)
         await sign_in(page, (service.home / "admin_token").read_text().strip())
         await page.wait_for_text("failed", '[data-channel="old"]')
         await page.wait_for_text("degraded", "#ready")
@@ -214,18 +214,9 @@ async def test_what_goes_wrong_in_the_console_is_said_and_can_be_left(tmp_path: 
         await _nothing_is_silent_while_the_service_is_gone(page, service)
 
 
-async def _what_no_token_can_be_and_a_token_of_one_thread_are_refused(
-    page: BrowserPage, service: Service
-) -> None:
+async def _text_that_is_no_token_is_refused(page: BrowserPage, service: Service) -> None:
     await sign_in(page, "\u0442\u043e\u043a\u0435\u043d")
     await page.wait_for_text("This is no token", "form .error")
-    async with service.client() as client:
-        thread = (await client.post("/api/threads", json={})).json()["thread_id"]
-        asked = {"name": "embedded", "scope": "thread", "thread_id": thread}
-        made = (await client.post("/api/tokens", json=asked)).json()["token"]
-    await page.evaluate("document.querySelector('#token').value = ''")
-    await sign_in(page, made)
-    await page.wait_for_text("has the scope `thread`", "form .error")
     await page.open(f"{service.url}/console/?again")
     assert await page.evaluate("sessionStorage.length") == 0
 

@@ -13,7 +13,7 @@ async def test_a_token_is_stored_as_a_hash_only(database: Database) -> None:
     assert value.startswith(PREFIX)
     assert len(value) > 40
     (row,) = await tokens.list_all()
-    assert (row.name, row.scope, row.thread_id) == ("ci", "read", "")
+    assert (row.name, row.scope) == ("ci", "read")
     assert (row.created_at, row.expires_at) == (100.0, 150.0)
     assert row.digest == token_digest(value)
     stored = await database.read("SELECT * FROM api_token", {})
@@ -22,13 +22,13 @@ async def test_a_token_is_stored_as_a_hash_only(database: Database) -> None:
 
 async def test_names_are_unique_and_rotation_replaces_the_value(database: Database) -> None:
     tokens = ApiTokenStore(database)
-    first = await tokens.create("ci", "thread", thread_id="t1")
+    first = await tokens.create("ci", "operator")
     with pytest.raises(RowConflict):
         await tokens.create("ci", "admin")
     second = await tokens.rotate("ci")
     (row,) = await tokens.list_all()
     assert first != second
-    assert (row.digest, row.scope, row.thread_id) == (token_digest(second), "thread", "t1")
+    assert (row.digest, row.scope) == (token_digest(second), "operator")
     assert row.expires_at is None
 
 

@@ -46,7 +46,7 @@ INSERT INTO broadcast_chat VALUES ('telegram', 1, '7', '42', '');
 INSERT INTO pairing VALUES ('ABC', 'telegram', '7', 'u1', 'Ann', '', 18, 19),
     ('DEF', 'telegram', '7', 'u2', 'Bo', '', 18, NULL);
 INSERT INTO credential VALUES ('slack', 'T1', x'00ff', 60);
-INSERT INTO api_token VALUES ('ci', 'digest', 'thread', 't1', 70, NULL);
+INSERT INTO api_token VALUES ('ci', 'digest', 'read', 70, NULL);
 INSERT INTO thread VALUES
     ('t1', 1, 2, 3, '{"chat": "-4"}', 'interrupted', 'A title', NULL, '{"a": []}', 5, 'delete', 9e9);
 INSERT INTO run VALUES (5, 'r1', 't1', 'lead_agent', 'success', '{}', '{"input": 1}', 'reject', NULL, 0, 1, 2);
