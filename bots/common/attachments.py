@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from bots.text.characters import clean
-
-_MAX_NAME_CHARS = 200
+from bus.characters import clean_name
 
 
 def attachment_kind(mime: str) -> Literal["file", "image", "audio", "video"]:
@@ -25,5 +23,4 @@ def file_name(name: str) -> str:
     >>> file_name("../../etc/pass\nwd")
     '.._.._etc_pass wd'
     """
-    flat = " ".join(clean(name).split())
-    return flat.replace("/", "_").replace("\\", "_")[:_MAX_NAME_CHARS] or "file"
+    return clean_name(name).replace("/", "_").replace("\\", "_") or "file"

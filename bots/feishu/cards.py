@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bots.text.characters import clean_outbound
+from bus.characters import clean_outbound
 from bus.messages import Button
 
 Card = Mapping[str, object]

@@ -16,8 +16,8 @@ from bots.feishu.feishu_markdown import named, utc_minute
 from bots.feishu.json_node import JsonNode, parse_json
 from bots.feishu.people import SOMEONE, People
 from bots.feishu.posts import post_body, post_markdown, post_nodes, post_pictures
-from bots.text.characters import clean
 from bots.text.quotations import FORWARDED
+from bus.characters import clean
 from bus.messages import Attachment
 
 Kind = Literal["file", "image", "audio", "video"]

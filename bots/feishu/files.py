@@ -13,7 +13,7 @@ from bots.feishu.api import FeishuApi
 from bots.feishu.capabilities import FILE_BYTES, IMAGE_BYTES
 from bots.feishu.errors import FeishuError
 from bots.feishu.rest import RequestBody
-from bots.text.characters import clean_outbound
+from bus.characters import clean_outbound
 from bus.platform import OutgoingFile
 
 _CHUNK_BYTES: Final = 64 * 1024

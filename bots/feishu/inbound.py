@@ -21,7 +21,8 @@ from bots.feishu.content import (
 from bots.feishu.events import BotAdded, ChatEntered, MenuClick, parse_other_event, sender_kind
 from bots.feishu.json_node import JsonNode
 from bots.feishu.quotes import quote_message
-from bots.text.quotations import FORWARDED, clean_name, quotation
+from bots.text.quotations import FORWARDED, quotation
+from bus.characters import clean_name
 from bus.messages import (
     ButtonPress,
     ConversationKey,

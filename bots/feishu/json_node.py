@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from bots.text.characters import clean
+from bus.characters import clean
 
 _CLOCK_DIGITS: Final = 15
 

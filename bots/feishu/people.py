@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bots.feishu.json_node import JsonNode
-from bots.text.quotations import clean_name
+from bus.characters import clean_name
 
 YOU: Final = "You"
 """The author of the bot's own words, for the model."""

@@ -12,7 +12,7 @@ from bots.slack.payload import (
     is_private,
     workspace_of,
 )
-from bots.text.characters import clean, clean_outbound
+from bus.characters import clean, clean_outbound
 from bus.messages import Button, ButtonPress, ConversationKey, ReplyTarget, Sender
 
 MAX_LABEL = 75

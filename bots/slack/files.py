@@ -14,8 +14,8 @@ import anyio.to_thread
 from bots.common.proxy import proxy_url_for
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
-from bots.text.characters import clean_outbound
 from bus.bounded import BoundedDict
+from bus.characters import clean_outbound
 from bus.messages import MessageId, ReplyTarget
 from bus.platform import OutgoingFile
 

@@ -14,13 +14,13 @@ from bots.slack.mrkdwn import escape, render_mrkdwn
 from bots.slack.rich_text_blocks import is_sure, rich_text, rich_text_size
 from bots.slack.tables import native_table, table_block, table_chars, table_load
 from bots.text import tree
-from bots.text.characters import clean_outbound
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import parse
 from bots.text.measure import MeasuredSize
 from bots.text.renderer import code_span, fence, render_blocks
 from bots.text.table_grid import table_grid
 from bots.text.tree import walk
+from bus.characters import clean_outbound
 from bus.messages import Button
 
 __all__ = ["SlackText", "escape", "fits", "render", "render_plain"]

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from bots.text.characters import clean
-from bots.text.quotations import clean_name
+from bus.characters import clean, clean_name
 
 OWN_NAME: Final = "You"
 """The author of the bot's own words."""

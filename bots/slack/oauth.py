@@ -20,7 +20,7 @@ from bots.slack.api import SlackApi
 from bots.slack.capabilities import BOT_SCOPES
 from bots.slack.errors import SlackError
 from bots.slack.payload import as_mapping, as_str
-from bots.text.characters import clean
+from bus.characters import clean
 from bus.errors import StoreError
 from bus.platform import Clock
 

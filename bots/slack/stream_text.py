@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from bots.text.characters import strip_bidi
+from bus.characters import strip_bidi
 
 _JOINER: Final = "\u2060"
 """WORD JOINER: invisible, and no part of any live token."""

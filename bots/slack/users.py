@@ -11,8 +11,8 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str
-from bots.text.characters import clean
 from bus.bounded import BoundedDict
+from bus.characters import clean
 from bus.messages import SenderKind
 
 _log: Final = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from bots.common.webhooks import (
     secrets_match,
 )
 from bots.slack.api import SlackApi
-from bots.text.characters import clean
+from bus.characters import clean
 from bus.platform import Clock, Disposition, Intake
 
 _log: Final = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from bots.common.attachments import attachment_kind, file_name
 from bots.telegram.payload import Json, as_int, as_object, as_objects, as_str
-from bots.text.characters import clean
+from bus.characters import clean
 from bus.messages import Attachment
 
 _DEFAULTS = {

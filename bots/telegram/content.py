@@ -25,7 +25,7 @@ from bots.telegram.payload import (
     person_name,
 )
 from bots.telegram.rich_markdown import RichReader
-from bots.text.characters import clean
+from bus.characters import clean
 from bus.messages import Attachment
 
 _NANO = 1_000_000_000

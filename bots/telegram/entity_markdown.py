@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from bots.telegram.identity import TelegramIdentity
 from bots.telegram.payload import Json, as_int, as_line, as_object, as_str, as_time
-from bots.text.characters import clean
+from bus.characters import clean
 
 STYLES = {"bold": "**", "italic": "*", "strikethrough": "~~", "spoiler": "||"}
 """The Markdown of styles, by their names in entities and in rich messages. An underline has none: its text stays."""

@@ -10,7 +10,7 @@ from bots.telegram.api import TelegramTimeouts
 from bots.telegram.calls import TelegramTarget, call_api, target_of
 from bots.telegram.capabilities import MAX_FILE_BYTES, MAX_PHOTO_BYTES, PHOTO_MIMES
 from bots.telegram.errors import is_photo_error
-from bots.text.characters import clean_outbound
+from bus.characters import clean_outbound
 from bus.errors import DeliveryError
 from bus.messages import MessageId, ReplyTarget
 from bus.platform import OutgoingFile

@@ -24,7 +24,8 @@ from bots.telegram.reader import (
     read_quoted,
     replied_message,
 )
-from bots.text.characters import clean, utf16_length
+from bots.text.characters import utf16_length
+from bus.characters import clean
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
 

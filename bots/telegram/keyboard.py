@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup
 
-from bots.text.characters import clean_outbound
+from bus.characters import clean_outbound
 from bus.messages import Button
 
 _ROW_CHARACTERS = 24

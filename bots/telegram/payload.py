@@ -7,7 +7,7 @@ whole update if a field is missing or has another type.
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from bots.text.quotations import clean_name
+from bus.characters import clean_name
 
 Json: TypeAlias = Mapping[str, Any]
 """An object of the Bot API."""

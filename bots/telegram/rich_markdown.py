@@ -6,7 +6,7 @@ from bots.telegram.attachments import MEDIA, media_files
 from bots.telegram.entity_markdown import STYLES, code, dated, fenced, link, quoted, styled
 from bots.telegram.identity import TelegramIdentity
 from bots.telegram.payload import Json, as_int, as_line, as_list, as_object, as_objects, as_str
-from bots.text.characters import clean
+from bus.characters import clean
 from bus.messages import Attachment
 
 _MAX_LEVELS = 40

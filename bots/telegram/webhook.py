@@ -31,7 +31,7 @@ from bots.config import TelegramConfig
 from bots.telegram.api import TelegramBot, TelegramTimeouts, redact_tokens
 from bots.telegram.dispatcher import chat_of
 from bots.telegram.receiver import TelegramReceiver, update_id_of
-from bots.text.characters import clean
+from bus.characters import clean
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,46 +1,12 @@
-"""Characters: display width, safe cuts between graphemes, removal of hostile ones. Pure."""
+"""Characters: display width, safe cuts between graphemes. Pure."""
 
-import re
 import unicodedata
 
 _REACH = 64
 """How far back (characters) a cut looks for the start of a grapheme; longer clusters are hostile."""
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_BIDI = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
 _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf", "Mn"})
 _JOINER = "\u200d"
-
-
-def clean(text: str) -> str:
-    r"""Remove lone surrogates, and control characters except newline and tab.
-
-    Surrogate pairs become the character they stand for, lone surrogates U+FFFD; line ends become newlines.
-
-    >>> clean('a\r\nb\x00\x1b[0m \ud83d\ude00 \ud83d')
-    'a\nb[0m 😀 �'
-    """
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if _SURROGATES.search(text):
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return _CONTROLS.sub("", text)
-
-
-def clean_outbound(text: str) -> str:
-    r"""Clean a text to be shown, also of bidirectional controls: they would show it in another order than it has.
-
-    The marks that right-to-left scripts need (U+200E, U+200F, U+061C) stay; they reorder nothing by themselves.
-
-    >>> clean_outbound("invoice\u202efdp.exe")
-    'invoicefdp.exe'
-    """
-    return strip_bidi(clean(text))
-
-
-def strip_bidi(text: str) -> str:
-    """Remove bidirectional controls."""
-    return _BIDI.sub("", text)
 
 
 def width(text: str) -> int:

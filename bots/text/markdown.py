@@ -7,12 +7,12 @@ from dataclasses import replace
 from markdown_it.token import Token
 
 from bots.text import tree
-from bots.text.characters import clean_outbound
 from bots.text.delimiters import finish_inline
 from bots.text.links import escape_url, is_deceptive
 from bots.text.memo import Memo, MemoizedMarkdown
 from bots.text.parser import block_tokens, inline_tokens
 from bots.text.tree import plain
+from bus.characters import clean_outbound
 
 _DEPTH = 8
 """Deepest nesting of inline formatting; deeper text loses its formatting."""

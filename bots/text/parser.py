@@ -17,9 +17,9 @@ from markdown_it.utils import EnvType
 from typing_extensions import override
 
 from bots.text.block_rules import details_block, formula_block
-from bots.text.characters import clean_outbound
 from bots.text.flanking import delimiters
 from bots.text.literals import LiteralSpans, Span
+from bus.characters import clean_outbound
 
 MAX_LEVEL = 16
 """Quotes and lists nest to this token level (a quote is one, a list two); deeper markers stay text.

@@ -5,17 +5,10 @@
 
 from typing import Final
 
-from bots.text.characters import clean
+from bus.characters import clean_name
 
 FORWARDED: Final = "[Forwarded]"
 """Heads what a person forwarded."""
-
-MAX_NAME_CHARS: Final = 200
-
-
-def clean_name(name: str) -> str:
-    """Return a person's name without control characters, on one line."""
-    return " ".join(clean(name).split())[:MAX_NAME_CHARS]
 
 
 def quotation(words: str, author: str = "", *, heading: str = "") -> str:

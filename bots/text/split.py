@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bots.text.block_rules import details_parts
-from bots.text.characters import clean_outbound
 from bots.text.measure import FitResult, Fits, SizeEstimator, Wrap, chop_text, longest_fitting
 from bots.text.paragraphs import cut_prose
 from bots.text.parser import outline
+from bus.characters import clean_outbound
 
 _DEPTH = 6
 """Lists and quotes are split by their structure up to this depth; deeper ones are split as text."""

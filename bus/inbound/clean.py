@@ -1,8 +1,9 @@
 """Stage: makes what platforms deliver fit for JSON, SQLite and prompts."""
 
-import re
 from dataclasses import replace
 
+from bus import characters
+from bus.characters import clean_name, replace_surrogates
 from bus.inbound.pipeline import InboundContext
 from bus.locales import messages_for
 from bus.locales.detection import detect_language
@@ -19,15 +20,8 @@ from bus.messages import (
 MAX_TEXT_CHARS = 200_000
 """The longest text that is accepted whole: about 50,000 tokens, more than most models take in one message."""
 
-MAX_NAME_CHARS = 200
 MAX_LANGUAGE_CHARS = 35
 """The longest language tag that RFC 5646 requires to be supported."""
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-_LINE_END = re.compile(r"\r\n?|[\u2028\u2029]")
-_BIDI = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
-_SPACE = re.compile(r"\s+")
 
 
 async def clean(context: InboundContext) -> None:
@@ -86,23 +80,12 @@ def clean_text(text: str) -> str:
     >>> clean_text("a\r\nb\x00\tc\ud800")
     'a\nb\tc\ufffd'
     """
-    kept = text[:MAX_TEXT_CHARS]
-    kept = _CONTROL.sub("", _LINE_END.sub("\n", kept))
-    kept = _SURROGATE.sub("\ufffd", kept)
+    kept = characters.clean(text[:MAX_TEXT_CHARS])
     if len(text) <= MAX_TEXT_CHARS:
         return kept
     # In the language of the text itself: the agent reads the note as part of it.
     note = messages_for(detect_language(kept)).message_cut
     return f"{kept}\n\n{note.format(length=f'{len(text):,}', kept=f'{MAX_TEXT_CHARS:,}')}"
-
-
-def clean_name(name: str) -> str:
-    r"""Return the name of a person or file on one line, without controls that show it in another order than it has.
-
-    >>> clean_name("a\nb\x07"), clean_name("invoice\u202efdp.exe")
-    ('a b', 'invoicefdp.exe')
-    """
-    return _SPACE.sub(" ", clean_text(_BIDI.sub("", name[:MAX_NAME_CHARS]))).strip()
 
 
 def _attachment(file: Attachment) -> Attachment:
@@ -120,4 +103,4 @@ def _plain_key(key: ConversationKey) -> ConversationKey:
 
 def _plain(word: str) -> str:
     """Return an id without NUL and lone surrogates; nothing else in it can do harm."""
-    return _SURROGATE.sub("\ufffd", word.replace("\x00", ""))
+    return replace_surrogates(word.replace("\x00", ""))

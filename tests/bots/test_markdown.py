@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bots.text import tree
-from bots.text.characters import clean
 from bots.text.markdown import close_open, parse
 from bots.text.tree import plain, walk
+from bus.characters import clean
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 
 
