@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from agent.lazy_event import LazyEvent
-from bus.beside import run_beside
+from bus.tasks import run_beside
 from gateway.runtime.event_log import EventLogReader
 from gateway.runtime.events import RunEvent
 

@@ -7,7 +7,6 @@ from functools import partial
 
 import anyio
 
-from bus.beside import run_beside
 from bus.bounded import BoundedDict
 from bus.errors import DeliveryError, unwrapped
 from bus.messages import (
@@ -21,6 +20,7 @@ from bus.messages import (
 from bus.outbound.rows import indicator_row, text_key
 from bus.platform import Adapter, SupportsIndicators, SupportsRefusalIndicator, WorkShown
 from bus.retry import Backoff
+from bus.tasks import run_beside
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import cast
 
-from bus.beside import run_beside
 from bus.messages import InboundMessage
 from bus.outbound.draft import DraftReply
 from bus.outbound.live_reply import LiveReply
@@ -19,6 +18,7 @@ from bus.platform import (
     SupportsDrafts,
     SupportsStreaming,
 )
+from bus.tasks import run_beside
 from store.inbox import InboxRow
 
 

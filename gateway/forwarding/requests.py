@@ -13,7 +13,7 @@ import orjson
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bus.beside import run_beside
+from bus.tasks import run_beside
 from gateway.forwarding.parts import Part, ReceivedParts, SentParts
 from gateway.langgraph.responses import HOPS
 from gateway.middleware import API_GROUP

@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from bus.beside import run_beside
+from bus.tasks import run_beside
 from tests.bus.test_turn import turn_harness
 from tests.eventually import eventually
 from tests.fakes.platform import CardPlatform
