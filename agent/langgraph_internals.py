@@ -6,17 +6,11 @@ None of this is public API. tests/agent/test_langgraph_internals.py fails if a n
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
-from typing import Any, cast
+from typing import Any
 
 import langsmith
-from langchain.agents.factory import (
-    _chain_async_model_call_handlers,
-    _chain_async_tool_call_wrappers,
-)
-from langchain.agents.middleware.types import ModelRequest, _ModelRequestOverrides
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager, Callbacks
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables.config import var_child_runnable_config
@@ -24,16 +18,12 @@ from langchain_core.tracers._streaming import (
     _StreamingCallbackHandler,
     _V2StreamingCallbackHandler,
 )
-from typing_extensions import Unpack
 
 __all__ = [
-    "chain_model_calls",
-    "chain_tool_calls",
     "detached_context",
     "langsmith_checks_inline",
     "listening_model",
     "node_tasks",
-    "override_request",
     "without_stream_handlers",
 ]
 
@@ -97,33 +87,7 @@ def without_stream_handlers(callbacks: Callbacks) -> Callbacks:
     return manager
 
 
-# ---- joining middleware into one call ---------------------------------------------------------------------
-
-
-def chain_model_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Awaitable[Any]]:
-    """Join several `awrap_model_call` hooks into one, the first outermost. It collects their commands."""
-    return cast("Callable[..., Awaitable[Any]]", _chain_async_model_call_handlers(hooks))
-
-
-def chain_tool_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Awaitable[Any]]:
-    """Join several `awrap_tool_call` hooks into one, the first outermost."""
-    return cast("Callable[..., Awaitable[Any]]", _chain_async_tool_call_wrappers(hooks))
-
-
 # ---- cheaper copies ------------------------------------------------------------------------------
-
-
-def override_request(
-    request: ModelRequest[Any], **overrides: Unpack[_ModelRequestOverrides]
-) -> ModelRequest[Any]:
-    """Return the same as `request.override(**overrides)`.
-
-    `override` replaces the process's warning filters while it sets each attribute. This takes 0.05 ms of CPU, and makes
-    Python look up every ignored warning again.
-    """
-    changed = copy(request)
-    vars(changed).update(overrides)
-    return changed
 
 
 def listening_model(model: BaseChatModel, listener: BaseCallbackHandler) -> BaseChatModel:

@@ -1,17 +1,27 @@
 """Joins several middleware into one, so that LangChain wraps each call once instead of once per middleware."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, TypeAlias
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.middleware.types import ModelRequest, ModelResponse, ToolCallRequest
-from langchain_core.messages import ToolMessage
+from langchain.agents.middleware.types import (
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+    ToolCallRequest,
+)
+from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.langgraph_internals import chain_model_calls, chain_tool_calls
-
 Middleware = AgentMiddleware[Any, Any]
+ModelHandler: TypeAlias = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+ModelResult: TypeAlias = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
+ModelHook: TypeAlias = Callable[[ModelRequest[Any], ModelHandler], Awaitable[ModelResult]]
+ToolResult: TypeAlias = ToolMessage | Command[Any]
+ToolHandler: TypeAlias = Callable[[ToolCallRequest], Awaitable[ToolResult]]
+ToolHook: TypeAlias = Callable[[ToolCallRequest, ToolHandler], Awaitable[ToolResult]]
 
 
 class MiddlewareChain(AgentMiddleware[Any, Any]):
@@ -21,27 +31,26 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
     CPU (measured), and there are twenty. A chain gets a single span.
 
     Args:
-        middleware: With `awrap_model_call` and `awrap_tool_call` hooks and tools only.
+        middleware: With `awrap_model_call` and `awrap_tool_call` hooks and tools only. A command of a model hook may
+            only update the state, by a dictionary: those of all hooks become one.
     """
 
     def __init__(self, middleware: Sequence[Middleware]) -> None:
         super().__init__()
         self._name = f"{type(self).__name__}({middleware[0].name})"
         self.tools = [tool for one in middleware for tool in getattr(one, "tools", ())]
-        self._model_call = chain_model_calls(
-            [
-                one.awrap_model_call
-                for one in middleware
-                if type(one).awrap_model_call is not AgentMiddleware.awrap_model_call
-            ]
-        )
-        self._tool_call = chain_tool_calls(
-            [
-                one.awrap_tool_call
-                for one in middleware
-                if type(one).awrap_tool_call is not AgentMiddleware.awrap_tool_call
-            ]
-        )
+        model_hooks: list[ModelHook] = [
+            one.awrap_model_call
+            for one in middleware
+            if type(one).awrap_model_call is not AgentMiddleware.awrap_model_call
+        ]
+        tool_hooks: list[ToolHook] = [
+            one.awrap_tool_call
+            for one in middleware
+            if type(one).awrap_tool_call is not AgentMiddleware.awrap_tool_call
+        ]
+        self._model_call = reduce(_join_model_hooks, model_hooks) if model_hooks else _call_model
+        self._tool_call = reduce(_join_tool_hooks, tool_hooks) if tool_hooks else _call_tool
 
     @property
     @override
@@ -50,17 +59,60 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
         return self._name
 
     @override
-    async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         return await self._model_call(request, handler)
 
     @override
-    async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
-    ) -> Any:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
         return await self._tool_call(request, handler)
+
+
+def _join_model_hooks(outer: ModelHook, inner: ModelHook) -> ModelHook:
+    """Return one hook that calls the outer one around the inner one, and joins their updates of the state."""
+
+    async def joined(request: ModelRequest[Any], handler: ModelHandler) -> ModelResult:
+        updates: dict[str, Any] = {}
+
+        async def call_inner(request: ModelRequest[Any]) -> ModelResponse[Any]:
+            updates.clear()  # the outer hook may call again
+            response, update = _split_result(await inner(request, handler))
+            updates.update(update)
+            return response
+
+        response, update = _split_result(await outer(request, call_inner))
+        updates.update(update)
+        return ExtendedModelResponse(response, Command(update=updates)) if updates else response
+
+    return joined
+
+
+def _split_result(result: ModelResult) -> tuple[ModelResponse[Any], dict[str, Any]]:
+    """Return a hook's response and its update of the state. Raises TypeError: its command does something else."""
+    if isinstance(result, AIMessage):
+        return ModelResponse(result=[result]), {}
+    if not isinstance(result, ExtendedModelResponse):
+        return result, {}
+    command = result.command
+    if command is None:
+        return result.model_response, {}
+    update = command.update
+    if isinstance(update, dict) and command == Command(update=update):
+        return result.model_response, update
+    raise TypeError(f"a command that does not only update the state by a dictionary: {command!r}")
+
+
+def _join_tool_hooks(outer: ToolHook, inner: ToolHook) -> ToolHook:
+    """Return one hook that calls the outer one around the inner one."""
+
+    async def joined(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
+        return await outer(request, lambda request: inner(request, handler))
+
+    return joined
+
+
+async def _call_model(request: ModelRequest[Any], handler: ModelHandler) -> ModelResult:
+    return await handler(request)
+
+
+async def _call_tool(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
+    return await handler(request)

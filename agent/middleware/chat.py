@@ -9,7 +9,6 @@ from langchain_core.messages import AnyMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.speakers import chat_section, speaker_of
@@ -32,10 +31,10 @@ class ChatMiddleware(AgentMiddleware[ThreadState, Any]):
         named = dict(_with_speakers(request.messages))
         if named:
             messages = [named.get(at, message) for at, message in enumerate(request.messages)]
-            request = override_request(request, messages=messages)
+            request = request.override(messages=messages)
         if section := chat_section(request.runtime.context, get_config()):
             system = append_to_system_message(request.system_message, section)
-            request = override_request(request, system_message=system)
+            request = request.override(system_message=system)
         return await handler(request)
 
 

@@ -9,7 +9,6 @@ from typing_extensions import override
 
 from agent.config import AgentConfig
 from agent.content_blocks import fit_messages, model_inputs
-from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.state import ThreadState
 
@@ -39,7 +38,7 @@ class ContentBlocksMiddleware(AgentMiddleware[ThreadState, Any]):
         inputs = model_inputs(request.model, supports_vision=self._sees(request.model))
         messages = fit_messages(request.messages, inputs)
         if messages is not request.messages:
-            request = override_request(request, messages=messages)
+            request = request.override(messages=messages)
         return await handler(request)
 
     def _sees(self, model: BaseChatModel) -> bool:

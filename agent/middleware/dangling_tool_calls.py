@@ -16,7 +16,6 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, merge_content
 from typing_extensions import override
 
-from agent.langgraph_internals import override_request
 from agent.middleware.blank_texts import without_blank_texts
 from agent.middleware.call_ids import unique_call_ids
 from agent.middleware.handlers import ModelHandler
@@ -47,7 +46,7 @@ class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _repair_request(request: ModelRequest[Any]) -> ModelRequest[Any]:
     messages = without_blank_texts(unique_call_ids(repair_history(request.messages)))
-    return request if messages is request.messages else override_request(request, messages=messages)
+    return request if messages is request.messages else request.override(messages=messages)
 
 
 def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:

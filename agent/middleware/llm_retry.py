@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from agent.config import AgentConfig, LlmRetryConfig
 from agent.errors import AgentError
-from agent.langgraph_internals import listening_model, override_request
+from agent.langgraph_internals import listening_model
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import localized_messages
 from agent.models.auxiliary import ModelSource
@@ -154,7 +154,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 "message": f"The model could not be reached ({failure.detail}); {name} answers instead.",
             }
         )
-        return override_request(request, model=model)
+        return request.override(model=model)
 
     async def _call_model(
         self, name: str, request: Request, handler: ModelHandler
@@ -190,7 +190,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 self._picture_limits[name] = limit
                 return limited
         bare = without_attachments(request.messages)
-        return None if bare is request.messages else override_request(request, messages=bare)
+        return None if bare is request.messages else request.override(messages=bare)
 
     async def _call_with_retries(
         self, name: str, request: Request, handler: ModelHandler, trial: BreakerCall
@@ -265,7 +265,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
 def _with_newest_pictures(request: Request, most: int | None) -> Request:
     """Return the request with only its newest pictures. Returns the same one if it is within the limit."""
     messages = request.messages if most is None else limit_images(request.messages, most)
-    return request if messages is request.messages else override_request(request, messages=messages)
+    return request if messages is request.messages else request.override(messages=messages)
 
 
 def _usages(response: Response) -> Iterator[UsageMetadata]:
@@ -277,7 +277,7 @@ def _usages(response: Response) -> Iterator[UsageMetadata]:
 
 def _with_listener(request: Request, streamed: _StreamedText) -> Request:
     """Return the request with a callback on a copy of its model: runs share the original."""
-    return override_request(request, model=listening_model(request.model, streamed))
+    return request.override(model=listening_model(request.model, streamed))
 
 
 def _failure_response(request: Request, failure: ModelFailure, streamed: _StreamedText) -> Response:

@@ -13,7 +13,6 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolCall
 from typing_extensions import override
 
 from agent.config import LoopDetectionConfig
-from agent.langgraph_internals import override_request
 from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import localized_messages
@@ -139,7 +138,7 @@ def _without_tools(request: Request) -> Request:
     kinds = type(request.model).__mro__
     is_anthropic = any("Anthropic" in kind.__name__ for kind in kinds)
     choice: Any = {"type": "none"} if is_anthropic else "none"
-    return override_request(add_reminder(request, STOP_MESSAGE, LOOP_WARNING), tool_choice=choice)
+    return add_reminder(request, STOP_MESSAGE, LOOP_WARNING).override(tool_choice=choice)
 
 
 def _final_response(circling: Response, final: Response, words: AgentMessages) -> Response:

@@ -9,7 +9,6 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.langgraph_internals import override_request
 from agent.memory.prompt_block import date_block
 from agent.memory.service import MemoryService
 from agent.middleware.handlers import ModelHandler
@@ -50,6 +49,6 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
     def _add_memory(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
         # Memory before the date: caches match prefixes, and the date changes at midnight.
         added = "\n\n".join(part for part in (block, date_block(self._now())) if part)
-        return override_request(
-            request, system_message=append_to_system_message(request.system_message, added)
+        return request.override(
+            system_message=append_to_system_message(request.system_message, added)
         )

@@ -14,7 +14,6 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
-from agent.langgraph_internals import override_request
 from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import localized_messages
@@ -104,9 +103,9 @@ def sanitize_request(request: Request) -> Request:
     kept = [message for message in messages if message is not None]
     given = [message.text for message in request.messages if isinstance(message, SystemMessage)]
     if not given:
-        return override_request(request, messages=kept)
+        return request.override(messages=kept)
     system = append_to_system_message(request.system_message, "\n\n".join(given))
-    return override_request(request, messages=kept, system_message=system)
+    return request.override(messages=kept, system_message=system)
 
 
 def escape_reserved_tags(text: str) -> str:

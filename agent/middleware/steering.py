@@ -8,7 +8,6 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.options import take_steering_messages
 from agent.state import ThreadState
@@ -32,5 +31,5 @@ class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
         messages = [*request.messages, *arrived]
         # Other middleware, such as memory, reads messages from the state.
         state: AgentState[Any] = {**request.state, "messages": messages}
-        response = await handler(override_request(request, messages=messages, state=state))
+        response = await handler(request.override(messages=messages, state=state))
         return replace(response, result=[*arrived, *response.result])

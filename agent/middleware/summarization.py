@@ -18,7 +18,6 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.config import SummarizationConfig
-from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.history_size import (
     HistorySize,
@@ -197,7 +196,7 @@ def _after(messages: list[AnyMessage], summary: HistorySummary | None) -> list[A
 
 def _with_summary(request: Request, summary: HistorySummary | None) -> Request:
     messages = visible_messages(request.messages, summary)
-    return request if messages is request.messages else override_request(request, messages=messages)
+    return request if messages is request.messages else request.override(messages=messages)
 
 
 def _with_less(request: Request, summary: HistorySummary | None, keep: HistorySize) -> Request:
@@ -208,6 +207,6 @@ def _with_less(request: Request, summary: HistorySummary | None, keep: HistorySi
         text = summary["text"] if summary else ""
         summary = HistorySummary(text=text, kept_from=str(recent[cut].id), rescued=[])
     messages = visible_messages(request.messages, summary)
-    return override_request(
-        request, messages=[shorten_message(message, keep.value // 2) for message in messages]
+    return request.override(
+        messages=[shorten_message(message, keep.value // 2) for message in messages]
     )

@@ -5,8 +5,6 @@ from typing import Any
 from langchain.agents.middleware.types import ModelRequest
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from agent.langgraph_internals import override_request
-
 
 def append_to_system_message(system: SystemMessage | None, added: str) -> SystemMessage:
     r"""Return the system message with another section at its end.
@@ -26,4 +24,4 @@ def add_reminder(
     request: ModelRequest[Any], text: str, name: str | None = None
 ) -> ModelRequest[Any]:
     """Append a message of the framework to the request. The thread does not store it."""
-    return override_request(request, messages=[*request.messages, HumanMessage(text, name=name)])
+    return request.override(messages=[*request.messages, HumanMessage(text, name=name)])

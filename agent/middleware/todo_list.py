@@ -15,7 +15,6 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
-from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.models.failures import is_fallback
@@ -83,8 +82,8 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _add_plan(request: Request) -> Request:
     """Return the request with the rules, and with the list if the model no longer sees it."""
-    asked = override_request(
-        request, system_message=append_to_system_message(request.system_message, PROMPT)
+    asked = request.override(
+        system_message=append_to_system_message(request.system_message, PROMPT)
     )
     todos = _todos(request)
     if not todos or _is_plan_visible(request.messages):
@@ -96,9 +95,7 @@ def _add_plan(request: Request) -> Request:
         name=PLAN_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )
-    return override_request(
-        asked, messages=[*request.messages[:at], reminder, *request.messages[at:]]
-    )
+    return asked.override(messages=[*request.messages[:at], reminder, *request.messages[at:]])
 
 
 def _is_plan_visible(messages: Sequence[AnyMessage]) -> bool:
@@ -169,7 +166,7 @@ def _add_reminder(
         additional_kwargs={"hide_from_ui": True},
     )
     messages: Any = [*request.messages, *answers, reminder]
-    return override_request(request, messages=messages)
+    return request.override(messages=messages)
 
 
 def _open_todos(request: Request) -> list[Todo]:

@@ -9,7 +9,6 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from typing_extensions import override
 
-from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.state import ThreadState
 
@@ -39,7 +38,7 @@ class ToolSchemaMiddleware(AgentMiddleware[ThreadState, Any]):
         # With a response format, the model's class may require strict schemas.
         if request.response_format is None and _takes_schemas(request.model):
             tools = [self._schema(tool) for tool in request.tools]
-            request = override_request(request, tools=tools)
+            request = request.override(tools=tools)
         return await handler(request)
 
     def _schema(self, tool: ModelTool) -> ModelTool:

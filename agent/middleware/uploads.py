@@ -13,7 +13,6 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.tool_calls import calls_tools
 from agent.options import RunContext
@@ -169,7 +168,7 @@ def _with_blocks(
     messages = list(request.messages)
     for at, message in described.items():
         messages[at] = message
-    return override_request(request, messages=messages)
+    return request.override(messages=messages)
 
 
 def _uploaded_file(file: FileReference) -> UploadedFile:

@@ -12,7 +12,6 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import AgentError
-from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.tool_calls import calls_tools
 from agent.middleware.uploads import is_stored_user_message
@@ -53,7 +52,7 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
             request = _insert_message(request, place, message)
         messages = limit_images(request.messages)
         if messages is not request.messages:
-            request = override_request(request, messages=messages)
+            request = request.override(messages=messages)
         response = await handler(request)
         return ExtendedModelResponse(response, _clear_viewed_images(viewed, place, response))
 
@@ -118,7 +117,7 @@ def _insert_message(
     request: ModelRequest[Any], place: int, message: HumanMessage
 ) -> ModelRequest[Any]:
     messages = [*request.messages[:place], message, *request.messages[place:]]
-    return override_request(request, messages=messages)
+    return request.override(messages=messages)
 
 
 def _clear_viewed_images(

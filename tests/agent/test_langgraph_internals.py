@@ -9,9 +9,8 @@ from typing import Any
 import anyio
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware.types import ModelRequest
 from langchain_core.callbacks import AsyncCallbackManager, BaseCallbackHandler
-from langchain_core.messages import HumanMessage, SystemMessage
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.errors import NodeCancelledError
@@ -23,7 +22,6 @@ from agent.langgraph_internals import (
     langsmith_checks_inline,
     listening_model,
     node_tasks,
-    override_request,
     without_stream_handlers,
 )
 from agent.middleware.tool_call_repair import ToolCallRepairMiddleware
@@ -133,18 +131,6 @@ async def test_langsmith_checks_run_on_the_loop() -> None:
     with langsmith_checks_inline():
         await agent.ainvoke(QUESTION)
     assert executor.calls < by_default, "LangSmith no longer hops: drop langsmith_checks_inline"
-
-
-def test_a_request_is_copied_as_override_does() -> None:
-    model = ScriptedChatModel.playing()
-    request: ModelRequest[Any] = ModelRequest(
-        model=model, messages=[HumanMessage("a")], system_message=SystemMessage("s"), tools=[]
-    )
-    changes: dict[str, Any] = {"messages": [HumanMessage("b")], "tool_choice": "none"}
-    changed = override_request(request, **changes)
-    assert changed == request.override(**changes)
-    assert vars(changed).keys() == vars(request.override(**changes)).keys()
-    assert request.messages == [HumanMessage("a")]
 
 
 @pytest.mark.parametrize("given", [None, "list", "manager"])
