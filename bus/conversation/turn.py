@@ -20,7 +20,6 @@ from functools import partial
 
 import anyio
 
-from bus.beside import run_beside
 from bus.config import SessionConfig
 from bus.conversation.control import CancelReason, QueuedMessage
 from bus.conversation.record import Attempt, Outcome, TurnRecord, TurnStage
@@ -29,6 +28,7 @@ from bus.errors import RunError, RunMoves, SteeringUnsupported, unwrapped
 from bus.history.versions import message_ids
 from bus.log_context import bind_run
 from bus.runs.replies import Reply
+from bus.tasks import run_beside
 
 log = logging.getLogger(__name__)
 

@@ -28,9 +28,8 @@ class Updating(AgentMiddleware[Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Handler
     ) -> ExtendedModelResponse[Any]:
-        for _ in range(self.calls):
-            response = await handler(request)
-        return ExtendedModelResponse(response, self.command)
+        responses = [await handler(request) for _ in range(self.calls)]
+        return ExtendedModelResponse(responses[-1], self.command)
 
 
 async def answer(_: ModelRequest[Any]) -> ModelResponse[Any]:
