@@ -60,7 +60,7 @@ SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON con
 WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit
 """
 _MARK_RUNNING = """
-UPDATE inbox SET state = 'running', attempts = attempts + 1, run_id = CASE WHEN state = 'running' THEN run_id END,
+UPDATE inbox SET state = 'running', starts = starts + 1, run_id = CASE WHEN state = 'running' THEN run_id END,
     thread_id = coalesce(thread_id, :thread_id, (
         SELECT conversation.thread_id FROM conversation WHERE conversation.id = inbox.conversation_id))
 WHERE id = :id AND state NOT IN ('done', 'dead')
@@ -175,7 +175,7 @@ class InboxStore:
             del self._open_from[next(iter(self._open_from))]
 
     async def mark_running(self, inbox_id: int, *, thread_id: str | None) -> TurnStart | None:
-        """Record the start of a turn (state running, attempts + 1). None if the row is already done or dead.
+        """Record the start of a turn (state running, starts + 1). None if the row is already done or dead.
 
         The turn uses the thread assigned to the row, else `thread_id`, else the conversation's present thread, which
         must then exist. The row keeps its run, unless it was only injected into that run.

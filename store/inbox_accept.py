@@ -86,7 +86,7 @@ class InboxRow:
     kind: InboxKind
     body: str
     state: InboxState
-    attempts: int
+    starts: int
     thread_id: str | None
     run_id: str | None
     received_at: float
@@ -156,8 +156,8 @@ _LAST_SEQ = "SELECT coalesce(max(seq), 0) AS seq FROM inbox WHERE conversation_i
 _HAS_QUESTION = "SELECT 1 FROM inbox WHERE conversation_id = :id AND question IS NOT NULL LIMIT 1"
 _MARK_USED = "UPDATE conversation SET thread_id = :thread_id, updated_at = :now WHERE id = :id"
 _INSERT = """
-INSERT INTO inbox (conversation_id, seq, event_id, message_id, kind, body, received_at, state, attempts, thread_id)
-VALUES (:conversation_id, :seq, :event_id, :message_id, :kind, :body, :received_at, :state, :attempts, :thread_id)
+INSERT INTO inbox (conversation_id, seq, event_id, message_id, kind, body, received_at, state, starts, thread_id)
+VALUES (:conversation_id, :seq, :event_id, :message_id, :kind, :body, :received_at, :state, :starts, :thread_id)
 RETURNING id
 """
 
@@ -219,7 +219,7 @@ def accept(
         kind=new.kind,
         body=new.body,
         state="new" if start is None else "running",
-        attempts=0 if start is None else 1,
+        starts=0 if start is None else 1,
         thread_id=None if start is None else thread_id,
         run_id=None,
         received_at=new.received_at,
@@ -251,7 +251,7 @@ def _insert(tx: Transaction, row: InboxRow, message_id: str) -> int:
         "body": row.body,
         "received_at": row.received_at,
         "state": row.state,
-        "attempts": row.attempts,
+        "starts": row.starts,
         "thread_id": row.thread_id,
     }
     return int(tx.run(_INSERT, params)[0]["id"])

@@ -40,12 +40,12 @@ ORDER BY inbox.id DESC LIMIT :limit
 """  # noqa: S608 - literals only
 _CLEAR_QUESTION = "UPDATE inbox SET question = NULL WHERE id = :id"
 _UPDATE_BODY = """
-UPDATE inbox SET body = :body, attempts = CASE WHEN :reset_attempts = 1 THEN 0 ELSE attempts END
+UPDATE inbox SET body = :body, starts = CASE WHEN :reset_starts = 1 THEN 0 ELSE starts END
 WHERE id = :id
 RETURNING state
 """
 _JOIN_BODY = """
-UPDATE inbox SET body = :body, attempts = 0 WHERE id = :id AND state IN ('new', 'running') RETURNING id
+UPDATE inbox SET body = :body, starts = 0 WHERE id = :id AND state IN ('new', 'running') RETURNING id
 """
 _JOIN_PART = "UPDATE inbox SET body = :body, state = 'done' WHERE id = :id AND state = 'new'"
 _ASSIGN_RUN = """
@@ -129,16 +129,16 @@ class MessageHistoryStore:
         body: str,
         event: ReceivedEvent,
         *,
-        reset_attempts: bool = False,
+        reset_starts: bool = False,
         offers: Sequence[NewOutboxRow] = (),
     ) -> bool:
         """Replace a row's body, once per event; False if the event was received before.
 
         `offers` are inserted if the row is finished. Otherwise the caller that finishes it finds the new body.
 
-        `reset_attempts`: the message is a different one now; earlier attempts do not count.
+        `reset_starts`: the message is a different one now; earlier starts do not count.
         """
-        params: Params = {"id": inbox_id, "body": body, "reset_attempts": int(reset_attempts)}
+        params: Params = {"id": inbox_id, "body": body, "reset_starts": int(reset_starts)}
 
         def work(tx: Transaction) -> bool:
             if not mark_received(tx, event.key, event.event_id, at=event.at):

@@ -336,7 +336,7 @@ class TurnSteps:
     async def keep_indicator(self, message: QueuedMessage) -> None:
         """Keep the working indicator of an injected message up, until cancelled."""
         row, inbound = message.row, message.inbound
-        is_first = not (row.attempts or row.run_id or inbound.edit_count)
+        is_first = not (row.starts or row.run_id or inbound.edit_count)
         target = inbound.reply_target
         async with self._delivery.show_working(row.key.channel, target, is_first=is_first):
             await anyio.sleep_forever()
@@ -376,7 +376,7 @@ class TurnSteps:
     async def cancel(self, turn: TurnRecord) -> None:
         """Cancel the run at the server, by its key where its id never came."""
         attempt = turn.attempt
-        may_have_run = bool(attempt.run_id) or attempt.is_asked or turn.row.attempts > 1
+        may_have_run = bool(attempt.run_id) or attempt.is_asked or turn.row.starts > 1
         if attempt.is_over or not may_have_run:
             return
         try:
@@ -525,7 +525,7 @@ class TurnSteps:
         return replace(
             row,
             thread_id=start.thread_id,
-            attempts=row.attempts + 1,
+            starts=row.starts + 1,
             # Before it begins, a row has the run that it was injected into, not one of its own.
             run_id=row.run_id if row.state == "running" else None,
             start=replace(start, has_new_thread=is_new),

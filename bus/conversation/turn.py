@@ -90,7 +90,7 @@ class Turn(TurnRecord):
         if row is None:
             return None  # the row is finished already
         self.row = row
-        if row.attempts > MAX_STARTS:
+        if row.starts > MAX_STARTS:
             self.failure_text = self.texts.interrupted_too_often
             return await self._fail()
         async with AsyncExitStack() as shown:
@@ -126,7 +126,7 @@ class Turn(TurnRecord):
             message=self.message,
             thread_id=self.row.thread_id or "",
             message_id=message_ids(self.message.inbound)[-1],
-            is_again=self.row.attempts > 1 or self.message.inbound.edit_count > 0,
+            is_again=self.row.starts > 1 or self.message.inbound.edit_count > 0,
             thread_exists=start is None or not start.has_new_thread,
             run_id=self.row.run_id or "",
         )

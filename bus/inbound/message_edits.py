@@ -173,7 +173,7 @@ class MessageEditHandler:
             row.id,
             encode_inbound(after),
             self._event(change),
-            reset_attempts=True,
+            reset_starts=True,
             offers=await self._reruns.new_offer(row, after),
         ):
             return Disposition.DUPLICATE

@@ -83,8 +83,8 @@ class LiveReply:
 
     @property
     def is_first_attempt(self) -> bool:
-        """Whether no earlier process can have shown anything of this turn. An edit resets the row's attempts."""
-        return self._row.attempts <= 1 and not self._inbound.edit_count
+        """Whether no earlier process can have shown anything of this turn. An edit resets the row's starts."""
+        return self._row.starts <= 1 and not self._inbound.edit_count
 
     @property
     def _adapter(self) -> Adapter:

@@ -102,7 +102,7 @@ class InboxRowView(ConversationAddress):
     preview: str
     state: InboxState
     failed: bool
-    attempts: int
+    starts: int
     thread_id: str | None
     run_id: str | None
     received_at: str
@@ -330,7 +330,7 @@ def _inbox_row_view(row: InboxRow, *, failed: bool) -> dict[str, Any]:
         "preview": text[:PREVIEW_CHARS],
         "state": row.state,
         "failed": failed or row.state == "dead",
-        "attempts": row.attempts,
+        "starts": row.starts,
         "thread_id": row.thread_id,
         "run_id": row.run_id,
         "received_at": iso_time(row.received_at),

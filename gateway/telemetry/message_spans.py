@@ -51,7 +51,7 @@ class MessageSpans(MessageTracer):
             "parley.kind": row.kind,
             "parley.outcome": outcome,
             "parley.conversation": row.conversation_id,
-            "parley.starts": row.attempts,
+            "parley.starts": row.starts,
         }
         if row.thread_id:
             attributes["gen_ai.conversation.id"] = row.thread_id

@@ -1,6 +1,6 @@
 -- The tables of Parley's PostgreSQL database: those of 0001_sqlite.sql and 0001_checkpoints.sql, and the functions that
--- SQLite has built in or does not need. Text is compared by code point, as SQLite does. Times are Unix seconds. JSON is
--- text: Python reads it as a whole.
+-- SQLite has built in. Text is compared by code point, as SQLite does. Times are Unix seconds. JSON is text: Python reads
+-- it as a whole.
 
 -- The steps of this folder that were applied to the database.
 CREATE TABLE parley_schema (
@@ -36,7 +36,7 @@ CREATE TABLE inbox (
     kind TEXT COLLATE "C" NOT NULL CHECK (kind IN ('chat', 'command')),
     body TEXT COLLATE "C" NOT NULL, -- JSON (bus/messages.py)
     state TEXT COLLATE "C" NOT NULL DEFAULT 'new' CHECK (state IN ('new', 'running', 'done', 'dead')),
-    attempts BIGINT NOT NULL DEFAULT 0, -- how often its turn was started
+    starts BIGINT NOT NULL DEFAULT 0, -- of its turn
     thread_id TEXT COLLATE "C", -- the thread of its turn
     run_id TEXT COLLATE "C",
     question TEXT COLLATE "C", -- JSON: the question that its turn ended with

@@ -20,7 +20,7 @@ CREATE TABLE conversation (
     thread_id TEXT,
     last_seq INTEGER NOT NULL DEFAULT 0, -- the position of the last message that was deleted, if any
     created_at REAL NOT NULL,
-    updated_at REAL NOT NULL, -- when it was last used
+    updated_at REAL NOT NULL, -- when it was last used; up to a minute earlier
     UNIQUE (channel, workspace, chat, topic)
 ) STRICT;
 CREATE INDEX conversation_by_use ON conversation (updated_at, id);
@@ -35,7 +35,7 @@ CREATE TABLE inbox (
     kind TEXT NOT NULL CHECK (kind IN ('chat', 'command')),
     body TEXT NOT NULL, -- JSON (bus/messages.py)
     state TEXT NOT NULL DEFAULT 'new' CHECK (state IN ('new', 'running', 'done', 'dead')),
-    attempts INTEGER NOT NULL DEFAULT 0, -- how often its turn was started
+    starts INTEGER NOT NULL DEFAULT 0, -- of its turn
     thread_id TEXT, -- the thread of its turn
     run_id TEXT,
     question TEXT, -- JSON: the question that its turn ended with

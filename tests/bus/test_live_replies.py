@@ -167,7 +167,7 @@ async def test_the_working_message_of_an_earlier_process_goes_after_an_edit_too(
         edited = encode_inbound(replace(inbound, text="hi there", edit_count=1))
         event = ReceivedEvent(key=row.key, event_id="edit", at=2.0)
         history = MessageHistoryStore(database)
-        assert await history.update_body(row.id, edited, event, reset_attempts=True)
+        assert await history.update_body(row.id, edited, event, reset_starts=True)
     quick = ButtonPlatform(notice_after_s=30.0)  # this time the answer comes before any notice
     quick.shown = platform.shown
     async with turn_harness(tmp_path, quick) as h:

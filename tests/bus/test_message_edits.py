@@ -365,7 +365,7 @@ async def leave(harness: BusHarness, text: str) -> None:
     edited = replace(decode_inbound(row.body), text=text, edit_count=1)
     event = ReceivedEvent(key=row.key, event_id="edit", at=time.time())
     history = MessageHistoryStore(harness.database)
-    assert await history.update_body(row.id, encode_inbound(edited), event, reset_attempts=True)
+    assert await history.update_body(row.id, encode_inbound(edited), event, reset_starts=True)
 
 
 @pytest.mark.parametrize("is_edited", [False, True])

@@ -21,7 +21,7 @@ from store.outbox import NewOutboxRow
 KEY = ConversationKey(channel="cards", workspace="w", chat="c")
 ROW = InboxRow(
     id=7, conversation_id=1, seq=1, key=KEY, event_id="e", kind="chat", body="", state="running",
-    attempts=1, thread_id="T", run_id=None, received_at=1.0,
+    starts=1, thread_id="T", run_id=None, received_at=1.0,
 )  # fmt: skip
 INBOUND = InboundMessage(
     event_id="e", message_id="e", key=KEY, reply_target=ReplyTarget(chat="c", reply_to="e"),

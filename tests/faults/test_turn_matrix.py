@@ -88,7 +88,7 @@ class ScriptedSteps:
     async def begin(self, turn: Turn) -> InboxRow | None:
         await self._step("begin")
         start = TurnStart(thread_id="t", follows_question=False)
-        return replace(turn.row, thread_id="t", attempts=turn.row.attempts + 1, start=start)
+        return replace(turn.row, thread_id="t", starts=turn.row.starts + 1, start=start)
 
     async def open_question(self, _: Turn) -> None:
         await self._step("open_question")
@@ -223,7 +223,7 @@ def queued(
         kind="chat",
         body="",
         state="new",
-        attempts=0,
+        starts=0,
         thread_id=None,
         run_id=None,
         received_at=0.0,

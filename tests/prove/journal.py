@@ -59,7 +59,7 @@ class InboxRecord:
     message_id: str
     kind: str
     state: str
-    attempts: int
+    starts: int
     thread_id: str | None
     run_id: str | None
     run_status: str | None
@@ -135,7 +135,7 @@ def count_open_rows(query: Query) -> int:
 def _inbox_record(row: Row) -> InboxRecord:
     names = (
         "id", "conversation_id", "seq", "channel", "chat", "topic", "event_id", "message_id", "kind", "state",
-        "attempts", "thread_id", "run_id", "run_status", "received_at",
+        "starts", "thread_id", "run_id", "run_status", "received_at",
     )  # fmt: skip
     plain: dict[str, Any] = {name: row[name] for name in names}
     return InboxRecord(

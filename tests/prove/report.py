@@ -79,7 +79,7 @@ def _message(history: MessageHistory, started_at: float) -> dict[str, Any]:
             _at(row.received_at, started_at),
             "inbox",
             f"row {row.id}, event {row.event_id}, {row.kind}, conversation {row.conversation_id} no. {row.seq}: "
-            f"{row.state} after {row.attempts} starts; run {row.run_id or '-'}: {row.run_status or '-'}",
+            f"{row.state} after {row.starts} starts; run {row.run_id or '-'}: {row.run_status or '-'}",
         ]
         for row in history.inbox
     ]

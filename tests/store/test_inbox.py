@@ -167,10 +167,10 @@ async def test_a_turn_starts_with_the_acceptance_of_its_message(database: Databa
     assert first.start == TurnStart(
         thread_id=first.thread_id or "", follows_question=False, has_new_thread=True
     )
-    assert (first.state, first.attempts) == ("running", 1)
+    assert (first.state, first.starts) == ("running", 1)
     assert first.thread_id == first.current_thread_id is not None
     waiting = await accept(inbox, new(2, may_start=True))
-    assert (waiting.start, waiting.state, waiting.attempts, waiting.thread_id) == (
+    assert (waiting.start, waiting.state, waiting.starts, waiting.thread_id) == (
         None,
         "new",
         0,
@@ -191,7 +191,7 @@ async def test_a_turn_that_starts_with_its_acceptance_is_resumed_like_any_other(
     assert answer.thread_id == asked.thread_id
     assert await inbox.mark_running(answer.id, thread_id=None) == answer.start
     [resumed] = await inbox.list_unfinished()
-    assert (resumed.attempts, resumed.thread_id) == (2, asked.thread_id)
+    assert (resumed.starts, resumed.thread_id) == (2, asked.thread_id)
 
 
 async def test_no_turn_starts_beside_a_command(database: Database) -> None:
@@ -209,7 +209,7 @@ async def test_a_turn_is_begun_again_after_a_crash_with_its_run(database: Databa
     await inbox.set_run(row.id, "r1")
     assert await inbox.mark_running(row.id, thread_id="t1")
     [again] = await inbox.list_unfinished()
-    assert (again.state, again.attempts, again.thread_id, again.run_id) == (
+    assert (again.state, again.starts, again.thread_id, again.run_id) == (
         "running",
         2,
         "t1",

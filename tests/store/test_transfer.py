@@ -27,7 +27,7 @@ THREADS = 1_200
 ROWS = """
 INSERT INTO conversation (id, channel, workspace, chat, topic, thread_id, last_seq, created_at, updated_at)
 VALUES (1, 'telegram', '7', '-4', '', 't1', 2, 10.5, 20.5), (2, 'slack', 'T1', 'C1', '1.5', NULL, 0, 1, 1);
-INSERT INTO inbox (id, conversation_id, seq, event_id, message_id, kind, body, state, attempts, thread_id, run_id,
+INSERT INTO inbox (id, conversation_id, seq, event_id, message_id, kind, body, state, starts, thread_id, run_id,
     question, received_at)
 VALUES (1, 1, 1, 'e1', 'm1', 'chat', '{"text": "é"}', 'done', 1, 't1', 'r1', '{"options": ["a"]}', 11),
     (2, 1, 2, 'e2', '', 'command', '{}', 'running', 2, NULL, NULL, NULL, 12);
