@@ -10,7 +10,7 @@ MAX_ROW_ID_DIGITS = 18
 
 
 class ButtonAction(StrEnum):
-    """What a button does."""
+    """The action of a button."""
 
     STOP = "stop"
     """Stop the turn that answers the row."""

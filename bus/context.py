@@ -41,7 +41,7 @@ class BusContext:
     Attributes:
         tasks: Owns all tasks of the bus.
         config: Limits and the default session.
-        policies: Who may talk to the bot, by channel.
+        policies: The access policy of each channel.
         adapters: The platforms to connect, by channel.
         stores: The journal.
         calls: Calls to and from the other processes that share it.
@@ -49,9 +49,9 @@ class BusContext:
         gateway: The gateway's REST API; its base URL ends in `/api`.
         graphs: The embedded runtime's graphs besides the agent.
         delivery: Sends what is in the outbox.
-        settings: What people chose by command.
+        settings: The settings that people chose by command.
         languages: The language of each reply.
-        stats: What became of messages since the start.
+        stats: Outcomes of messages since the start.
         now: The wall clock.
         tracer: Records what happens to messages.
     """

@@ -12,7 +12,7 @@ BusError
 ├── RunMoves                      the run was stopped, and another node continues it
 └── DeliveryError                 a platform refused, or may have refused, a message
     ├── MessageTooLong            a text needs several messages; nothing was sent
-    └── FileTooLarge              a file that somebody sent is not taken
+    └── FileTooLarge              a file that a person sent is too large
 
 The failure policy
 ==================
@@ -122,7 +122,7 @@ class DeliveryError(BusError):
             goes elsewhere (bus/outbound/places.py).
         credentials_refused: The bot's token or secret is refused, whatever it sends; nothing arrived. Replies wait
             until it works again.
-        user_message: What the admin reads in the outbox; no secrets, no stack.
+        user_message: Shown to the administrator in the outbox; no secrets, no stack.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class DeliveryError(BusError):
 
 
 class MessageTooLong(DeliveryError):
-    """A text that was to be one message needs several. Nothing was sent; the worker sends the pieces, one by one.
+    """A text for one message needs several. Nothing was sent; the worker sends the pieces, one by one.
 
     Attributes:
         pieces: The texts of the messages, two or more.
@@ -159,10 +159,10 @@ class MessageTooLong(DeliveryError):
 
 
 class FileTooLarge(DeliveryError):
-    """A file that somebody sent is larger than what is taken.
+    """A file that a person sent is too large.
 
     Attributes:
-        megabytes: What is taken.
+        megabytes: The limit.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -60,7 +60,7 @@ class ReplyTarget:
         response_url: A one-time reply address (Slack's response_url); "" for none.
         user: Who is answered, as the platform needs it to reach them elsewhere; "" for nobody.
         language: The language of the bot's messages there (a key of `bus.locales.LANGUAGES`); set by the bus.
-        command_prefix: What commands start with there; set by the bus.
+        command_prefix: The beginning of commands there; set by the bus.
     """
 
     chat: str
@@ -133,7 +133,7 @@ class RewindPoint:
         files: The files of the message, as the thread's uploads name them.
         earlier_ids: Ids that the message may have in the thread instead: of failed attempts.
         allow_duplicate: Whether the message may be repeated if the server cannot take it back.
-        sender: Who wrote the message; None = unknown, or whoever repeats it.
+        sender: The author of the message; None = unknown, or the person who repeats it.
     """
 
     thread_id: str
@@ -151,7 +151,7 @@ class InboundMessage:
 
     Attributes:
         event_id: The platform's id of the event, stable across redeliveries.
-        message_id: The platform's id of the message, unique within its chat; "" if there is none.
+        message_id: The platform's id of the message, unique within its chat; "" = none.
         key: The conversation it belongs to.
         reply_target: Where replies go.
         text: The sender's own words, without mentions of the bot and `@bot` suffixes of commands, escapes undone.
@@ -168,7 +168,7 @@ class InboundMessage:
         album: What messages that were sent together have in common, one message per file; "" for none.
         order: The platform's order of a chat's messages (Telegram's number, Slack's and Feishu's time); 0 = unknown.
         is_bare_mention: Whether it mentions the bot and says nothing else, so that `text` asks for help.
-        is_forwarded: Whether the person passed on somebody else's message; more may follow it.
+        is_forwarded: Whether the person passed on another person's message; more may follow it.
         is_cut: Whether the text is as long as the platform's clients allow: the rest of a paste may follow.
         parts: The messages of its gesture, in order, if there are several (bus/inbound/gestures.py); `text`, `quoted`
             and `attachments` are made of them.
@@ -214,7 +214,7 @@ class InboundMessage:
 
     @property
     def chat_type(self) -> Literal["private", "group"]:
-        """What the agent is told of the chat: whether others read and write there."""
+        """Tells the agent about the chat: whether others read and write there."""
         return "private" if self.is_private else "group"
 
     @property
@@ -234,7 +234,7 @@ class Button:
 
     Attributes:
         label: At most 75 characters (Slack's limit; Telegram's and Feishu's are higher).
-        token: What a press returns (bus/buttons.py): ASCII, at most 64 bytes (Telegram's limit).
+        token: Returned by a press (bus/buttons.py): ASCII, at most 64 bytes (Telegram's limit).
         style: Its emphasis, if the platform can show that.
     """
 
@@ -405,7 +405,7 @@ class OutboundIndicator:
 
 
 OutboundMessage = OutboundText | OutboundFile | OutboundRemoval | OutboundEdit
-"""What is sent, edited or deleted."""
+"""The content to send, edit or delete."""
 
 _INBOUND: TypeAdapter[InboundMessage] = TypeAdapter(InboundMessage)
 

@@ -97,7 +97,7 @@ class Intake(Protocol):
         ...
 
     async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
-        """Note who added the bot to a group: somebody who may use the bot approves the group by adding it.
+        """Note who added the bot to a group: a person who may use the bot approves the group by adding it.
 
         Raises:
             StoreError: nothing was stored, as for `receive`.
@@ -135,7 +135,7 @@ class ChannelHealth:
 
     Attributes:
         state: `connected` only while events can arrive.
-        detail: One line for the administrator: what is wrong and what to do; "" if nothing is.
+        detail: One line for the administrator with the problem and its solution; "" if nothing is.
         since: When `state` last changed (Unix seconds).
         last_event_at: When the platform last sent anything (Unix seconds); None = never.
         awaiting_first_event: Everything is set up here, but the platform, which calls us, has not called yet.
@@ -150,7 +150,7 @@ class ChannelHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a platform can do, and its limits. Each adapter's `capabilities.py` names their sources.
+    """The abilities and limits of a platform. Each adapter's `capabilities.py` names their sources.
 
     Attributes:
         streaming: Whether answers grow in place while the agent works; the adapter is then a `SupportsStreaming`. If
@@ -166,7 +166,7 @@ class Capabilities:
         max_queue: Chat messages that can be queued in one conversation.
         has_replies: Whether people can reply to one message of a group. Else they follow up in its thread, which says
             nothing about whom they mean.
-        command_prefix: What commands start with, if the platform reserves "/" for itself.
+        command_prefix: The beginning of commands, if the platform reserves "/" for itself.
         shows_progress: Whether a growing answer can have temporary lines about tools, plan and subagents.
         draft_interval_s: Minimum seconds between two drafts; the adapter is then a `SupportsDrafts`.
         progress_notice_after_s: After how many seconds a turn that shows nothing else gets a notice with a stop button,

@@ -24,7 +24,7 @@ PATIENCE_S = 60.0
 """How long a server that cannot be reached is waited for within one turn."""
 
 BUSY_PATIENCE_S = 900.0
-"""How long a thread that somebody else's run holds is waited for."""
+"""How long to wait for a thread that another run holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +105,10 @@ class RunPatience:
         self._began_at = anyio.current_time()
 
     def wait_s(self, error: RunError, *, is_outage: bool) -> float | None:
-        """Return how long to wait before the next try; None = there is none.
+        """Return how long to wait before the next try; None = give up.
 
-        `is_outage`: our database fails. The gateway has the same one, and acceptance was promised: the patience begins
-        when it works again.
+        `is_outage`: our database fails. The gateway uses the same one, and the message was acknowledged: the patience
+        begins when it works again.
         """
         self._tries += 1
         self.lost_thread = isinstance(error, AgentThreadNotFound)
@@ -123,7 +123,7 @@ class RunPatience:
 
 
 def retried(store: Store, name: str) -> Store:
-    """Return a store, or what calls stores, of which each asynchronous call is repeated until the journal works.
+    """Return a store, or an object that calls stores; each asynchronous call repeats until the journal works.
 
     `name`: what waits then, for the log.
     """

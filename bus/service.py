@@ -78,10 +78,10 @@ class Bus:
         intake: Where adapters hand over messages and other events.
         local_intake: Handles those of this node's chats.
         takeover: Takes what other nodes leave, and leaves what this one has.
-        dispatcher: Resumes messages that nobody works on.
+        dispatcher: Resumes messages that no worker has.
         owners, inbox, outbox, conversations, pairings: The journal's stores.
         channels: The platforms, by channel.
-        chats: Where somebody wrote to the bot.
+        chats: The chats in which people wrote to the bot.
         broadcasts: Accepts messages to many chats.
         broadcast_sender: Sends them.
     """
@@ -140,7 +140,7 @@ class Bus:
             tasks.start_soon(channel.run, self.intake)
 
     async def restart(self, name: str) -> None:
-        """Connect a channel anew. Raises RowNotFound."""
+        """Connect a channel again. Raises RowNotFound."""
         if name not in self.channels:
             raise RowNotFound(f"There is no running channel {name}.")
         self.channels[name].restart()
@@ -216,7 +216,7 @@ async def run_bus(
 ) -> AsyncIterator[Bus]:
     """Run the bus inside the block.
 
-    What an earlier process left is taken up before a channel connects. On exit no message is accepted any
+    Work that an earlier process left is resumed before a channel connects. On exit no message is accepted any
     more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
     Args: see `BusContext`; `calls` go to other nodes of the journal.
     """

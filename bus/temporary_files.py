@@ -13,7 +13,7 @@ from bus.errors import DeliveryError
 
 @asynccontextmanager
 async def temporary_folder() -> AsyncIterator[Path]:
-    """Yield a folder, which is deleted with what is in it after the block. Raises DeliveryError: there is no room."""
+    """Yield a folder, which is deleted with its content after the block. Raises DeliveryError: there is no room."""
     try:
         folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
     except OSError as error:

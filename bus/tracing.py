@@ -1,4 +1,4 @@
-"""MessageTracer: what the bus tells a tracer about a message on its way. Off unless the gateway brings a tracer."""
+"""MessageTracer: the bus reports a message's progress to it. Off unless the gateway brings a tracer."""
 
 from store.inbox import InboxRow
 from store.outbox import OutboxRow

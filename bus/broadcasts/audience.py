@@ -1,4 +1,4 @@
-"""Who gets a broadcast: the chats in which somebody wrote, as far as the bot may answer there now. Pure."""
+"""Who gets a broadcast: the chats in which people wrote, if the bot may still answer there. Pure."""
 
 from collections.abc import Collection, Iterable
 from typing import Literal, cast
@@ -28,7 +28,7 @@ def select_chats(
     Args:
         known: Chats of one channel.
         policy: The channel's rules, as they are now.
-        audience: Which kinds of chats.
+        audience: The kinds of chats.
         approved: People and groups whose pairing was approved.
     """
     wanted = [
@@ -39,7 +39,7 @@ def select_chats(
 
 
 def _is_admitted(chat: KnownChat, policy: ChannelPolicy, approved: Collection[PersonKey]) -> bool:
-    """Return whether a message that addresses the bot would be answered, from whoever wrote last."""
+    """Return whether the bot would answer a message that addresses it, from the person who wrote last."""
     key = ConversationKey(channel=chat.channel, workspace=chat.workspace, chat=chat.chat)
     sender = Sender(user_id=chat.user_id, kind=cast("SenderKind", chat.user_kind))
     message = first_message(key, sender, is_private=chat.is_private)

@@ -23,7 +23,7 @@ from store.retention import DAY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroadcastRequest:
-    """What an administrator asks for.
+    """A broadcast that an administrator requests.
 
     Attributes:
         text: Markdown.
@@ -42,7 +42,7 @@ class BroadcastRequest:
 
     @property
     def digest(self) -> str:
-        """What is the same in a repetition, as a hash."""
+        """A hash of the request, the same for a repeated one."""
         channels = None if self.channels is None else sorted(self.channels)
         asked = json.dumps([self.text, self.audience, channels, self.active_days])
         return hashlib.sha256(asked.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The chats in which somebody wrote to the bot, taken from the inbox before it forgets them."""
+"""The chats in which people wrote to the bot, copied from the inbox before retention deletes the messages."""
 
 from collections.abc import Iterable
 
@@ -42,7 +42,7 @@ class _Target(BaseModel):
 
 
 class _Written(BaseModel):
-    """The part of a stored message that tells of its chat."""
+    """The part of a stored message that describes its chat."""
 
     sender: Sender
     is_private: bool
@@ -56,7 +56,7 @@ def _chats_of(newest: Iterable[NewestMessage]) -> list[KnownChat]:
         try:
             written = _Written.model_validate_json(message.body)
         except ValidationError:
-            continue  # damaged: the row itself is told elsewhere
+            continue  # damaged: the row itself is reported elsewhere
         found[message.channel, message.workspace, message.chat] = KnownChat(
             channel=message.channel,
             workspace=message.workspace,

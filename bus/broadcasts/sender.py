@@ -22,13 +22,13 @@ INTERVAL_S = 0.4
 """Seconds between two looks: 12.5 messages a second at most. Telegram names 30 for bulk messages, Feishu allows 16."""
 
 STUCK_AFTER_S = 60.0
-"""After so many seconds, a message that is still not sent does not count as in flight: others go on."""
+"""Seconds after which an unsent message no longer counts as in flight, so that others continue."""
 
 RECONNECT_S = 1.0
 """How often it is looked whether a channel for which chats wait is connected again, seconds."""
 
 IDLE_S = 30.0
-"""How often it is looked whether a broadcast waits that nobody signaled, seconds."""
+"""How often to look for broadcasts whose signal was lost, seconds."""
 
 
 class BroadcastSender:

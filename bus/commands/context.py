@@ -10,7 +10,7 @@ from store.inbox import InboxRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandContext:
-    """A command that somebody sent. `argument` is the text after its name, stripped."""
+    """A command that a person sent. `argument` is the text after its name, stripped."""
 
     argument: str
     row: InboxRow

@@ -28,7 +28,7 @@ class WhyCommand:
         bus.calls.serve(REFUSALS, self._list_here)
 
     async def why(self, context: CommandContext) -> str:
-        """List the last refusals of this chat, and count those of the channel since the start."""
+        """List the last refusals of this chat, and count the channel's refusals since the start."""
         channel = context.row.key.channel
         policy = self._policies.get(channel)
         if policy is None or not is_admin(context.inbound.sender, policy):
@@ -50,7 +50,7 @@ class WhyCommand:
     async def _list(
         self, key: ConversationKey
     ) -> tuple[Sequence[RefusedMessage], Mapping[Disposition, int]]:
-        """Return the last refusals of a chat, newest first, and those of its channel by reason, of all nodes."""
+        """Return the last refusals of a chat, newest first, and its channel's refusals by reason, of all nodes."""
         body = json.dumps([key.channel, key.workspace, key.chat])
         others = await self._calls.call_others(REFUSALS, body, within_s=ASK_S)
         refusals: list[RefusedMessage] = []

@@ -26,7 +26,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivePeople:
-    """Those who wrote last come first. `since`: when the first message that counts came; None = there is none."""
+    """Those who wrote last come first. `since`: when the first message that counts came; None = no message counts."""
 
     people: list[Person]
     since: float | None
@@ -52,7 +52,7 @@ def _count(rows: Iterable[AcceptedBody]) -> list[Person]:
         try:
             sender = _Sent.model_validate_json(row.body).sender
         except ValidationError:
-            continue  # damaged: the row itself is told elsewhere
+            continue  # damaged: the row itself is reported elsewhere
         person = people.setdefault(
             (row.channel, row.workspace, sender.user_id),
             Person(

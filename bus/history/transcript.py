@@ -18,7 +18,7 @@ MAX_CHARS = 1_000_000
 """Longest document; of a longer conversation the newest part is kept."""
 
 BOT = "Parley"
-"""The heading of what the bot wrote."""
+"""The heading of the bot's messages."""
 
 MAX_NAMES = 20
 """Names of tools and files that one message shows."""
@@ -27,7 +27,7 @@ MAX_NAMES = 20
 def transcript(messages: Sequence[Message], texts: Messages, *, person: str) -> str:
     """Return a conversation as Markdown; "" if it has no messages.
 
-    In a group each person's name is the heading of what they wrote; `person` is that of all others.
+    In a group each person's name is the heading of their messages; `person` is that of all others.
     """
     names = _headings(messages)
     entries = [

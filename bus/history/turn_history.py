@@ -23,7 +23,7 @@ def rerun_event_id(row: InboxRow, edits: int) -> str:
 async def find_rewind_point(
     history: MessageHistoryStore, row: InboxRow, inbound: InboundMessage
 ) -> RewindPoint:
-    """Return what has to be taken out of the thread before a message is answered anew. Raises StoreError."""
+    """Return what to remove from the thread before a message is answered again. Raises StoreError."""
     ids = dict.fromkeys(message_ids(inbound))
     for one in await history.list_after(row, limit=MAX_LATER_ROWS, commands=True):
         again = replace(decode_inbound(one.body), key=one.key)
@@ -46,7 +46,7 @@ async def find_rewind_point(
 async def apply_edit(
     history: MessageHistoryStore, command: InboxRow, point: RewindPoint
 ) -> RewindPoint:
-    """Return a rewind point with what the person wrote as it reads now. Raises StoreError.
+    """Return a rewind point with the person's present words. Raises StoreError.
 
     `command`: a row of the conversation that the point belongs to.
     """

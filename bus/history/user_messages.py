@@ -1,4 +1,4 @@
-"""The messages of people in a thread, apart from those of the framework. Pure."""
+"""The messages of people in a thread, without the framework's. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ def _without_blocks(text: str) -> str:
 
 
 def last_rewind_point(thread_id: str, messages: Sequence[Message]) -> RewindPoint | None:
-    """Return the last message that started a turn, with those injected into it; None if there is none."""
+    """Return the last message that started a turn, with those injected into it; None if no message started one."""
     added: list[Message] = []
     for message in reversed(messages):
         if not is_user_message(message) or not message.get("id"):

@@ -9,14 +9,14 @@ from bus.runs.stream import is_steering, messages_in
 
 
 def message_ids(inbound: InboundMessage) -> tuple[str, ...]:
-    """Return the ids in the thread of a message's versions, oldest first; the last is that of its present text."""
+    """Return the ids in the thread of a message's versions, oldest first; the last one has its present text."""
     first = f"{inbound.key.channel}:{inbound.event_id}"
     return (first, *(f"{first}#{edit}" for edit in range(1, inbound.edit_count + 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class MessageTrace:
-    """What a thread holds of a message; "" = nothing.
+    """The content of a message in a thread; "" = nothing.
 
     Attributes:
         own: The id of the version that a run of its own began with, the newest.

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class ButtonActions:
-    """Carries out buttons in the name of whoever pressed them.
+    """Carries out buttons in the name of the person who pressed them.
 
     A press becomes a message of the presser, which is accepted like a written one before the press is answered.
     Its event id names the question, not the press: of several presses the first counts.
@@ -105,7 +105,7 @@ class ButtonActions:
             pressed
         ):
             return await self._inactive(pressed)
-        # The run goes on for whoever asked, with their session; an admin only decides.
+        # The run continues for the person who asked, with their session; an admin only decides.
         message = replace(
             message_from_press(pressed, word, "decision"), sender=pressed.asked.sender
         )

@@ -69,8 +69,8 @@ class ButtonPressHandler:
     """Authorizes presses and hands them to their action.
 
     Args:
-        access: Says who is an admin, and whether somebody may use the bot.
-        actions: What each button does.
+        access: Says who is an admin and who may use the bot.
+        actions: The action of each button.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ButtonPressHandler:
         return await self._refusal(authorized) or await action(authorized)
 
     async def _refusal(self, pressed: AuthorizedPress) -> PressOutcome | None:
-        """Return why somebody may not press; None if they may."""
+        """Return why a person may not press; None if they may."""
         press, asker = pressed.press, pressed.asked.sender
         if self._access.is_admin(press.key.channel, press.sender):
             return None

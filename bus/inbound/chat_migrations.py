@@ -123,7 +123,7 @@ class HeldRows:
         return frozenset(held)
 
     async def _answer(self, row_ids: str) -> str:
-        """Return those of some rows that this node works on, or will: what has arrived is dispatched first."""
+        """Return those of the rows that this node works on, or will: it dispatches arrived messages first."""
         for over in tuple(self._arriving):
             await over.wait()
         return json.dumps(sorted(self._list_own().intersection(json.loads(row_ids))))

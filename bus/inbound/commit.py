@@ -22,7 +22,7 @@ from store.inbox import DuplicateMessage, InboxRow, NewInboxRow, QueueFull
 from store.work_group import working_for_command
 
 COMMIT_S = 10.0
-"""How long a commit may take. A caller that gives up earlier does not undo it: what is stored is dispatched."""
+"""How long a commit may take. A caller that gives up earlier does not undo it: a stored message is dispatched."""
 
 
 class CommitStage(Stage):

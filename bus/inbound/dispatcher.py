@@ -75,14 +75,14 @@ class InboundDispatcher:
             self._gestures.dispatch(row, inbound, former_thread=former_thread)
 
     def resume_chat_soon(self, key: ConversationKey) -> None:
-        """Dispatch the unfinished rows of a chat that nobody here works on, if it is this node's; returns at once."""
+        """Dispatch the unfinished rows of a chat that no worker here has, if it is this node's; returns at once."""
         chat = chat_of(key)
         if chat not in self._resuming:
             self._tasks.start_soon(self._resume_chat, chat)
         self._resuming[chat] = True
 
     async def find_forgotten(self, mark: WorkMark = EVERYTHING) -> set[ConversationKey]:
-        """Return the chats of this node with rows that nobody here works on: a signal was lost. Raises StoreError."""
+        """Return the chats of this node with rows that no worker here has: a signal was lost. Raises StoreError."""
         busy = self._held()
         rows = await self._inbox.list_open_own(mark)
         now_busy = self._held()
@@ -105,7 +105,7 @@ class InboundDispatcher:
             with self.held_rows.arriving():
                 busy = self._held()
                 rows = await self._inbox.list_own(chat)
-                # No message of the chat is being accepted here: what is dispatched was dispatched before.
+                # No message of the chat is being accepted here: earlier messages were dispatched before.
                 busy |= self._held()
                 rows = [row for row in rows if row.id not in busy]
                 migrated = frozenset(row.id for row in rows if _was_moved(row))
@@ -126,7 +126,7 @@ class InboundDispatcher:
         except ValueError:
             log.exception("inbox row %s cannot be decoded; it is marked dead", row.id)
             target = decode_reply_target(row.body)
-            if target is None:  # nobody can be notified
+            if target is None:  # there is no one to notify
                 self._tasks.start_soon(self._mark_dead, row)
             else:
                 self._conversations.give_up(row, target)

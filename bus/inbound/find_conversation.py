@@ -90,7 +90,7 @@ class FindConversationStage(Stage):
         return False
 
     async def _is_reply_to_bot(self, message: InboundMessage) -> bool:
-        """Return whether a message replies to one of the bot's: a known one that nobody sent to the bot.
+        """Return whether a message replies to one of the bot's: a known one that no person sent.
 
         Some platforms (Feishu) do not say whose message is replied to.
         """

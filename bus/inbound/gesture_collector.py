@@ -379,7 +379,7 @@ class GestureCollector(Stage):
         self._unaddressed[person] = [*kept, (now, replace(message, sent_at=sent_at))]
 
     def _point_at_kept(self, context: InboundContext) -> None:
-        """Let a mention of the bot without words be about what the person sent right before it, if anything."""
+        """Apply a mention of the bot without words to the person's previous message, if there is one."""
         message = context.message
         person = _person(message)
         if kept := self._kept_of(person, anyio.current_time()):

@@ -21,7 +21,8 @@ class LimitStage(Stage):
 
     A message that is refused is known to the journal, so that it is not run when the platform sends it again.
 
-    Each node counts what the others accepted, some milliseconds later. What a lost signal said counts at one node only.
+    Each node also counts messages that others accepted, some milliseconds later. If that signal is lost, only one
+    node counts the message.
     """
 
     def __init__(self, bus: BusContext) -> None:

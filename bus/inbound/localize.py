@@ -13,7 +13,7 @@ from bus.messages import InboundMessage
 class LocalizeStage(Stage):
     """Resolves the language in which a message is answered, among others.
 
-    What a button says was not written by whoever pressed it: their conversation goes on in its language.
+    The person who pressed a button did not write its text: their conversation keeps its language.
     """
 
     def __init__(self, bus: BusContext, migrations: ChatMigrations) -> None:

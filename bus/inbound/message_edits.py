@@ -1,4 +1,4 @@
-"""Edits and deletions of messages: what is queued, running or answered follows them."""
+"""Edits and deletions of messages: queued, running and answered messages follow them."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ class MessageEditHandler:
 
     Args:
         bus: The bus.
-        access: Says whether somebody may use the bot.
+        access: Says who may use the bot.
         conversations: Queued and running messages.
         gestures: Messages that wait for further parts.
         reruns: Offers to answer a message again.
@@ -119,7 +119,7 @@ class MessageEditHandler:
         # An edit may arrive after a later one: platforms send again what the bot missed.
         is_outdated = edited.edited_at < before.edited_at
         if is_outdated or (edited.text == before.text and has_same_files):
-            # The offer may have been committed when nobody waited for that any more.
+            # The offer may have been committed after its caller stopped waiting.
             self._delivery.notify(row.key)
             return Disposition.UNCHANGED
         if row.kind != "chat" or parse_command(edited.text) is not None:
@@ -187,7 +187,7 @@ class MessageEditHandler:
 
 
 def keep_earlier(before: InboundMessage, edited: InboundMessage) -> InboundMessage:
-    """Return an edited message with what it quotes: an edit changes words and files, not what they are about.
+    """Return an edited message with the original's quotations: an edit changes words and files only.
 
     The edit does not tell what the thread said before the message, nor the files that were quoted.
     """

@@ -24,7 +24,7 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 COLLECT_S = 2.0
-"""How long further refused messages of somebody are collected, to be told of in one notice, seconds."""
+"""How long to collect further refused messages of a person for one notice, seconds."""
 
 COLLECT_MARGIN_S = 0.1
 """How long before a notice is due nothing is added to it any more, seconds: it may be sent meanwhile."""
@@ -42,12 +42,12 @@ Notices = Mapping[str, NewOutboxRow]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalBurst:
-    """Refused messages of one person that follow each other: the first has a notice, one tells of those behind it.
+    """Consecutive refused messages of one person: the first gets a notice, and one notice covers the rest.
 
     Attributes:
         due: When the notice of those that are collected now is sent, Unix seconds.
         key: Its outbox key; "" = nothing is collected yet.
-        count: How many messages it tells of.
+        count: The number of messages that it covers.
         notices: What each message was told since the notice before was due.
         earlier: What those before were told.
     """
@@ -101,7 +101,7 @@ class IntakeNotices:
         self._marking = 0
 
     async def notify_refused(self, message: InboundMessage, disposition: Disposition) -> None:
-        """Tell somebody who may not use the bot: a pairing code, or once a day per person and chat that they may not.
+        """Notify a person who may not use the bot: send a pairing code, or a refusal once a day per person and chat.
 
         In groups, people who are not listed are told only where nobody else reads it (the answer to a Slack command),
         and nobody is who did not address the bot. Raises StoreError.

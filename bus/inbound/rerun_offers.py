@@ -60,7 +60,7 @@ class RerunOffers:
             with anyio.fail_after(TIMEOUT_S):
                 messages = messages_in(await self._runs.get_state(thread_id or ""))
         except (RunError, TimeoutError) as error:
-            log.info("what an edited message is followed by is not known: %r", error)
+            log.info("cannot read the messages that follow an edited one: %r", error)
             reruns = _reruns(row, later)
             others = [one for one in later if one not in reruns and one.thread_id == thread_id]
             return "later" if others else "last"

@@ -29,7 +29,7 @@ def messages_for(language: str, command_prefix: str = "/") -> Messages:
 
     Args:
         language: The tag.
-        command_prefix: What a command starts with where the messages are read.
+        command_prefix: The beginning of commands on the reader's platform.
 
     >>> messages_for("zh-CN").stop_done, messages_for("fr").stop_done
     ('已停止。', 'Stopped.')

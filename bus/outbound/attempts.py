@@ -37,7 +37,7 @@ SEND_DEADLINE_S = 60.0
 """Time for one attempt; after it the outcome is unknown."""
 
 CLOCK_ERROR_S = 15 * 60.0
-"""How far this machine's clock, or that of the node that stored a row, may be ahead of the platform's."""
+"""How far the clock of this machine, or of the node that stored a row, may be ahead of the platform's."""
 
 STOP_GRACE_S = 3.0
 """Time for an attempt in progress when Parley stops; after it the outcome is unknown."""
@@ -120,7 +120,7 @@ class DeliveryAttempts:
     async def advance(
         self, row: OutboxRow, body: OutboundMessage, adapter: Adapter
     ) -> ClosedRow | None:
-        """Take a row one step further; return it if it is closed now.
+        """Advance a row by one step; return it if it is closed now.
 
         Raises:
             StoreError: nothing was sent, and the row is as it was.
@@ -239,7 +239,7 @@ class DeliveryAttempts:
     async def _look_up(
         self, decoded: DecodedRow, adapter: SupportsMessageLookup
     ) -> MessageId | DeliveryError | None:
-        """Return the message that an earlier attempt sent, None, or why that cannot be told."""
+        """Return the message that an earlier attempt sent, None, or why it is unknown."""
         row = decoded.row
         try:
             with unwrapped(), anyio.fail_after(SEND_DEADLINE_S):
@@ -289,7 +289,7 @@ class DeliveryAttempts:
         if isinstance(decoded.body, OutboundText):
             body = replace(decoded.body, uncertain=is_uncertain)
             if isinstance(outcome, MessageTooLong) and len(outcome.pieces) > 1:
-                # What the row's edit is to say once more is now the text of several messages.
+                # The text that the row's edit repeats now takes several messages.
                 again = repeated_edit_key(row.key)
                 await self._start_part(row, first_part(body, outcome.pieces), supersedes=again)
                 return None
@@ -313,7 +313,7 @@ class DeliveryAttempts:
     async def _start_part(
         self, row: OutboxRow, body: OutboundText, *, message_id: str = "", supersedes: str = ""
     ) -> None:
-        """Record that the row's next message is to be sent: each has attempts and a key of its own."""
+        """Advance to the row's next message: each has its own attempts and key."""
         start = partial(
             self._outbox.start_part,
             row.id,

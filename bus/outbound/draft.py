@@ -21,7 +21,7 @@ DRAFT_DEADLINE_S = 8.0
 
 
 DRAFT_CHARS = 4000
-"""What a draft shows at most of the end of a long answer, characters."""
+"""How much of the end of a long answer a draft shows at most, characters."""
 
 
 class DraftReply(LiveReply):

@@ -44,7 +44,7 @@ MAX_WORKING = 64
 """Working indicators of one channel that are shown at once; those of further messages are shown as these end."""
 
 MAX_REMEMBERED = 1_000
-"""Messages of which is known that no earlier process has shown an indicator; of others it is assumed."""
+"""Messages known to have no indicator from an earlier process; of others it is assumed."""
 
 MAX_LOGGED_KINDS = 100
 """Kinds of failure that are logged, once each."""
@@ -169,8 +169,8 @@ async def is_answered(
 ) -> bool:
     """Return whether a turn whose last row is closed ended well, and people may see its answer. Raises StoreError.
 
-    An answer of which the platform refused a text for good was not given. One of unknown outcome may be there. `sent`:
-    the key of a row that is known to be there.
+    An answer does not count if the platform permanently refused a text of it; one of unknown outcome may be visible.
+    `sent`: the key of a row that is known to be visible.
     """
     if body.final_status != "ok":
         return False

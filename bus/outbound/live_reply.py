@@ -17,7 +17,7 @@ from store.outbox import NewOutboxRow
 
 
 class LiveReply:
-    """What people see of a turn before its answer; the base class shows nothing.
+    """The display of a turn before its answer; the base class shows nothing.
 
     Attributes:
         shown: The messages that the answer has to replace or remove.
@@ -38,7 +38,7 @@ class LiveReply:
     def update(
         self, text: Callable[[], str], progress: Callable[[Messages], str] | None = None
     ) -> None:
-        """Tell that there is more to show; returns at once. What was not shown yet is skipped.
+        """Tell that there is more to show; returns at once. Skips text that was not shown yet.
 
         Both are called when it is time to show them: building the text for every token would make a long
         answer cost the square of its length.

@@ -59,7 +59,7 @@ def decide_retry(
     An attempt of unknown outcome keeps its doubt through later refusals: the row never ends as plainly failed.
 
     Args:
-        error: What the adapter raised.
+        error: The adapter's error.
         row: The row; its `attempts` include the failed one, its `uncertain_attempts` do not.
         now: Unix seconds.
         repeatable: The platform drops a repeated send, or the row changes a message that exists.

@@ -41,7 +41,7 @@ LABEL_CHARS = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveMessages:
-    """What people see of a turn before its answer.
+    """The display of a turn before its answer.
 
     Attributes:
         streaming_count: Streaming messages, which the answer replaces.
@@ -177,7 +177,7 @@ def repeated_edit_rows(reply: Sequence[NewOutboxRow], *, now: float) -> list[New
 
 
 def repeated_edit_key(key: str) -> str:
-    """Return the outbox key of the row that repeats an edit, `key` that of its first row."""
+    """Return the outbox key of the row that repeats an edit; `key` is the key of its first row."""
     return f"{key}:again"
 
 

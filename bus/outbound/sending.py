@@ -68,7 +68,7 @@ class RowSender:
     async def send(
         self, row: OutboxRow, body: OutboundMessage, adapter: Adapter, message: MessageId | None
     ) -> MessageId:
-        """Send one row; return the platform's id of what people see.
+        """Send one row; return the platform's id of the visible message.
 
         Raises:
             DeliveryError: an edit is never `ambiguous`: repeating it does no harm.
@@ -165,7 +165,7 @@ def message_key(row: OutboxRow, body: OutboundMessage) -> str:
 
 
 def first_part(body: OutboundText, pieces: Sequence[str]) -> OutboundText:
-    """Return a row's text as several messages, of which the first is sent next."""
+    """Return a row's text as several messages; the first is sent next."""
     first, *rest = pieces
     return replace(body, markdown=first, more=(*rest, *body.more))
 

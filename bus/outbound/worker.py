@@ -42,7 +42,7 @@ OWNER_POLL_S = 0.1
 """How often it is looked whether this process is the owner of the database again, seconds."""
 
 MAX_SENT = 50_000
-"""Conversations of which it is remembered what was sent."""
+"""Conversations whose sent messages are remembered."""
 
 TASK_PAUSE_S = 1.0
 """How long a task waits after an error that is not the store's, seconds."""
@@ -96,7 +96,7 @@ class DeliveryWorker:
         self._migrated = MigratedChats()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Send open rows until cancelled, those of an earlier process first."""
+        """Send open rows until canceled, starting with an earlier process's rows."""
         with unwrapped():
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks

@@ -11,14 +11,14 @@ class AllowedChoices:
     """The channels' `models` and `agents`. Without such a list, everything may be chosen.
 
     Args:
-        policies: Those of the channels.
+        policies: The channels' policies.
     """
 
     def __init__(self, policies: Mapping[str, ChannelPolicy]) -> None:
         self._policies = policies
 
     def models(self, channel: str, known: Sequence[str]) -> list[str]:
-        """Return those of the known models that people may choose.
+        """Return the known models that people may choose.
 
         >>> policies = {"slack": ChannelPolicy(models=["small", "gone"])}
         >>> AllowedChoices(policies).models("slack", ["large", "small"])
@@ -27,7 +27,7 @@ class AllowedChoices:
         return _allowed(self._policy(channel).models, known)
 
     def agents(self, channel: str, known: Sequence[str]) -> list[str]:
-        """Return those of the known agents and graphs that people may choose."""
+        """Return the known agents and graphs that people may choose."""
         return _allowed(self._policy(channel).agents, known)
 
     def keep_allowed(self, channel: str, chosen: ConversationSettings) -> ConversationSettings:

@@ -16,7 +16,7 @@ MAX_REMEMBERED = 10_000
 
 
 def person_key(key: ConversationKey, user_id: str) -> ConversationKey:
-    """Return the key of a person's own settings: that of a chat without a name.
+    """Return the key of a person's own settings: the key of a chat without a name.
 
     >>> person_key(ConversationKey(channel="slack", workspace="T", chat="C"), "U1").chat
     ''
@@ -29,7 +29,7 @@ class LanguageResolver:
 
     Args:
         config: The bot's language; `policies` may override it per channel.
-        settings: What people chose with /language.
+        settings: The choices made with /language.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ class SettingsResolver:
     Args:
         store: The settings.
         on_change: Called after a change was stored: other nodes load the settings again.
-        allowed: What may be chosen; the rest does not apply, also if it was chosen when it was allowed.
+        allowed: The allowed choices; the rest does not apply, also if it was chosen when it was allowed.
     """
 
     def __init__(

@@ -29,12 +29,12 @@ class InvalidSession(BusError):
 
 
 class SessionResolver:
-    """Merges the configuration's sessions with what people chose by command.
+    """Merges the configured sessions with the settings that people chose by command.
 
     Args:
         config: The default session.
-        policies: Those of the channels.
-        settings: What people chose.
+        policies: The channels' policies.
+        settings: The chosen settings.
         graphs: The embedded runtime's graphs besides the agent. They are chosen as agents are.
     """
 
