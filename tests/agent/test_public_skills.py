@@ -144,7 +144,7 @@ def test_a_table_without_groups_shows_distributions(tmp_path: Path) -> None:
     [
         ("", [], "no rows"),
         ("a,b\n", [], "no rows"),
-        ("a,b\n1,2\n", ["--by", "c"], "there are: a, b"),
+        ("a,b\n1,2\n", ["--by", "c"], "available: a, b"),
         (None, [], "There is no file"),
     ],
     ids=["empty", "header", "column", "missing"],

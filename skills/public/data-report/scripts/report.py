@@ -1,4 +1,4 @@
-"""Reports what is in a CSV file: figures for every column, groups, oddities, charts as SVG. Python alone."""
+"""Reports on a CSV file: statistics for each column, groups, anomalies, and charts as SVG. Needs only Python."""
 
 import argparse
 import csv
@@ -38,7 +38,7 @@ class Table:
 
 
 def number(cell: str) -> float | None:
-    """Return what a cell says as a number: plain, with grouped thousands, or with a decimal comma."""
+    """Parse a cell as a number: plain, with grouped thousands, or with a decimal comma."""
     text = _EDGES.sub("", cell)
     if _PLAIN.fullmatch(text):
         return float(text)
@@ -50,14 +50,14 @@ def number(cell: str) -> float | None:
 
 
 def numbers(cells: Iterable[str]) -> list[float] | None:
-    """Return the numbers of a column; None when it is no column of numbers."""
+    """Return the numbers of a column; None if it is not a column of numbers."""
     filled = [cell for cell in cells if cell]
     found = [value for value in map(number, filled) if value is not None and math.isfinite(value)]
     return found if found and len(found) >= MANY * len(filled) else None
 
 
 def read(path: Path, delimiter: str | None) -> Table:
-    """Read the file; short rows are filled up, what is beyond the header is dropped."""
+    """Read the file. Short rows are filled, and cells beyond the header are dropped."""
     raw = path.read_bytes()
     try:
         text = raw.decode("utf-8-sig")
@@ -76,7 +76,7 @@ def read(path: Path, delimiter: str | None) -> Table:
 
 
 def guess(lines: Sequence[str]) -> str:
-    """Return the sign that stands most evenly in the first lines."""
+    """Return the delimiter that occurs most evenly in the first lines."""
 
     def evenness(sign: str) -> tuple[int, int]:
         counts = [line.count(sign) for line in lines if line.strip()]
@@ -86,7 +86,7 @@ def guess(lines: Sequence[str]) -> str:
 
 
 def shown(value: float) -> str:
-    """Return a number as people read it."""
+    """Format a number for people."""
     if value == int(value) and abs(value) < 1e15:  # noqa: PLR2004 - beyond it floats are not exact
         return f"{int(value):,}"
     return f"{value:,.4g}" if abs(value) < 1 else f"{value:,.2f}"
@@ -129,7 +129,7 @@ def groups(table: Table, by: int, value: int | None) -> list[tuple[str, float]]:
 
 
 def oddities(table: Table) -> list[str]:
-    """Return what people should look at before they trust the figures."""
+    """Return problems that people should check before they trust the figures."""
     found = []
     repeated = len(table.rows) - len({tuple(row) for row in table.rows})
     if repeated:
@@ -142,7 +142,7 @@ def oddities(table: Table) -> list[str]:
 
 
 def column_oddities(cells: Sequence[str]) -> list[str]:
-    """Return what is odd in one column."""
+    """Return anomalies of one column."""
     found = []
     empty = sum(not text for text in cells)
     if empty:
@@ -150,7 +150,7 @@ def column_oddities(cells: Sequence[str]) -> list[str]:
     values = numbers(cells)
     wrong = [text for text in cells if text and number(text) is None]
     if values is not None and wrong:
-        found.append(f"{len(wrong)} cells are no numbers, for example “{cell(wrong[0], 24)}”.")
+        found.append(f"{len(wrong)} cells are not numbers, for example “{cell(wrong[0], 24)}”.")
     if values is not None and len(values) >= 8:  # noqa: PLR2004 - quartiles of fewer say nothing
         low, _, high = statistics.quantiles(values, n=4)
         reach = 3 * (high - low)
@@ -195,7 +195,7 @@ def chart(title: str, bars: Sequence[tuple[str, float]]) -> str:
 
 
 def charts(table: Table, grouped: Sequence[tuple[str, float]], by: str | None) -> dict[str, str]:
-    """Return the charts by file name: the groups when there are any, else how each column is spread."""
+    """Return the charts by file name: of the groups if there are any, otherwise of each column's distribution."""
     if by is not None:
         return {"chart-groups.svg": chart(f"By {by}", grouped[:MAX_BARS])}
     drawn: dict[str, str] = {}
@@ -239,13 +239,13 @@ def report(table: Table, title: str, grouped: Sequence[tuple[str, float]], headi
 
 
 def place_of(table: Table, name: str | None) -> int | None:
-    """Return where a column stands. Raises SystemExit with the names that there are."""
+    """Return the position of a column. Raises SystemExit with the available names."""
     if name is None:
         return None
     for index, column in enumerate(table.columns):
         if column.lower() == name.strip().lower():
             return index
-    raise SystemExit(f"There is no column {name!r}; there are: {', '.join(table.columns)}")
+    raise SystemExit(f"There is no column {name!r}; available: {', '.join(table.columns)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Makes a readable transcript out of captions (VTT, SRT) or raw notes, and tells who spoke how much. Python alone."""
+"""Makes a readable transcript from captions (VTT, SRT) or raw notes, and reports each person's share of words."""
 
 import argparse
 import html
@@ -19,7 +19,7 @@ Turn = tuple[str, str]
 
 
 def spoken(lines: Iterable[str]) -> Iterator[str]:
-    """Yield what was said, one line each: no headers, numbers, time stamps and markup."""
+    """Yield the spoken lines, without headers, numbers, timestamps and markup."""
     before = ""
     for line in lines:
         text = line.strip()
@@ -27,13 +27,13 @@ def spoken(lines: Iterable[str]) -> Iterator[str]:
             continue
         text = _TAG.sub("", _VOICE.sub(r"\1: ", _STAMP.sub("", text)))
         text = html.unescape(" ".join(text.split()))
-        if text and text != before:  # rolling captions say everything twice
+        if text and text != before:  # rolling captions repeat everything
             yield text
         before = text or before
 
 
 def turns(lines: Iterable[str]) -> list[Turn]:
-    """Join lines to turns: who, and what they said. The name is "" where nobody is named."""
+    """Join lines into turns: the speaker and the text. The name is "" for an unnamed speaker."""
     found: list[tuple[str, list[str]]] = []
     for line in lines:
         match = _SPEAKER.match(line)
