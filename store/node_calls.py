@@ -40,7 +40,7 @@ _PRUNE = """
 DELETE FROM node_message WHERE created_at < extract(epoch FROM clock_timestamp()) - CAST(:keep_s AS DOUBLE PRECISION)
 """
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class NodeCalls:
@@ -123,7 +123,7 @@ class NodeCalls:
             try:
                 answers[node] = await self.call(node, method, body, within_s=within_s)
             except StoreUnavailable as error:
-                _log.info("node %s did not answer %r: %s", node, method, error)
+                log.info("node %s did not answer %r: %s", node, method, error)
                 answers[node] = None
 
         async with anyio.create_task_group() as tasks:
@@ -157,7 +157,7 @@ class NodeCalls:
         try:
             message = _parse(payload)
         except ValueError:
-            _log.warning("Dropped an unreadable message from another node: %.200r", payload)
+            log.warning("Dropped an unreadable message from another node: %.200r", payload)
             return
         if note := message.get("note"):
             self._take_note(note, message)
@@ -174,7 +174,7 @@ class NodeCalls:
         try:
             handler(message["from"], message["body"])
         except (ValueError, KeyError, TypeError):
-            _log.warning("Dropped an unreadable note from node %d: %s", message["from"], note)
+            log.warning("Dropped an unreadable note from node %d: %s", message["from"], note)
 
     def _check_living(self, node: int) -> None:
         if node not in self.others:
@@ -184,7 +184,7 @@ class NodeCalls:
         try:
             rows = await self.database.read(_TAKE, {"id": stored})
         except StoreUnavailable as error:
-            _log.warning("Lost a message from another node: %s", error)
+            log.warning("Lost a message from another node: %s", error)
             return
         if rows:
             self._dispatch({**message, "body": rows[0]["body"]})
@@ -205,7 +205,7 @@ class NodeCalls:
         try:
             await self._post(message["from"], {"id": message["id"], "error": error}, body)
         except StoreUnavailable as failure:
-            _log.warning("Lost an answer to node %d: %s", message["from"], failure)
+            log.warning("Lost an answer to node %d: %s", message["from"], failure)
 
     async def _handle(self, method: str, body: str) -> str:
         handler = self._handlers.get(method)
@@ -216,7 +216,7 @@ class NodeCalls:
         except StoreUnavailable:
             raise
         except Exception as error:
-            _log.exception("The call of %r failed.", method)
+            log.exception("The call of %r failed.", method)
             raise StoreUnavailable(f"{method!r} failed ({type(error).__name__}).") from error
 
     async def _post(self, node: int, message: Mapping[str, Any], body: str) -> None:
@@ -272,7 +272,7 @@ async def _prune(calls: NodeCalls) -> None:
         try:
             await calls.delete_old()
         except StoreUnavailable as error:
-            _log.debug("Old messages between nodes were not deleted: %s", error)
+            log.debug("Old messages between nodes were not deleted: %s", error)
 
 
 def _parse(payload: str) -> dict[str, Any]:

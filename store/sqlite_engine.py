@@ -25,7 +25,7 @@ from store.writer import DatabaseWriter
 CLOSE_S = 5.0
 """Limit of a clean close, seconds. The last commit takes milliseconds unless the disk hangs."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -153,4 +153,4 @@ async def _reader(file: Path, busy_timeout_ms: int) -> AsyncIterator[aiosqlite.C
 async def _close_writer(writer: DatabaseWriter) -> None:
     with anyio.CancelScope(shield=True):
         if not await writer.close(timeout_s=CLOSE_S):
-            _log.error("The database writer did not stop within %s s; the disk hangs.", CLOSE_S)
+            log.error("The database writer did not stop within %s s; the disk hangs.", CLOSE_S)

@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 
 from bus.errors import DeliveryError, unwrapped
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_TASKS: Final = 100
 """Tasks that run at once; while so many run, new ones are dropped."""
@@ -45,7 +45,7 @@ class BackgroundTasks:
     def start(self, description: str, task: Callable[[], Awaitable[object]]) -> None:
         """Start a task; return at once. Without room, or while the adapter is stopped, the task is dropped."""
         if self._tasks is None or self._running >= MAX_TASKS:
-            _log.info("%s: %s: skipped", self._channel, description)
+            log.info("%s: %s: skipped", self._channel, description)
             return
         self._running += 1
         self._tasks.start_soon(self._run, description, task)
@@ -55,10 +55,10 @@ class BackgroundTasks:
             with anyio.fail_after(self._timeout_s):
                 await task()
         except DeliveryError as error:
-            _log.info("%s: %s: %s", self._channel, description, error.user_message)
+            log.info("%s: %s: %s", self._channel, description, error.user_message)
         except TimeoutError:
-            _log.info("%s: %s: timed out", self._channel, description)
-        except Exception:  # noqa: BLE001 - one task's boundary: nothing depends on it
-            _log.exception("%s: %s failed", self._channel, description)
+            log.info("%s: %s: timed out", self._channel, description)
+        except Exception:  # one task's boundary: nothing depends on it
+            log.exception("%s: %s failed", self._channel, description)
         finally:
             self._running -= 1

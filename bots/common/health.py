@@ -3,11 +3,10 @@
 import logging
 import time
 from dataclasses import replace
-from typing import Final
 
 from bus.platform import ChannelHealth, Clock, ConnectionState
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def describe_refusal(reason: str) -> str:
@@ -88,7 +87,7 @@ class HealthTracker:
     def set_warning(self, text: str) -> None:
         """Set what works less well than it could, such as a missing permission; "" clears it."""
         if text and text != self._warning:
-            _log.warning("%s: %s", self._channel, text)
+            log.warning("%s: %s", self._channel, text)
         self._warning = text
 
     def _set(
@@ -97,7 +96,7 @@ class HealthTracker:
         known = self._health
         if (state, detail) != (known.state, known.detail):
             level = logging.WARNING if detail else logging.INFO
-            _log.log(level, "%s: %s%s", self._channel, state.value, f": {detail}" if detail else "")
+            log.log(level, "%s: %s%s", self._channel, state.value, f": {detail}" if detail else "")
         self._health = replace(
             known,
             state=state,

@@ -25,7 +25,7 @@ from bots.common.health import HealthTracker
 from bus.errors import BusError
 from bus.platform import Clock, Disposition, Intake
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ class WebhookReceiver:
                 return await self._respond(handler, request)
             finally:
                 self._running.discard(scope)
-        _log.warning("%s: webhook request timed out; the platform retries", self._channel)
+        log.warning("%s: webhook request timed out; the platform retries", self._channel)
         return RETRY_LATER
 
     async def _respond(self, handler: WebhookHandler, request: WebhookRequest) -> WebhookResponse:
@@ -180,11 +180,11 @@ class WebhookReceiver:
             self._reject(str(rejection))
             return WebhookResponse(status=rejection.status, body=b'{"detail": "Refused."}')
         except BusError as error:
-            _log.warning(
+            log.warning(
                 "%s: webhook request not accepted; the platform retries: %s", self._channel, error
             )
-        except Exception:  # noqa: BLE001 - one request's boundary: the platform still has it
-            _log.exception("%s: webhook request failed; the platform retries", self._channel)
+        except Exception:  # one request's boundary: the platform still has it
+            log.exception("%s: webhook request failed; the platform retries", self._channel)
         return RETRY_LATER
 
     def _reject(self, reason: str) -> None:
@@ -194,7 +194,7 @@ class WebhookReceiver:
         self._unlogged += 1
         now = time.monotonic()
         if now - self._logged_at >= _LOG_INTERVAL_S:
-            _log.warning(
+            log.warning(
                 "%s: rejected %d webhook requests: %s", self._channel, self._unlogged, reason
             )
             self._logged_at, self._unlogged = now, 0

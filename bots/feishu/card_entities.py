@@ -17,7 +17,7 @@ from bots.feishu.errors import SCOPE_CODE, FeishuError
 from bus.bounded import BoundedDict
 from bus.messages import MessageId
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _KEPT: Final = 1000
 _FAILURES: Final = 3
@@ -73,7 +73,7 @@ class CardEntities:
             return
         self.usable = False
         why = f"the app lacks the scope {SCOPE}" if error.code == SCOPE_CODE else str(error)
-        _log.info("answers do not stream, their cards are replaced (PATCH): %s", why)
+        log.info("answers do not stream, their cards are replaced (PATCH): %s", why)
         self._on_disabled(f"answers grow by replacing their cards, they do not stream: {why}")
 
     async def register(self, sent: SentMessage, made: CardEntity) -> MessageId:
@@ -87,7 +87,7 @@ class CardEntities:
             try:
                 card_id = await self._kit.get_card_id(sent.id)
             except FeishuError as error:
-                _log.info("the card of an earlier message cannot be looked up: %s", error)
+                log.info("the card of an earlier message cannot be looked up: %s", error)
                 card_id = card_id if sent.created_at >= made.created_at - _CLOCKS_S else ""
         if not card_id:
             return MessageId(sent.id)
@@ -104,7 +104,7 @@ class CardEntities:
         try:
             card_id = await self._kit.get_card_id(message)
         except FeishuError as error:
-            _log.info("the card of a message cannot be looked up: %s", error)
+            log.info("the card of a message cannot be looked up: %s", error)
             return ""
         self._cards[message] = card_id
         return card_id

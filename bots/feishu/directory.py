@@ -15,7 +15,7 @@ from bots.feishu.json_node import JsonNode
 from bots.feishu.people import YOU
 from bus.bounded import BoundedDict
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FRESH_S: Final = 3600.0
 """How long a name is trusted, and how long one that cannot be had is not asked for again."""
@@ -124,7 +124,7 @@ class FeishuDirectory:
             try:
                 page = await self._api.list_members(group, roster.page_token)
             except FeishuError as error:
-                _log.info("the members of a group cannot be read: %s", error)
+                log.info("the members of a group cannot be read: %s", error)
                 roster.page_token = roster.page_token if error.retryable else None
                 return
             self.learn(page.names)
@@ -140,6 +140,6 @@ class FeishuDirectory:
         self.give_up(key for key in people if self.lacks(key))
 
     def _note_failure(self, error: FeishuError, keys: Iterable[str]) -> None:
-        _log.info("names cannot be looked up: %s", error)
+        log.info("names cannot be looked up: %s", error)
         if not error.retryable:
             self.give_up(keys)

@@ -19,7 +19,7 @@ from bots.feishu.receiver import RETRY, EventAck
 from bots.feishu.sdk import Frame, FrameCodec, FrameError
 from bots.feishu.timeouts import FeishuTimeouts
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _CONTROL: Final = 0
 _DONE: Final = 200
@@ -76,7 +76,7 @@ class LongConnectionSession:
                     if isinstance(message, bytes):
                         await self._on_message(message, tasks)
             except ConnectionClosed as error:
-                _log.info("the long connection was lost (%s)", type(error).__name__)
+                log.info("the long connection was lost (%s)", type(error).__name__)
             tasks.cancel_scope.cancel()
 
     async def _on_message(self, message: bytes, tasks: TaskGroup) -> None:
@@ -85,7 +85,7 @@ class LongConnectionSession:
         try:
             frame = self._codec.decode(message)
         except FrameError as error:
-            _log.warning("the long connection sent something unreadable: %s", error)
+            log.warning("the long connection sent something unreadable: %s", error)
             return
         if frame.method == _CONTROL:
             self._control(frame)
@@ -107,7 +107,7 @@ class LongConnectionSession:
             with anyio.move_on_after(self._timeouts.ack_s) as budget:
                 verdict = await self._handler(JsonNode(parse_json(payload)))
             if budget.cancelled_caught:
-                _log.warning("an event was not stored in time; the platform sends it again")
+                log.warning("an event was not stored in time; the platform sends it again")
             await self._acknowledge(frame, verdict, took_ms=int((time.monotonic() - began) * 1000))
         finally:
             self._capacity.release()
@@ -125,7 +125,7 @@ class LongConnectionSession:
         """Ping as often as the platform wants; give up a connection that stays silent between two pings."""
         while True:
             if self._silent:
-                _log.warning("the long connection is silent: closing it")
+                log.warning("the long connection is silent: closing it")
                 await self._socket.close()
                 return
             self._silent = True
@@ -139,7 +139,7 @@ class LongConnectionSession:
             with anyio.move_on_after(self._timeouts.connect_s):
                 await self._socket.send(self._codec.encode(frame))
         except ConnectionClosed:
-            _log.debug("a frame was not sent: the connection is closed")
+            log.debug("a frame was not sent: the connection is closed")
 
 
 def ping_interval_s(config: object) -> float | None:

@@ -22,7 +22,7 @@ from bots.feishu.json_node import JsonNode
 from bus.bounded import BoundedDict
 from bus.messages import InboundMessage
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _KEPT: Final = 2_000
 
@@ -120,7 +120,7 @@ class FeishuLookups:
         try:
             items = await self._api.get_messages(message)
         except FeishuError as error:
-            _log.info("a message cannot be read: %s", error)
+            log.info("a message cannot be read: %s", error)
             return ()
         self._directory.learn_from(items)
         return items
@@ -137,7 +137,7 @@ class FeishuLookups:
             try:
                 keys += read_message(shown, names=names, held=held).unnamed
             except UnsupportedContent as error:
-                _log.debug("nothing to name: %s", error)
+                log.debug("nothing to name: %s", error)
         keys += [item["sender"].text("id") for item in pages.parent[:1]]
         group = "" if message.is_private else message.key.chat
         await self._directory.look_up(keys, group)

@@ -24,7 +24,7 @@ from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
 from bus.platform import OutgoingFile
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -221,7 +221,7 @@ class FeishuMessages:
             await self._streams.update(card_id, text, footer)
         except FeishuError as error:
             if error.bad_card:
-                _log.info("a growing card was refused, the next one may pass: %s", error)
+                log.info("a growing card was refused, the next one may pass: %s", error)
                 return
             if not error.is_about_chat:
                 self._entities.disable(error)
@@ -236,7 +236,7 @@ class FeishuMessages:
         except FeishuError as error:
             if error.is_about_chat:
                 raise
-            _log.warning("a card entity was refused, updating its message instead: %s", error)
+            log.warning("a card entity was refused, updating its message instead: %s", error)
             self._entities.disable(error)
             await self._finish_message(message, markdown, footer)
 
@@ -251,9 +251,7 @@ class FeishuMessages:
         except FeishuError as error:
             if error.is_about_chat:
                 raise
-            _log.warning(
-                "a card cannot be finished, the answer is sent as a new message: %s", error
-            )
+            log.warning("a card cannot be finished, the answer is sent as a new message: %s", error)
             with suppress(FeishuError):
                 await self._api.delete(message)
             error.target_gone = True
@@ -276,7 +274,7 @@ class FeishuMessages:
         try:
             gone = await self._api.is_deleted(message)
         except FeishuError as error:
-            _log.info("cannot check whether a card still exists: %s", error)
+            log.info("cannot check whether a card still exists: %s", error)
             return
         if gone:
             raise FeishuError("the card was withdrawn", target_gone=True)
@@ -298,7 +296,7 @@ class FeishuMessages:
         except FeishuError as error:
             if error.retryable:
                 raise
-            _log.warning("long code is sent in cards, its file was refused: %s", error)
+            log.warning("long code is sent in cards, its file was refused: %s", error)
             raise MessageTooLong(await process_text(split, markdown, fits)) from error
         return MessageId((await self._deliver(target, upload.type, upload.value, key)).id)
 
@@ -325,7 +323,7 @@ class FeishuMessages:
             except FeishuError as error:
                 if not error.target_gone:
                     raise
-                _log.info("a message to answer is gone: %s", error)
+                log.info("a message to answer is gone: %s", error)
                 gone = error
         if gone is not None and target.thread:
             raise gone
@@ -343,5 +341,5 @@ async def _with_plain_fallback(
     except FeishuError as error:
         if not error.bad_card:
             raise
-        _log.warning("a card was refused, showing it without markup: %s", error)
+        log.warning("a card was refused, showing it without markup: %s", error)
     return await put(cards.plain_text_card(markdown, final=final, footer=footer))

@@ -31,7 +31,7 @@ from bus.messages import (
 )
 from bus.platform import Disposition, Intake
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +104,10 @@ class FeishuReceiver:
         event = parse_event(envelope, self.bot, self._lookups.known)
         try:
             ack = await self._dispatch(event, envelope, self.bot)
-        except Exception as error:  # noqa: BLE001 - one event's boundary: the platform still has it
+        except Exception as error:  # one event's boundary: the platform still has it
             trace = None if isinstance(error, BusError) else error
             text = "%s: an event was not accepted, Feishu sends it again: %s"
-            _log.warning(text, self._channel, error, exc_info=trace)
+            log.warning(text, self._channel, error, exc_info=trace)
             self._health.mark_refused(error)
             return RETRY
         self._health.mark_accepted()
@@ -169,11 +169,11 @@ class FeishuReceiver:
             with anyio.fail_after(self._press_s):
                 return await self._intake.handle_button_press(press)
         except TimeoutError:
-            _log.warning("a button press was not handled in time")
+            log.warning("a button press was not handled in time")
         except (IntakeFull, IntakeClosed) as error:
-            _log.warning("a button press was not accepted: %s", error)
-        except Exception:  # noqa: BLE001 - as in `handle`; here a person waits
-            _log.exception("a button press failed")
+            log.warning("a button press was not accepted: %s", error)
+        except Exception:  # as in `handle`; here a person waits
+            log.exception("a button press failed")
         return PressResponse(text=messages_for(self._language).press_again, urgent=True)
 
     def _handle_chat_entered(self, arrival: ChatEntered) -> None:

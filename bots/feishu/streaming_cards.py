@@ -18,7 +18,7 @@ from bots.feishu.cards import Card, CardFooter
 from bots.feishu.errors import CLOSED_CODES, SEQUENCE_CODE, FeishuError
 from bus.bounded import BoundedDict
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 RENEW_S: Final = 500.0
 """A stream is opened anew after this time: the platform closes it after 600 s."""
@@ -86,7 +86,7 @@ class StreamingCards:
             except FeishuError as error:
                 if error.code not in CLOSED_CODES or stream.is_unstreamable:
                     raise
-                _log.info("a streaming card was closed by the platform: %s", error)
+                log.info("a streaming card was closed by the platform: %s", error)
                 await self._open_stream(card_id, stream)
                 await self._update_card(card_id, stream, text, footer)
 
@@ -134,7 +134,7 @@ class StreamingCards:
         except FeishuError as error:
             if error.retryable:
                 raise
-            _log.warning("a card cannot stream again, it is replaced from now on: %s", error)
+            log.warning("a card cannot stream again, it is replaced from now on: %s", error)
             stream.is_unstreamable = True
         else:
             stream.opened_at = self._clock()
@@ -147,7 +147,7 @@ class StreamingCards:
             await _in_sequence(stream, closed)
         except FeishuError as error:
             # The finished card that follows says the same.
-            _log.info("a stream was not closed: %s", error)
+            log.info("a stream was not closed: %s", error)
 
     async def _replace_card(
         self, card_id: str, stream: _StreamingCard, card: Card, *, is_frame: bool

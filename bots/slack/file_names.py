@@ -11,7 +11,7 @@ from bots.slack.attachments import is_unnamed, parse_attachments, split_installa
 from bots.slack.errors import SlackError
 from bus.messages import Attachment, InboundMessage
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 LOOKUP_S: Final = 1.0
 """How long all files of a message are asked about: the event has to be acknowledged within 3 s."""
@@ -37,6 +37,6 @@ class SlackFileNames:
         try:
             answer = await self._api.call(lambda web: web.files_info(file=file_id))
         except SlackError as error:
-            _log.info("%s: a file has no name: %s", self._api.channel, error)
+            log.info("%s: a file has no name: %s", self._api.channel, error)
             return file
         return next(iter(parse_attachments([answer.get("file")], installation=installation)), file)

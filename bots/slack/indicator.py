@@ -19,7 +19,7 @@ from bus.locales.en import Messages
 from bus.messages import InboundMessage, ReplyTarget
 from bus.platform import WorkShown
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 WORKING, DONE, FAILED = "eyes", "white_check_mark", "x"
 
@@ -93,7 +93,7 @@ class SlackIndicator:
             if way and may_be_shown and not self._is_busy(target):
                 await self._status_methods(target)[way](target, over=True)
         except (KeyError, SlackError) as error:
-            _log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
+            log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
             way = way if shown else ""  # Before a restart it may have been a reaction.
         if way and is_private(target.chat):
             return
@@ -118,7 +118,7 @@ class SlackIndicator:
         try:
             await self._unreact(target, DONE if before else FAILED)
         except SlackError as error:
-            _log.info("%s: an earlier outcome stays: %s", self._api.channel, error)
+            log.info("%s: an earlier outcome stays: %s", self._api.channel, error)
 
     async def refused(self, target: ReplyTarget) -> None:
         """Mark a message that was not accepted; its thread may have the status of another one."""
@@ -176,7 +176,7 @@ class SlackIndicator:
                 if error.code not in _THREAD_ERRORS:
                     self._unsupported.add(name)
                     text = "%s: disabled %s until restart: %s"
-                    _log.info(text, self._api.channel, name, error.user_message)
+                    log.info(text, self._api.channel, name, error.user_message)
             else:
                 return name
         return ""

@@ -18,7 +18,7 @@ from bots.slack.users import FRESH_S, LOOKUP_S, UNNAMED_S, SlackUserDirectory
 from bus.bounded import BoundedDict
 from bus.messages import InboundMessage
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MOST_NAMES: Final = 50
 """Names that are looked up for one message; the others are shown by their ids."""
@@ -147,7 +147,7 @@ class SlackNames:
         try:
             answer = await self._api.call(request, timeout_s=LOOKUP_S)
         except SlackError as error:
-            _log.info("%s: a name cannot be looked up: %s", self._api.channel, error)
+            log.info("%s: a name cannot be looked up: %s", self._api.channel, error)
             return None
         return as_mapping(answer.data)
 

@@ -24,7 +24,7 @@ from bus.characters import clean
 from bus.errors import StoreError
 from bus.platform import Clock
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 STATE_S: Final = 600.0
 """How long a browser may take to come back from Slack."""
@@ -99,10 +99,10 @@ class SlackInstaller:
         try:
             name = await self._install(code)
         except SlackError as error:
-            _log.warning("%s: an installation failed: %s", self._channel, error.user_message)
+            log.warning("%s: an installation failed: %s", self._channel, error.user_message)
             return _page(502, f"The app was not installed: {error.user_message}")
         except StoreError:
-            _log.exception("%s: an installation could not be stored", self._channel)
+            log.exception("%s: an installation could not be stored", self._channel)
             return _page(503, "The app could not be installed now. Try again later.")
         return _page(200, f"The app is installed in {name}. You can close this page.")
 
@@ -121,7 +121,7 @@ class SlackInstaller:
         await self._vault.save(self._channel, workspace, json.dumps({"bot_token": token}))
         self._api.add_installation(workspace, token)
         self._on_installed()
-        _log.info("%s: installed in the workspace %s", self._channel, workspace)
+        log.info("%s: installed in the workspace %s", self._channel, workspace)
         return clean(as_str(holder.get("name"))) or workspace
 
     def _is_ours(self, request: WebhookRequest) -> bool:

@@ -19,7 +19,7 @@ from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
 from bus.platform import OutgoingFile
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 METADATA_TYPE = "parley_delivery"
 """The type of the metadata that carries a message's outbox key."""
@@ -89,7 +89,7 @@ class SlackMessages:
         try:
             await self.respond_ephemeral(target.response_url, text)
         except SlackError as error:  # The file has arrived: nothing is to be sent again.
-            _log.info("%s: where a file went was not said: %s", self._api.channel, error)
+            log.info("%s: where a file went was not said: %s", self._api.channel, error)
         return sent
 
     async def _send(

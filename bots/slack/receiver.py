@@ -54,7 +54,7 @@ from bus.messages import (
 )
 from bus.platform import Disposition, Intake
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _ANY: Final = re.compile(".*", re.DOTALL)
 
@@ -161,7 +161,7 @@ class SlackReceiver:
         try:
             await self._intake.handle_button_press(_stop_press(target, message, token, asker, key))
         except BusError as error:
-            _log.warning("%s: a stopped answer could not be ended: %s", self._channel, error)
+            log.warning("%s: a stopped answer could not be ended: %s", self._channel, error)
 
     async def _on_event(self, body: dict[str, Any]) -> None:
         await self._receive(body, parse_event)
@@ -196,7 +196,7 @@ class SlackReceiver:
     async def _on_error(self, error: Exception) -> None:
         self._health.mark_refused(error)
         is_expected = isinstance(error, BusError)
-        _log.warning(
+        log.warning(
             "%s: not accepted, Slack will send it again: %s",
             self._channel,
             error if is_expected else type(error).__name__,
@@ -224,7 +224,7 @@ class SlackReceiver:
             case AgentSessionStopped():
                 await self._handle_stop(event)
             case AuthorizationRevoked():
-                _log.warning("%s: the app lost rights (%s)", self._channel, event.event_type)
+                log.warning("%s: the app lost rights (%s)", self._channel, event.event_type)
                 self._background.start("check of the token", self._check_token)
 
     async def _handle_message(

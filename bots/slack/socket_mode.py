@@ -26,7 +26,7 @@ from bots.slack.connection import SlackTimeouts, check_bot_token, explain_token_
 from bots.slack.errors import SlackError, error_from_exception
 from bus.errors import unwrapped
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES: Final = 16_000_000
 """Far above anything Slack sends; a larger frame ends the connection."""
@@ -121,7 +121,7 @@ class SocketModeConnection:
             try:
                 successor = await self._open(http, app)
             except (SlackError, ConnectionFailure) as error:
-                _log.warning("%s: the next connection cannot be opened: %s", self._channel, error)
+                log.warning("%s: the next connection cannot be opened: %s", self._channel, error)
                 failures += 1
             else:
                 session.retire(self._timeouts.overlap_s)
@@ -251,15 +251,15 @@ class SocketModeSession:
                 frame = None
             if isinstance(frame, dict) and isinstance(frame.get("payload", {}), dict):
                 return frame
-            _log.warning("%s: dropped a frame that is not an envelope", self._channel)
+            log.warning("%s: dropped a frame that is not an envelope", self._channel)
 
     async def _handle(self, request: SocketModeRequest) -> None:
         try:
             answer = await run_async_bolt_app(self._app, request)
-        except Exception:  # noqa: BLE001 - one envelope's boundary: the others go on
+        except Exception:  # one envelope's boundary: the others go on
             # Bolt reads ids and actions from the payload before its own error handling begins.
             text = "%s: Bolt cannot read a payload; it is not acknowledged"
-            _log.warning(text, self._channel, exc_info=True)
+            log.warning(text, self._channel, exc_info=True)
             return
         if answer.status != _OK:
             return
@@ -268,7 +268,7 @@ class SocketModeSession:
             await self._ws.send_json(response)
         except (aiohttp.ClientError, ConnectionError):
             text = "%s: the connection closed before an acknowledgement; Slack sends it again"
-            _log.info(text, self._channel)
+            log.info(text, self._channel)
 
     async def _close(self) -> None:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 2 * _CLOSE_S):

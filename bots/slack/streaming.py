@@ -25,7 +25,7 @@ from bots.text.worker import process_text
 from bus.bounded import BoundedDict
 from bus.messages import Button, MessageId, ReplyTarget
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _MINUTE_S: Final = 60.0
 
@@ -252,7 +252,7 @@ class SlackStreamingMessages:
         elif error.code not in _TRANSIENT_CODES:
             self._unsupported_channels[_ALL_CHANNELS if error.code in _APP_ERRORS else chat] = None
             text = "%s: streams are not available, messages are updated instead: %s"
-            _log.info(text, self._api.channel, error.user_message)
+            log.info(text, self._api.channel, error.user_message)
 
     async def _append(self, growing: _StreamingMessage, markdown: str) -> bool:
         """Add what is new; return False if the message has to be updated instead."""

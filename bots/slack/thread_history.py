@@ -24,7 +24,7 @@ from bus.commands import misspelled_command, parse_command
 from bus.messages import ConversationKey, InboundMessage
 from bus.platform import Intake
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 EARLIER_HEADING: Final = "[Earlier in this thread]"
 """Heads what was said in a thread before a message."""
@@ -143,7 +143,7 @@ class SlackThreadHistory:
             try:
                 page = await self._api.call(lambda web: web.conversations_replies(**window))
             except SlackError as error:
-                _log.warning("%s: a thread cannot be read: %s", self._api.channel, error)
+                log.warning("%s: a thread cannot be read: %s", self._api.channel, error)
                 return False
             thread.read(map(as_mapping, as_list(page.get("messages"))))
             window["cursor"] = as_str(as_mapping(page.get("response_metadata")).get("next_cursor"))

@@ -15,7 +15,7 @@ from bus.bounded import BoundedDict
 from bus.characters import clean
 from bus.messages import SenderKind
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FRESH_S: Final = 3600.0
 """How long an answer is trusted. An older one is used only while Slack cannot be asked."""
@@ -94,7 +94,7 @@ class SlackUserDirectory:
             try:
                 await self._ask(user_id)
             except SlackError as error:
-                _log.info("%s: a name cannot be looked up: %s", self._api.channel, error)
+                log.info("%s: a name cannot be looked up: %s", self._api.channel, error)
             if not self.known_name(user_id):
                 self._unnamed[person] = now
         return self.known_name(user_id)
@@ -141,7 +141,7 @@ class SlackUserDirectory:
             try:
                 await self._read_pages(me, now)
             except SlackError as error:
-                _log.info("%s: the list of people was not read: %s", self._api.channel, error)
+                log.info("%s: the list of people was not read: %s", self._api.channel, error)
 
     async def _read_pages(self, me: SlackIdentity, now: float) -> None:
         cursor = ""
@@ -162,7 +162,7 @@ class SlackUserDirectory:
     def _warn(self, error: SlackError) -> None:
         if not self._cannot_look_up:
             text = "%s: members and guests cannot be distinguished: %s"
-            _log.warning(text, self._api.channel, error.user_message)
+            log.warning(text, self._api.channel, error.user_message)
         self._cannot_look_up = True
 
 

@@ -30,7 +30,7 @@ from bots.slack.api import SlackApi
 from bus.characters import clean
 from bus.platform import Clock, Disposition, Intake
 
-_log: Final = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _FORWARDED_HEADERS: Final = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
 """Headers that Bolt sees. They are not signed, and others would switch modes of Bolt."""
@@ -99,7 +99,7 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
         if not self._api.bots and parsed.body.get("type") != _URL_VERIFICATION:
             return RETRY_LATER  # Without our own ids, mentions of the bot cannot be recognized.
         if reason := content.headers.get("x-slack-retry-reason"):
-            _log.info("%s: Slack sends a request again: %.40r", self._channel, reason)
+            log.info("%s: Slack sends a request again: %.40r", self._channel, reason)
         return self._respond(parsed, await self.app.async_dispatch(parsed), intake)
 
     def _respond(

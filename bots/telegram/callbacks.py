@@ -10,7 +10,7 @@ from bots.telegram.api import MALFORMED
 from bots.telegram.errors import cause_name, is_query_too_old
 from bus.messages import PressResponse
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _MAX_TEXT_CHARS = 200
 """Longest answer (Bot API: answerCallbackQuery)."""
@@ -31,4 +31,4 @@ async def answer_callback_query(
         level = logging.WARNING
         if isinstance(error, BadRequest) and is_query_too_old(error):
             level = logging.INFO  # Pressed while we were away, or pressed twice.
-        _LOG.log(level, "telegram: answerCallbackQuery failed: %s", cause_name(error))
+        log.log(level, "telegram: answerCallbackQuery failed: %s", cause_name(error))

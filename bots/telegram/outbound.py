@@ -24,7 +24,7 @@ from bots.telegram.rich_blocks import rich_message
 from bus.bounded import BoundedDict
 from bus.messages import Button, MessageId, ReplyTarget
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _MAX_REFUSALS = 3
 """Refusals in a row after which rich messages are no longer tried in a chat."""
@@ -130,13 +130,13 @@ class TelegramMessages:
             if not is_unknown_method(error):
                 raise
             self.takes_rich = False
-            _LOG.info("telegram: rich messages are off: the server does not support them")
+            log.info("telegram: rich messages are off: the server does not support them")
             return None
         except BadRequest as error:
             if is_not_modified(error) or _CHAT_ERRORS.search(error.message):
                 raise
             self._refusals[chat] = refusals + 1
-            _LOG.info(
+            log.info(
                 "telegram: a rich message was refused in chat %s: %s",
                 chat,
                 redact_tokens(error.message),

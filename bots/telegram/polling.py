@@ -19,7 +19,7 @@ from bots.telegram.receiver import update_id_of
 from bots.telegram.stall_check import StallCheck
 from bus.platform import Intake
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _FIRST_RECHECK_S: Final = 0.1
 _MAX_RECHECK_S: Final = 1.0
@@ -59,7 +59,7 @@ class UpdatePoller:
         try:
             await bot.delete_webhook(drop_pending_updates=False)
         except BadRequest as error:
-            _LOG.warning("telegram: deleteWebhook was refused: %s", cause_name(error))
+            log.warning("telegram: deleteWebhook was refused: %s", cause_name(error))
 
     async def receive(self, bot: TelegramBot) -> None:
         """Poll until something fails, once no other process of the service does.

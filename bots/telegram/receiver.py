@@ -23,7 +23,7 @@ from bus.errors import BusError
 from bus.messages import ConversationKey, InboundMessage, MessageEdit, PressResponse
 from bus.platform import Disposition, Intake
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _DETAIL_CHARS = 80
 _MAX_MIGRATIONS = 100
@@ -138,7 +138,7 @@ class TelegramReceiver:
         try:
             return self._name_topic(raw, parse_update(raw, identity, self._commands))
         except UNREADABLE as error:
-            _LOG.warning(
+            log.warning(
                 "telegram: update %d cannot be parsed (%s)", update_id, type(error).__name__
             )
             return IgnoredEvent("unreadable update")
@@ -159,14 +159,14 @@ class TelegramReceiver:
         self._failures[update_id] += 1
         if isinstance(error, _PROGRAM_ERRORS) and self._failures[update_id] >= _MAX_ATTEMPTS:
             del self._failures[update_id]
-            _LOG.error("telegram: update %d is given up (%s)", update_id, name, exc_info=trace)
+            log.error("telegram: update %d is given up (%s)", update_id, name, exc_info=trace)
             channel = self.identity.channel if self.identity else ""
             self._intake.report_ignored(
                 channel, Disposition.UNSUPPORTED, "an update that cannot be handled"
             )
             return ""
         if self._failures[update_id] == 1:
-            _LOG.warning(
+            log.warning(
                 "telegram: update %d was not accepted (%s); retrying",
                 update_id,
                 name,

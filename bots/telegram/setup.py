@@ -10,7 +10,7 @@ from bots.telegram.errors import cause_name
 from bots.telegram.identity import TelegramIdentity
 from bus.platform import CommandInfo
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _MAX_COMMANDS = 100
 """Most commands a bot can list (Bot API: setMyCommands)."""
@@ -39,7 +39,7 @@ async def register_commands(bot: Bot, commands: Sequence[CommandInfo]) -> bool:
     except InvalidToken:
         raise
     except TelegramError as error:
-        _LOG.warning("telegram: setMyCommands was refused: %s", cause_name(error))
+        log.warning("telegram: setMyCommands was refused: %s", cause_name(error))
         return False
     return True
 

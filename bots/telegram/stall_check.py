@@ -8,7 +8,7 @@ from telegram.error import TelegramError
 
 from bots.telegram.api import MALFORMED, TelegramTimeouts
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 PROBES = 2
 """Checks in a row that must find updates waiting: one of them may have come between poll and check."""
@@ -60,7 +60,7 @@ class StallCheck:
             with anyio.fail_after(self._timeouts.total_s()):
                 info = await self._bot.get_webhook_info()
         except (TelegramError, TimeoutError, *MALFORMED) as error:
-            _LOG.info("telegram: getWebhookInfo failed (%s)", type(error).__name__)
+            log.info("telegram: getWebhookInfo failed (%s)", type(error).__name__)
             return 0
         if info.url:
             raise WebhookConflict("A webhook is set")

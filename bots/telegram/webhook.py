@@ -33,7 +33,7 @@ from bots.telegram.dispatcher import chat_of
 from bots.telegram.receiver import TelegramReceiver, update_id_of
 from bus.characters import clean
 
-_LOG = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{16,256}")
 """What Telegram takes as a secret (Bot API: setWebhook), at a length that nobody guesses."""
@@ -133,7 +133,7 @@ class TelegramWebhook:
         raw = parse_json_object(request.body)
         update_id = update_id_of(raw)
         if update_id is None:
-            _LOG.info("telegram: an update without an id is ignored")
+            log.info("telegram: an update without an id is ignored")
             return ACKNOWLEDGED
         if self._receiver.identity is None:
             return RETRY_LATER

@@ -38,7 +38,7 @@ RECONNECT_S = 0.5
 
 CLOSE_S = 5.0
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class PostgresEngine(Engine):
@@ -137,7 +137,7 @@ class PostgresEngine(Engine):
         for thread in self._threads:
             await anyio.to_thread.run_sync(thread.join, max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
-            _log.error("The database connections did not close within %s s.", CLOSE_S)
+            log.error("The database connections did not close within %s s.", CLOSE_S)
 
     def _put(self, work: Callable[[Transaction], T], *, is_read: bool = False) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._new_future()

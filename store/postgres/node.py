@@ -66,7 +66,7 @@ _LEAVE = "UPDATE node SET is_leaving = 1 WHERE number = %s"
 _LOCK_NAME = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0)) AS is_mine"
 _UNLOCK_NAME = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class MemberNode:
@@ -215,7 +215,7 @@ class MemberNode:
         except StoreLocked:
             self._tell_lost()
         except StoreUnavailable as error:
-            _log.debug("could not check whether this node was ended: %s", error)
+            log.debug("could not check whether this node was ended: %s", error)
 
     def _announce(self, statement: LiteralString) -> None:
         """Change the row of this node and read the list of nodes again. Raises StoreUnavailable."""
@@ -242,9 +242,9 @@ class MemberNode:
                 self._tell_lost()
                 return
             except StoreUnavailable as error:
-                _log.debug("no heartbeat: %s", error)
+                log.debug("no heartbeat: %s", error)
             except Exception:  # noqa: BLE001 - without a heartbeat other nodes would end this one
-                _log.exception("the heartbeat failed; the next one follows")
+                log.exception("the heartbeat failed; the next one follows")
 
     def _tell_lost(self) -> None:
         on_lost, self._on_lost = self._on_lost, None
@@ -349,7 +349,7 @@ class MemberNode:
         if state.pid:
             if state.silent_s <= FROZEN_S:
                 return False
-            _log.warning("Node %s (%s) does not respond; it is ended.", node.number, node.name)
+            log.warning("Node %s (%s) does not respond; it is ended.", node.number, node.name)
             terminate(connection, [state.pid])
         if not try_lock(connection, NODE, node.number):
             return False
@@ -358,7 +358,7 @@ class MemberNode:
             connection.execute(_END, [node.number])
         finally:
             connection.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", [NODE, node.number])
-        _log.warning(
+        log.warning(
             "Node %s (%s) is gone; other nodes take its work over.", node.number, node.name
         )
         return True
@@ -369,7 +369,7 @@ class MemberNode:
         if state.application_name and self._known.get(number) != state.application_name:
             self._known[number] = state.application_name
             if differences := self._description.differences(state.application_name):
-                _log.warning("Node %s (%s): %s", number, state.node.name, differences)
+                log.warning("Node %s (%s): %s", number, state.node.name, differences)
 
     def _close(self) -> None:
         names, self._names = self._names, {}

@@ -40,7 +40,7 @@ _NOTIFY = (
     "SELECT pg_notify(signal ->> 0, signal ->> 1) FROM jsonb_array_elements(:signals) AS signal"
 )
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class PostgresSignals(Signals):
@@ -126,7 +126,7 @@ class PostgresSignals(Signals):
                 is_told = False
             except (psycopg.Error, StoreUnavailable, OSError) as error:
                 if not is_told:
-                    _log.warning("Signals between processes are lost for now: %s", error)
+                    log.warning("Signals between processes are lost for now: %s", error)
                 is_told = True
                 self._pending.clear()
                 self._missed = self._topics
