@@ -54,7 +54,7 @@ _CRASHED = RunFailure(
     message=f"The server ended unexpectedly during {MAX_CRASHES} attempts of this run.",
 )
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class RunOwner(Protocol):
@@ -121,8 +121,8 @@ class RunExecutor:
             if live.is_left:
                 return
             webhook = await self._finalizer.finish(live, outcome)
-        except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
-            _log.exception("Could not finish run %s.", live.run_id)
+        except Exception:
+            log.exception("Could not finish run %s.", live.run_id)
             live.row = replace(live.row, status="error", updated_at=self._runs.now())
         finally:
             if not live.is_left:
@@ -201,5 +201,5 @@ async def _close_graph(graphs: AsyncExitStack, live: LiveRun) -> None:
         # Not a cancel scope of anyio: the factory may have some open, and they end in the order of their nesting.
         async with asyncio.timeout(CLOSE_S):
             await graphs.aclose()
-    except Exception:  # noqa: BLE001 - a function of a user's: whatever it raises ends nothing
-        _log.exception("Run %s: the function that made its graph failed to clean up.", live.run_id)
+    except Exception:
+        log.exception("Run %s: the function that made its graph failed to clean up.", live.run_id)

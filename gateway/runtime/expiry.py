@@ -16,7 +16,7 @@ EXPIRY_INTERVAL_S = 30.0
 DeleteThreadFiles = Callable[[str], Awaitable[None]]
 """Deletes what belongs to a thread besides its runs and state."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 async def run_expiry_loop(
@@ -33,7 +33,7 @@ async def run_expiry_loop(
                 try:
                     await expire_threads(runs, discard)
                 except StoreError:
-                    _log.exception("Could not delete expired threads; retrying.")
+                    log.exception("Could not delete expired threads; retrying.")
                 await anyio.sleep(every_s)
 
 

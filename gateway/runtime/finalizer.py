@@ -14,7 +14,7 @@ from store.errors import StoreError, StoreUnavailable
 from store.run_webhooks import RunWebhook
 from store.runs import RunOutcome, RunStore
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class RunFinalizer:
@@ -70,7 +70,7 @@ class RunFinalizer:
             if webhook is not None or live.restartable or not live.temporary:
                 await live.write_retry(save)
         except StoreError:
-            _log.exception("Could not save the end of run %s.", live.run_id)
+            log.exception("Could not save the end of run %s.", live.run_id)
             # Without the webhook: it is about to be posted.
             self._unsaved.append(end)
         live.finish(outcome, now=self._now())
@@ -90,7 +90,7 @@ class RunFinalizer:
         try:
             await self._save(end)
         except StoreError as error:
-            _log.warning("What is left of run %s is deleted later: %s", live.run_id, error)
+            log.warning("What is left of run %s is deleted later: %s", live.run_id, error)
             self._unsaved.append(end)
 
     async def save_unsaved(self) -> None:
@@ -113,7 +113,7 @@ class RunFinalizer:
         try:
             await self._checkpointer.rollback_run(live.thread_id, live.run_id)
         except StoreError:
-            _log.exception("Could not roll back run %s.", live.run_id)
+            log.exception("Could not roll back run %s.", live.run_id)
 
     async def clean_up(self, live: LiveRun, webhook: RunWebhook | None) -> None:
         """Delete the checkpoints that are not kept, and post the webhook."""
@@ -124,7 +124,7 @@ class RunFinalizer:
                 else:
                     await self._checkpointer.trim_thread(live.thread_id)
         except StoreError:
-            _log.exception("Could not prune the checkpoints of thread %s.", live.thread_id)
+            log.exception("Could not prune the checkpoints of thread %s.", live.thread_id)
         if webhook is not None and self._delivery is not None:
             await self._delivery.deliver(webhook)
 

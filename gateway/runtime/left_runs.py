@@ -19,7 +19,7 @@ from store.runs import RunOutcome, RunStore
 RETRY_S = 0.5
 """After the database could not be used, seconds."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class LeftRuns:
@@ -72,7 +72,7 @@ class LeftRuns:
             if left:
                 await self._rows.requests.hand_over(left)
         except StoreError as error:
-            _log.warning("%d run(s) could not be handed over: %s", len(left), error)
+            log.warning("%d run(s) could not be handed over: %s", len(left), error)
 
     async def store_cancel(self, runs: Iterable[LiveRun], action: CancelAction) -> None:
         """Have whoever goes on with one of the runs cancel it.
@@ -86,7 +86,7 @@ class LeftRuns:
             with anyio.fail_after(self._write_s):
                 await self._rows.requests.cancel(run_ids, action)
         except (StoreError, TimeoutError) as error:
-            _log.warning("The cancellation of %d run(s) is not stored: %s", len(run_ids), error)
+            log.warning("The cancellation of %d run(s) is not stored: %s", len(run_ids), error)
 
     async def store_messages(self, live: LiveRun, messages: Iterable[AnyMessage]) -> None:
         """Have whoever goes on with a run hand messages to it. Raises StoreUnavailable."""
@@ -106,7 +106,7 @@ class LeftRuns:
     async def _take(self, names: Iterable[str]) -> None:
         lost = await self._rows.interrupt_lost(now=self._now())
         if lost:
-            _log.warning("%d run(s) were interrupted when their process ended.", lost)
+            log.warning("%d run(s) were interrupted when their process ended.", lost)
         for name in names:
             # Shielded: what was taken is started.
             with anyio.CancelScope(shield=True):
@@ -120,13 +120,13 @@ class LeftRuns:
             except InvalidRequest as error:
                 unreadable.append((left, error))
             else:
-                _log.warning("Run %s goes on here, attempt %d.", left.run_id, left.attempt)
+                log.warning("Run %s goes on here, attempt %d.", left.run_id, left.attempt)
         for left, problem in unreadable:
             await self._give_up(left, problem)
 
     async def _give_up(self, left: LeftRun, error: InvalidRequest) -> None:
         """Record that a run does not go on. Raises StoreUnavailable: then it is tried again when this process ends."""
-        _log.error("Run %s cannot be started again: %s", left.run_id, error)
+        log.error("Run %s cannot be started again: %s", left.run_id, error)
         outcome = RunOutcome(
             run_id=left.run_id,
             thread_id=left.thread_id or left.run_id,

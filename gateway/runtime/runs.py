@@ -52,7 +52,7 @@ from store.run_requests import LeftRun
 from store.runs import Run, RunStatus, RunStore
 from store.threads import ThreadStore
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class RunManager:

@@ -25,7 +25,7 @@ from gateway.runtime.worker import Graph, interrupts_by_task
 from store.delta_histories import has_deltas
 from store.threads import Thread
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _METADATA_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 """A dotted path to a field of a checkpoint's metadata."""
@@ -76,8 +76,8 @@ class ThreadStates:
         if has_deltas(found):
             try:
                 state = await self.snapshot(thread, {})
-            except Exception:  # noqa: BLE001 - a graph of a user's: a search shows the other threads
-                _log.exception("The values of thread %s cannot be computed.", thread.thread_id)
+            except Exception:
+                log.exception("The values of thread %s cannot be computed.", thread.thread_id)
             else:
                 return shown if state is None else state.values
         return shown

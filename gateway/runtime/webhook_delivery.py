@@ -15,7 +15,7 @@ from store.run_webhooks import RunWebhook, RunWebhookStore
 MAX_LEFT = 8
 """Webhooks of dead processes that are posted at a time."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class WebhookDelivery:
@@ -38,14 +38,14 @@ class WebhookDelivery:
         try:
             was_accepted = await self._sender.send(webhook.url, webhook.body)
         except OSError as error:  # of the key, or of the certificates: it stays, too
-            _log.error("Run %s: its webhook waits for the next start: %s", webhook.run_id, error)
+            log.error("Run %s: its webhook waits for the next start: %s", webhook.run_id, error)  # noqa: TRY400 - the disk says enough
             return
         if not was_accepted:
-            _log.warning("Run %s: its webhook was given up.", webhook.run_id)
+            log.warning("Run %s: its webhook was given up.", webhook.run_id)
         try:
             await self._rows.delete(webhook.run_id)
         except StoreUnavailable as error:
-            _log.warning("Run %s: its webhook may be repeated: %s", webhook.run_id, error)
+            log.warning("Run %s: its webhook may be repeated: %s", webhook.run_id, error)
 
     async def take_left(self) -> Sequence[RunWebhook]:
         """Return what dead processes did not post; before this one has stored any. Raises StoreUnavailable."""

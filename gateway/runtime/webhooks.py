@@ -34,7 +34,7 @@ _SUCCESS_STATUSES = range(200, 300)
 _PERMANENT_STATUSES = frozenset({400, 401, 403, 404, 405, 410, 413, 422})
 """Statuses that a retry would not change."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def sign_webhook(key: bytes, body: bytes, *, seconds: int) -> str:
@@ -121,7 +121,7 @@ class RunWebhooks:
                 if (verdict := await _post(client, url, content, key)) is not None:
                     return verdict
             if attempt.cancelled_caught:
-                _log.warning("Webhook not accepted: no response within %g s.", self._attempt_s)
+                log.warning("Webhook not accepted: no response within %g s.", self._attempt_s)
         return False
 
     async def close(self) -> None:
@@ -148,12 +148,12 @@ async def _post(client: httpx.AsyncClient, url: str, body: bytes, key: bytes) ->
         async with client.stream("POST", url, content=body, headers=headers) as response:
             status = response.status_code
     except (UnknownHost, httpx.HTTPError) as error:
-        _log.warning("Webhook not accepted: %s.", type(error).__name__)
+        log.warning("Webhook not accepted: %s.", type(error).__name__)
         return None
     except UrlNotAllowed as error:
-        _log.warning("Webhook not sent: %s", error.user_message)
+        log.warning("Webhook not sent: %s", error.user_message)
         return False
     if status in _SUCCESS_STATUSES:
         return True
-    _log.warning("Webhook not accepted: HTTP %d.", status)
+    log.warning("Webhook not accepted: HTTP %d.", status)
     return False if status in _PERMANENT_STATUSES or status in range(300, 400) else None

@@ -42,7 +42,7 @@ MAX_RUN_S = 86_400.0
 STATE_S = 10.0
 """Time limit for reading the state of a cancelled run, seconds."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ async def execute_run(
         prepared = await prepare()
         return await _run_with_timeout(live, prepared, budget)
     except GraphDrained:
-        _log.info("Run %s ends before its next step: this process stops.", live.run_id)
+        log.info("Run %s ends before its next step: this process stops.", live.run_id)
         live.is_left = live.restartable and live.cancel_action in {None, "leave"}
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -275,7 +275,7 @@ async def _cancelled_result(
         try:
             state = await prepared.graph.aget_state(prepared.thread_config)
         except StoreError as error:
-            _log.warning("Run %s: what is left of it cannot be read: %s", live.run_id, error)
+            log.warning("Run %s: what is left of it cannot be read: %s", live.run_id, error)
             return RunResult(status="interrupted", thread_unchanged=back)
         return RunResult(
             status="interrupted",
@@ -291,9 +291,9 @@ def _failure_result(live: LiveRun, error: Exception) -> RunResult:
     failure = describe_failure(error)
     # An error with a user_message needs no traceback.
     stack = None if hasattr(error, "user_message") else error
-    _log.warning("Run %s failed with %s.", live.run_id, failure.error, exc_info=stack)
+    log.warning("Run %s failed with %s.", live.run_id, failure.error, exc_info=stack)
     if stack is None:
-        _log.warning("Run %s: %s", live.run_id, failure.message)
+        log.warning("Run %s: %s", live.run_id, failure.message)
     live.log.append("error", dumps(failure.as_dict()))
     return RunResult(status="error", thread_status="error", values=live.values, failure=failure)
 

@@ -13,7 +13,7 @@ FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 5.0
 """The waits between two attempts, seconds; each is twice as long as the one before."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class WriteRetry:
@@ -52,7 +52,7 @@ class WriteRetry:
 
     async def _repeat(self, write: Callable[[], Awaitable[None]], error: StoreUnavailable) -> None:
         if not self._waiting:
-            _log.error("Run %s waits for the database: %s", self._run_id, error)
+            log.error("Run %s waits for the database: %s", self._run_id, error)
         self._waiting += 1
         self.outage = str(error)
         given_up = self._given_up = self._given_up or anyio.Event()
@@ -70,4 +70,4 @@ class WriteRetry:
             self._waiting -= 1
             if not self._waiting:
                 self.outage = ""
-        _log.info("Run %s goes on: the database works again.", self._run_id)
+        log.info("Run %s goes on: the database works again.", self._run_id)

@@ -243,7 +243,7 @@ class MemberNode:
                 return
             except StoreUnavailable as error:
                 log.debug("no heartbeat: %s", error)
-            except Exception:  # noqa: BLE001 - without a heartbeat other nodes would end this one
+            except Exception:
                 log.exception("the heartbeat failed; the next one follows")
 
     def _tell_lost(self) -> None:
@@ -358,9 +358,7 @@ class MemberNode:
             connection.execute(_END, [node.number])
         finally:
             connection.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", [NODE, node.number])
-        log.warning(
-            "Node %s (%s) is gone; other nodes take its work over.", node.number, node.name
-        )
+        log.warning("Node %s (%s) is gone; other nodes take its work over.", node.number, node.name)
         return True
 
     def _tell(self, state: NodeState) -> None:
