@@ -94,6 +94,6 @@ async def test_a_script_is_told_at_once() -> None:
             with pytest.raises(CommandFailed, match=CONNECTION_LOST):
                 await link.send("hello")
         service.down, service.status = 0, 403
-        with pytest.raises(CommandFailed, match="does not open the chat"):
+        with pytest.raises(CommandFailed, match="did not open the chat"):
             async with open_remote_client(http, "main", backoff=SOON):
                 pass
