@@ -1,18 +1,19 @@
 """Long texts never block the event loop: they are parsed in worker threads."""
 
+import sys
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import SupportsIndex
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 import pytest
-from typing_extensions import override
 
 from bots.config import FeishuConfig, SlackConfig, TelegramConfig
 from bots.feishu.adapter import FeishuAdapter
 from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bots.text.worker import MAX_INLINE_CHARS
+from bus.characters import clean
 from bus.errors import DeliveryError
 from bus.messages import MessageId, ReplyTarget
 
@@ -21,16 +22,22 @@ TARGET = ReplyTarget(chat="1")
 LONG = "| a | b |\n|---|---|\n" + "| **x** | `y` |\n" * (MAX_INLINE_CHARS // 15)
 
 
-class TracedText(str):
-    """Notes the threads that clean it, which is the first step of parsing."""
+@contextmanager
+def cleaning_threads() -> Iterator[set[int]]:
+    """Yield the threads that clean texts in the block, which is the first step of parsing."""
+    threads: set[int] = set()
 
-    __slots__ = ("threads",)
-    threads: set[int]
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is clean.__code__:
+            threads.add(threading.get_ident())
 
-    @override
-    def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> str:
-        self.threads.add(threading.get_ident())
-        return super().replace(old, new, count)
+    sys.setprofile(note)
+    threading.setprofile(note)
+    try:
+        yield threads
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
 
 
 def adapter_of(platform: str) -> SlackAdapter | TelegramAdapter | FeishuAdapter:
@@ -52,10 +59,10 @@ async def test_long_texts_are_parsed_outside_the_event_loop(platform: str) -> No
         lambda text: adapter.update_streaming(TARGET, message, text, final=False),
         lambda text: adapter.update_streaming(TARGET, message, text, final=True),
     ]
-    for call in calls:
-        text = TracedText(LONG)
-        text.threads = set()
-        with suppress(DeliveryError):
-            await call(text)
-        assert text.threads
-        assert threading.get_ident() not in text.threads
+    with cleaning_threads() as threads:
+        for number, call in enumerate(calls):
+            threads.clear()
+            with suppress(DeliveryError):
+                await call(f"{LONG}{number}")
+            assert threads
+            assert threading.get_ident() not in threads

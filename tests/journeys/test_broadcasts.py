@@ -78,7 +78,7 @@ async def _a_repeated_id_sends_nothing(service: Service) -> None:
     assert (code, repeated["is_repeat"], repeated["chats"]) == (0, True, 6)
     code, _, error = await service.command("broadcast", "Other", "--yes", "--id", "tonight")
     assert code == 1
-    assert "another broadcast" in error
+    assert "Another broadcast" in error
 
 
 async def _a_token_that_may_only_read_is_refused(service: Service) -> None:

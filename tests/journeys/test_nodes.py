@@ -88,7 +88,7 @@ async def test_a_frozen_node_is_replaced_and_says_nothing_more(
                 await user.send(f"awake, {user.name}?")
             first.send(signal.SIGCONT)
             assert await first.ended() == LOST_DATABASE
-            assert "Other nodes took over the work of this one" in first.log.read_text()
+            assert "Other nodes took over the work of this node" in first.log.read_text()
             for user in platforms.users:
                 names = (f"hi from {user.name}", f"again from {user.name}", f"awake, {user.name}?")
                 await user.expect_messages(*(f"You said: {text}" for text in names))

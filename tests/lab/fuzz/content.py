@@ -383,7 +383,9 @@ def backup() -> bytes:
     config = load_config(None, {"PARLEY_HOME": str(folder / "home")})
     config.home.mkdir()
     with closing(sqlite3.connect(config.home / "parley.db")) as journal:
-        journal.execute("CREATE TABLE a (n INTEGER)")
+        journal.executescript(
+            "CREATE TABLE parley_schema (version INTEGER); INSERT INTO parley_schema VALUES (1)"
+        )
     (config.home / "USER.md").write_text("x" * 700)
     (config.home / "link").symlink_to("USER.md")
     write_backup(config, folder / "backup.tar.gz")
