@@ -4,6 +4,7 @@ It calls what the routes of the LangGraph API call: no request, response or even
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import orjson
@@ -13,17 +14,17 @@ from typing_extensions import override
 from agent.trace_context import TRACEPARENT
 from bus.errors import (
     AgentThreadBusy,
-    AgentThreadNotFound,
     AgentUnavailable,
     RewindUnsupported,
     RunError,
     SteeringUnsupported,
 )
-from bus.runs.port import Runs, StreamedPart
+from bus.runs.port import FIND_LIMIT, Runs, StreamedPart, error_of_status
 from bus.runs.requests import (
     RUN_OPTIONS,
     AgentRunRequest,
     SteeringMessage,
+    answers_message,
     human_message,
     run_body,
 )
@@ -35,7 +36,7 @@ from bus.runs.stream import (
     parse_part,
     values_of,
 )
-from gateway.errors import STATUS_BY_ERROR
+from gateway.errors import STATUS_BY_ERROR, describe_error
 from gateway.langgraph.request_models import RunCreate
 from gateway.langgraph.route import parse_json, validate_body
 from gateway.langgraph.runs import start_run
@@ -48,10 +49,6 @@ from gateway.services import Services
 from store.errors import RowConflict, RowNotFound
 from store.runs import ThreadElsewhere
 
-FIND_LIMIT = 20
-"""How many of a thread's newest runs are searched for the run of a message."""
-
-_NOT_FOUND, _CONFLICT, _TOO_MANY, _INTERNAL = 404, 409, 429, 500
 _REFUSALS: tuple[type[Exception], ...] = (HTTPException, TypeError, *STATUS_BY_ERROR)
 
 T = TypeVar("T")
@@ -121,8 +118,7 @@ class EmbeddedRuns(Runs):
     ) -> tuple[str, str] | None:
         rows = self._services().runs.rows
         for run in await _translated(rows.list_by_thread(thread_id, limit=FIND_LIMIT)):
-            answers = run.metadata.get("message_id")
-            if answers == message_id or (answers is None and run.run_id == run_id):
+            if answers_message(run.metadata, run.run_id, message_id=message_id, known_id=run_id):
                 return run.run_id, run.status
         return None
 
@@ -233,18 +229,10 @@ def _run_error(error: Exception) -> RunError:
     """Return what an error of the runtime means for a turn."""
     if isinstance(error, HTTPException):
         status, text = error.status_code, str(error.detail)
+    elif isinstance(
+        error, TypeError | UnknownAssistant
+    ):  # what cannot be JSON; no thread is missing
+        status, text = HTTPStatus.BAD_REQUEST, str(error)
     else:
-        kind = next((cls for cls in type(error).__mro__ if cls in STATUS_BY_ERROR), None)
-        status, text = (400, str(error)) if kind is None else _status(kind, error)
-    if status == _CONFLICT:
-        return AgentThreadBusy()
-    if status == _NOT_FOUND and not isinstance(error, UnknownAssistant):
-        return AgentThreadNotFound()
-    if status >= _INTERNAL or status == _TOO_MANY:
-        return AgentUnavailable(text)
-    return RunError(text)
-
-
-def _status(kind: type[Exception], error: Exception) -> tuple[int, str]:
-    status, describe = STATUS_BY_ERROR[kind]
-    return status, describe(error)
+        status, text = describe_error(error)
+    return error_of_status(status, refused=text, unavailable=text)

@@ -101,20 +101,29 @@ NODE_HEADER = "x-parley-node"
 """Header with the number of the node whose run causes a 409 response. `NodeRouter` passes the request on to it."""
 
 
-def error_response(error: Exception) -> JSONResponse:
-    """Return the response for an error in the table. Logs internal errors with their traceback."""
-    kind = next(cls for cls in type(error).__mro__ if cls in STATUS_BY_ERROR)
-    status, detail = STATUS_BY_ERROR[kind]
+def describe_error(error: Exception) -> tuple[int, str]:
+    """Return the HTTP status of an error in the table, and what clients are told."""
+    status, detail = STATUS_BY_ERROR[_kind(error)]
     if (isinstance(error, UnknownAssistant) and error.by_name) or (
         isinstance(error, InvalidRequest) and error.malformed
     ):
         status = UNPROCESSABLE
-    if kind in LOGGED_ERRORS:
+    return status, detail(error)
+
+
+def _kind(error: Exception) -> type[Exception]:
+    return next(cls for cls in type(error).__mro__ if cls in STATUS_BY_ERROR)
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """Return the response for an error in the table. Logs internal errors with their traceback."""
+    status, detail = describe_error(error)
+    if _kind(error) in LOGGED_ERRORS:
         log.error("request failed", exc_info=error)
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == SERVICE_UNAVAILABLE else None
     if isinstance(error, ThreadElsewhere):
         headers = {NODE_HEADER: str(error.node)}
-    return JSONResponse({"detail": detail(error)}, status_code=status, headers=headers)
+    return JSONResponse({"detail": detail}, status_code=status, headers=headers)
 
 
 async def send_internal_error(scope: Scope, receive: Receive, send: Send) -> None:

@@ -45,10 +45,9 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
     """Cleans requests and responses. The thread keeps the original text of people and tools.
 
     Requests: in people's text, the opening bracket of a reserved tag becomes `&lt;`. All other text stays the same,
-        byte
-    for byte. Tool results also stay the same: their role shows where they come from, and the system prompt says that
-    tags in them have no meaning. Empty answers of earlier turns are dropped, because some providers reject them. System
-    messages from clients are appended to the agent's own, because some providers reject several.
+    byte for byte. Tool results also stay the same: their role shows where they come from, and the system prompt says
+    that tags in them have no meaning. Empty answers of earlier turns are dropped, because some providers reject them.
+    System messages from clients are appended to the agent's own, because some providers reject several.
 
     Responses: if a response is empty, the model is called once more. Calls of a filtered response are dropped. A line
     under the text says why an answer is incomplete.

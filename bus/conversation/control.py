@@ -169,9 +169,8 @@ class Control:
 
     async def starting(self, start: Callable[[], Awaitable[T]]) -> T:
         """Start a run: an intervention waits `START_S` for its id. The process's end does not."""
-        await (
-            anyio.lowlevel.checkpoint_if_cancelled()
-        )  # an intervention may stand since the last call that waited
+        # An intervention may stand since the last call that waited.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         self._is_starting = True
         try:
             return await start()

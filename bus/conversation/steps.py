@@ -244,9 +244,8 @@ class TurnSteps:
         interrupts = [one for one in asked.question.interrupts if one.id in ids]
         if not interrupts:
             if attempt.is_again:
-                return QuestionMatch(
-                    question=asked
-                )  # an earlier start of this turn may have answered it
+                # An earlier start of this turn may have answered it.
+                return QuestionMatch(question=asked)
             await self._questions.mark_answered(asked.row)
             if not inbound.answers_row:
                 return QuestionMatch()
@@ -554,9 +553,8 @@ class TurnSteps:
         if found.own == newest:
             return newest
         if found.own and found.injected == newest:
-            return (
-                found.own
-            )  # the edit was injected: the run goes on, under the id with which it began
+            # The edit was injected: the run goes on, under the ID with which it began.
+            return found.own
         for message_id in earlier[-MAX_EARLIER_RUNS:]:
             if await self._cancel_active(attempt.thread_id, message_id):
                 raise AgentThreadBusy

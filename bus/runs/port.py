@@ -6,13 +6,30 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Protocol
 
+from bus.errors import AgentThreadBusy, AgentThreadNotFound, AgentUnavailable, RunError
 from bus.runs.requests import AgentRunRequest, SteeringMessage
 from bus.runs.stream import RunPart
 
 ACTIVE_STATUSES = ("pending", "running")
 """The statuses of a run that has not ended."""
+
+
+FIND_LIMIT = 20
+"""How many of a thread's newest runs are searched for the run of a message."""
+
+
+def error_of_status(status: int, *, refused: str, unavailable: str) -> RunError:
+    """Return what an HTTP status of 400 or more means for a turn; `refused` and `unavailable` are its texts."""
+    if status == HTTPStatus.CONFLICT:
+        return AgentThreadBusy()
+    if status == HTTPStatus.NOT_FOUND:
+        return AgentThreadNotFound()
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return AgentUnavailable(unavailable)
+    return RunError(refused)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,18 @@ from typing_extensions import override
 from bus.bounded import BoundedDict
 from bus.errors import (
     AgentThreadBusy,
-    AgentThreadNotFound,
     AgentUnavailable,
     RewindUnsupported,
     RunError,
     SteeringUnsupported,
 )
-from bus.runs.port import Runs, StreamedPart
+from bus.runs.port import FIND_LIMIT, Runs, StreamedPart, error_of_status
 from bus.runs.requests import (
     RUN_OPTIONS,
     STREAM_MODES,
     AgentRunRequest,
     SteeringMessage,
+    answers_message,
     human_message,
     run_body,
 )
@@ -120,10 +120,10 @@ class RemoteRuns(Runs):
         self, thread_id: str, run_id: str | None, message_id: str
     ) -> tuple[str, str] | None:
         try:
-            for run in await self._client.runs.list(thread_id, limit=20):
-                answers = (run.get("metadata") or {}).get("message_id")
-                if answers == message_id or (answers is None and run["run_id"] == run_id):
-                    return run["run_id"], str(run["status"])
+            for run in await self._client.runs.list(thread_id, limit=FIND_LIMIT):
+                metadata, found = run.get("metadata") or {}, run["run_id"]
+                if answers_message(metadata, found, message_id=message_id, known_id=run_id):
+                    return found, str(run["status"])
         except httpx.HTTPError as error:
             raise run_error(error) from error
         return None
@@ -252,15 +252,13 @@ class _RemoteStates(ThreadStatesApi):
 
 def run_error(error: httpx.HTTPError) -> RunError:
     """Return what an error of the wire means."""
-    if isinstance(error, ConflictError):
-        return AgentThreadBusy()
-    if isinstance(error, NotFoundError):
-        return AgentThreadNotFound()
     if isinstance(error, httpx.HTTPStatusError) and error.response is not None:
         code = error.response.status_code
-        if code < httpx.codes.INTERNAL_SERVER_ERROR and code != httpx.codes.TOO_MANY_REQUESTS:
-            return RunError(f"The agent's server refused the request ({code}).")
-        return AgentUnavailable(f"The agent's server answered {code}.")
+        return error_of_status(
+            code,
+            refused=f"The agent's server refused the request ({code}).",
+            unavailable=f"The agent's server answered {code}.",
+        )
     return AgentUnavailable(f"The agent's server cannot be reached ({type(error).__name__}).")
 
 

@@ -75,6 +75,22 @@ def run_body(request: AgentRunRequest) -> dict[str, Any]:
     }
 
 
+def answers_message(
+    metadata: Mapping[str, Any], run_id: str, *, message_id: str, known_id: str | None
+) -> bool:
+    """Return whether a run with this metadata answers a message; `known_id`: the run that its row names.
+
+    Servers that keep no metadata know their runs by the ID alone.
+
+    >>> answers_message({"message_id": "m"}, "r", message_id="m", known_id=None)
+    True
+    >>> answers_message({}, "r", message_id="m", known_id="r")
+    True
+    """
+    answered = metadata.get("message_id")
+    return answered == message_id or (answered is None and run_id == known_id)
+
+
 def human_message(
     request: AgentRunRequest | SteeringMessage, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
