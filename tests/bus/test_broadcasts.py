@@ -26,9 +26,12 @@ def shown_in(platform: FakePlatform, text: str = ASKED.text) -> list[str]:
 
 
 async def people_write(harness: BusHarness, names: Sequence[str]) -> None:
+    """Have people ask for the status, and wait until each has read the answer."""
+    shown = len(harness.platform.shown)
     for name in names:
         await harness.send("/status", user=name, chat=f"chat of {name}")
     await harness.wait_until_finished()
+    await eventually(lambda: len(harness.platform.shown) >= shown + len(names))
 
 
 async def test_each_private_chat_gets_it_once_and_a_group_does_not(tmp_path: Path) -> None:
