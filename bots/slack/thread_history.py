@@ -20,7 +20,7 @@ from bots.slack.mentions import OWN_NAME
 from bots.slack.message_reader import author_of, quote_message, read_message
 from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str, parse_timestamp
 from bus.bounded import BoundedDict
-from bus.commands import misspelled_command, parse_command
+from bus.commands import parse_command, recognize_command
 from bus.messages import ConversationKey, InboundMessage
 from bus.platform import Intake
 
@@ -210,4 +210,4 @@ class _Thread:
 
 
 def _is_command(message: InboundMessage) -> bool:
-    return parse_command(message.text) is not None or bool(misspelled_command(message.text))
+    return recognize_command(message.text) is not None

@@ -33,17 +33,24 @@ _COMMAND = re.compile(r"\s*/([a-zA-Z0-9_]+)(?:\s+(.*))?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ParsedCommand:
-    """A text that is a command."""
+    """A text that is a command.
+
+    Attributes:
+        name: One of `COMMAND_NAMES`.
+        argument: The text after the name, stripped.
+        is_misspelled: The text is one edit away from the name: the person is asked whether they meant it.
+    """
 
     name: str
     argument: str
+    is_misspelled: bool = False
 
 
 def parse_command(text: str) -> ParsedCommand | None:
     """Return the command in a text; None for chat, also for paths and unknown words after a slash.
 
     >>> parse_command("  /Bootstrap  as a reviewer ")
-    ParsedCommand(name='bootstrap', argument='as a reviewer')
+    ParsedCommand(name='bootstrap', argument='as a reviewer', is_misspelled=False)
     >>> [parse_command(text) for text in ("//new", "/mnt/data/x", "/new/x", "/unknown", "new", "/")]
     [None, None, None, None, None, None]
     """
@@ -70,6 +77,18 @@ def misspelled_command(text: str, names: Sequence[str] = ()) -> str:
     if not word or word in names:
         return ""
     return next((name for name in names if word in _one_edit_away(name)), "")
+
+
+def recognize_command(text: str) -> ParsedCommand | None:
+    """Return the command in a text, a misspelled one too; None for chat.
+
+    >>> recognize_command("/modle")
+    ParsedCommand(name='model', argument='', is_misspelled=True)
+    """
+    if (command := parse_command(text)) is not None:
+        return command
+    name = misspelled_command(text)
+    return ParsedCommand(name, "", is_misspelled=True) if name else None
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bus.commands import help_text, misspelled_command, parse_command
+from bus.commands import ParsedCommand, help_text
 from bus.commands.context import CommandContext, CommandDocument, CommandHandler
 from bus.context import BusContext
 from bus.messages import InboundMessage
@@ -23,17 +23,23 @@ class CommandRunner:
         self._delivery = bus.delivery
         self._handlers = handlers
 
-    async def run(self, row: InboxRow, inbound: InboundMessage) -> None:
-        """Run the command of an inbox row and finish the row. Raises StoreError."""
-        parsed = parse_command(inbound.text)
-        if parsed is None:
-            target, meant = inbound.reply_target, misspelled_command(inbound.text)
-            suggestion = target.texts.command_near.format(command=f"{target.command_prefix}{meant}")
-            # Without a near one, it was stored by a version that knew the command.
-            await self._answer(row, inbound, suggestion if meant else help_text(target.texts))
-            return
-        context = CommandContext(argument=parsed.argument, row=row, inbound=inbound)
-        answer = await self._handlers[parsed.name](context)
+    async def run(
+        self, row: InboxRow, inbound: InboundMessage, command: ParsedCommand | None
+    ) -> None:
+        """Run the command of an inbox row and finish the row. Raises StoreError.
+
+        `command`: None if only the version that stored the row knew it.
+        """
+        target = inbound.reply_target
+        answer: str | CommandDocument | None
+        if command is None:
+            answer = help_text(target.texts)
+        elif command.is_misspelled:
+            meant = f"{target.command_prefix}{command.name}"
+            answer = target.texts.command_near.format(command=meant)
+        else:
+            context = CommandContext(argument=command.argument, row=row, inbound=inbound)
+            answer = await self._handlers[command.name](context)
         if answer is not None:
             await self._answer(row, inbound, answer)
 

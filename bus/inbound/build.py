@@ -13,7 +13,7 @@ from bus.inbound.button_actions import ButtonActions
 from bus.inbound.button_presses import ButtonPressHandler
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.clean import clean
-from bus.inbound.command import recognize_command
+from bus.inbound.command import note_command
 from bus.inbound.commit import CommitStage
 from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
@@ -57,7 +57,7 @@ def build_inbound(
     )
     stages: tuple[Stage, ...] = (
         clean,
-        recognize_command,
+        note_command,
         deduplicate,
         BotMessageStage(bus),
         gestures,

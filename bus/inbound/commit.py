@@ -92,7 +92,7 @@ class CommitStage(Stage):
                 self._bus.tracer.record_intake(
                     result, started_at=started_at, ended_at=self._bus.now()
                 )
-                self._dispatcher.dispatch_accepted(result, moved)
+                self._dispatcher.dispatch_accepted(result, moved, context.command)
                 return Disposition.ACCEPTED
             case _:
                 assert_never(result)

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import replace
 
+from bus.commands import ParsedCommand, recognize_command
 from bus.commands.runner import CommandRunner
 from bus.context import BusContext
 from bus.conversation.conversations import Conversations
@@ -53,7 +54,9 @@ class InboundDispatcher:
         self._running: set[int] = set()
         self._resuming: dict[ConversationKey, bool] = {}
 
-    def dispatch_accepted(self, row: InboxRow, inbound: InboundMessage) -> None:
+    def dispatch_accepted(
+        self, row: InboxRow, inbound: InboundMessage, command: ParsedCommand | None
+    ) -> None:
         """Dispatch a message that was accepted just now, or signal its chat's owner; returns at once."""
         if row.owner != self._owners.number:
             self._owners.signal(row.owner, row.key)
@@ -61,16 +64,29 @@ class InboundDispatcher:
             # Another node accepted one before it, and its signal has not arrived yet.
             self.resume_chat_soon(row.key)
         else:
-            self.dispatch(row, inbound)
+            self.dispatch(row, inbound, command)
 
     def dispatch(
-        self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
+        self,
+        row: InboxRow,
+        inbound: InboundMessage,
+        command: ParsedCommand | None = None,
+        *,
+        former_thread: str | None = None,
     ) -> None:
-        """Dispatch one accepted message; returns at once."""
+        """Dispatch one accepted message; returns at once.
+
+        Args:
+            row: Its row.
+            inbound: The message.
+            command: The command of a message that this process accepted just now; one from the journal is parsed again.
+            former_thread: The thread that the row is tied to, if its conversation has another one now.
+        """
         if row.kind == "command":
+            command = command or recognize_command(inbound.text)
             self._gestures.close(inbound)
             self._running.add(row.id)
-            self._tasks.start_soon(self._command, row, inbound)
+            self._tasks.start_soon(self._command, row, inbound, command)
         else:
             self._gestures.dispatch(row, inbound, former_thread=former_thread)
 
@@ -140,12 +156,14 @@ class InboundDispatcher:
         except StoreError:
             log.exception("inbox row %s could not be marked dead", row.id)
 
-    async def _command(self, row: InboxRow, inbound: InboundMessage) -> None:
+    async def _command(
+        self, row: InboxRow, inbound: InboundMessage, command: ParsedCommand | None
+    ) -> None:
         """Run one command. No error leaves it."""
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
         try:
             with unwrapped():
-                await self._commands.run(row, inbound)
+                await self._commands.run(row, inbound, command)
             self._tracer.record_end(row, outcome="command", ended_at=self._now())
         except StoreError:
             # The row stays unfinished: a search (bus/nodes/takeover.py) resumes it.
