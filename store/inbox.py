@@ -18,6 +18,7 @@ from store.inbox_accept import (
     TurnStart,
     accept,
     inbox_row_from,
+    refuse,
 )
 from store.outbox import (
     NEWEST,
@@ -145,7 +146,7 @@ class InboxStore:
         start the turn of a row that `may_start` (as `mark_running` does; a conversation without a thread gets a new
         one). A chat without an owner gets one, and the turn starts only if this node is the owner. Returns after
         the commit: only then may the adapter acknowledge the message.
-        `cap` limits the chat rows in state new. A cap of 0 refuses everything, commands included.
+        `cap` limits the chat rows in state new.
         `notice` makes the outbox row that reports a refusal, in the same transaction; it must not block.
         """
 
@@ -162,6 +163,22 @@ class InboxStore:
             if result.owner == self._owners.number:
                 self._owners.remember(new.key, since=since)
         return result
+
+    async def refuse(
+        self, new: NewInboxRow, *, notice: Callable[[ConversationKey], NewOutboxRow]
+    ) -> ConversationKey | DuplicateMessage:
+        """Commit that a message was received and is not accepted, once; return its conversation.
+
+        `notice` makes the outbox row that tells the sender, in the same transaction; it must not block.
+        """
+
+        def work(tx: Transaction) -> ConversationKey | DuplicateMessage:
+            refused = refuse(tx, new)
+            if not isinstance(refused, DuplicateMessage):
+                insert_outbox_rows(tx, [notice(refused)], now=new.received_at)
+            return refused
+
+        return await self._database.transaction(work, order=chat_order(new.key))
 
     def _remember_open(self, row: InboxRow) -> None:
         """Note where the unfinished messages of a conversation begin.

@@ -194,7 +194,7 @@ def accept(
         [(_LIST_OPEN, found), (_LAST_SEQ, found), (_HAS_QUESTION, found)]
     )
     waiting = sum(bool(row["is_waiting"]) for row in unfinished)
-    if (new.kind == "chat" or cap == 0) and waiting >= cap:
+    if new.kind == "chat" and waiting >= cap:
         return QueueFull(pending=waiting, key=key, conversation_id=conversation["id"])
     if new.remember and new.message_id:
         insert_message_topic(tx, key, new.message_id, now=new.received_at)
@@ -230,6 +230,20 @@ def accept(
         open_from=min((row["seq"] for row in unfinished), default=seq),
     )
     return replace(row, id=_insert(tx, row, new.message_id))
+
+
+def refuse(tx: Transaction, new: NewInboxRow) -> ConversationKey | DuplicateMessage:
+    """Store that a message was received and is not accepted; return its conversation.
+
+    Args:
+        tx: The transaction, submitted with `order=chat_order(new.key)`.
+        new: The message.
+    """
+    if not _first_time(tx, new):
+        return DuplicateMessage()
+    key = _resolve_topic(tx, new)
+    lock_conversation(tx, key, now=new.received_at)
+    return key
 
 
 def _owner(tx: Transaction, key: ConversationKey, chat: str, owners: ChatOwners) -> int:

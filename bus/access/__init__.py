@@ -1,1 +1,1 @@
-"""Who may talk to the bot: access policy, rate limits, and the record of decisions."""
+"""Who may talk to the bot: access policy, pairings, and the record of decisions."""

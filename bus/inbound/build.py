@@ -20,7 +20,6 @@ from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.find_conversation import FindConversationStage
 from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.intake import BusIntake
-from bus.inbound.limits import LimitStage
 from bus.inbound.localize import LocalizeStage
 from bus.inbound.message_edits import MessageEditHandler
 from bus.inbound.notices import IntakeNotices
@@ -44,13 +43,12 @@ def build_inbound(
     dispatcher = InboundDispatcher(
         bus, commands=commands, conversations=conversations, gestures=gestures
     )
-    limits, deduplicate = LimitStage(bus), DeduplicateStage()
+    deduplicate = DeduplicateStage()
     localize = LocalizeStage(bus, migrations)
     notices = IntakeNotices(bus, access=access, localizer=localize)
     commit = CommitStage(
         bus,
         deduplicate=deduplicate,
-        limits=limits,
         notices=notices,
         dispatcher=dispatcher,
         gestures=gestures,
@@ -64,7 +62,6 @@ def build_inbound(
         FindConversationStage(bus, questions.pending),
         AccessStage(access=access, notices=notices),
         localize,
-        limits,
         commit,
     )
     pipeline = InboundPipeline(stages, capacity=capacity, stats=bus.stats, now=bus.now)

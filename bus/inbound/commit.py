@@ -12,13 +12,14 @@ from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.gestures import MAX_PARTS, is_incomplete
-from bus.inbound.limits import LimitStage
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundContext, Stage
-from bus.messages import encode_inbound
+from bus.inbound.rate_limits import SharedRateLimiter, whole_seconds
+from bus.messages import ConversationKey, InboundMessage, encode_inbound
 from bus.platform import Disposition
 from store.errors import StoreUnavailable
 from store.inbox import DuplicateMessage, InboxRow, NewInboxRow, QueueFull
+from store.outbox import NewOutboxRow
 from store.work_group import working_for_command
 
 COMMIT_S = 10.0
@@ -26,21 +27,24 @@ COMMIT_S = 10.0
 
 
 class CommitStage(Stage):
-    """Commits messages; when it returns, the platform may be acknowledged."""
+    """Commits messages; when it returns, the platform may be acknowledged.
+
+    It refuses a message whose sender exceeds the rate limit, or whose conversation's queue is full. The refusal is
+    stored with its notice, so that the message is not run when the platform sends it again.
+    """
 
     def __init__(
         self,
         bus: BusContext,
         *,
         deduplicate: DeduplicateStage,
-        limits: LimitStage,
         notices: IntakeNotices,
         dispatcher: InboundDispatcher,
         gestures: GestureCollector,
     ) -> None:
         self._bus = bus
         self._deduplicate = deduplicate
-        self._limits = limits
+        self._rate_limiter = SharedRateLimiter(bus)
         self._notices = notices
         self._dispatcher = dispatcher
         self._gestures = gestures
@@ -57,7 +61,7 @@ class CommitStage(Stage):
             raise StoreUnavailable("The journal did not take the message in time.") from None
 
     async def _commit(self, context: InboundContext) -> Disposition:
-        message, is_too_fast = context.message, context.retry_after_s > 0
+        message = context.message
         new = NewInboxRow(
             key=message.key,
             event_id=message.event_id,
@@ -69,24 +73,53 @@ class CommitStage(Stage):
             body=encode_inbound(message),
             received_at=self._bus.now(),
         )
-        cap = 0 if is_too_fast else self._queue_cap(context)
-        notice = self._notices.refusal_notice(context)
+        if wait_s := self._rate_limiter.acquire(context):
+            return await self._refuse(message, new, retry_after_s=wait_s)
+        return await self._accept(context, new)
+
+    async def _refuse(
+        self, message: InboundMessage, new: NewInboxRow, *, retry_after_s: float
+    ) -> Disposition:
+        """Refuse a message because its sender exceeds the rate limit."""
+        texts = message.reply_target.texts
+        text = texts.rate_limited.format(seconds=whole_seconds(retry_after_s))
+
+        def notice(key: ConversationKey) -> NewOutboxRow:
+            return self._notices.refusal_notice(message, key, "fast", text, now=new.received_at)
+
+        refused = await self._bus.stores.inbox.refuse(new, notice=notice)
+        self._deduplicate.remember(message)
+        if isinstance(refused, DuplicateMessage):
+            return Disposition.DUPLICATE
+        self._notices.deliver_refusal(message, refused)
+        return Disposition.RATE_LIMITED
+
+    async def _accept(self, context: InboundContext, new: NewInboxRow) -> Disposition:
+        """Accept a message that is counted, unless it is a duplicate or the conversation's queue is full."""
+        message = context.message
+
+        def notice(full: QueueFull) -> NewOutboxRow:
+            text = message.reply_target.texts.queue_full.format(count=full.pending)
+            now = new.received_at
+            return self._notices.refusal_notice(message, full.key, "full", text, now=now)
+
         result: InboxRow | QueueFull | DuplicateMessage | None = None
         try:
-            result = await self._bus.stores.inbox.accept(new, cap=cap, notice=notice)
+            result = await self._bus.stores.inbox.accept(
+                new, cap=self._queue_cap(context), notice=notice
+            )
         finally:
-            if not (is_too_fast or isinstance(result, InboxRow)):
-                self._limits.release(context)
+            if not isinstance(result, InboxRow):
+                self._rate_limiter.release(context)
         self._deduplicate.remember(message)
         match result:
             case DuplicateMessage():
                 return Disposition.DUPLICATE
             case QueueFull():
-                self._notices.deliver_refusal(message, result)
-                return Disposition.RATE_LIMITED if is_too_fast else Disposition.QUEUE_FULL
+                self._notices.deliver_refusal(message, result.key)
+                return Disposition.QUEUE_FULL
             case InboxRow():
-                if not is_too_fast:
-                    self._limits.announce(context)
+                self._rate_limiter.announce(context)
                 moved = message if result.key == message.key else replace(message, key=result.key)
                 started_at = context.received_at or result.received_at
                 self._bus.tracer.record_intake(

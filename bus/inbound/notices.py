@@ -1,15 +1,14 @@
 """Notices to senders whose messages are not accepted."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from bus.access.checker import AccessChecker
-from bus.access.rate_limits import whole_seconds
 from bus.bounded import BoundedDict
 from bus.context import BusContext
 from bus.inbound.localize import LocalizeStage
-from bus.inbound.pipeline import InboundContext
 from bus.messages import (
     ConversationKey,
     InboundMessage,
@@ -18,7 +17,6 @@ from bus.messages import (
     encode_outbound,
 )
 from bus.platform import Disposition
-from store.inbox import QueueFull
 from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
@@ -38,6 +36,9 @@ MAX_REFUSED = 10_000
 
 Notices = Mapping[str, NewOutboxRow]
 """The notices of refused messages, by the events of these."""
+
+RefusalReason = Literal["full", "fast"]
+"""Why a message is refused: the queue of its conversation is full, or its sender exceeds the rate limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,35 +118,44 @@ class IntakeNotices:
             case _:
                 pass
 
-    def refusal_notice(self, context: InboundContext) -> Callable[[QueueFull], NewOutboxRow]:
-        """Return what makes the notice of a message if the journal refuses it; it is stored with the refusal.
+    def refusal_notice(
+        self,
+        refused: InboundMessage,
+        key: ConversationKey,
+        reason: RefusalReason,
+        text: str,
+        *,
+        now: float,
+    ) -> NewOutboxRow:
+        """Return the notice of a message that is refused, to be stored with the refusal.
 
-        It runs in a unit of work, which may run again: a message gets one notice, however often that is made. The
-        units of one chat run one after the other.
+        A unit of work makes it, and may run again: a message gets one notice, however often that is made. The units of
+        one chat run one after the other.
+
+        Args:
+            refused: The message.
+            key: Its conversation.
+            reason: Why it is refused.
+            text: What the notice says, unless it is one for several messages.
+            now: When the message is refused, Unix seconds: the unit of work runs in another thread.
         """
-        message, retry_after_s = context.message, context.retry_after_s
-        sender, now = _sender_of(message), self._now()
-
-        def build(full: QueueFull) -> NewOutboxRow:
-            known = self._bursts.get(sender, NO_BURST)
-            event_id = message.event_id
-            if row := known.notices.get(event_id) or known.earlier.get(event_id):
-                return row
-            if burst := known.at(now):
-                row, burst = burst.collect(full.key, message)
-            else:
-                row = _first_notice(full, message, retry_after_s)
-                burst = RefusalBurst(
-                    due=now + COLLECT_S, notices={event_id: row}, earlier=known.notices
-                )
-            self._bursts[sender] = burst
+        sender, event_id = _sender_of(refused), refused.event_id
+        known = self._bursts.get(sender, NO_BURST)
+        if row := known.notices.get(event_id) or known.earlier.get(event_id):
             return row
+        if burst := known.at(now):
+            row, burst = burst.collect(key, refused)
+        else:
+            row = _notice_row(f"{reason}:{key.channel}:{event_id}", key, refused, text)
+            burst = RefusalBurst(
+                due=now + COLLECT_S, notices={event_id: row}, earlier=known.notices
+            )
+        self._bursts[sender] = burst
+        return row
 
-        return build
-
-    def deliver_refusal(self, message: InboundMessage, full: QueueFull) -> None:
+    def deliver_refusal(self, message: InboundMessage, key: ConversationKey) -> None:
         """Send the notice of a message that was refused, and mark the message."""
-        self._delivery.notify(full.key)
+        self._delivery.notify(key)
         if self._marking < MAX_MARKING:
             self._marking += 1
             self._tasks.start_soon(self._mark_refused, message)
@@ -195,16 +205,6 @@ class IntakeNotices:
 
 def _sender_of(message: InboundMessage) -> tuple[ConversationKey, str]:
     return chat_of(message.key), message.sender.user_id
-
-
-def _first_notice(full: QueueFull, message: InboundMessage, retry_after_s: float) -> NewOutboxRow:
-    """Return the notice that says why a message is refused."""
-    texts = message.reply_target.texts
-    name = f"{'fast' if retry_after_s else 'full'}:{full.key.channel}:{message.event_id}"
-    text = texts.queue_full.format(count=full.pending)
-    if retry_after_s:
-        text = texts.rate_limited.format(seconds=whole_seconds(retry_after_s))
-    return _notice_row(name, full.key, message, text)
 
 
 def _notice_row(

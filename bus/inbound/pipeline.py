@@ -6,7 +6,6 @@ from typing import Protocol
 
 from bus.access.intake_stats import IntakeStats
 from bus.commands import ParsedCommand
-from bus.config import RateLimit
 from bus.errors import IntakeClosed, IntakeFull
 from bus.messages import InboundMessage
 from bus.platform import Clock, Disposition
@@ -24,8 +23,6 @@ class InboundContext:
         command: The command that it is; None = chat.
         joins: Whether it is a further part of its sender's last message, and counts against no limit.
         is_known_reply: Whether it replies to a message of a conversation that the bot takes part in.
-        rate_limit: The limit that its sender is counted against.
-        retry_after_s: Where the sender exceeds that limit: after how many seconds to send it again; else 0.
         received_at: When its way in began, Unix seconds.
     """
 
@@ -33,8 +30,6 @@ class InboundContext:
     command: ParsedCommand | None = None
     joins: bool = False
     is_known_reply: bool = False
-    rate_limit: RateLimit | None = None
-    retry_after_s: float = 0.0
     received_at: float = 0.0
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from bus.config import BusConfig, RateLimit
-from bus.inbound.limits import ACCEPTED
+from bus.inbound.rate_limits import COUNTED
 from bus.locales.en import ENGLISH
 from bus.messages import (
     OutboundText,
@@ -549,11 +549,11 @@ async def test_a_person_has_one_rate_limit_at_all_nodes(store: StoreConfig, tmp_
     async with two_nodes(store, tmp_path, config=config) as nodes:
         one, two = nodes.one, nodes.two
         databases = (one.database, two.database)
-        await until_heard(ACCEPTED, *databases)
+        await until_heard(COUNTED, *databases)
         for number, node in enumerate((one, two, one)):
             accepted = await node.send("hi", chat=f"c{number}", event=f"e{number}")
             assert accepted is Disposition.ACCEPTED
-            await until_heard(ACCEPTED, *databases)  # signals of a node arrive in their order
+            await until_heard(COUNTED, *databases)  # signals of a node arrive in their order
         assert await two.send("hi", chat="c3", event="e3") is Disposition.RATE_LIMITED
         assert await one.send("hi", chat="c4", event="e4") is Disposition.RATE_LIMITED
         assert await one.send("hi", chat="c5", event="e5", user="bob") is Disposition.ACCEPTED

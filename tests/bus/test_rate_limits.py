@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bots.config import TerminalConfig
-from bus.access.rate_limits import COMMAND_LIMIT, SenderRateLimiter, rate_limit_for
 from bus.config import BusConfig, ChannelPolicy, RateLimit, RateOverride
+from bus.inbound.rate_limits import COMMAND_LIMIT, SenderRateLimiter, rate_limit_for
 from bus.platform import Disposition
 from store.errors import StoreUnavailable
 from tests.bus.harness import inbound_message, running_bus

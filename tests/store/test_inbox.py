@@ -117,14 +117,16 @@ async def test_an_overfull_conversation_refuses_chat_but_not_commands(database: 
     assert await pending(database) == 2
 
 
-async def test_with_no_room_at_all_commands_are_refused_and_remembered_too(
-    database: Database,
-) -> None:
-    inbox = InboxStore(database)
-    command = new(1, kind="command")
-    assert isinstance(await inbox.accept(command, cap=0), QueueFull)
+async def test_a_refused_message_is_remembered_with_its_notice(database: Database) -> None:
+    def notice(key: ConversationKey) -> NewOutboxRow:
+        return NewOutboxRow(key="fast:1", conversation=key, body="{}")
+
+    inbox, command = InboxStore(database), new(1, kind="command")
+    assert await inbox.refuse(command, notice=notice) == KEY
+    assert await inbox.refuse(command, notice=notice) == DuplicateMessage()
     assert await inbox.accept(command, cap=20) == DuplicateMessage()
     assert await inbox.list_unfinished() == []
+    assert await OutboxStore(database).find("fast:1") is not None
 
 
 async def test_a_message_being_answered_does_not_wait(database: Database) -> None:

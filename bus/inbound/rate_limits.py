@@ -1,11 +1,18 @@
-"""Rate limits per sender: how many messages a person may send in a period."""
+"""Rate limits per sender: how many messages a person may send in a period, counted over all nodes."""
 
+import json
+import logging
 import math
 from bisect import bisect_right, insort
+from itertools import count
 
 from bus.bounded import BoundedDict
 from bus.config import BusConfig, ChannelPolicy, RateLimit
+from bus.context import BusContext
+from bus.inbound.pipeline import InboundContext
 from bus.messages import InboundMessage
+
+log = logging.getLogger(__name__)
 
 COMMAND_LIMIT = RateLimit(messages=600, per_seconds=60.0)
 """The limit of commands. They start no runs; nobody types that many."""
@@ -13,6 +20,8 @@ COMMAND_LIMIT = RateLimit(messages=600, per_seconds=60.0)
 MAX_SENDERS = 10_000
 """Senders that are counted; beyond that, the least recent are dropped."""
 
+COUNTED = "rate_limits.counted"
+"""Topic of signals between nodes: a person's message was accepted, and counts."""
 
 SenderKey = tuple[str, str, str, str]
 """Channel, workspace, person, and what is counted separately: chat or commands."""
@@ -78,6 +87,66 @@ class SenderRateLimiter:
         """Return when a sender's messages were accepted, Unix seconds, in order; a deque takes 600 bytes at least."""
         sent = self._sent[person] = self._sent.get(person, [])
         return sent
+
+
+class SharedRateLimiter:
+    """Counts the messages of each sender against the limit of their channel.
+
+    Each node also counts messages that others accepted, some milliseconds later. If that signal is lost, only one
+    node counts the message. A further part of a gesture counts as nothing.
+    """
+
+    def __init__(self, bus: BusContext) -> None:
+        self._config, self._policies, self._now = bus.config, bus.policies, bus.now
+        self._limiter = SenderRateLimiter()
+        self._calls = bus.calls
+        self._numbers = count()
+        bus.tasks.start_soon(self._listen)
+
+    def acquire(self, context: InboundContext) -> float:
+        """Count a message; return 0, or if its sender exceeds the limit, after how many seconds to send it again."""
+        if context.joins:
+            return 0.0
+        limit = self._limit_for(context)
+        return self._limiter.acquire(context.message, limit, kind=context.kind, now=self._now())
+
+    def release(self, context: InboundContext) -> None:
+        """Undo `acquire` for a message that was not accepted."""
+        if not context.joins:
+            self._limiter.release(context.message, kind=context.kind)
+
+    def announce(self, context: InboundContext) -> None:
+        """Have the other nodes count a message that was accepted here."""
+        sender = sender_key(context.message, context.kind)
+        sent_at = self._limiter.last_sent(sender)
+        if context.joins or sent_at is None:
+            return
+        # The clocks of nodes may differ: how long ago it was counts. The number keeps equal signals apart.
+        age_s, per_seconds = self._now() - sent_at, self._limit_for(context).per_seconds
+        told = [self._calls.node, next(self._numbers), sender, age_s, per_seconds]
+        self._calls.announce(COUNTED, json.dumps(told))
+
+    def _limit_for(self, context: InboundContext) -> RateLimit:
+        if context.command is not None:
+            return COMMAND_LIMIT
+        return rate_limit_for(self._config, self._policies.get(context.message.key.channel))
+
+    async def _listen(self) -> None:
+        """Count what other nodes accept, until the database is closed."""
+        with self._calls.database.signals.subscribe(COUNTED) as payloads:
+            async for payload in payloads:
+                try:
+                    node, _, sender, age_s, per_seconds = json.loads(payload or "[]")
+                    channel, workspace, person, kind = sender
+                except (ValueError, TypeError):
+                    log.debug("what another node accepted is not counted: %.200r", payload)
+                    continue
+                if node != self._calls.node:
+                    self._limiter.record(
+                        (channel, workspace, person, kind),
+                        self._now() - age_s,
+                        per_seconds=per_seconds,
+                    )
 
 
 def rate_limit_for(config: BusConfig, policy: ChannelPolicy | None) -> RateLimit:
