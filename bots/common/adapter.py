@@ -6,7 +6,7 @@ optional protocols of `bus.platform`. The other modules of this folder are used 
 - `connection`: `connect` is called again, with backoff, when it returns or raises `ConnectionFailure` or
   `DeliveryError`.
 - `health`: `self.tracker` records the state; call `self.tracker.mark_connected()` once events can arrive.
-- `limits`: an `AccountLimiter` spaces calls; `async with limiter.limit(chat)` around each.
+- `call_limits`: an `AccountLimiter` spaces calls; `async with limiter.limit(chat)` around each.
 - `background`: `self.background.start(...)` runs what must not delay an acknowledgement.
 - `greeting`: `self.greeting.greet_group(...)` when the bot was added to a chat.
 - `indicators`: `ReactionIndicator` implements `SupportsIndicators` with reactions.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from bots.common.limits import AccountLimiter, Windows
+from bots.common.call_limits import AccountLimiter, Windows
 from bots.feishu.content import is_withheld
 from bots.feishu.errors import FeishuError
 from bots.feishu.json_node import JsonNode

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from bots.common.limits import RateLimiter
+from bots.common.call_limits import RateLimiter
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import is_private

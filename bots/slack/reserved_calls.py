@@ -5,7 +5,7 @@ from typing import Final
 
 import anyio
 
-from bots.common.limits import RateLimiter
+from bots.common.call_limits import RateLimiter
 
 REACTIONS_ADDED_A_MINUTE: Final = 50
 """`reactions.add`: tier 3 (docs.slack.dev/apis/web-api/rate-limits)."""

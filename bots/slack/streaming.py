@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import anyio
 
-from bots.common.limits import RateLimiter, rate_limited
+from bots.common.call_limits import RateLimiter, rate_limited
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.format import ROOM, render

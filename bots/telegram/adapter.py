@@ -11,6 +11,7 @@ from telegram.error import TelegramError
 from typing_extensions import override
 
 from bots.common.adapter import BaseAdapter
+from bots.common.call_limits import AccountLimiter
 from bots.common.webhooks import RETRY_LATER, WebhookRequest, WebhookResponse
 from bots.config import TelegramConfig
 from bots.telegram.api import (
@@ -24,7 +25,14 @@ from bots.telegram.api import (
 )
 from bots.telegram.callbacks import answer_callback_query
 from bots.telegram.calls import OutgoingMessage, delete_message, send_typing
-from bots.telegram.capabilities import capabilities
+from bots.telegram.capabilities import (
+    CALLS_PER_S,
+    GROUP_CALLS_PER_MINUTE,
+    PATCH_SHARE,
+    TYPING_SHARE,
+    TYPING_SHARE_BESIDE_PATCHES,
+    capabilities,
+)
 from bots.telegram.dispatcher import UpdateDispatcher
 from bots.telegram.downloads import open_download
 from bots.telegram.drafts import TelegramDrafts
@@ -33,13 +41,6 @@ from bots.telegram.failures import connection_failure
 from bots.telegram.files import send_file
 from bots.telegram.format import FormattedText, fits, render
 from bots.telegram.keyboard import is_silent
-from bots.telegram.limits import (
-    PATCH_SHARE,
-    TYPING_SHARE,
-    TYPING_SHARE_BESIDE_PATCHES,
-    is_group,
-    telegram_limiter,
-)
 from bots.telegram.outbound import TelegramMessages
 from bots.telegram.polling import UpdatePoller
 from bots.telegram.receiver import TelegramReceiver
@@ -67,6 +68,9 @@ from bus.platform import (
     WorkShown,
 )
 from bus.retry import Backoff
+
+_MAX_WAIT_S = 30.0
+"""How long a required call waits for its turn; then the delivery worker tries it again."""
 
 
 def build(name: str, config: TelegramConfig, commands: Sequence[CommandInfo]) -> Adapter:
@@ -133,7 +137,7 @@ class TelegramAdapter(
         self._messages = TelegramMessages(
             rich=config.rich_messages == "auto", timeout_s=2 * self._timeouts.total_s()
         )
-        self._limiter = telegram_limiter()
+        self._limiter = call_limiter(count_nodes=self._count_nodes)
         self._registered = False
         self._hook: TelegramWebhook | None = None
 
@@ -335,6 +339,9 @@ class TelegramAdapter(
                 await self._intake.migrate_chat(self.name, bot_id, target.chat, migrated.new_chat)
             return await request(ReplyTarget(chat=migrated.new_chat))
 
+    def _count_nodes(self) -> int:
+        return self._intake.node_count if self._intake is not None else 1
+
     @asynccontextmanager
     async def _calling(
         self, target: ReplyTarget, *, share: float | None = None
@@ -359,6 +366,30 @@ class TelegramAdapter(
             stop_token=self._drafts.stop_token,
             greeting=self.greeting,
         )
+
+
+def call_limiter(*, count_nodes: Callable[[], int] = lambda: 1) -> AccountLimiter:
+    """Return the limiter of one bot's calls.
+
+    Args:
+        count_nodes: Returns how many processes use the bot.
+    """
+    group_windows = {60.0: GROUP_CALLS_PER_MINUTE}
+    return AccountLimiter(
+        {1.0: CALLS_PER_S},
+        chat_windows=lambda chat: group_windows if is_group(chat) else {},
+        max_wait_s=_MAX_WAIT_S,
+        count_nodes=count_nodes,
+    )
+
+
+def is_group(chat: str) -> bool:
+    """Return whether a chat ID is a group's.
+
+    >>> is_group("-100200"), is_group("42")
+    (True, False)
+    """
+    return chat.startswith("-")
 
 
 def _render_partial(markdown: str) -> FormattedText:

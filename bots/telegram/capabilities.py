@@ -15,6 +15,24 @@ PHOTO_MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
 """Images that can be sent as photos; a GIF would lose its motion, an SVG is refused."""
 
 
+MAX_TEXT = 4_096
+"""UTF-16 code units of a message's text, after parsing (Bot API: sendMessage)."""
+
+CALLS_PER_S = 30
+"""Calls a second in all chats together: Telegram names 30 messages "or so" for bulk notifications (Bot FAQ)."""
+
+GROUP_CALLS_PER_MINUTE = 20
+"""Messages a minute in one group, edits included (Bot FAQ, "hitting limits")."""
+
+PATCH_SHARE = 0.75
+"""Part of these limits after which an answer stops growing: the rest is for final answers."""
+
+TYPING_SHARE = 0.8
+"""Likewise for "typing", which is sent 15 times a minute."""
+
+TYPING_SHARE_BESIDE_PATCHES = 0.4
+"""Likewise where growing answers show that work goes on."""
+
 NOTICE_AFTER_S = 8.0
 """Longer than most answers take: until then "typing" is enough."""
 

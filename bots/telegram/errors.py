@@ -17,7 +17,6 @@ from telegram.error import (
     TelegramError,
 )
 
-from bots.common.limits import RateLimitExceeded
 from bots.telegram.api import RetryAfterError, UnexpectedStatus, redact_tokens
 from bus.errors import DeliveryError, PlaceGone
 
@@ -120,7 +119,8 @@ def cause_name(error: Exception) -> str:
 
 def _status_error(error: RetryAfterError | UnexpectedStatus) -> DeliveryError:
     if isinstance(error, RetryAfterError):
-        return RateLimitExceeded("Telegram asks to wait (429)", retry_after_s=error.retry_after_s)
+        text, wait_s = "Telegram asks to wait (429)", error.retry_after_s
+        return DeliveryError(text, retryable=True, retry_after_s=wait_s)
     if error.status == _TOO_LARGE:
         return DeliveryError("Telegram refuses the request as too large (413)")
     if error.status < HTTPStatus.MULTIPLE_CHOICES:

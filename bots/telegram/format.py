@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from bots.telegram.capabilities import MAX_TEXT
 from bots.telegram.entities import EntityWriter, FormattedText, TextEntity, limit_entities
 from bots.text import tree
 from bots.text.characters import is_visible, utf16_length
@@ -13,9 +14,6 @@ from bots.text.table_grid import table_grid
 from bots.text.tree import plain
 
 __all__ = ["FormattedText", "TextEntity", "fits", "is_clickable", "render"]
-
-MAX_TEXT = 4_096
-"""UTF-16 code units of a message after parsing."""
 
 MAX_ENTITIES = 100
 """Entities of a message that Telegram heeds."""

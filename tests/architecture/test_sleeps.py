@@ -15,7 +15,7 @@ SERVERS = ("fakes",)
 ALLOWED = {
     "faults/platform_turns.py": "whatever runs on after a kill meets calls that fail",
     "faults/turns.py": "whatever runs on after a kill meets calls that fail",
-    "bots/test_telegram_limits.py": "virtual time",
+    "bots/test_telegram_call_limits.py": "virtual time",
     "bus/test_delivery_worker.py": "the latency of a platform",
     "bus/test_delivery_faults.py": "the delivery task sleeps before the row is sent again, or the test proves less",
     "bus/test_full_disk.py": "the time is over after which a start would be given up",

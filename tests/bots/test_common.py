@@ -12,11 +12,11 @@ from typing_extensions import override
 
 from bots.common.adapter import BaseAdapter
 from bots.common.background import MAX_TASKS, BackgroundTasks
+from bots.common.call_limits import AccountLimiter, RateLimiter
 from bots.common.connection import ConnectionFailure, ConnectionLoop
 from bots.common.greeting import Greeting
 from bots.common.health import HealthTracker
 from bots.common.indicators import ReactionIndicator
-from bots.common.limits import AccountLimiter, RateLimiter
 from bots.common.webhooks import WebhookHealth, WebhookRequest
 from bots.config import PlatformConfig
 from bus.config import ChannelPolicy

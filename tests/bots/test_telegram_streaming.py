@@ -6,8 +6,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from bots.telegram.capabilities import GROUP_CALLS_PER_MINUTE, PATCH_SHARE
 from bots.telegram.drafts import draft_id_of
-from bots.telegram.limits import GROUP_WINDOWS, PATCH_SHARE
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 from bus.outbound.indicators import IndicatorUpdater
@@ -129,7 +129,7 @@ async def test_a_card_makes_a_sound_and_grows_in_its_place(telegram: TelegramSer
 async def test_growing_answers_leave_room_for_the_final_one(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram, streaming=True)
     card = await adapter.start_streaming(TEAM, "…", key="k")
-    for number in range(int(PATCH_SHARE * GROUP_WINDOWS[60.0]) - 1):
+    for number in range(int(PATCH_SHARE * GROUP_CALLS_PER_MINUTE) - 1):
         await adapter.update_streaming(TEAM, card, f"frame {number}", final=False)
     with pytest.raises(DeliveryError) as caught:
         await adapter.update_streaming(TEAM, card, "one too many", final=False)

@@ -1,4 +1,4 @@
-"""Client-side rate limits of a bot account: sliding windows for the account and for each chat."""
+"""Limits of a bot account's API calls, kept on our side: sliding windows for the account and for each chat."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -7,7 +7,6 @@ from typing import Final
 
 import anyio
 
-from bots.common.learned_rate import LearnedRate
 from bus.bounded import BoundedDict
 from bus.errors import DeliveryError
 
@@ -15,16 +14,6 @@ Windows = Mapping[float, int]
 """Seconds -> calls allowed within them."""
 
 _MAX_CHATS: Final = 2_000
-
-_CHATS_OF_ACCOUNT_REFUSAL: Final = 2
-"""Chats that are refused at once without having exceeded their own limits: the account's is exceeded."""
-
-
-class RateLimitExceeded(DeliveryError):
-    """The platform answered 429; its `retry_after_s` says how long to wait."""
-
-    def __init__(self, user_message: str, *, retry_after_s: float) -> None:
-        super().__init__(user_message, retryable=True, retry_after_s=retry_after_s)
 
 
 class RateLimiter:
@@ -46,19 +35,13 @@ class RateLimiter:
         """Whether the platform has asked to wait."""
         return self._paused_until > self._clock()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether one of the windows has no room now."""
-        return any(self.count(within_s) >= calls for within_s, calls in self._windows.items())
-
     def set_windows(self, windows: Windows) -> None:
         """Change what is allowed; calls that were counted count on."""
         self._windows = windows
-        # Two calls are remembered in any case: `count` tells one from several.
-        self._calls = deque(self._calls, maxlen=max(2, *windows.values()) if windows else 2)
+        self._calls = deque(self._calls, maxlen=max(windows.values(), default=0))
 
     def count(self, within_s: float) -> int:
-        """Return how many calls were made within the last seconds; of a limiter without windows, two at most."""
+        """Return how many calls were made within the last seconds, which a window must cover."""
         now = self._clock()
         return sum(1 for at in self._calls if now - at < within_s)
 
@@ -103,14 +86,10 @@ class AccountLimiter:
     A required call waits for room in the account's windows, at most `max_wait_s`. An optional call never waits:
     when its share of a window is used up, or the chat asked to wait, it is refused.
 
-    An account whose limit nobody knows learns it (`learned`): a chat that is refused although it keeps its own
-    limits, while another such chat waits, was refused for the account's sake.
-
     Args:
         windows: Limits of all calls together.
         chat_windows: Returns the limits of one chat. They are counted for every call, and refuse optional ones
             only: the platform itself answers 429 to required calls, and the bus retries.
-        learned: The calls a second of the account, besides `windows`; None = they need not be learned.
         max_wait_s: Longest wait of a required call; beyond, the caller decides.
         clock: Monotonic clock, seconds.
         count_nodes: Returns how many processes share the account's windows.
@@ -121,7 +100,6 @@ class AccountLimiter:
         windows: Windows,
         *,
         chat_windows: Callable[[str], Windows] = _no_windows,
-        learned: LearnedRate | None = None,
         max_wait_s: float = 10.0,
         clock: Callable[[], float] | None = None,
         count_nodes: Callable[[], int] = lambda: 1,
@@ -129,14 +107,11 @@ class AccountLimiter:
         self._clock = clock or anyio.current_time
         self._windows = windows
         self._count_nodes = count_nodes
-        self._learned = learned
         self._nodes = 1
         self._account = RateLimiter(self._account_windows(), clock=self._clock)
         self._chat_windows = chat_windows
         self._max_wait_s = max_wait_s
         self._chats = BoundedDict[str, RateLimiter](_MAX_CHATS)
-        self._first_call_at: float | None = None
-        self._refused: dict[str, float] = {}
         self._queue = anyio.Lock()
 
     async def acquire(self, chat: str = "", *, share: float | None = None) -> None:
@@ -153,8 +128,6 @@ class AccountLimiter:
         if (nodes := self._count_nodes()) != self._nodes:
             self._nodes = nodes
             self._account.set_windows(self._account_windows())
-        if self._first_call_at is None:
-            self._first_call_at = self._clock()
         if share is not None:
             if delay_s := max(limiter.delay_s(share=share), self._account.delay_s(share=share)):
                 raise rate_limited(delay_s)
@@ -171,7 +144,6 @@ class AccountLimiter:
                 while delay_s := self._account.delay_s():
                     if self._clock() + delay_s > deadline:
                         raise rate_limited(delay_s)
-                    self._rise()
                     await anyio.sleep(delay_s)
                 return
         raise rate_limited(self._account.delay_s() or 1.0)
@@ -185,47 +157,15 @@ class AccountLimiter:
         except DeliveryError as error:
             if error.retry_after_s:
                 self.pause(error.retry_after_s, chat)
-            if isinstance(error, RateLimitExceeded):
-                self._learn_refusal(error.retry_after_s or 1.0, chat)
             raise
-        else:
-            if self._learned is not None:
-                self._learned.record_accepted()
 
     def pause(self, seconds: float, chat: str = "") -> None:
         """Record a 429. With `chat`, optional calls to it wait; without, all calls of the account do."""
         (self._chat(chat) if chat else self._account).pause(seconds)
 
     def _account_windows(self) -> Windows:
-        """Return this process's share. What is learned is its own already: other nodes' calls are refused too."""
-        shared = {
-            length_s: max(1, calls // self._nodes) for length_s, calls in self._windows.items()
-        }
-        if self._learned is None:
-            return shared
-        return {**shared, 1.0: int(self._learned.per_s)}
-
-    def _rise(self) -> None:
-        if self._learned is not None and not self._account.is_paused and self._learned.rise():
-            self._account.set_windows(self._account_windows())
-
-    def _learn_refusal(self, seconds: float, chat: str) -> None:
-        """Tell a refusal for the account's sake from one for the chat's sake."""
-        now, limiter = self._clock(), self._chat(chat)
-        # An earlier process may have filled the windows of a chat.
-        known_s = now - (now if self._first_call_at is None else self._first_call_at)
-        is_known = known_s >= max(self._chat_windows(chat), default=0.0)
-        is_own = limiter.is_full or limiter.count(within_s=1.0) > 1
-        if self._learned is None or is_own or not is_known:
-            return
-        self._refused = {chat: until for chat, until in self._refused.items() if until > now}
-        self._refused[chat] = now + seconds
-        if len(self._refused) < _CHATS_OF_ACCOUNT_REFUSAL:
-            return
-        if not self._account.is_paused:  # Else the call was under way when another was refused.
-            self._learned.halve()
-            self._account.set_windows(self._account_windows())
-        self._account.pause(seconds)
+        """Return this process's share."""
+        return {length_s: max(1, calls // self._nodes) for length_s, calls in self._windows.items()}
 
     def _chat(self, chat: str) -> RateLimiter:
         limiter = self._chats.get(chat) or RateLimiter(self._chat_windows(chat), clock=self._clock)
