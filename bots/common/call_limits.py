@@ -1,7 +1,7 @@
 """Limits of a bot account's API calls, kept on our side: sliding windows for the account and for each chat."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -12,6 +12,9 @@ from bus.errors import DeliveryError
 
 Windows = Mapping[float, int]
 """Seconds -> calls allowed within them."""
+
+RESERVED_S: Final = 3600.0
+"""How long a call stays reserved; by then it was made, or given up."""
 
 _MAX_CHATS: Final = 2_000
 
@@ -74,6 +77,45 @@ class RateLimiter:
     def pause(self, seconds: float) -> None:
         """Allow nothing for a while: the platform answered 429."""
         self._paused_until = max(self._paused_until, self._clock() + seconds)
+
+
+class ReservingRateLimiter(RateLimiter):
+    """A limiter that keeps calls for later: what needs one in the end begins only if there will be room for it.
+
+    So what waits to be ended is never more than a window allows, however busy an account is.
+    """
+
+    def __init__(self, windows: Windows, *, clock: Callable[[], float] | None = None) -> None:
+        super().__init__(windows, clock=clock)
+        self._reserved: dict[Hashable, float] = {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more call can be made, or reserved, besides those that are reserved."""
+        oldest = self._clock() - RESERVED_S
+        self._reserved = {key: at for key, at in self._reserved.items() if at > oldest}
+        return not self.is_paused and all(
+            self.count(within_s) + len(self._reserved) < calls
+            for within_s, calls in self._windows.items()
+        )
+
+    def reserve(self, key: Hashable) -> None:
+        """Reserve a call for something that begins; ask `has_room` before."""
+        self._reserved[key] = self._clock()
+
+    def has_reserved(self, key: Hashable) -> bool:
+        """Return whether a call is reserved for this."""
+        return key in self._reserved
+
+    def release(self, key: Hashable) -> None:
+        """Give a reserved call back: it was made, or is not needed."""
+        self._reserved.pop(key, None)
+
+    def try_acquire_reserved(self, key: Hashable) -> float:
+        """Count a call as `try_acquire` does; one that is not reserved leaves room for those that are."""
+        if key not in self._reserved and not self.has_room:
+            return self.delay_s() or max(self._windows)
+        return self.try_acquire()
 
 
 def _no_windows(_chat: str) -> Windows:

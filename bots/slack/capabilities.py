@@ -26,6 +26,12 @@ SLACK = Capabilities(
 STREAMING = replace(SLACK, streaming=True)
 """Answers grow: `channels.slack.streaming`."""
 
+REACTIONS_ADDED_A_MINUTE = 50
+"""`reactions.add`: tier 3 (docs.slack.dev/apis/web-api/rate-limits)."""
+
+REACTIONS_REMOVED_A_MINUTE = 20
+"""`reactions.remove`: tier 2."""
+
 BOT_SCOPES = (
     "app_mentions:read",
     "channels:history",

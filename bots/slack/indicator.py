@@ -5,15 +5,15 @@ An agent's thread has one status, which two methods write: `agents.sessions.setS
 """
 
 import logging
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from bots.common.call_limits import RateLimiter
+from bots.common.call_limits import RateLimiter, ReservingRateLimiter
 from bots.slack.api import SlackApi
+from bots.slack.capabilities import REACTIONS_ADDED_A_MINUTE, REACTIONS_REMOVED_A_MINUTE
 from bots.slack.errors import SlackError
 from bots.slack.payload import is_private
-from bots.slack.reserved_calls import ReactionBudget
 from bus.bounded import BoundedDict
 from bus.locales.en import Messages
 from bus.messages import InboundMessage, ReplyTarget
@@ -37,6 +37,32 @@ _THREAD_ERRORS: Final = frozenset({
 """Refusals that are about one thread and not about the app."""
 
 
+_MINUTE_S: Final = 60.0
+
+
+class ReactionLimits:
+    """The reactions of one app in one workspace: one that shows work takes the room of its removal while it is there.
+
+    Args:
+        clock: A monotonic clock, seconds.
+
+    Attributes:
+        additions: Calls of `reactions.add`.
+        removals: Calls of `reactions.remove`.
+    """
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self.additions = RateLimiter({_MINUTE_S: REACTIONS_ADDED_A_MINUTE}, clock=clock)
+        self.removals = ReservingRateLimiter({_MINUTE_S: REACTIONS_REMOVED_A_MINUTE}, clock=clock)
+
+    def reserve(self, target: ReplyTarget) -> bool:
+        """Return whether a working reaction may be added: then that is counted, and its removal reserved."""
+        if not self.removals.has_room or self.additions.try_acquire():
+            return False
+        self.removals.reserve(target)
+        return True
+
+
 class SlackIndicator:
     """Shows work and its end. Methods raise SlackError where nothing could be shown.
 
@@ -53,7 +79,7 @@ class SlackIndicator:
         # The outcome is shown, and the working reaction is still there.
         self._concluded = BoundedDict[ReplyTarget, bool](_KEPT)
         self._outcomes = BoundedDict[ReplyTarget, bool](_KEPT)
-        self._budgets: dict[str, ReactionBudget] = {}  # by workspace
+        self._limits: dict[str, ReactionLimits] = {}  # by workspace
         self._titles = BoundedDict[tuple[str, str], str](_KEPT)
         self._greeted = BoundedDict[tuple[str, str], None](_KEPT)
 
@@ -98,13 +124,13 @@ class SlackIndicator:
         if way and is_private(target.chat):
             return
         # In this order: fewer reactions can be removed than added, and the outcome is the news.
-        if target not in self._concluded and not self._budget.additions.try_acquire():
+        if target not in self._concluded and not self._reactions.additions.try_acquire():
             await self._react(target, DONE if ok else FAILED)
             self._concluded[target] = ok
         # Without room for a removal, this process added none; an earlier one may have.
         has_reaction = may_be_shown if shown is None else _REACTION in shown
         may_have_reaction = has_reaction or was_shown is WorkShown.UNKNOWN
-        if may_have_reaction or self._budget.removals.has_reserved(target):
+        if may_have_reaction or self._reactions.removals.has_reserved(target):
             await self._unreact_working(target)
         self._concluded.pop(target, None)
         await self._replace_outcome(target, ok=ok)
@@ -113,7 +139,7 @@ class SlackIndicator:
         """Take away how an earlier attempt at the message ended, if this process showed that and there is room."""
         before = self._outcomes.get(target, ok)
         self._outcomes[target] = ok
-        if before is ok or self._budget.removals.try_acquire((target, before)):
+        if before is ok or self._reactions.removals.try_acquire_reserved((target, before)):
             return
         try:
             await self._unreact(target, DONE if before else FAILED)
@@ -122,7 +148,7 @@ class SlackIndicator:
 
     async def refused(self, target: ReplyTarget) -> None:
         """Mark a message that was not accepted; its thread may have the status of another one."""
-        if target.reply_to and not self._budget.additions.try_acquire():
+        if target.reply_to and not self._reactions.additions.try_acquire():
             await self._react(target, FAILED)
 
     def remember_title(self, inbound: InboundMessage) -> None:
@@ -202,36 +228,36 @@ class SlackIndicator:
         )
 
     @property
-    def _budget(self) -> ReactionBudget:
-        return self._budgets.setdefault(self._api.workspace, ReactionBudget())
+    def _reactions(self) -> ReactionLimits:
+        return self._limits.setdefault(self._api.workspace, ReactionLimits())
 
     async def _react_working(self, target: ReplyTarget) -> bool:
         """Add the working reaction unless it could not be taken away soon; return whether it is there."""
-        budget = self._budget
-        if not budget.removals.has_reserved(target) and not budget.reserve(target):
+        reactions = self._reactions
+        if not reactions.removals.has_reserved(target) and not reactions.reserve(target):
             return False
         try:
             await self._react(target, WORKING)
         except SlackError as error:
             if not error.ambiguous:
-                budget.removals.release(target)
+                reactions.removals.release(target)
             raise
         return True
 
     async def _unreact_working(self, target: ReplyTarget) -> None:
-        budget = self._budget
-        if wait_s := budget.removals.try_acquire(target):
+        reactions = self._reactions
+        if wait_s := reactions.removals.try_acquire_reserved(target):
             raise SlackError("Too many reactions.", retryable=True, retry_after_s=wait_s)
         try:
             await self._unreact(target, WORKING)
         except SlackError as error:
             if not error.retryable:
-                budget.removals.release(target)
+                reactions.removals.release(target)
             raise
-        budget.removals.release(target)
+        reactions.removals.release(target)
 
     async def _react(self, target: ReplyTarget, name: str) -> None:
-        with _noting_limits(self._budget.additions, "already_reacted"):
+        with _noting_limits(self._reactions.additions, "already_reacted"):
             await self._api.call(
                 lambda web: web.reactions_add(
                     channel=target.chat, timestamp=target.reply_to, name=name
@@ -239,7 +265,7 @@ class SlackIndicator:
             )
 
     async def _unreact(self, target: ReplyTarget, name: str) -> None:
-        with _noting_limits(self._budget.removals.made, "no_reaction"):
+        with _noting_limits(self._reactions.removals, "no_reaction"):
             await self._api.call(
                 lambda web: web.reactions_remove(
                     channel=target.chat, timestamp=target.reply_to, name=name

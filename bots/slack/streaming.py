@@ -12,13 +12,12 @@ from typing import Any, Final
 
 import anyio
 
-from bots.common.call_limits import RateLimiter, rate_limited
+from bots.common.call_limits import RateLimiter, ReservingRateLimiter, rate_limited
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.format import ROOM, render
 from bots.slack.outbound import SlackMessages, message_id
 from bots.slack.payload import is_private, split_recipient
-from bots.slack.reserved_calls import ReservedCalls
 from bots.slack.stream_text import escape_stream_text, strip_progress_lines
 from bots.text.markdown import close_open
 from bots.text.worker import process_text
@@ -142,7 +141,7 @@ class SlackStreamingMessages:
         self._starts = RateLimiter({_MINUTE_S: limits.starts_per_minute})
         self._appends = _with_burst(limits.appends_per_minute)
         self._updates = _with_burst(limits.updates_per_minute)
-        self._ends = ReservedCalls(limits.ends_per_minute)
+        self._ends = ReservingRateLimiter({_MINUTE_S: limits.ends_per_minute})
 
     async def start(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
@@ -192,7 +191,7 @@ class SlackStreamingMessages:
         growing = self._messages.get((target.chat, message))
         if growing is None or not await self._finish_stream(growing, markdown, buttons):
             await self._outbound.edit(target, message, markdown, buttons)
-            self._ends.made.record()
+            self._ends.record()
         self._ends.release((target.chat, message))
         self._messages.pop((target.chat, message), None)
 
