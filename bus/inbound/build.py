@@ -15,7 +15,6 @@ from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.clean import clean
 from bus.inbound.command import note_command
 from bus.inbound.commit import CommitStage
-from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.find_conversation import FindConversationStage
 from bus.inbound.gesture_collector import GestureCollector
@@ -43,12 +42,10 @@ def build_inbound(
     dispatcher = InboundDispatcher(
         bus, commands=commands, conversations=conversations, gestures=gestures
     )
-    deduplicate = DeduplicateStage()
     localize = LocalizeStage(bus, migrations)
     notices = IntakeNotices(bus, access=access, localizer=localize)
     commit = CommitStage(
         bus,
-        deduplicate=deduplicate,
         notices=notices,
         dispatcher=dispatcher,
         gestures=gestures,
@@ -56,7 +53,6 @@ def build_inbound(
     stages: tuple[Stage, ...] = (
         clean,
         note_command,
-        deduplicate,
         BotMessageStage(bus),
         gestures,
         FindConversationStage(bus, questions.pending),

@@ -8,7 +8,6 @@ import anyio
 from typing_extensions import override
 
 from bus.context import BusContext
-from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.gestures import MAX_PARTS, is_incomplete
@@ -37,13 +36,11 @@ class CommitStage(Stage):
         self,
         bus: BusContext,
         *,
-        deduplicate: DeduplicateStage,
         notices: IntakeNotices,
         dispatcher: InboundDispatcher,
         gestures: GestureCollector,
     ) -> None:
         self._bus = bus
-        self._deduplicate = deduplicate
         self._rate_limiter = SharedRateLimiter(bus)
         self._notices = notices
         self._dispatcher = dispatcher
@@ -88,7 +85,6 @@ class CommitStage(Stage):
             return self._notices.refusal_notice(message, key, "fast", text, now=new.received_at)
 
         refused = await self._bus.stores.inbox.refuse(new, notice=notice)
-        self._deduplicate.remember(message)
         if isinstance(refused, DuplicateMessage):
             return Disposition.DUPLICATE
         self._notices.deliver_refusal(message, refused)
@@ -111,7 +107,6 @@ class CommitStage(Stage):
         finally:
             if not isinstance(result, InboxRow):
                 self._rate_limiter.release(context)
-        self._deduplicate.remember(message)
         match result:
             case DuplicateMessage():
                 return Disposition.DUPLICATE
