@@ -35,7 +35,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """An archive's description of itself.
+    """The manifest of an archive.
 
     Attributes:
         version: The version of Parley that wrote it.

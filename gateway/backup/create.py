@@ -25,31 +25,31 @@ from store import checkpoints
 from store.snapshot import copy_database, schema_of
 
 THREADS = "threads"
-"""The folder in which people's files and the agent's are: some of them may be unreadable."""
+"""The folder with the files of people and of the agent. Some of them may be unreadable."""
 
 MAX_DEPTH = 100
-"""Folders within each other: deeper ones are skipped."""
+"""Maximum nesting of folders. Deeper ones are skipped."""
 
 MAX_PATH_BYTES = 3000
-"""Of a path in the data folder: a longer one may be too long for the system where it is restored."""
+"""Maximum length of a path in the data folder. A longer one may be too long for the system that restores it."""
 
 MAX_HOLES = 4 * 2**30
-"""Bytes of holes in all sparse files of threads, which cost time in a backup. Files with more are skipped."""
+"""Maximum bytes of holes in all sparse files of threads, because holes take time too. Further ones are skipped."""
 
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
-"""Deleted, or replaced by something else, since the folder was read."""
+"""Errors of a path that was deleted or replaced after the folder was read."""
 
 _UNREADABLE = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTSUP, errno.ENXIO}
 
 
 def write_backup(config: Config, file: Path) -> Manifest:
-    """Write the data folder into one archive; the service may run meanwhile.
+    """Write the data folder into one archive. The service may be running.
 
-    The journal is copied first, then the checkpoints, then the files: what the journal calls done is in what
-    is copied after it, and what it does not call done yet is done again after a restore.
+    Copies the journal first, then the checkpoints, then the files. So the archive contains the results of everything
+    that the journal marks as done. After a restore, the service repeats everything else.
 
     Raises:
-        CommandFailed: There is no data, or the archive cannot be written.
+        CommandFailed: There is nothing to back up, or the archive cannot be written.
         StoreError: A database is damaged, cannot be read, or is of an earlier version of Parley.
     """
     home, journal = config.home, config.database.file(config.home)
@@ -81,7 +81,7 @@ def _add_database(archive: ArchiveWriter, name: str, copy: Path) -> None:
 
 
 def _left_out(config: Config, journal: Path) -> Callable[[str], bool]:
-    """Return what tells whether a path, relative to the data folder, is not added."""
+    """Return a function that decides whether to leave out a path, relative to the data folder."""
     copies = config.files if config.storage.is_bucket else None
     return partial(
         is_left_out,
@@ -93,9 +93,10 @@ def _left_out(config: Config, journal: Path) -> Callable[[str], bool]:
 def _add_files(
     archive: ArchiveWriter, home: Path, left_out: Callable[[str], bool]
 ) -> Iterator[str]:
-    """Add everything but the databases; yield the names of files in threads that were skipped.
+    """Add everything except the databases. Yield the threads' files that were skipped.
 
-    The walk goes from open folder to open folder: one that a command replaces by a link meanwhile leads nowhere.
+    Opens each folder relative to its open parent. If a command replaces a folder by a link meanwhile, it is not
+    followed.
     """
     skipped: list[str] = []
     holes = 0
@@ -116,11 +117,11 @@ def _add_files(
 
 
 def _add_path(archive: ArchiveWriter, path: str, folder: int, max_holes: int) -> int:
-    """Add what an open folder contains under the last part of a path; return the bytes of its holes.
+    """Add the entry of an open folder that has a path's last name. Return the bytes of its holes.
 
     Raises:
-        OSError: It cannot be read, or is nothing that can be restored (a socket, a very long path, a thread's file
-            with more holes than `max_holes`).
+        OSError: It cannot be read, or not be restored (a socket, a very long path, a thread's file with more bytes of
+            holes than `max_holes`).
     """
     if path.count("/") >= MAX_DEPTH or len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, "the path is too long")
@@ -129,7 +130,7 @@ def _add_path(archive: ArchiveWriter, path: str, folder: int, max_holes: int) ->
     if stat.S_ISLNK(mode):
         archive.add_link(f"{HOME}{path}", os.readlink(name, dir_fd=folder))
     elif stat.S_ISDIR(mode):
-        # The walk leaves out what it cannot open, and says nothing.
+        # os.fwalk leaves out folders that it cannot open without an error.
         os.close(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder))
         archive.add_folder(f"{HOME}{path}")
     elif stat.S_ISREG(mode):
@@ -146,7 +147,7 @@ def _add_path(archive: ArchiveWriter, path: str, folder: int, max_holes: int) ->
 
 
 def _hole_bytes(file: int) -> int:
-    """Return how many bytes of an open file are not on the disk; 0 if the file system does not tell."""
+    """Return how many bytes of an open file are holes; 0 if the file system does not say."""
     status = os.fstat(file)
     if status.st_blocks * 512 >= status.st_size:
         return 0
@@ -158,14 +159,14 @@ def _hole_bytes(file: int) -> int:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 return 0
-            break  # the rest is a hole
+            break  # The rest is a hole.
         data, at = data + end - at, end
     os.lseek(file, 0, os.SEEK_SET)
     return max(0, status.st_size - data)
 
 
 def _skipped(path: str, error: OSError) -> Iterator[str]:
-    """Yield a path that is left out, unless it is gone anyway. Raises the error if the data are incomplete then."""
+    """Yield the description of a skipped path; nothing if it is gone. Raises the error if the path is essential."""
     if error.errno in _GONE:
         return
     if error.errno not in _UNREADABLE or PurePosixPath(path).parts[:1] != (THREADS,):

@@ -11,7 +11,7 @@ _COMPANIONS = ("", "-wal", "-shm", "-journal")
 
 
 def is_left_out(path: str, journal: str, copies: str = "") -> bool:
-    """Return whether a backup omits a path of the data folder, because it is not data or is saved in another way.
+    """Return whether to leave out a path of the data folder, because it is not data or is saved in another way.
 
     Args:
         path: Relative to the data folder.

@@ -20,18 +20,18 @@ _DATABASES: Mapping[str, SchemaName] = {JOURNAL: "sqlite", CHECKPOINTS: "checkpo
 
 
 def restore_backup(config: Config, file: Path, *, replace: bool) -> tuple[Manifest, Path | None]:
-    """Replace the data folder with a backup, after it was unpacked and checked.
+    """Unpack and check a backup, then replace the data folder with it.
 
     Args:
-        config: It names the data folder, and the journal's file.
-        file: What `write_backup` wrote.
+        config: Names the data folder and the journal's file.
+        file: An archive that `write_backup` wrote.
         replace: Whether existing data may be moved aside.
 
     Returns:
-        What the archive says about itself, and where the previous data are, if there were any.
+        The archive's manifest, and the folder with the previous data, if there were any.
 
     Raises:
-        CommandFailed: The archive cannot be used, or there are data and `replace` is false. Nothing was changed.
+        CommandFailed: The archive cannot be used, or data exist and `replace` is false. Nothing was changed.
         StoreError: A service is running, or the databases in the archive are damaged or too new. Nothing was changed.
     """
     home = config.home
@@ -47,7 +47,7 @@ def restore_backup(config: Config, file: Path, *, replace: bool) -> tuple[Manife
             staging = Path(name)
             manifest = extract_archive(file, staging, wanted=lambda _: True)
             check_databases(staging)
-            # Until it is removed, no service starts: it would begin with an empty journal beside restored files.
+            # While this mark exists, no service starts. It would create an empty journal next to the restored files.
             (home / RESTORE_MARK).touch(mode=0o600)
             os.sync()
             try:
@@ -89,7 +89,7 @@ def _existing_data(config: Config) -> Iterator[Path]:
 
 
 def _move_aside(config: Config, existing: list[Path]) -> Path:
-    """Move data into a folder of the data folder; return it. Earlier such folders stay. Raises OSError."""
+    """Move data into a new subfolder of the data folder and return its path. Earlier ones stay. Raises OSError."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     aside = Path(tempfile.mkdtemp(prefix=f"{BEFORE_RESTORE}{stamp}-", dir=config.home))
     for path in existing:

@@ -16,14 +16,14 @@ from store.sqlite_file import connect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeTrial:
-    """What an upgrade does to the databases.
+    """The result of trying an upgrade.
 
     Attributes:
-        before: The version of the journal's schema.
-        after: The same, once this Parley has started.
-        migrations: The steps in between.
-        duration_s: How long they took on the copy.
-        journal_bytes: Size of the journal; the steps may need as much space again.
+        before: Version of the journal's schema before the upgrade.
+        after: Version of the journal's schema after the upgrade.
+        migrations: Numbers of the migrations.
+        duration_s: How long the migrations took on the copy, seconds.
+        journal_bytes: Size of the journal. The migrations may need as much free space.
     """
 
     before: int
@@ -34,7 +34,7 @@ class UpgradeTrial:
 
 
 def copy_for_trial(home: Path, journal: Path, scratch: Path) -> None:
-    """Copy the databases of a data folder, which may be in use, as in an unpacked backup.
+    """Copy the databases of a data folder, laid out as in an unpacked backup. The folder may be in use.
 
     Raises:
         CommandFailed: There is no journal.
@@ -49,7 +49,7 @@ def copy_for_trial(home: Path, journal: Path, scratch: Path) -> None:
 
 
 def extract_for_trial(archive: Path, scratch: Path) -> None:
-    """Unpack the databases of a backup; check all of it. Raises CommandFailed."""
+    """Unpack the databases of a backup. Check the whole archive. Raises CommandFailed."""
     extract_archive(archive, scratch, wanted=lambda name: name in (JOURNAL, CHECKPOINTS))
 
 

@@ -18,7 +18,7 @@ from store.postgres.transfer import TableChecksum, TransferProgress, transfer
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy all rows and compare both sides; after an interruption, continue."""
+    """Copy all rows and compare both sides. Continues an interrupted copy."""
     config = load_config(arguments.config)
     if arguments.files:
         return _import_files(config, Path(arguments.files))
@@ -72,12 +72,12 @@ def _migrate_schema(databases: list[StoreConfig]) -> int:
             "--schema takes one database: postgresql://OWNER:PASSWORD@HOST/DATABASE"
         )
     version = migrate_schema(databases[0])
-    sys.stdout.write(f"The tables are those of schema {version}.\n")
+    sys.stdout.write(f"The tables now have schema {version}.\n")
     return 0
 
 
 def _database(text: str, config: Config) -> StoreConfig:
-    """Return what an argument names: `sqlite`, `postgresql`, a URL, or `$NAME` of a variable with one."""
+    """Return the database of an argument: `sqlite`, `postgresql`, a URL, or `$NAME` of a variable that contains one."""
     if text.startswith("$"):
         value = config.environment.get(text[1:])
         if not value:
@@ -96,7 +96,7 @@ def _database(text: str, config: Config) -> StoreConfig:
 
 
 class _ProgressDisplay:
-    """Shows progress on standard error: a line that changes in a terminal, else a line for each table."""
+    """Shows progress on standard error: in a terminal one line that is overwritten, otherwise one line per table."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""`parley upgrade-check`: tries on a copy what the first start of this version does to existing data."""
+"""`parley upgrade-check`: tries this version's migrations on a copy of existing data."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ from store.config import StoreConfig
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Report what an upgrade does; the data are not changed. Fails if this version cannot use them."""
+    """Report what an upgrade would do. Does not change the data. Fails if this version cannot use them."""
     config = load_config(arguments.config)
     source = Path(arguments.source) if arguments.source else config.home
     try:
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _try_upgrade(source: Path, database: StoreConfig) -> UpgradeTrial:
-    """Try it on copies beside the data, where there is space for them."""
+    """Try the upgrade on copies next to the data, where there is most likely space."""
     with scratch_folder(source.parent) as scratch:
         if source.is_file():
             extract_for_trial(source, scratch)

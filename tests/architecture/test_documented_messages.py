@@ -83,7 +83,7 @@ def test_the_first_tutorial_shows_how_the_chat_greets() -> None:
 
 def test_the_guide_to_postgresql_shows_what_is_printed_today() -> None:
     page = (ROOT / "docs/howto/use-postgresql.md").read_text("utf-8")
-    assert f"\nThe tables are those of schema {len(steps('postgres'))}.\n" in page
+    assert f"\nThe tables now have schema {len(steps('postgres'))}.\n" in page
 
 
 def test_git_ignores_what_may_contain_tokens() -> None:

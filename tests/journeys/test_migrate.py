@@ -163,7 +163,7 @@ async def test_the_owner_creates_the_tables_and_the_service_runs_with_rights_on_
             assert await service.ended(within_s=60) == 1
             assert "parley migrate --schema" in service.log.read_text()
             code, out, _ = await service.command("migrate", "--schema", "$OWNER_URL")
-            assert (code, out) == (0, f"The tables are those of schema {len(steps('postgres'))}.\n")
+            assert (code, out) == (0, f"The tables now have schema {len(steps('postgres'))}.\n")
             with psycopg.connect(url, autocommit=True) as owner:
                 owner.execute(
                     f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}".encode()
