@@ -58,7 +58,7 @@ class ApiTokenLookup:
 
     async def _find(self, digest: str) -> ApiToken | None:
         if self._is_outdated(digest):
-            async with self._reading:  # another stream has just read it
+            async with self._reading:  # Another task may have read the table meanwhile.
                 if self._is_outdated(digest):
                     await self._read()
         token = self._by_digest.get(digest)

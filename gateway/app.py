@@ -81,8 +81,11 @@ class ErrorMiddleware:
         try:
             await self._app(scope, receive, noted)
         except ClientDisconnect:
-            # The client left during its own body: nobody waits for an answer, and a traceback would only fill the log.
-            log.debug("the client of %s %s left", scope.get("method", ""), scope.get("path", ""))
+            # The client disconnected while sending its body. No one reads an answer, and a traceback would fill the
+            # log.
+            log.debug(
+                "the client of %s %s disconnected", scope.get("method", ""), scope.get("path", "")
+            )
         except Exception:
             log.exception("%s %s failed", scope.get("method", ""), scope.get("path", ""))
             if has_started:
@@ -91,10 +94,10 @@ class ErrorMiddleware:
 
 
 PREPARED_PATH = "/api/threads/any/runs"
-"""What is asked first about a turn that is continued."""
+"""Path of the first request of a continued turn."""
 
 LANGGRAPH_PREFIXES = ("/api", "/api/langgraph")
-"""Where the LangGraph API is served; only the first is in the OpenAPI document."""
+"""Path prefixes of the LangGraph API. Only the first one is in the OpenAPI document."""
 
 
 class Application(FastAPI):
@@ -123,7 +126,7 @@ class Application(FastAPI):
         await (self.by_node or self.answer)(scope, receive, send)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request by this process."""
+        """Answer a request in this process."""
         endpoint = self._direct.find(scope)
         if endpoint is None:
             await super().__call__(scope, receive, send)
@@ -132,9 +135,9 @@ class Application(FastAPI):
         await ErrorMiddleware(endpoint)(scope, receive, send)
 
     def prepare(self) -> None:
-        """Build what FastAPI builds for the first request of each router, 0.2 s of CPU: no turn waits for it then.
+        """Build FastAPI's routers now, which takes 0.2 s of CPU, instead of during the first turn.
 
-        May be called on any thread.
+        Thread-safe.
         """
         scope = {"type": "http", "method": "GET", "path": PREPARED_PATH}
         for route in self.router.routes:
@@ -150,7 +153,7 @@ def direct_routes() -> DirectRoutes:
 
 @cache
 def included_routes() -> list[BaseRoute]:
-    """Return what all applications of this process share: FastAPI prepares each route when it is first looked for."""
+    """Return the routes. All applications of this process share them, because FastAPI takes long to prepare them."""
     root = APIRouter(responses=COMMON_RESPONSES)
     for router in (health.router, metrics.router, webhooks.router, slack_install.router):
         root.include_router(router)

@@ -228,7 +228,7 @@ class AccessMiddleware:
 
     def _check_address(self, scope: Scope, headers: Headers) -> Rejection | None:
         """Return why a host or path is not served."""
-        if len(headers.getlist("host")) > 1:  # a proxy may use the other one
+        if len(headers.getlist("host")) > 1:  # A trusted proxy may use any of them.
             return Rejection(status=400, detail=TWO_HOSTS)
         if _host_name(headers.get("host", "")) not in self._hosts:
             return Rejection(status=421, detail=WRONG_HOST)
@@ -352,7 +352,7 @@ def limit_body(
     async def limited() -> Message:
         nonlocal seen, waited_s, is_open
         if not is_open:
-            return await receive()  # it is a disconnect
+            return await receive()  # Only a disconnect can follow.
         since = anyio.current_time()
         with anyio.move_on_after(pause_s) as pause:
             message = await receive()

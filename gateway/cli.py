@@ -232,7 +232,7 @@ def _add_backups(command: Callable[[str, str], argparse.ArgumentParser]) -> None
     restore.add_argument(
         "--force", action="store_true", help="move existing data aside instead of refusing"
     )
-    check = command("upgrade-check", "Try on a copy what the first start of this version changes.")
+    check = command("upgrade-check", "Try this version's migrations on a copy of the data.")
     check.add_argument(
         "source",
         nargs="?",

@@ -177,7 +177,7 @@ async def _open_embedded_app(
     app = build_app(services)
     if database.nodes.number:
         await stack.enter_async_context(open_node_router(app, runs, services.node_calls))
-        # Before this node takes turns of others over, all of them at once.
+        # This node may soon take over many turns of other nodes at once.
         await anyio.to_thread.run_sync(app.prepare)
     warming.start_soon(telemetry.export_metrics, partial(_collect_metrics, app))
     return app

@@ -1,6 +1,6 @@
-"""EmbeddedRuns: the bus's threads and runs, executed by this process.
+"""EmbeddedRuns: runs of the bus that this process executes.
 
-It calls what the routes of the LangGraph API call: no request, response or event stream stands in between.
+It calls the same functions as the routes of the LangGraph API, without HTTP requests and event streams.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -57,8 +57,8 @@ T = TypeVar("T")
 class EmbeddedRuns(Runs):
     """The runs of this process.
 
-    Runs of the bus do not start again at another node: the bus itself continues a turn whose node was lost. A thread
-    that a run of another node holds is busy.
+    No other node restarts these runs. If their node stops, the bus continues the turn. A thread with a run at another
+    node is busy.
 
     Args:
         services: Returns the services of the gateway.
@@ -83,7 +83,7 @@ class EmbeddedRuns(Runs):
         services = self._services()
         token = TRACEPARENT.set(request.traceparent)
         try:
-            # The run shares no object with its caller, as over the wire.
+            # The run must not share objects with its caller, as over HTTP.
             checked = validate_body(RunCreate, parse_json(orjson.dumps(body)))
             live = await start_run(services, request.thread_id, checked, restartable=False)
         except ThreadElsewhere as error:
@@ -154,7 +154,7 @@ class EmbeddedRuns(Runs):
         await rewind_thread(_EmbeddedStates(self._services(), thread_id), message_id, *others)
 
     async def _ended_events(self, thread_id: str, run_id: str) -> Sequence[StreamedPart]:
-        """Return the state and the end of a run whose events are gone. Raises AgentUnavailable: it has not ended."""
+        """Return the state and the end of a run whose events are gone. Raises AgentUnavailable if it has not ended."""
         run = await _translated(self._services().runs.get(thread_id, run_id))
         if not is_final(run.status):
             await _translated(self._services().runs.left_runs.take_of(thread_id, run_id))
@@ -213,7 +213,7 @@ class _EmbeddedStates(ThreadStatesApi):
 
 
 def _json(view: Mapping[str, Any]) -> State:
-    """Return a view as JSON has it: texts, numbers, lists and dictionaries of its own."""
+    """Return a view as plain JSON that shares no objects with it."""
     state: State = orjson.loads(dumps(view))
     return state
 
@@ -226,12 +226,12 @@ async def _translated(work: Awaitable[T]) -> T:
 
 
 def _run_error(error: Exception) -> RunError:
-    """Return what an error of the runtime means for a turn."""
+    """Convert an error of the runtime to an error of the run port."""
     if isinstance(error, HTTPException):
         status, text = error.status_code, str(error.detail)
     elif isinstance(
         error, TypeError | UnknownAssistant
-    ):  # what cannot be JSON; no thread is missing
+    ):  # TypeError: a value is not JSON. An unknown assistant must not look like a missing thread (404).
         status, text = HTTPStatus.BAD_REQUEST, str(error)
     else:
         status, text = describe_error(error)

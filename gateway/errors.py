@@ -102,7 +102,7 @@ NODE_HEADER = "x-parley-node"
 
 
 def describe_error(error: Exception) -> tuple[int, str]:
-    """Return the HTTP status of an error in the table, and what clients are told."""
+    """Return the HTTP status of an error in the table, and the text for clients."""
     status, detail = STATUS_BY_ERROR[_kind(error)]
     if (isinstance(error, UnknownAssistant) and error.by_name) or (
         isinstance(error, InvalidRequest) and error.malformed

@@ -116,7 +116,7 @@ def _load_file(name: str, file: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise GraphUnusable(f"graphs.{name}: {file} is not a module")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses and annotations look it up there
+    sys.modules[module_name] = module  # Dataclasses and annotations look up their module there.
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

@@ -26,10 +26,10 @@ from store.node_calls import NodeCalls
 from store.runs import ThreadElsewhere
 
 DELETE_THREAD = "thread.delete"
-"""The call that deletes a thread at the node that executes its runs. The answer is empty without such a thread."""
+"""The call that deletes a thread at the node that executes its runs. The answer is empty if the thread is unknown."""
 
 DELETE_S = 15.0
-"""Time limit of such a call, seconds. It ends the thread's runs first."""
+"""Time limit of such a call, seconds. The node stops the thread's runs first."""
 
 log = logging.getLogger(__name__)
 

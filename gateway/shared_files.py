@@ -14,7 +14,7 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 class SharedFilesRoute(APIRoute):
-    """A route for files that all nodes need. When the response is sent, other nodes see the change."""
+    """A route that reads or changes files that all nodes share. Other nodes see a change once the response is sent."""
 
     @override
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

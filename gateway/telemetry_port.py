@@ -1,4 +1,4 @@
-"""Telemetry: what the service reports to OpenTelemetry. Records nothing unless gateway.telemetry replaces it."""
+"""Telemetry: the service's reports to OpenTelemetry. The base class records nothing; gateway.telemetry replaces it."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ class Telemetry:
     """Records nothing.
 
     Attributes:
-        messages: Records what happens to messages.
-        run_tracer: Records runs; None = nothing does.
+        messages: Traces messages.
+        run_tracer: Traces runs; None = runs are not traced.
     """
 
     messages: MessageTracer = NO_TRACER
@@ -28,4 +28,4 @@ class Telemetry:
         return app
 
     async def export_metrics(self, collect: "Callable[[], Awaitable[Iterable[Metric]]]") -> None:
-        """Export what `collect` returns regularly, until cancelled; it may raise StoreError."""
+        """Export what `collect` returns at intervals, until cancelled. `collect` may raise StoreError."""

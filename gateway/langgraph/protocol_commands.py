@@ -85,7 +85,7 @@ async def execute_elsewhere(services: Services, thread_id: str, body: object) ->
     asked = dumps(given).decode()
     reply: Json = orjson.loads(await calls.call(node, EXECUTE_COMMAND, asked))
     if "meta" in reply:
-        # Each node has its own numbers for a thread's events.
+        # Each node numbers a thread's events differently.
         applied = services.event_logs.for_thread(thread_id).last_seq
         reply["meta"] = {"applied_through_seq": applied}
     return reply

@@ -44,7 +44,7 @@ async def send_command(request: Request, thread_id: str, services: ServicesDep) 
     body = await _read_json(request)
     reply = await execute_command(services, parse_id(thread_id, "thread"), body, {})
     if HOPS in request.scope:
-        # The client's streams come from another node, which has its own numbers for the thread's events.
+        # The client's streams come from another node, and each node numbers a thread's events differently.
         reply.pop("meta", None)
     return json_response(reply)
 
@@ -62,7 +62,7 @@ async def stream_thread_events(request: Request, thread_id: str, services: Servi
     frames = _event_frames(services, thread_id, parse_event_filter(body), parse_since(body))
     await anext(
         frames
-    )  # the stream must contain every run that starts after the client gets the response's head
+    )  # The stream must contain every run that starts after the client receives the response headers.
     return EventStreamResponse(frames, headers={}, heartbeat_s=services.heartbeat_s)
 
 
@@ -72,7 +72,7 @@ async def _event_frames(
     runs = services.runs
     sequence = services.event_logs.for_thread(thread_id)
     async with runs.subscribers.subscribe(thread_id) as following:
-        yield b""  # from here on, every new run is noticed
+        yield b""  # From here on, the stream includes every new run.
         while True:
             sequence.advance(runs.subscribers.runs(thread_id))
             if sequence.has_gap_after(since):

@@ -67,7 +67,7 @@ async def connect_websocket(socket: WebSocket, thread_id: str) -> None:
             await _read_commands(session, socket)
             tasks.cancel_scope.cancel()
     except* WebSocketDisconnect:
-        pass  # the client disconnected during a write
+        pass  # The client disconnected during a write.
 
 
 async def _read_commands(session: "ProtocolConnection", socket: WebSocket) -> None:
@@ -186,7 +186,7 @@ class ProtocolConnection:
             )
         await (
             self._follows.wait()
-        )  # from the reply on, every new run is noticed, whichever node starts it
+        )  # After the reply, the client gets the events of every new run, whichever node starts it.
         self._advance()
         if not self._subscriptions:
             self._last_seq = self._sequence.last_seq

@@ -21,17 +21,17 @@ from gateway.sse import (
 )
 
 ON_NODE_LOSS, INTERRUPT = "X-Parley-On-Node-Loss", "interrupt"
-"""A header with which the bus starts runs: it starts them again itself when their process has ended."""
+"""Header of runs that no other node may restart, because the bus does it."""
 
 HOPS = "parley.hops"
 """Scope key: how many nodes have passed the request on."""
 
 CANCEL_HEADERS = {"X-Parley-On-Disconnect": "cancel"}
-"""Of a response whose client cancels the run by disconnecting, for a node that passes it on."""
+"""Header of a response whose client cancels the run by disconnecting. The node that passes the response on reads it."""
 
 
 def run_response(request: Request, live: LiveRun) -> Response:
-    """Return a run that was started."""
+    """Return the response for a started run."""
     headers = {"Content-Location": location_headers(request, live, "join")["Content-Location"]}
     return json_response(run_to_wire(live.row), headers=headers)
 
@@ -48,8 +48,8 @@ def stream_response(
     """Stream the events of a run.
 
     Args:
-        request: Its path is the prefix of the headers.
-        services: The running parts.
+        request: Its path determines the locations in the headers.
+        services: The running services.
         live: The run.
         after: The number of the last event that the client has; 0 = all events are sent.
         stream_modes: Only events of these modes; empty = all.
@@ -68,7 +68,7 @@ def stream_response(
 
 
 def ended_response(request: Request, services: Services, log: EventLog, after: int) -> Response:
-    """Return the events of a run whose own are no longer kept."""
+    """Stream the substitute events of a run whose events are no longer kept."""
     wanted = _event_filter(request, services, lambda _event: True)
     return EventStreamResponse(
         stream_events(log.subscribe(after), wanted), headers={}, heartbeat_s=services.heartbeat_s
@@ -92,7 +92,7 @@ def wait_response(
 
 
 def location_headers(request: Request, live: LiveRun, action: str) -> dict[str, str]:
-    """Return the headers that tell where the run is, and where to continue if the response breaks off.
+    """Return the headers with the run's URL, and with the URL that continues a broken response.
 
     Clients append `Location` to their base URL, which already ends with the API prefix.
     """
@@ -109,11 +109,11 @@ def _on_disconnect(live: LiveRun, *, cancel: bool) -> Callable[[], None]:
 
 
 def _event_filter(request: Request, services: Services, wanted: EventPredicate) -> EventPredicate:
-    """Return a filter that also drops the last event, `end`, for clients that would take it for a result.
+    """Return a filter that also drops the last event, `end`, for clients that would mistake it for a result.
 
-    LangGraph's server sends none. Its SDKs are known by their User-Agent: that of the one for Python names it, the one
-    for JavaScript has Node's. In browsers it has the page's, and finds `end` useful: it then need not ask whether the
-    run is over.
+    LangGraph's server sends no such event. Its SDKs are recognized by their User-Agent: the Python SDK sends its name,
+    and the JavaScript SDK sends Node's. In a browser the JavaScript SDK sends the browser's User-Agent. There `end` is
+    useful, because the SDK need not ask whether the run is over.
     """
     headers = request.headers
     if headers.get(ON_NODE_LOSS):

@@ -280,7 +280,7 @@ async def _start(
 async def start_run(
     services: Services, thread_id: str | None, body: RunCreate, *, restartable: bool
 ) -> LiveRun:
-    """Start the run of a request, on a thread or stateless. Raises what the application answers with an error."""
+    """Start the run of a request, on a thread or stateless. Raises errors of the table in `gateway/errors.py`."""
     thread_id = None if thread_id is None else parse_id(thread_id, "thread")
     run = await resolve_assistant(services, build_run_request(body, thread_id))
     return await services.runs.start(run if restartable else replace(run, restartable=False))
@@ -291,11 +291,11 @@ async def _get_run(services: Services, thread_id: str, run_id: str) -> Run:
 
 
 async def _find_run(services: Services, thread_id: str, run_id: str) -> tuple[Run, LiveRun | None]:
-    """Return a run, and its events if they are here. Raises StoreUnavailable: no node has it at this moment."""
+    """Return a run, and its events if this node has them. Raises StoreUnavailable while a run moves between nodes."""
     run = await _get_run(services, thread_id, run_id)
     live = services.runs.find(run.thread_id, run.run_id)
     if live is None and not is_final(run.status):
-        raise StoreUnavailable("The run moves to another node; try again.")
+        raise StoreUnavailable("The run is moving to another node. Try again.")
     return run, live
 
 
@@ -307,7 +307,7 @@ def _get_stateless_run(services: Services, run_id: str) -> LiveRun:
 
 
 def _expired_event_log(run: Run, values: object, *, after: int) -> EventLog:
-    """Return the log of a run whose events are no longer kept: a gap, the state, the end."""
+    """Return substitute events for a run whose events are no longer kept: a gap, the state and the end."""
     log = EventLog(first=after + 1)
     log.append("gap", dumps({"code": "stream_replay_gap", "after": after}))
     if values is not None:

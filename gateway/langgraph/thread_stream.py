@@ -49,7 +49,7 @@ async def stream_thread(
     frames = _stream_frames(services.runs, thread.thread_id, position, whole="run_modes" in modes)
     await anext(
         frames
-    )  # the stream must contain every run that starts after the client gets the response's head
+    )  # The stream must contain every run that starts after the client receives the response headers.
     return EventStreamResponse(frames, headers={}, heartbeat_s=services.heartbeat_s)
 
 
@@ -79,7 +79,7 @@ async def _stream_frames(
     async with runs.subscribers.subscribe(thread_id) as following:
         backlog = _backlog(await runs.subscribers.runs_since(thread_id, place.run_id), place)
         seen = {live.attempt_id for live, _ in backlog}
-        yield b""  # from here on, every new run is noticed
+        yield b""  # From here on, the stream includes every new run.
         for live, after in backlog:
             async for body in _run_frames(live, after, whole=whole):
                 yield body

@@ -312,7 +312,7 @@ async def _history(services: Services, thread_id: str, query: HistoryRequest) ->
 
 
 def _parse_checkpoint(given: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a checkpoint, given by its ID, directly, or inside a config."""
+    """Return a checkpoint that is given by its ID, directly, or inside a config."""
     if not given:
         return None
     if isinstance(given, str):

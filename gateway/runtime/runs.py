@@ -266,7 +266,7 @@ class RunManager:
         if live is None or live.thread_id != thread_id or live.is_finished:
             raise RowNotFound("No runs found to cancel.")
         if live.is_left:
-            raise StoreUnavailable("The run moves to another node; try again.")
+            raise StoreUnavailable("The run is moving to another node. Try again.")
         await self.cancel_all([live], action)
         return live
 
