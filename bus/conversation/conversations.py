@@ -1,7 +1,8 @@
-"""All conversations: each answers its messages one by one, in order, whatever others do.
+"""Conversations: each one answers its messages one by one, in order, independently of the others.
 
-A queue and its task exist while something waits or runs. `/new` retires the present queue: it finishes what it has,
-in the old thread, while new messages get another queue and thread. A stop, an edit or a deletion finds its turn here.
+A conversation has a queue and a task while messages wait or run. `/new` replaces the queue: the old one finishes its
+messages in the old thread, and new messages get a new queue and thread. Stops, edits and deletions find their turn
+here.
 """
 
 import logging
@@ -33,11 +34,11 @@ log = logging.getLogger(__name__)
 
 
 class Conversations:
-    """All conversations in which something waits or runs.
+    """All conversations with waiting or running messages.
 
     Args:
         tasks: Owns the queues' tasks.
-        steps: What turns do.
+        steps: The steps of turns.
     """
 
     def __init__(
@@ -65,20 +66,20 @@ class Conversations:
 
     @property
     def row_ids(self) -> frozenset[int]:
-        """The ids of the rows that wait or run here."""
+        """IDs of the rows that wait or run here."""
         return frozenset(self._row_ids)
 
     @property
     def load(self) -> tuple[int, int]:
-        """How many conversations have a turn at work, and how many messages wait behind these."""
+        """Number of conversations with a running turn, and number of messages that wait behind these turns."""
         return len(self._active), sum(len(queue.waiting) for queue in self._active)
 
     def enqueue(
         self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
     ) -> None:
-        """Put a message into its conversation's queue; returns at once.
+        """Put a message into its conversation's queue. Returns at once.
 
-        `former_thread`: it was written for that thread, which the conversation has left since.
+        `former_thread`: the thread that the message belongs to, if the conversation has left it.
         """
         message = QueuedMessage(row=row, inbound=inbound, text=inbound.text)
         if former_thread is None:
@@ -90,7 +91,7 @@ class Conversations:
         self._enqueue(self._former[former], message)
 
     def give_up(self, row: InboxRow, target: ReplyTarget) -> None:
-        """Finish a message that cannot be decoded as failed, in its turn, and tell where its answer was to go."""
+        """Queue a message that cannot be decoded. Its turn fails and says so at `target`."""
         inbound = InboundMessage(
             event_id=row.event_id,
             message_id="",
@@ -105,10 +106,10 @@ class Conversations:
         self._enqueue(self._queue_of(row.key), failed)
 
     def stop(self, row: InboxRow, inbound: InboundMessage) -> list[Turn]:
-        """Cancel the turns that run in the conversation of a command; return them.
+        """Cancel the running turns in the conversation of a command and return them.
 
-        In a group where the command stands outside every conversation (a slash command, a message of its
-        own), the turns of the same sender in the same chat are meant; in a topic or thread, only those in it.
+        In a group, a command outside of every conversation (a slash command, or a message that starts a topic) cancels
+        the turns of its sender in the chat. In a topic or thread, a command cancels only turns there.
         """
         running = [queue.turn for queue in self._active if queue.turn is not None]
         here = [turn for turn in running if turn.row.key == row.key]
@@ -120,14 +121,17 @@ class Conversations:
         return here
 
     def edit(self, row_id: int, inbound: InboundMessage, *, may_steer: bool = True) -> None:
-        """Let a message be what it was edited to; a turn that runs is steered, if that is allowed, or run again."""
+        """Replace a message with its edited version.
+
+        If its turn is running, the edit is injected into the run (if `may_steer`), or the message is run again.
+        """
         if (found := self._find(row_id)) is not None:
             queue, message = found
             steers = may_steer and self._sessions.busy_mode(inbound) == "steer"
             queue.edit(replace(message, inbound=inbound, text=inbound.text), steers=steers)
 
     def takes_parts(self, row_id: int) -> bool:
-        """Return whether a message may get further parts: it waits, or no words of its answer were shown."""
+        """Return whether further parts can join a message: it waits, or people have seen no words of its answer."""
         found = self._find(row_id)
         if found is None:
             return False
@@ -137,7 +141,7 @@ class Conversations:
         return turn.takes_parts
 
     def delete(self, row_id: int, inbound: InboundMessage) -> bool:
-        """Give a message that was deleted no turn, or cancel the one that it has; return whether it waited."""
+        """Cancel the turn of a deleted message, or prevent it. Return whether the message was waiting."""
         found = self._find(row_id)
         if found is None:
             return False
@@ -145,11 +149,11 @@ class Conversations:
         return queue.delete(replace(message, inbound=inbound))
 
     async def stop_message(self, row_id: int) -> bool:
-        """Cancel the turn of a message, whether it runs or waits; return whether there was one. Raises StoreError."""
+        """Cancel the running or waiting turn of a message. Return whether there was one. Raises StoreError."""
         found = self._find(row_id)
         if found is None:
             return False
-        # Noted first: a restart does not take it up.
+        # Store the stop first, so that a restart does not run the message.
         stopped = replace(found[1].inbound, is_stopped=True)
         if not await self._inbox.update_body(row_id, encode_inbound(stopped)):
             return False
@@ -166,15 +170,15 @@ class Conversations:
         return True
 
     async def start_new_thread(self, row: InboxRow, first: QueuedMessage | None = None) -> str:
-        """Give the conversation of a command a fresh thread for all that came after it; return its id.
+        """Start a new thread for all messages after a command. Return the thread's ID.
 
-        `first` is what the new thread begins with.
+        `first` is the new thread's first message.
 
         Raises:
-            StoreError: the thread was not changed.
+            StoreError: The conversation keeps its thread.
         """
         fresh = str(uuid.uuid4())
-        # Nothing is awaited before the queues are exchanged: messages sent after the command find the new one.
+        # Exchange the queues before awaiting anything, so that later messages get the new queue.
         former, present = self._exchange(row, fresh, first)
         try:
             old = await self._rebind(row, fresh)
@@ -191,7 +195,7 @@ class Conversations:
         return fresh
 
     async def start_bootstrap(self, row: InboxRow, inbound: InboundMessage, text: str) -> None:
-        """Start a bootstrap turn; in a busy conversation it gets a fresh thread and starts there at once."""
+        """Start a bootstrap turn. In a busy conversation, start it at once in a new thread."""
         message = QueuedMessage(row=row, inbound=inbound, text=text, bootstrap=True)
         queue = self._queue_of(row.key)
         if queue.is_busy and row.thread_id is None:
@@ -201,7 +205,10 @@ class Conversations:
 
     @contextmanager
     def reserve(self, row: InboxRow) -> Iterator[ConversationQueue | None]:
-        """Let no turn begin in the conversation of a command; None if one runs or waits that came before it."""
+        """Let no turn begin in a command's conversation inside the block.
+
+        Yield the conversation's queue, or None if earlier messages wait or run there.
+        """
         queue = self._queue_of(row.key)
         earlier = any(message.row.seq < row.seq for message in queue.waiting)
         if queue.turn is not None or earlier or not queue.released.is_set():
@@ -222,19 +229,22 @@ class Conversations:
     def enqueue_first(
         self, queue: ConversationQueue, row: InboxRow, inbound: InboundMessage, text: str
     ) -> None:
-        """Let a command's turn be the next one of a reserved queue."""
+        """Make a command's turn the next one of a reserved queue."""
         self._row_ids.add(row.id)
         queue.waiting.appendleft(QueuedMessage(row=row, inbound=inbound, text=text))
 
     def hand_over(self) -> None:
-        """Start no further turn; leave those to another node whose runs are stopped from now on."""
+        """Start no further turns. Let another node continue the turns whose runs are stopped from now on."""
         self._closed = True
         for queue in self._active:
             if queue.turn is not None:
                 queue.turn.control.hand_over()
 
     async def close(self) -> None:
-        """Start no further turn and wait until those that run are over, or left. The caller bounds it."""
+        """Start no further turns.
+
+        Wait, without a time limit, until each running turn has ended or another node continues it.
+        """
         self._closed = True
         while not all(queue.is_left for queue in self._active):  # noqa: ASYNC110 - only when stopping: 20 ms are short
             await anyio.sleep(0.02)
@@ -252,7 +262,7 @@ class Conversations:
         return self._present[key]
 
     def _queue_at(self, row: InboxRow) -> ConversationQueue:
-        """Return the queue of a row's place: `/new` may have run before what was accepted before it came here."""
+        """Return the queue of a row. A row from before the last `/new` belongs to the former queue."""
         queue = self._queue_of(row.key)
         while row.seq < queue.first_seq and queue.former in self._active:
             queue = queue.former
@@ -261,7 +271,7 @@ class Conversations:
     def _exchange(
         self, row: InboxRow, fresh: str, first: QueuedMessage | None
     ) -> tuple[ConversationQueue | None, ConversationQueue]:
-        """Put a new queue in place of the present one; what came after `row` moves into it."""
+        """Replace the present queue with a new one. Move the messages after `row` there."""
         former = self._present.pop(row.key, None)
         present = self._present[row.key] = ConversationQueue(row.key, fresh)
         present.first_seq, present.is_kept = row.seq, True
@@ -277,11 +287,11 @@ class Conversations:
         return former, present
 
     async def _rebind(self, row: InboxRow, fresh: str) -> str:
-        """Make `fresh` the conversation's thread, waiting rows staying with the old one; return the old one."""
+        """Make `fresh` the conversation's thread. Waiting rows keep the old one, which is returned."""
         found = await self._conversations.find(row.key)
         old = found.thread_id if found is not None else None
         while True:
-            # Messages of a conversation that had no thread yet get one to themselves.
+            # Without an old thread, the waiting messages get a thread of their own.
             theirs = old or str(uuid.uuid4())
             await self._inbox.assign_thread(row.id, thread_id=theirs)
             bound = await self._conversations.bind_thread(row.key, fresh, instead_of=old)
@@ -301,7 +311,7 @@ class Conversations:
             self._steer(queue.turn, message)
 
     def _steer(self, turn: Turn, message: QueuedMessage) -> None:
-        """Have a message injected into the run before it, where its sender steers and asked for that run."""
+        """Inject a message into the running turn if the turn answers the same sender, who has chosen to steer."""
         inbound = message.inbound
         is_plain = not (
             message.bootstrap or inbound.answers_row or inbound.rewind_point is not None
@@ -312,7 +322,7 @@ class Conversations:
             turn.control.steer(message)
 
     async def _work(self, queue: ConversationQueue) -> None:
-        """Take the turns of a queue, one by one, until nothing waits."""
+        """Run the turns of a queue, one by one, until it is empty."""
         leave_commands()
         try:
             while queue.waiting and not self._closed:
@@ -324,7 +334,7 @@ class Conversations:
             self._leave(queue)
 
     async def _take(self, queue: ConversationQueue, message: QueuedMessage) -> None:
-        """Run one turn; the boundary at which whatever goes wrong in it ends."""
+        """Run one turn. Errors of the turn end here."""
         row = message.row
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
         turn = queue.turn = self._turn(queue, message)
@@ -338,7 +348,7 @@ class Conversations:
             await turn.run()
             self._trace_end(turn)
         except Exception:
-            # What a turn shows broke. The row stays unfinished: the router takes it up again.
+            # The live reply failed. The row stays unfinished, and the dispatcher resumes it.
             log.exception("turn %s ended unexpectedly", row.id)
         finally:
             self._row_ids.discard(row.id)
@@ -371,7 +381,7 @@ class Conversations:
         )
 
     def _leave(self, queue: ConversationQueue) -> None:
-        """Forget a queue that has nothing left, or whose task ends."""
+        """Forget a queue that is empty or whose task ends."""
         self._active.discard(queue)
         self._row_ids.difference_update(message.row.id for message in queue.waiting)
         self._forget_idle(queue.key)
@@ -379,7 +389,7 @@ class Conversations:
             del self._former[queue.key, queue.thread_id or ""]
 
     def _forget_idle(self, key: ConversationKey) -> None:
-        """Forget a conversation's present queue, unless it or the former one is at work, or it is kept."""
+        """Forget a conversation's present queue unless it is kept, or it or the former one is active."""
         present = self._present.get(key)
         if present is None or present.is_kept or {present, present.former} & self._active:
             return

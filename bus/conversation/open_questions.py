@@ -1,4 +1,4 @@
-"""Questions that turns ended with: found by the turn that answers them; their buttons are removed once."""
+"""Questions that turns ended with: finds the question that a message answers, and removes its buttons."""
 
 import logging
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:
-    """What a thread waits for.
+    """An approval or another interrupt that a thread waits for.
 
     Attributes:
-        row: The message whose turn asked.
-        asked: That message: its sender decides, or an admin.
+        row: Inbox row of the turn that asked.
+        asked: The message of that row. Its sender or an admin decides.
     """
 
     row: InboxRow
@@ -29,9 +29,9 @@ class OpenQuestion:
     asked: InboundMessage
 
     def may_be_answered_by(self, message: InboundMessage) -> bool:
-        """Return whether a message may be an answer, whoever sent it.
+        """Return whether a message can be an answer, regardless of its sender.
 
-        In a group an approval takes words to the bot: others write there too, and "ok" may be meant for them.
+        In a group, only a message to the bot can approve: an "ok" may be meant for other people.
         """
         is_for_bot = message.is_private or message.is_addressed or bool(message.answers_row)
         return is_for_bot or not self.question.needs_approval
@@ -42,7 +42,7 @@ class Questions:
 
     Args:
         history: Earlier messages.
-        delivery: Where buttons are taken away: with a row like every other message.
+        delivery: Sends the edits that remove buttons.
     """
 
     def __init__(self, history: MessageHistoryStore, delivery: DeliveryWorker) -> None:
@@ -51,15 +51,15 @@ class Questions:
         self.pending = ExpectedReplies()
 
     def record(self, row: InboxRow, inbound: InboundMessage, question: Question) -> str | None:
-        """Return what the inbox keeps of a turn's question, and expect the sender to answer it; None = no question."""
+        """Return a turn's question as stored in the inbox, and expect its sender's answer; None = no question."""
         if question:
             self.pending.expect(inbound, row.key)
         return encode_question(question)
 
     async def open_before(self, row: InboxRow, text: str) -> OpenQuestion | None:
-        """Return what the thread of a row whose turn begins waits for; None = nothing, or only for words.
+        """Return the interrupt that the thread of a beginning turn waits for; None = the thread waits for none.
 
-        A question that the row answers, or leaves behind, loses its buttons. Raises StoreError.
+        Removes the buttons of a question that the row answers or passes over. Raises StoreError.
         """
         self.pending.clear(row.key)
         if not row.follows_question:
@@ -74,7 +74,7 @@ class Questions:
                 return OpenQuestion(row=before, question=question, asked=asked)
         between = await self._history.list_after(before, limit=1)
         if question.options and between and between[0].seq < row.seq:
-            return None  # the turn of that one saw to the buttons
+            return None  # That message's turn has removed the buttons.
         chosen = chosen_index(question, text) if before.thread_id == row.thread_id else None
         mark = "" if chosen is None else f"✓ {question.options[chosen]}"
         await self.remove_buttons(before, mark)
@@ -83,11 +83,11 @@ class Questions:
         return None
 
     def keep_open(self, question: OpenQuestion) -> None:
-        """Go on expecting the answer to a question: what was said decided nothing."""
+        """Continue to expect the answer to a question after a message that did not decide it."""
         self.pending.expect(question.asked, question.row.key)
 
     async def mark_answered(self, row: InboxRow) -> None:
-        """Note that what a row's turn waited for was answered, or is gone. Raises StoreError."""
+        """Record that the question of a row's turn was answered or is gone. Raises StoreError."""
         await self._history.clear_question(row)
 
     async def has_button(self, row: InboxRow, token: str) -> bool:
@@ -96,11 +96,11 @@ class Questions:
         return found is not None and any(button.token == token for button in found[1].buttons)
 
     async def are_buttons_removed(self, row: InboxRow) -> bool:
-        """Return whether the buttons under a row's answer were taken away. Raises StoreError."""
+        """Return whether the buttons under a row's answer were removed. Raises StoreError."""
         return await self.delivery.find_row(button_removal_key(row)) is not None
 
     async def remove_buttons(self, row: InboxRow, mark: str) -> None:
-        """Take the buttons under a row's answer away, once, and put a mark below it. Raises StoreError."""
+        """Remove the buttons under a row's answer, once, and append a mark. Raises StoreError."""
         found = await self._last_words(row)
         if found is None or not found[1].buttons or await self.are_buttons_removed(row):
             return
@@ -117,7 +117,7 @@ class Questions:
 
 
 def _decode(row: InboxRow) -> InboundMessage | None:
-    """Return the message of a row; None if it cannot be decoded: then nobody may decide any more."""
+    """Return the message of a row; None if it cannot be decoded, so that no one can decide."""
     try:
         return decode_inbound(row.body)
     except ValueError:

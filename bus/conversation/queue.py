@@ -1,4 +1,4 @@
-"""The queue of one conversation: what waits and what runs in one of its threads."""
+"""The queue of a conversation: the running turn and the waiting messages of one of its threads."""
 
 from collections import deque
 from dataclasses import replace
@@ -12,15 +12,15 @@ from store.inbox import InboxRow
 
 
 class ConversationQueue:
-    """What waits and what runs in one thread of a conversation.
+    """The running turn and the waiting messages of one thread of a conversation.
 
     Attributes:
-        thread_id: The thread of all its turns; None = the conversation's present one.
-        turn: The turn that runs; None = none.
-        released: Set, unless a command decides on the thread: no turn begins meanwhile.
-        first_seq: The place in the conversation's order where its thread begins.
-        former: Has what came before that, if it was at work then.
-        is_kept: It is not to be forgotten, though it may have nothing to do: a command decides on the thread.
+        thread_id: The thread of all its turns; None = the conversation's present thread.
+        turn: The running turn; None = none.
+        released: Not set while a command changes the thread, so that no turn begins.
+        first_seq: The sequence number at which its thread begins.
+        former: The queue with earlier messages, if it was active when this one was created.
+        is_kept: Whether the queue must be kept even if it is empty, because a command changes the thread.
     """
 
     def __init__(self, key: ConversationKey, thread_id: str | None = None) -> None:
@@ -36,12 +36,12 @@ class ConversationQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a turn runs or waits."""
+        """Whether a message runs or waits."""
         return self.turn is not None or bool(self.waiting)
 
     @property
     def is_left(self) -> bool:
-        """Whether another node continues the turn that runs."""
+        """Whether another node continues the running turn."""
         return self.turn is not None and self.turn.control.is_left
 
     @property
@@ -51,19 +51,19 @@ class ConversationQueue:
         return frozenset([*running, *(message.row.id for message in self.waiting)])
 
     def find(self, row_id: int) -> QueuedMessage | None:
-        """Return the message of a row, if it runs or waits here."""
+        """Return the message of a row if it runs or waits here."""
         running = [self.turn.message] if self.turn is not None else []
         return next((one for one in (*running, *self.waiting) if one.row.id == row_id), None)
 
     def is_running(self, row_id: int) -> bool:
-        """Return whether the turn that runs is that of a row."""
+        """Return whether the running turn answers a row."""
         return self.turn is not None and self.turn.row.id == row_id
 
     def edit(self, message: QueuedMessage, *, steers: bool) -> None:
-        """Let a message that runs or waits here be what it was edited to.
+        """Replace a message that runs or waits here with its edited version.
 
-        One that runs is injected into its run (`steers`), or run again. Once its answer is decided, the edit is found
-        by the transaction that stores the answer.
+        The edit of a running message is injected into its run (`steers`), or the message is run again. If the turn is
+        closed, the transaction that stores the answer finds the edit.
         """
         turn, row_id = self.turn, message.row.id
         if turn is None or turn.row.id != row_id:
@@ -76,7 +76,7 @@ class ConversationQueue:
             turn.control.steer(message)
 
     def delete(self, message: QueuedMessage) -> bool:
-        """Give a message that was deleted no turn, or cancel the one that it has; return whether it waited."""
+        """Cancel the turn of a deleted message, or prevent it. Return whether the message was waiting."""
         turn, row_id = self.turn, message.row.id
         if turn is not None and turn.row.id == row_id:
             turn.control.cancel(CancelReason.DELETED)
@@ -87,7 +87,7 @@ class ConversationQueue:
         return True
 
     def take_after(self, seq: int) -> list[QueuedMessage]:
-        """Remove and return what came after a place in the conversation's order and was not injected yet."""
+        """Remove and return the messages after a sequence number that were not injected."""
         injected = self.turn.control.injected if self.turn is not None else {}
         moved = [one for one in self.waiting if one.row.seq > seq and one.row.id not in injected]
         self.waiting = deque(one for one in self.waiting if one not in moved)
@@ -97,9 +97,9 @@ class ConversationQueue:
         return moved
 
     def finish_turn(self, turn: Turn) -> frozenset[int]:
-        """Forget the turn that is over; return the rows that ended with it.
+        """Forget the turn, which has ended. Return the IDs of further rows that ended with it.
 
-        What was injected and not taken by the run waits for a turn of its own.
+        Injected messages that the run did not take wait for their own turns.
         """
         taken = frozenset(message.row.id for message in turn.outcome.taken)
         self.turn = None
@@ -118,7 +118,7 @@ class ConversationQueue:
 
 
 def _row_after(turn: Turn, message: QueuedMessage) -> InboxRow:
-    """Return the row of a message that was injected into a turn that is over, or was to be, as the journal has it."""
+    """Return the row, as stored, of a message that was or should have been injected into a turn that has ended."""
     row = turn.control.injected.get(message.row.id, message).row
     is_released = (
         turn.outcome.released_run_id is not None and row.run_id == turn.outcome.released_run_id

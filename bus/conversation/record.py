@@ -1,4 +1,4 @@
-"""What a turn knows: its message, its row, the attempts to answer it, and how it ended. Its steps read it."""
+"""TurnRecord: the data of a turn, which its steps read: its message, row, attempts and outcome."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,40 +16,42 @@ from bus.runs.uploads import AttachmentUploadResult
 
 
 class TurnStage(StrEnum):
-    """Where a turn is, for logs and traces. Nothing is decided by it."""
+    """The stage of a turn, for logs and traces only."""
 
     QUEUED = "queued"
-    """It waits for the turns before it in its conversation."""
+    """It waits for earlier turns of its conversation."""
     RUNNING = "running"
-    """The agent works on it, or what it needs is being prepared."""
+    """The agent works on it, or its run is being prepared."""
     CANCELLING = "cancelling"
-    """Its run is being cancelled: stopped, interrupted, deleted, or edited."""
+    """Its run is being cancelled because of a stop, a newer message, a deletion or an edit."""
     DELIVERING = "delivering"
-    """Its answer is decided and being stored."""
+    """The answer is decided and is being stored."""
     WAITING_FOR_APPROVAL = "waiting_for_approval"
-    """It ended with a question of the agent's; the answer is a turn of its own."""
+    """It ended with a request for approval, whose answer is another turn."""
     DONE = "done"
-    """It is answered, or needs no answer."""
+    """It is finished, with or without an answer."""
     FAILED = "failed"
-    """It was given up with a visible message."""
+    """It failed, and a message says so."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """One version of the message, and its run: an edit makes another one.
+    """One version of the message and its run. An edit starts another attempt.
 
     Attributes:
-        message_id: The id of this version in the thread.
-        is_again: Whether an earlier process, or version, may have left something in the thread.
-        thread_exists: Whether the thread is at the server; set back when the server says that it lost it.
-        is_asked: Whether the server may have the run: its question is closed, its run cancelled by its key.
+        message_id: ID of this version in the thread.
+        is_again: Whether an earlier process or version may have left messages in the thread.
+        thread_exists: Whether the server has the thread. Reset if the server reports that it does not.
+        is_asked: Whether the server may have received the run. Then a cancelled turn also cancels the run and closes
+            its question.
         is_over: Whether the run has ended.
-        run_id: The run, once it is known; "" = not yet.
-        seen: The position after the last event that was read: a cut stream is read on from here. "" = the start.
-        uploads: Its files, once the thread has them.
-        question: What the thread waits for, if the message may answer it; `resume` is that answer.
-        fold: What was read of the run so far.
-        reply: How the run ended; None = it has not, or there is nothing to say.
+        run_id: The run; "" = not known yet.
+        seen: Position of the last event that was read, from which a broken stream continues; "" = the start.
+        uploads: Its uploaded files; None = not uploaded yet.
+        question: The question that the message may answer.
+        resume: The answer to it.
+        fold: The events of the run so far.
+        reply: The answer; None = not yet, or there is nothing to say.
     """
 
     message: QueuedMessage
@@ -69,16 +71,16 @@ class Attempt:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the message's versions in the thread, oldest first."""
+        """IDs of the message's versions in the thread, oldest first."""
         return message_ids(self.message.inbound)
 
     @property
     def files(self) -> AttachmentUploadResult:
-        """Its files, as far as the thread has them."""
+        """Its uploaded files; empty before the upload."""
         return self.uploads or AttachmentUploadResult()
 
     def again(self, message: QueuedMessage) -> "Attempt":
-        """Return the attempt of an edited version. The same files are in the thread already."""
+        """Return the attempt for an edited version. Does not upload the same files again."""
         is_same = message.inbound.attachments == self.message.inbound.attachments
         return Attempt(
             message=message,
@@ -95,11 +97,11 @@ class Outcome:
     """How a turn ended.
 
     Attributes:
-        reply: What the run brought; None = nothing.
-        taken: Further messages that end with the turn: its run took them, or they were stopped with it.
-        outdated: Those of them that were edited too late for the run.
-        late: A correction of the turn's own message that came too late for the run; None = there is none.
-        released_run_id: The run that answers nothing any more, because its message was deleted; None = there is none.
+        reply: The answer; None = none.
+        taken: Further messages that end with the turn, because its run took them or they were stopped with it.
+        outdated: The messages among them whose last edit came too late for the run.
+        late: An edit of the turn's own message that came too late for the run; None = none.
+        released_run_id: The run whose message was deleted, so that it answers no message any more; None = none.
     """
 
     reply: Reply | None = None
@@ -110,20 +112,20 @@ class Outcome:
 
 
 class TurnRecord:
-    """What a turn knows. Only `bus.conversation.turn` changes it.
+    """The data of a turn. Only `bus.conversation.turn` changes it.
 
     Args:
-        session: The merged session of the sender; None = it cannot be used, and `failure_text` says why.
-        thread_id: The thread to use; None = the conversation's present one.
-        is_admin: Whether the sender may decide for others.
+        session: The merged session of the sender; None = it is invalid, and `failure_text` says why.
+        thread_id: The thread to use; None = the conversation's present thread.
+        is_admin: Whether the sender may approve and deny for others.
 
     Attributes:
-        message: The message, as it was last edited.
-        row: Its inbox row, as the turn knows it.
-        control: What others want of it.
-        attempt: The version that is run.
-        outcome: What the queue reads when `run` is over: the rows that the run took must not run again.
-        live: What people see of it while it runs; None = nothing.
+        message: The message in its latest version.
+        row: Its inbox row, as last read or written.
+        control: Interventions of other tasks.
+        attempt: The present attempt.
+        outcome: Read by the queue after `run`: messages that the run took must not run again.
+        live: What people see while the turn runs; None = nothing.
     """
 
     attempt: Attempt
@@ -150,22 +152,22 @@ class TurnRecord:
 
     @property
     def texts(self) -> Messages:
-        """What the bot itself says to the sender."""
+        """The bot's own messages in the sender's language."""
         return self.message.inbound.reply_target.texts
 
     @property
     def agent(self) -> str:
-        """The custom agent that is to answer; "" for the lead agent."""
+        """The custom agent that answers; "" = the lead agent."""
         return str(self.session.context.get("agent_name") or "")
 
     @property
     def assistant_id(self) -> str:
-        """The assistant that is to answer: the lead agent, or a graph of one's own."""
+        """The assistant that answers: the lead agent, or another graph."""
         return self.session.assistant_id or LEAD_AGENT
 
     @property
     def context(self) -> Mapping[str, Any]:
-        """The run's context: the session's, then what the platform knows."""
+        """The run's context: the session's, then the thread and the channel."""
         context = {
             **self.session.context,
             "thread_id": self.attempt.thread_id,
@@ -175,6 +177,6 @@ class TurnRecord:
 
     @property
     def takes_parts(self) -> bool:
-        """Whether it may run again with further parts of its message: no words of its answer were shown."""
+        """Whether further parts can join its message: people have seen no words of its answer."""
         is_open = not self.control.is_closed and self.control.reason in (None, CancelReason.EDITED)
         return is_open and not (self.live is not None and self.live.shows_answer)

@@ -1,4 +1,4 @@
-"""Run slots: how many agents run at once, and who is next."""
+"""Run slots: limits how many runs are active at once, and decides who is next."""
 
 from collections import deque
 from collections.abc import AsyncIterator
@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 import anyio
 
 Person = tuple[str, str]
-"""A workspace and the id of a user in it."""
+"""A workspace and the ID of a user in it."""
 
 
 class RunSlots:
-    """Bounds how many agents run at once.
+    """Limits how many runs are active at once.
 
-    Channels that wait for a slot take turns, and so do the people of each channel: however many messages arrive at
-    one bot, those of another one wait for no more than one of them.
+    Channels that wait for a slot take turns, and so do the people of each channel. So a flood of messages to one bot
+    delays another bot's message by at most one run.
 
     Args:
-        total: How many run at once.
+        total: Maximum number of active runs.
     """
 
     def __init__(self, total: int) -> None:
@@ -51,7 +51,7 @@ class RunSlots:
                 self._forget(channel, person, granted)
 
     def _release(self) -> None:
-        """Give the slot to whoever is next; their channel and they themselves go to the end."""
+        """Give the slot to the next person. Their channel, and they within it, move to the end of the line."""
         if not self._waiting:
             self._free += 1
             return

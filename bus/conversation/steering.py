@@ -1,7 +1,7 @@
-"""Steering: messages that are injected into a run that goes on, and what the run took of them.
+"""Steering: injects messages into active runs, and finds out which of them the run took.
 
-An injected message is in the thread, marked, as soon as the run took it. That alone tells whether it did: what was
-not taken before the run ended is answered by a turn of its own.
+A message that the run took is in the thread, marked as injected. A message that is not in the thread when the run ends
+gets its own turn.
 """
 
 import logging
@@ -30,15 +30,15 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 MAX_UNSUPPORTED_THREADS = 1000
-"""Threads that are remembered as not taking injected messages."""
+"""Maximum number of threads to remember as not supporting injection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """A message whose row names the run that it is injected into.
+    """A message whose row names the run to inject it into.
 
     Attributes:
-        payload: What to send; None = an earlier process sent it, and it arrived.
+        payload: The message to send; None = an earlier process sent it, and it arrived.
     """
 
     message: QueuedMessage
@@ -46,10 +46,10 @@ class Injection:
 
 
 class Steering:
-    """Injects messages into runs, and finds out what became of them.
+    """Injects messages into runs, and finds out which of them the run took.
 
     Args:
-        history: Its calls are repeated until the journal works.
+        history: Repeats its calls until the journal works.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Steering:
         self._unsupported = BoundedDict[str, None](MAX_UNSUPPORTED_THREADS)
 
     async def note(self, turn: TurnRecord, message: QueuedMessage) -> Injection | None:
-        """Note in the row of a message which run it is injected into; None = the message waits no more.
+        """Store the run in the row of the message to inject. None = the message does not wait any more.
 
         Raises:
-            SteeringUnsupported: the server injects nothing into this thread.
+            SteeringUnsupported: The server cannot inject messages into this thread.
         """
         attempt, inbound, row_id = turn.attempt, message.inbound, message.row.id
         if attempt.thread_id in self._unsupported:
@@ -104,10 +104,10 @@ class Steering:
         return Injection(message=message, payload=payload)
 
     async def send(self, turn: TurnRecord, payload: SteeringMessage) -> None:
-        """Send a message to the run as soon as it listens.
+        """Send a message to the run until the run accepts it.
 
         Raises:
-            SteeringUnsupported: the server injects nothing into this thread, which is remembered.
+            SteeringUnsupported: The server cannot inject messages into this thread. It is not asked again.
         """
         attempt = turn.attempt
         for tries in count(1):
@@ -116,18 +116,18 @@ class Steering:
                     return
             except SteeringUnsupported:
                 log.warning(
-                    "the agent's server injects nothing into thread %s: its turns are interrupted",
+                    "the agent's server cannot inject messages into thread %s: new messages interrupt its turns",
                     attempt.thread_id,
                 )
                 self._unsupported[attempt.thread_id] = None
                 raise
             except RunError as error:
                 log.info("%s could not be injected yet: %s", payload.message_id, error)
-            # It has yet to begin, or just ended: then this is cancelled.
+            # The run has not begun yet. Or it has just ended; then this task is cancelled.
             await anyio.sleep(self._backoff.wait_s(tries))
 
     async def find_outcome(self, turn: TurnRecord) -> Outcome:
-        """Return what ends with a turn whose run is over: its reply, and the messages that the run took."""
+        """Return the outcome of a turn whose run has ended: its reply, and the messages that the run took."""
         control = turn.control
         is_deleted = control.reason is CancelReason.DELETED
         outcome = Outcome(
@@ -156,10 +156,10 @@ class Steering:
         return replace(outcome, taken=tuple(taken), outdated=tuple(outdated), late=late)
 
     async def find_taken(self, turn: TurnRecord) -> Outcome | None:
-        """Return how a turn ends whose message the run of another turn took before a restart; None = it did not.
+        """Return the outcome if another turn's run took the message before a restart; None = it did not.
 
-        While the server cannot be reached this waits: otherwise the message might be answered twice. A stop or a
-        deletion ends the waiting.
+        Waits while the server is unreachable, because the message might be answered twice otherwise. A stop or a
+        deletion ends the wait.
         """
         for tries in count(1):
             try:
@@ -175,7 +175,7 @@ class Steering:
         return None
 
     async def _taken_by_another(self, turn: TurnRecord) -> Outcome | None:
-        """Return what the thread says of a turn's message. Raises RunError: nobody knows."""
+        """Return the outcome if the thread contains the message as an injected one, else None. Raises RunError."""
         if turn.row.thread_id is None:
             return None
         values = await self._runs.get_state(turn.row.thread_id)
@@ -187,7 +187,7 @@ class Steering:
         return Outcome(outdated=(newest,) if is_outdated else ())
 
     async def _stopped_with(self, turn: TurnRecord) -> list[QueuedMessage]:
-        """Return what a stop meant besides the turn: what was injected, or was to be; not what was said after it."""
+        """Return the messages that are stopped with the turn: injected or waiting to be, and sent before the stop."""
         control = turn.control
         messages = {**control.injected, **{one.row.id: one for one in control.steered}}
         return [
@@ -198,7 +198,7 @@ class Steering:
         ]
 
     async def _find_injected(self, turn: TurnRecord, message: QueuedMessage) -> str:
-        """Return the id of the newest version that a run, which is over, took; "" = none, or unknown."""
+        """Return the ID of the newest version that the ended run took; "" = none, or unknown."""
         ids = message_ids(message.inbound)
         found = trace_message(turn.attempt.fold.values or {}, ids).injected
         if not found:
@@ -206,11 +206,11 @@ class Steering:
                 values = await self._runs.get_state(turn.attempt.thread_id)
                 found = trace_message(values, ids).injected
             except RunError as error:
-                log.warning("whether %s was consumed is looked up later: %s", ids[-1], error)
+                log.warning("it is not known yet whether the run took %s: %s", ids[-1], error)
         return found
 
     async def _was_injected(self, turn: TurnRecord, message: QueuedMessage) -> bool:
-        """Return whether a message that was injected before a restart arrived then."""
+        """Return whether the injection of a message before a restart succeeded."""
         try:
             values = await self._runs.get_state(turn.attempt.thread_id)
         except RunError:
@@ -219,9 +219,9 @@ class Steering:
 
 
 def rerun_offers(turn: TurnRecord, *, is_discarded: bool = False) -> list[NewOutboxRow]:
-    """Return offers to answer again what was edited too late for the run, until now.
+    """Return offers to answer messages again whose edits came too late for the run.
 
-    `is_discarded`: the run of another turn answered the message.
+    `is_discarded`: another turn's run answered the message.
     """
     newest, taken = turn.control.newest, turn.outcome.taken
     newer = [one for one in map(newest, taken) if one not in taken]
@@ -234,9 +234,9 @@ def rerun_offers(turn: TurnRecord, *, is_discarded: bool = False) -> list[NewOut
 
 
 def late_edit_offers(turn: TurnRecord) -> OffersFor:
-    """Return what offers to answer again the messages that end with a turn and have an edit that it knows nothing of.
+    """Return a function that makes offers to answer a message again because of an edit that the turn missed.
 
-    An edit may be stored while the answer is: only the transaction that stores the answer can tell.
+    Such an edit is stored while the turn ends. Only the transaction that stores the answer can find it.
     """
     control, taken = turn.control, turn.outcome.taken
     ending = {one.row.id: control.newest(one) for one in (turn.message, *taken)}
@@ -253,7 +253,7 @@ def late_edit_offers(turn: TurnRecord) -> OffersFor:
             return []
         try:
             stored = decode_inbound(body)
-        except ValueError:  # damaged since it was accepted: its answer is stored without an offer
+        except ValueError:  # The row was damaged after it was accepted.
             return []
         if stored.is_stopped or stored.edit_count <= known[row_id]:
             return []

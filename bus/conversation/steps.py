@@ -1,7 +1,8 @@
-"""The steps of a turn: each is one call of a store or of the agent's server, or what is made of its result.
+"""The steps of a turn: each one calls a store or the agent's server, or evaluates the result.
 
-A step reads the turn, returns what it found, and assigns nothing: `bus.conversation.turn` does. Each may be done twice.
-Calls of the journal are repeated until it works; errors of the agent's server are `RunError`s, and decide in the turn.
+A step reads the turn and returns its result. Only `bus.conversation.turn` changes the turn. Each step may be repeated.
+Steps repeat calls of the journal until it works. They raise errors of the agent's server as `RunError`, and the turn
+decides what follows.
 """
 
 import logging
@@ -62,25 +63,25 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 CANCEL_DEADLINE_S = 4.0
-"""How long the server may take to cancel a run (SPEC 10: within 5 s)."""
+"""Time limit for the server to cancel a run, seconds. People see the effect of a stop within 5 s."""
 
 END_DEADLINE_S, END_POLL_S = 4.0, 0.05
-"""How long the end of a canceled run is waited for, and how often it is looked at; seconds."""
+"""How long to wait for the end of a canceled run, and how often to check, seconds."""
 
 REMOVE_DEADLINE_S = 5.0
-"""How long it may take to remove a deleted message from its thread."""
+"""Time limit for removing a deleted message from its thread, seconds."""
 
 MAX_EARLIER_RUNS = 3
-"""Of a message that was edited again and again, so many of the last runs are looked for."""
+"""Maximum number of earlier versions of an edited message whose runs are looked for and cancelled."""
 
 FAILED_STATUSES = ("error", "timeout")
-"""What servers call a run that failed."""
+"""Statuses of failed runs."""
 
 AGENT_NOT_FOUND, AGENT_INVALID = "AgentNotFound", "AgentInvalid"
-"""Errors about the chosen agent; the second says itself, in English, what is wrong with it."""
+"""Errors about the chosen agent. The text of the second one says, in English, what is wrong."""
 
 MAX_ERROR_CHARS = 300
-"""Characters shown of an invalid agent's error."""
+"""Maximum number of characters to show of an invalid agent's error."""
 
 FINAL_ERRORS = frozenset(
     {
@@ -88,27 +89,28 @@ FINAL_ERRORS = frozenset(
         *(AGENT_NOT_FOUND, AGENT_INVALID),
     }
 )
-"""Errors of runs that come again when the same is tried again."""
+"""Errors of runs that a retry would repeat."""
 
 FINAL_REASONS = frozenset({"auth", "quota", "context", "request"})
-"""The same for the reasons that the agent itself names."""
+"""Reasons, named by the agent itself, that a retry would repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What is said instead of a run; `reply` None = nothing."""
+    """No run starts for a message. `reply` is the answer instead; None = no answer."""
 
     reply: Reply | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionMatch:
-    """What a message is to the question that its thread waits for.
+    """Whether and how a message answers the question that its thread waits for.
 
     Attributes:
         question: The question; None = the thread does not wait for it any more.
-        resume: The answer to it; None = a run starts with the message.
-        refusal: Where the sender may not decide, or a button was pressed in vain; None = the run starts or resumes.
+        resume: The answer to it; None = the message starts a run.
+        refusal: Set if the sender may not decide, or pressed a button that is no longer active; None = the run starts
+            or resumes.
     """
 
     question: OpenQuestion | None = None
@@ -121,7 +123,7 @@ class StartedRun:
     """The run that answers a message.
 
     Attributes:
-        values: The state of the thread if the run ended well before; None = its events are to be read.
+        values: The state of the thread if the run has already succeeded; None = read the run's events.
     """
 
     id: str
@@ -129,12 +131,12 @@ class StartedRun:
 
 
 class TurnSteps:
-    """The steps of turns; see the module.
+    """The steps of turns. See the module.
 
     Args:
-        slots: Bound how many agents run at once; held only while one runs.
-        max_chars: The longest answer in messages.
-        patience_s: How long a server that cannot be reached is waited for; without limit while our database fails.
+        slots: Limit the number of active runs.
+        max_chars: Maximum length of an answer that is sent as messages, characters. A longer one is sent as a file.
+        patience_s: How long to wait for an unreachable server, seconds. Unlimited while our database fails.
     """
 
     def __init__(
@@ -168,13 +170,13 @@ class TurnSteps:
     # ---- before the run -----------------------------------------------------------------------
 
     async def find_taken(self, turn: TurnRecord) -> Outcome | None:
-        """Look whether another turn's run took the message before a restart (see `Steering.find_taken`)."""
+        """Find out whether another turn's run took the message before a restart. See `Steering.find_taken`."""
         return await self._steering.find_taken(turn)
 
     async def begin(self, turn: TurnRecord) -> InboxRow | None:
-        """Bind the conversation's thread and commit that the turn starts, unless its acceptance did both.
+        """Bind the conversation's thread and commit the start of the turn.
 
-        Returns its row with its `start`; None = it is finished.
+        Does nothing if the row's acceptance did both. Returns the row with its `start`; None = the row is finished.
         """
         row = turn.row if turn.row.start is not None else await self._record_start(turn)
         if row is None or row.start is None:
@@ -183,23 +185,23 @@ class TurnSteps:
         return replace(row, follows_question=row.start.follows_question)
 
     async def open_question(self, turn: TurnRecord) -> OpenQuestion | None:
-        """Look up the question that the message may answer; what it leaves behind loses its buttons."""
+        """Look up the question that the message may answer. Removes the buttons of a question that it passes over."""
         return await self._questions.open_before(turn.row, turn.message.text)
 
     def is_for_bot(self, turn: TurnRecord) -> bool:
-        """Return whether people are shown that the bot works.
+        """Return whether to show people that the bot works on the message.
 
-        What people say to each other gets no sign of work, and mostly no answer.
+        Messages of people to each other get no indicator, and usually no answer.
         """
         question = turn.attempt.question
         return question is None or question.may_be_answered_by(turn.message.inbound)
 
     def show_working(self, turn: TurnRecord) -> AbstractAsyncContextManager[LiveReply]:
-        """Show that the turn runs, and what its run writes, inside the block."""
+        """Show inside the block that the turn runs, and what its run writes."""
         return show_live_reply(self._delivery, turn.row, turn.message.inbound)
 
     async def upload(self, turn: TurnRecord) -> AttachmentUploadResult:
-        """Hand the message's files to the thread's uploads."""
+        """Upload the message's files to the thread."""
         inbound = turn.message.inbound
         point = inbound.rewind_point
         if not inbound.attachments:
@@ -211,12 +213,12 @@ class TurnSteps:
     # ---- the run ------------------------------------------------------------------------------
 
     def slot(self, turn: TurnRecord) -> AbstractAsyncContextManager[None]:
-        """Wait for a run slot, and hold it inside the block."""
+        """Wait for a run slot and hold it inside the block."""
         key, sender = turn.row.key, turn.message.inbound.sender
         return self._slots.slot(key.channel, (key.workspace, sender.user_id))
 
     def new_patience(self) -> RunPatience:
-        """Return how long the run is tried again."""
+        """Return the patience for the run's retries."""
         return RunPatience(self._patience_s)
 
     @property
@@ -225,9 +227,9 @@ class TurnSteps:
         return bool(self._inbox.outage)
 
     async def prepare_thread(self, turn: TurnRecord) -> str:
-        """Create the thread if it is new; of an edited message, let it hold the present text alone.
+        """Create the thread if it is new. Remove earlier versions of an edited message from it.
 
-        Returns the id of the message in it. Raises RunError.
+        Returns the message's ID in the thread. Raises RunError.
         """
         attempt = turn.attempt
         if not attempt.thread_exists:
@@ -237,14 +239,14 @@ class TurnSteps:
         return attempt.message_id
 
     async def match_question(self, turn: TurnRecord, asked: OpenQuestion) -> QuestionMatch:
-        """Return what the message is to the question that its thread waits for. Raises RunError."""
+        """Return whether and how the message answers the question that its thread waits for. Raises RunError."""
         attempt, inbound = turn.attempt, turn.message.inbound
         values = await self._runs.get_state(attempt.thread_id)
         ids = {str(one.get("id") or "") for one in values.get(INTERRUPTS) or []}
         interrupts = [one for one in asked.question.interrupts if one.id in ids]
         if not interrupts:
             if attempt.is_again:
-                # An earlier start of this turn may have answered it.
+                # An earlier attempt or process may have answered it with this message.
                 return QuestionMatch(question=asked)
             await self._questions.mark_answered(asked.row)
             if not inbound.answers_row:
@@ -254,7 +256,7 @@ class TurnSteps:
         if refusal is not None:
             self._questions.keep_open(asked)
             return QuestionMatch(question=asked, refusal=refusal)
-        # The sender's own words alone: what they quote is mostly the question.
+        # Use only the sender's own words, because they often quote the question.
         words = turn.message.text
         is_choice = chosen_index(asked.question, words) is not None
         answer = words if is_choice else attempt.files.prompt(words, turn.texts)
@@ -266,11 +268,11 @@ class TurnSteps:
         return QuestionMatch(question=asked, resume=resume)
 
     async def start(self, turn: TurnRecord) -> StartedRun:
-        """Start the run of the message, or find the one that answers it.
+        """Start the run of the message, or find the existing one.
 
         Raises:
-            RewindUnsupported: what the message replaces cannot be taken out of the thread.
-            RunError: the server cannot be reached, or refuses.
+            RewindUnsupported: The server cannot remove the message that this one replaces from the thread.
+            RunError: The server cannot be reached, or refuses.
         """
         attempt, point = turn.attempt, turn.message.inbound.rewind_point
         text: str | None = attempt.files.prompt(turn.message.prompt, turn.texts)
@@ -281,12 +283,12 @@ class TurnSteps:
             if found is not None and found[1] in ACTIVE_STATUSES:
                 return StartedRun(id=found[0])
             values = await self._runs.get_state(attempt.thread_id)
-            # An answer to what a thread waits for is no message in it: its run says that it came.
+            # The answer to an interrupt is not a message in the thread. If it has a run, it arrived.
             resumed = found is not None and attempt.question is not None
             if resumed or _has_message(values, attempt.message_id):
                 if found is not None and found[1] == "success":
                     return StartedRun(id=found[0], values=values)
-                text = None  # it goes on from what was done
+                text = None  # Continue from the last checkpoint.
         if point is not None and text is not None:
             await self._rewind(attempt.thread_id, point)
         run_id = await self._runs.start(
@@ -312,28 +314,28 @@ class TurnSteps:
         )
 
     async def set_run(self, turn: TurnRecord) -> None:
-        """Note in the row which run answers it."""
+        """Store the run in the row."""
         await self._inbox.set_run(turn.row.id, turn.attempt.run_id)
 
     def events(self, turn: TurnRecord) -> AsyncGenerator[StreamedPart, None]:
-        """Yield the run's events from where they were read to. Raises RunError."""
+        """Yield the run's events after the last one that was read. Raises RunError."""
         attempt = turn.attempt
         return self._runs.events(attempt.thread_id, attempt.run_id, attempt.seen)
 
     async def note_injection(self, turn: TurnRecord, message: QueuedMessage) -> Injection | None:
-        """Note in a message's row that it is injected into the run; None = it waits no more.
+        """Store in a message's row that it is injected into the run. None = the message does not wait any more.
 
         Raises SteeringUnsupported.
         """
         return await self._steering.note(turn, message)
 
     async def inject(self, turn: TurnRecord, injection: Injection) -> None:
-        """Send a message to the run until it takes it. Raises SteeringUnsupported."""
+        """Send a message to the run until the run accepts it. Raises SteeringUnsupported."""
         if injection.payload is not None:
             await self._steering.send(turn, injection.payload)
 
     async def keep_indicator(self, message: QueuedMessage) -> None:
-        """Keep the working indicator of an injected message up, until cancelled."""
+        """Show the working indicator of an injected message until cancelled."""
         row, inbound = message.row, message.inbound
         is_first = not (row.starts or row.run_id or inbound.edit_count)
         target = inbound.reply_target
@@ -341,11 +343,11 @@ class TurnSteps:
             await anyio.sleep_forever()
 
     async def conclude(self, turn: TurnRecord) -> Reply:
-        """Return the answer when the events are over; of a stream that just stopped, the run's status is asked.
+        """Return the answer after the last event. If the stream broke off, ask for the run's status.
 
         Raises:
-            RunMoves: another node continues the run.
-            RunError: the server cannot be reached.
+            RunMoves: Another node continues the run.
+            RunError: The server cannot be reached.
         """
         attempt, fold = turn.attempt, turn.attempt.fold
         status = fold.ended
@@ -361,19 +363,19 @@ class TurnSteps:
             return Reply(markdown=f"{fold.text}\n\n{turn.texts.stopped}".strip())
         messages = turn_messages(fold.values, attempt.message_id)
         if not messages or messages[-1].get("tool_calls"):
-            # A stream without states; or one that does not tell what its calls wait for.
+            # The stream contained no states, or not the interrupts that its tool calls wait for.
             fold.set_state(await self._runs.get_state(attempt.thread_id))
         return fold.reply(turn.texts)
 
     def error_reply(self, turn: TurnRecord, error: RunError) -> Reply:
-        """Return what is said when no run could be had."""
+        """Return the answer to a message whose run could not be started or followed."""
         retry = not isinstance(error, RewindUnsupported)
         return Reply(markdown=run_error_message(error, turn.texts), failed=True, retry=retry)
 
     # ---- its end ------------------------------------------------------------------------------
 
     async def cancel(self, turn: TurnRecord) -> None:
-        """Cancel the run at the server, by its key where its id never came."""
+        """Cancel the run at the server. Without its ID, find it by the message."""
         attempt = turn.attempt
         may_have_run = bool(attempt.run_id) or attempt.is_asked or turn.row.starts > 1
         if attempt.is_over or not may_have_run:
@@ -388,13 +390,13 @@ class TurnSteps:
             log.warning("run %s could not be cancelled: %s", attempt.run_id, error)
 
     async def find_outcome(self, turn: TurnRecord) -> Outcome:
-        """Return what ends with the turn (see `Steering.find_outcome`)."""
+        """Return the outcome of the turn. See `Steering.find_outcome`."""
         return await self._steering.find_outcome(turn)
 
     async def answer_despite_cancel(self, turn: TurnRecord) -> Reply | None:
-        """Return the answer of a run that ended well although it was cancelled; None = it did not.
+        """Return the answer of a run that succeeded although it was cancelled; None = it did not succeed.
 
-        A run that asks for an approval did not: what was said since is no answer to that.
+        A run that asks for an approval does not count as successful, because the newer message does not answer it.
         """
         attempt = turn.attempt
         reply = attempt.reply
@@ -404,10 +406,10 @@ class TurnSteps:
                     return None
                 values = await self._runs.get_state(attempt.thread_id)
             except RunError as error:
-                log.info("whether run %s ended well is not known: %s", attempt.run_id, error)
+                log.info("it is not known whether run %s succeeded: %s", attempt.run_id, error)
                 return None
             if not _has_message(values, attempt.message_id):
-                return None  # it answered an earlier version of the message
+                return None  # It answered an earlier version of the message.
             attempt.fold.set_state(values)
             reply = attempt.fold.reply(turn.texts)
         if reply is None or reply.failed or reply.question.interrupts:
@@ -415,7 +417,7 @@ class TurnSteps:
         return reply
 
     async def remove_from_thread(self, turn: TurnRecord) -> None:
-        """Remove a deleted message from its thread, with what it brought, if that can be done."""
+        """Remove a deleted message and everything after it from its thread, if the server can."""
         thread_id, ids = turn.attempt.thread_id, turn.attempt.ids
         with anyio.move_on_after(REMOVE_DEADLINE_S):
             for tries in count(1):
@@ -430,10 +432,10 @@ class TurnSteps:
                     break
 
     async def close_question(self, turn: TurnRecord) -> None:
-        """Note that what the attempt answered waits no more.
+        """Record that the question which the attempt answered is closed.
 
-        A cancelled attempt counts too, once the server may have been asked: a thread shows its question until the
-        step is done, and would take whatever is said next for the answer that it has already.
+        A cancelled attempt closes it too, if the server may have received the answer. The thread shows its question
+        until the step has ended, and would take the next message for another answer.
         """
         attempt = turn.attempt
         may_have_run = attempt.is_asked or attempt.is_again
@@ -452,7 +454,7 @@ class TurnSteps:
         self._delivery.notify(turn.row.key)
 
     async def finish(self, turn: TurnRecord) -> bool:
-        """Finish the row and enqueue its answer, in one transaction; return whether that waits for an approval."""
+        """Finish the row and enqueue its answer in one transaction. Return whether the answer asks for an approval."""
         row, inbound, outcome, reason = (
             turn.row,
             turn.message.inbound,
@@ -485,9 +487,9 @@ class TurnSteps:
         return reply is not None and bool(reply.question.interrupts)
 
     async def fail(self, turn: TurnRecord) -> None:
-        """Finish the row as dead and enqueue a message that says so, in one transaction."""
+        """Mark the row as dead and enqueue a message that says so, in one transaction."""
         row, text, taken = turn.row, turn.failure_text, turn.outcome.taken
-        # A text of ours says what has to change first; what failed for no known reason may be tried again.
+        # A failure text says what must change before a retry. Without one, the reason is unknown, and a retry may help.
         reply = Reply(markdown=text or turn.texts.failed, failed=True, retry=not text)
         streaming_count = 0
         while await self._delivery.find_row(streaming_key(row, streaming_count)) is not None:
@@ -496,7 +498,7 @@ class TurnSteps:
         noticed = notice.key if notice else ""
         seen = LiveMessages(streaming_count=streaming_count, notice_key=noticed, edit_in_doubt=True)
         rows = await self._reply_rows(turn, reply, seen)
-        # What the run took fails with it: nobody else works on these messages.
+        # Messages that the run took fail with it, because no other turn answers them.
         rows += self._indicator_rows(
             row, dict.fromkeys((m.inbound.reply_target for m in taken), False)
         )
@@ -509,12 +511,12 @@ class TurnSteps:
         )
         self._delivery.notify(row.key)
 
-    # ---- their parts --------------------------------------------------------------------------
+    # ---- parts of the steps --------------------------------------------------------------------------
 
     async def _record_start(self, turn: TurnRecord) -> InboxRow | None:
-        """Bind the thread and commit the start of a turn that waited, or is resumed; None if its row is finished."""
+        """Bind the thread and commit the start of a turn that waited or is resumed. None = its row is finished."""
         row, is_new = turn.row, False
-        # A thread that replaced the present one since comes with the turn: `/new` gives it to its queue.
+        # After `/new`, the turn has the thread of its queue.
         thread_id = row.thread_id or turn.thread_id
         if thread_id is None and row.current_thread_id is None:
             thread_id, is_new = await self._bind_thread(row)
@@ -525,13 +527,16 @@ class TurnSteps:
             row,
             thread_id=start.thread_id,
             starts=row.starts + 1,
-            # Before it begins, a row has the run that it was injected into, not one of its own.
+            # The run ID of a row whose turn has not begun is that of the run that it was injected into.
             run_id=row.run_id if row.state == "running" else None,
             start=replace(start, has_new_thread=is_new),
         )
 
     async def _bind_thread(self, row: InboxRow) -> tuple[str, bool]:
-        """Return the conversation's thread id, and whether it is new; of two first messages one names it for both."""
+        """Return the conversation's thread ID, and whether the thread is new.
+
+        Concurrent first messages get the same one.
+        """
         found = await self._conversations.find(row.key)
         if found is not None and found.thread_id:
             return found.thread_id, False
@@ -539,13 +544,13 @@ class TurnSteps:
         return await self._conversations.bind_thread(row.key, fresh, instead_of=None), True
 
     async def _replace_earlier_versions(self, turn: TurnRecord) -> str:
-        """Let the thread of an edited message hold its present text alone, or find out that it goes on with that.
+        """Remove earlier versions of an edited message from the thread, unless the run goes on with the newest version.
 
-        Returns the id under which the run goes on, or begins.
+        Returns the message ID with which the run goes on, or begins.
 
         Raises:
-            AgentThreadBusy: what was begun with an earlier text has yet to end.
-            RunError: the server cannot be reached.
+            AgentThreadBusy: The run of an earlier version has not ended yet.
+            RunError: The server cannot be reached.
         """
         attempt = turn.attempt
         found = trace_message(await self._runs.get_state(attempt.thread_id), attempt.ids)
@@ -553,7 +558,7 @@ class TurnSteps:
         if found.own == newest:
             return newest
         if found.own and found.injected == newest:
-            # The edit was injected: the run goes on, under the ID with which it began.
+            # The edit was injected, so the run goes on with the ID with which it began.
             return found.own
         for message_id in earlier[-MAX_EARLIER_RUNS:]:
             if await self._cancel_active(attempt.thread_id, message_id):
@@ -561,11 +566,11 @@ class TurnSteps:
         try:
             await self._runs.rewind(attempt.thread_id, *earlier)
         except RewindUnsupported:
-            log.info("thread %s keeps a message as it was before it was edited", attempt.thread_id)
+            log.info("thread %s keeps the earlier version of an edited message", attempt.thread_id)
         return newest
 
     async def _cancel_active(self, thread_id: str, message_id: str) -> bool:
-        """Cancel the run of a message; return whether there was one that had not ended. Raises RunError."""
+        """Cancel the active run of a message. Return whether there was one. Raises RunError."""
         found = await self._runs.find_run(thread_id, None, message_id)
         if found is None or found[1] not in ACTIVE_STATUSES:
             return False
@@ -573,7 +578,7 @@ class TurnSteps:
         return True
 
     async def _rewind(self, thread_id: str, point: RewindPoint) -> None:
-        """Take what is answered again out of the thread. Raises RunError."""
+        """Remove the message to answer again from the thread. Raises RunError."""
         try:
             await self._runs.rewind(thread_id, point.message_id, *point.earlier_ids)
         except RewindUnsupported:
@@ -582,7 +587,7 @@ class TurnSteps:
             log.info("thread %s keeps a message that is answered again", thread_id)
 
     def _refusal(self, turn: TurnRecord, asked: OpenQuestion) -> Refusal | None:
-        """Return what to say to words that decide nothing; None = they decide."""
+        """Return the refusal of a message that does not decide; None = it decides."""
         inbound, asker = turn.message.inbound, asked.asked.sender
         may_be_answer = asked.may_be_answered_by(inbound)
         if inbound.sender.user_id == asker.user_id or turn.is_admin:
@@ -602,7 +607,7 @@ class TurnSteps:
         return turn.texts.approval_hint_mention
 
     async def _status_at_end(self, thread_id: str, run_id: str) -> str:
-        """Return the status of a run that was canceled, once it ended; "running" if that takes long."""
+        """Return the final status of a canceled run; "running" if it does not end in time."""
         status = "running"
         with anyio.move_on_after(END_DEADLINE_S):
             while True:
@@ -628,7 +633,7 @@ class TurnSteps:
     def _indicator_rows(
         self, row: InboxRow, outcomes: Mapping[ReplyTarget, bool]
     ) -> list[NewOutboxRow]:
-        """Return the rows that turn working indicators of further messages into done (True) or failed ones."""
+        """Return the rows that turn working indicators into done (True) or failure indicators."""
         if not isinstance(self._adapter(row), SupportsIndicators):
             return []
         return [indicator_row(row.key, target, ok=ok) for target, ok in outcomes.items()]
@@ -638,7 +643,7 @@ class TurnSteps:
 
 
 def cancelled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
-    """Return what is said of a turn that was cancelled; None where nothing of it was visible."""
+    """Return the answer of a cancelled turn; None if people have seen nothing of it."""
     if not seen.exist:
         return None
     reason = turn.control.reason
@@ -648,12 +653,12 @@ def cancelled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
 
 
 def is_retryable(failure: RunFailed, reason: str = "") -> bool:
-    """Return whether the same message may be answered when it is tried again; `reason` as the agent names it."""
+    """Return whether a retry of the message may succeed. `reason` is the agent's own."""
     return failure.error not in FINAL_ERRORS and reason not in FINAL_REASONS
 
 
 def failure_message(failure: RunFailed, texts: Messages, *, agent: str = "") -> str:
-    """Return what a failed run means to the person who asked. `agent` is the custom agent that was to answer."""
+    """Return the message to the sender about a failed run. `agent` is the chosen custom agent."""
     if failure.error == AGENT_NOT_FOUND and agent:
         return texts.failed_no_agent.format(name=agent)
     if failure.error in (AGENT_NOT_FOUND, AGENT_INVALID):
@@ -671,7 +676,7 @@ def failure_message(failure: RunFailed, texts: Messages, *, agent: str = "") -> 
 
 
 def run_error_message(error: RunError, texts: Messages) -> str:
-    """Return what it means that no run could be had."""
+    """Return the message to the sender about a run that could not be started or followed."""
     if isinstance(error, AgentThreadBusy):
         return texts.thread_busy
     if isinstance(error, RewindUnsupported):

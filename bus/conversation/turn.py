@@ -1,17 +1,17 @@
-"""A turn: one message being answered, from its row to the rows of its answer. Read `Turn.run` from top to bottom.
+"""A turn answers one message, from its inbox row to the outbox rows of the answer. Read `Turn.run` from top to bottom.
 
-The call below each COMMIT is one transaction. Whatever stands between two of them may happen twice. After a restart:
+The call below each COMMIT is one transaction. Everything between two of them may be repeated. After a restart:
 
     the row is                  stored at   the next process
-    new                         intake      begins; if it was deleted or stopped meanwhile, it ends without an answer
-    new, names a run            COMMIT 3    looks into the thread: if that run took it, it ends, else it begins
-    running                     COMMIT 1    starts the run of this message; a run that exists is only followed
-    running, names its run      COMMIT 2    does the same; `/why` and the console know which run it is
-    done or dead                COMMIT 4    does nothing: the outbox sends
+    new                         intake      begins; ends without an answer if the message was stopped or deleted
+    new, names a run            COMMIT 3    reads the thread: if that run took the message, it ends, else it begins
+    running                     COMMIT 1    starts the run of the message, or follows the existing run
+    running, names its run      COMMIT 2    does the same; the console shows the run
+    done or dead                COMMIT 4    does nothing; the outbox sends the answer
 
-Other tasks touch its `Control` and call only its methods. Everything else belongs to the task of `run`, and only this
-module assigns to a turn, its control and its attempts. The steps (`bus.conversation.steps`) repeat a call of the
-journal until it works; the end of the process is a cancellation, which leaves the row as it is.
+Other tasks only call methods of its `Control`. Everything else belongs to the task of `run`. Only this module assigns
+to a turn, its control and its attempts. The steps (`bus.conversation.steps`) repeat calls of the journal until it
+works. If the process ends, the task is cancelled and the row stays as it is.
 """
 
 import logging
@@ -33,21 +33,21 @@ from bus.tasks import run_beside
 log = logging.getLogger(__name__)
 
 MAX_STARTS = 20
-"""Starts of one turn before it is given up as poisonous: a turn that ends the process ends it each time.
+"""Maximum number of starts of a turn. A turn that crashes the process would do so at each start.
 
-A turn that fails in any other way is not started again. So many kills from outside hardly ever hit one turn.
+A turn that fails in any other way is not started again. It is unlikely that one turn is killed from outside so often.
 """
 
 ENDLESS = 10
-"""A run is ended when its answer has so many times the characters that messages may have."""
+"""A run is ended when its answer is this many times longer than `max_chars`."""
 
 
 class Turn(TurnRecord):
-    """One message being answered.
+    """Answers one message.
 
     Args:
         steps: What the turn does, step by step.
-        session, thread_id, is_admin, failure_text: see `TurnRecord`.
+        session, thread_id, is_admin, failure_text: See `TurnRecord`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Turn(TurnRecord):
         self._do = steps
 
     async def run(self) -> None:
-        """Take the turn to its end. Raises nothing but cancellation, after which a restart takes it up again."""
+        """Answer the message. Raises only cancellation, after which a restart resumes the turn."""
         try:
             with unwrapped():
                 await self._run()
@@ -81,14 +81,14 @@ class Turn(TurnRecord):
             self.control.finished.set()
 
     async def _run(self) -> None:
-        if self.failure_text:  # no session, or a row that cannot be read
+        if self.failure_text:  # No session, or a row that cannot be decoded.
             return await self._fail()
         if await self._needs_no_answer():
             return await self._discard()
-        # COMMIT 1: running, one more start, thread bound.
+        # COMMIT 1: Running, one more start, the thread bound.
         row = await self._do.begin(self)
         if row is None:
-            return None  # the row is finished already
+            return None  # The row is finished already.
         self.row = row
         if row.starts > MAX_STARTS:
             self.failure_text = self.texts.interrupted_too_often
@@ -96,30 +96,31 @@ class Turn(TurnRecord):
         async with AsyncExitStack() as shown:
             self.outcome = await self._answer(shown)
             self.control.close_cancelled()
-        # Only now it is known what people see; so is what is said of a turn that was cancelled.
+        # What people have seen is final now. The answer of a cancelled turn depends on it.
         return await self._finish()
 
     async def _needs_no_answer(self) -> bool:
-        """Return whether the turn ends before it begins."""
+        """Return whether to end the turn without an answer before it begins."""
         control, row = self.control, self.row
         if self.message.inbound.is_deleted:
             control.cancel(CancelReason.DELETED)
         elif self.message.inbound.is_stopped:
-            # Stored before a restart: of other messages, it meant what the run took; later ones are answered.
+            # The stop was stored before a restart. It includes messages that the run took, but no later ones.
             control.stopped_seq = row.seq
             control.cancel(CancelReason.STOPPED)
         if row.state == "new" and row.run_id is not None:
             taken = await self._do.find_taken(self)
-            if taken is not None:  # the run of another turn answered it
+            if taken is not None:  # Another turn's run answered the message.
                 self.outcome = taken
                 control.close_answered()
                 return True
-        # An edited one goes on, and is run as it reads now. One that was begun before a restart may be in the thread.
+        # An edited message is run with its present text. A turn that began before a restart may have left messages in
+        # the thread, so it is not discarded.
         is_untouched = row.state == "new" or row.start is not None
         return is_untouched and control.reason in (CancelReason.STOPPED, CancelReason.DELETED)
 
     async def _answer(self, shown: AsyncExitStack) -> Outcome:
-        """Run the message, again for each edit, until its answer is decided. `shown` holds what people see."""
+        """Run the message, and again after each edit, until the answer is decided. `shown` holds the live reply."""
         do, control, start = self._do, self.control, self.row.start
         self._enter(TurnStage.RUNNING)
         self.attempt = Attempt(
@@ -149,13 +150,13 @@ class Turn(TurnRecord):
             if control.reason is CancelReason.INTERRUPTED:
                 self.attempt.reply = await do.answer_despite_cancel(self)
                 if self.attempt.reply is not None:
-                    control.close_answered()  # the answer is complete, and in the thread
+                    control.close_answered()  # The answer is complete and in the thread.
             elif control.reason is CancelReason.DELETED:
                 await do.remove_from_thread(self)
             return await do.find_outcome(self)
 
     async def _read(self) -> Outcome:
-        """Bring the message to the agent, and read what it brings. Whatever is awaited here may be cut short."""
+        """Bring the message to the agent and read the answer. A cancellation may interrupt each await."""
         attempt, control = self.attempt, self.control
         if attempt.uploads is None:
             attempt.uploads = await self._do.upload(self)
@@ -167,14 +168,18 @@ class Turn(TurnRecord):
         return outcome
 
     async def _follow(self) -> Reply | None:
-        """Start or join the run, and read it to its end; again, from where it was, while that may help."""
+        """Start or follow the run and read it to its end.
+
+        After an error, continue from there while a retry may help.
+        """
         do, attempt, patience = self._do, self.attempt, self._do.new_patience()
         while True:
             try:
                 async with do.slot(self):
                     return await self._follow_once()
             except RunMoves:
-                # The node stops: what people see stays, and no other message begins. Another node goes on.
+                # The node stops, and another node continues the turn. The live reply stays, and no other turn begins
+                # here.
                 self.control.is_left = True
                 await anyio.sleep_forever()
             except RunError as error:
@@ -196,12 +201,13 @@ class Turn(TurnRecord):
             if match.refusal is not None:
                 return match.refusal.reply
         attempt.is_asked = True
-        # One run for one message, however often. What it replaces leaves the thread only before the first.
+        # There is one run per message, however often this is repeated. A message that it replaces is removed only
+        # before the first start.
         run = await control.starting(partial(do.start, self))
-        if run.id != attempt.run_id or not attempt.seen:  # positions are those of one run
+        if run.id != attempt.run_id or not attempt.seen:  # Positions belong to one run.
             attempt.run_id, attempt.seen, attempt.fold = run.id, "", do.new_fold(self)
         bind_run(run.id)
-        # COMMIT 2: its row names the run.
+        # COMMIT 2: The row names the run.
         await do.set_run(self)
         if run.values is not None:
             attempt.fold.set_state(run.values)
@@ -212,11 +218,11 @@ class Turn(TurnRecord):
         return await do.conclude(self)
 
     async def _read_events(self) -> Reply | None:
-        """Read the run's events to their end, and inject further messages beside them; None = they are over."""
+        """Read the run's events to their end, and inject further messages meanwhile. None = the events have ended."""
         do, attempt = self._do, self.attempt
         async with (
             run_beside(self._inject),
-            # Closed here, before the tasks beside it end: it may hold scopes of its own.
+            # Close the generator before the other task ends, because it may hold cancel scopes.
             aclosing(do.events(self)) as events,
         ):
             async for event in events:
@@ -224,24 +230,28 @@ class Turn(TurnRecord):
                 if attempt.fold.add(event.part) and self.live is not None:
                     self.live.update(attempt.fold.shown_text, attempt.fold.progress.lines)
                 if attempt.fold.length > ENDLESS * do.max_chars:
-                    log.warning("run %s is ended: its answer does not end", attempt.run_id)
+                    log.warning(
+                        "run %s is canceled because its answer does not end", attempt.run_id
+                    )
                     await do.cancel(self)
                     return Reply(markdown=attempt.fold.text, endless=True)
         return None
 
     async def _inject(self) -> None:
-        """Inject further messages into the run, in order, beside its events."""
+        """Inject further messages into the run, in order, until cancelled."""
         do, control = self._do, self.control
         async with anyio.create_task_group() as shown:
             while True:
                 message = await control.next_steered()
                 row_id, is_own = message.row.id, message.row.id == self.row.id
                 try:
-                    # COMMIT 3: its row names the run.
+                    # COMMIT 3: The injected message's row names the run.
                     injection = await do.note_injection(self, message)
-                    if injection is not None:  # else it waits no more
+                    if injection is not None:  # None: the message does not wait any more.
                         control.injected[row_id] = injection.message
-                        await do.inject(self, injection)  # repeated until the run takes it, or ends
+                        await do.inject(
+                            self, injection
+                        )  # Repeated until the run accepts it or ends.
                         if not is_own:
                             shown.start_soon(do.keep_indicator, injection.message)
                 except SteeringUnsupported:
@@ -250,31 +260,31 @@ class Turn(TurnRecord):
                         control.edit(message)
                     else:
                         control.cancel(CancelReason.INTERRUPTED)
-                # A newer version of it that took its place stays.
+                # Keep a newer version that replaced it meanwhile.
                 if control.steered and control.steered[0] is message:
                     control.steered.popleft()
 
     async def _finish(self) -> None:
         self._enter(TurnStage.DELIVERING)
-        # COMMIT 4: done, its answer, its question, the rows that the run took.
+        # COMMIT 4: Done, with the answer, its question, and the rows that the run took.
         asks = await self._do.finish(self)
         await self._do.close_question(self)
         self._enter(TurnStage.WAITING_FOR_APPROVAL if asks else TurnStage.DONE)
 
     async def _discard(self) -> None:
-        """Finish the row without an answer: it was stopped before it began, or another turn answered it."""
-        # COMMIT 4: done, without an answer.
+        """Finish the row without an answer, because it was stopped before it began or another turn answered it."""
+        # COMMIT 4: Done, without an answer.
         await self._do.discard(self)
         self._enter(TurnStage.DONE)
 
     async def _fail(self) -> None:
         self.control.close_cancelled()
-        # COMMIT 4: dead, what is said of that, the rows that the run took.
+        # COMMIT 4: Dead, with the message that says so, and the rows that the run took.
         await self._do.fail(self)
         self._enter(TurnStage.FAILED)
 
     async def _fail_after_all(self) -> None:
-        """Tell the person. If not even that can be stored, the row stays as it is, and is taken up again."""
+        """Tell the person. If that cannot be stored either, the row stays as it is and is resumed later."""
         try:
             with unwrapped():
                 await self._fail()
