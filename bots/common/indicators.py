@@ -3,15 +3,17 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from typing_extensions import override
+
 from bus.bounded import BoundedDict
 from bus.messages import ReplyTarget
-from bus.platform import WorkShown
+from bus.platform import SupportsIndicators, SupportsRefusalIndicator, WorkShown
 
 _MAX_SHOWN: Final = 1_000
 
 
-class ReactionIndicator:
-    """Reacts to the message that is being answered (`SupportsIndicators`), or refused (`SupportsRefusalIndicator`).
+class ReactionIndicator(SupportsIndicators, SupportsRefusalIndicator):
+    """The part of an adapter that reacts to the message that is being answered, or refused.
 
     Args:
         add: Adds a reaction to the message `target.reply_to`; returns what `remove` needs.
@@ -39,12 +41,14 @@ class ReactionIndicator:
         self._failed = failed
         self._shown = BoundedDict[tuple[str, str], str](_MAX_SHOWN)
 
+    @override
     async def show_working(self, target: ReplyTarget) -> None:
         """Show that a message is being answered. Raises DeliveryError."""
         message = (target.chat, target.reply_to)
         if target.reply_to and message not in self._shown:
             self._shown[message] = await self._add(target, self._working)
 
+    @override
     async def show_finished(
         self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
     ) -> None:
@@ -61,6 +65,7 @@ class ReactionIndicator:
         self._shown.pop(message, None)
         await self._add(target, self._done if ok else self._failed)
 
+    @override
     async def show_refused(self, target: ReplyTarget) -> None:
         """Show that a message was not accepted. Raises DeliveryError."""
         if target.reply_to:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from bots.feishu.streaming_cards import StreamingCards
 from bots.feishu.timeouts import FeishuTimeouts
 from bots.text.split import split
 from bus.config import AUTO
-from bus.messages import Attachment, Button, MessageId, ReplyTarget
+from bus.messages import Attachment, ReplyTarget
 from bus.platform import (
     Adapter,
     Capabilities,
@@ -43,16 +43,8 @@ from bus.platform import (
     CommandInfo,
     ConnectionState,
     Intake,
-    OutgoingFile,
-    SupportsButtons,
-    SupportsDeletion,
     SupportsDownloads,
-    SupportsEditing,
-    SupportsIndicators,
     SupportsPrivateChats,
-    SupportsRefusalIndicator,
-    SupportsStreaming,
-    WorkShown,
 )
 
 if TYPE_CHECKING:
@@ -60,17 +52,11 @@ if TYPE_CHECKING:
 
 
 class FeishuAdapter(
-    BaseAdapter,
-    SupportsButtons,
-    SupportsDeletion,
-    SupportsDownloads,
-    SupportsEditing,
-    SupportsStreaming,
-    SupportsIndicators,
-    SupportsPrivateChats,
-    SupportsRefusalIndicator,
+    FeishuMessages, ReactionIndicator, BaseAdapter, SupportsDownloads, SupportsPrivateChats
 ):
     """A Feishu or Lark app over the long connection, or with a webhook.
+
+    What it sends is in `FeishuMessages`, and how it shows work in `ReactionIndicator`.
 
     Making one connects nothing, and imports the SDK's frame (0.2 s), or for a webhook the cipher (0.1 s).
 
@@ -92,7 +78,8 @@ class FeishuAdapter(
         now: Clock = time.time,
     ) -> None:
         self._timeouts = timeouts = timeouts or FeishuTimeouts()
-        super().__init__(
+        BaseAdapter.__init__(
+            self,
             name,
             config,
             backoff=timeouts.backoff,
@@ -110,21 +97,32 @@ class FeishuAdapter(
         )
         self._rest = FeishuRestClient(app, timeouts)
         self._rest.on_refused = self._check_credentials
-        self._api = api = FeishuApi(self._rest)
+        api = FeishuApi(self._rest)
         self._private_chats = PrivateChats()
         self._commands = frozenset(command.name for command in commands)
         kit = CardKitApi(self._rest)
-        self._entities = CardEntities(
+        entities = CardEntities(
             kit, enabled=config.streaming is not False, on_disabled=self.tracker.set_warning
         )
-        self._messages = FeishuMessages(
+        FeishuMessages.__init__(
+            self,
             api,
             FeishuFileUploader(api, limit_s=timeouts.upload_s),
-            entities=self._entities,
+            entities=entities,
             streams=StreamingCards(kit),
             chats=self._private_chats,
         )
-        self._indicator = _reactions(api, config.app_id)
+        ReactionIndicator.__init__(
+            self,
+            lambda target, emoji: api.add_reaction(target.reply_to, emoji),
+            lambda target, reaction: api.remove_reaction(target.reply_to, reaction),
+            working="OK",
+            done="DONE",
+            failed="CrossMark",
+            find=lambda target, emoji: api.find_reactions(
+                target.reply_to, emoji, app_id=config.app_id
+            ),
+        )
         self._directory = FeishuDirectory(api, config.app_id)
         self._downloads = FeishuDownloader(
             self._rest, api, self._directory, silence_s=timeouts.upload_s
@@ -166,71 +164,10 @@ class FeishuAdapter(
         return split(markdown, fits, as_file=lambda _: True)
 
     @override
-    async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        return await self._messages.send(target, markdown, key=key)
-
-    @override
-    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        return await self._messages.send_file(target, file, key=key)
-
-    @override
-    @asynccontextmanager
-    async def download(
+    def download(
         self, attachment: Attachment, *, max_bytes: int
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        async with self._downloads.open(attachment, max_bytes=max_bytes) as chunks:
-            yield chunks
-
-    @override
-    async def start_streaming(
-        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
-    ) -> MessageId:
-        return await self._messages.start_streaming(target, markdown, key=key, buttons=buttons)
-
-    @override
-    async def update_streaming(
-        self,
-        target: ReplyTarget,
-        message: MessageId,
-        markdown: str,
-        *,
-        final: bool,
-        buttons: Sequence[Button] = (),
-    ) -> None:
-        await self._messages.update_streaming(
-            target, message, markdown, final=final, buttons=buttons
-        )
-
-    @override
-    async def send_with_buttons(
-        self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
-    ) -> MessageId:
-        return await self._messages.send(target, markdown, key=key, buttons=buttons)
-
-    @override
-    async def edit_message(
-        self,
-        target: ReplyTarget,
-        message: MessageId,
-        markdown: str,
-        *,
-        buttons: Sequence[Button] = (),
-    ) -> None:
-        await self._messages.edit(target, message, markdown, buttons=buttons)
-
-    @override
-    async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
-        await self._messages.delete(message)
-
-    @override
-    async def show_working(self, target: ReplyTarget) -> None:
-        await self._indicator.show_working(target)
-
-    @override
-    async def show_finished(
-        self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
-    ) -> None:
-        await self._indicator.show_finished(target, ok=ok, was_shown=was_shown)
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        return self._downloads.open(attachment, max_bytes=max_bytes)
 
     @override
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
@@ -238,10 +175,6 @@ class FeishuAdapter(
         if not target.user.startswith("ou_") or self._private_chats.is_private(target.chat):
             return None
         return replace(target, chat=target.user, thread="", reply_to="", thread_root="")
-
-    @override
-    async def show_refused(self, target: ReplyTarget) -> None:
-        await self._indicator.show_refused(target)
 
     async def _connect(self, receiver: FeishuReceiver) -> None:
         if self._webhook is not None:
@@ -305,17 +238,6 @@ class FeishuAdapter(
         return FeishuWebhook(
             self.tracker, self.requests, channel=self.name, secrets=secrets, now=now
         )
-
-
-def _reactions(api: FeishuApi, app_id: str) -> ReactionIndicator:
-    return ReactionIndicator(
-        lambda target, emoji: api.add_reaction(target.reply_to, emoji),
-        lambda target, reaction: api.remove_reaction(target.reply_to, reaction),
-        working="OK",
-        done="DONE",
-        failed="CrossMark",
-        find=lambda target, emoji: api.find_reactions(target.reply_to, emoji, app_id=app_id),
-    )
 
 
 def build(name: str, config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
+from typing_extensions import override
+
 from bots.feishu import cards
 from bots.feishu.api import FeishuApi, MessageContent, SentMessage
 from bots.feishu.card_entities import CardEntities
@@ -22,7 +24,13 @@ from bots.text.split import split
 from bots.text.worker import process_text
 from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
-from bus.platform import OutgoingFile
+from bus.platform import (
+    OutgoingFile,
+    SupportsButtons,
+    SupportsDeletion,
+    SupportsEditing,
+    SupportsStreaming,
+)
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +84,8 @@ def _tail_of_long_code(markdown: str) -> str:
     return f"{fence[:_FENCE_CHARS]}\n{newest}"
 
 
-class FeishuMessages:
-    """Everything the bot says. Every method raises `FeishuError`.
+class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, SupportsStreaming):
+    """Everything the bot says: the sending half of the adapter. Every method raises `FeishuError`.
 
     Args:
         api: Messages.
@@ -102,16 +110,21 @@ class FeishuMessages:
         self._streams = streams
         self._chats = chats
 
-    async def send(
-        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
-    ) -> MessageId:
+    async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         """Send a finished answer; code that no card holds as a file."""
+        return await self.send_with_buttons(target, markdown, (), key=key)
+
+    @override
+    async def send_with_buttons(
+        self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
+    ) -> MessageId:
         code = await process_text(code_too_long, markdown)
         if code is not None:
             return await self._send_code(target, markdown, code, key)
         footer = self._footer(target, buttons)
         return await self._send_card(target, markdown, footer, key, final=True)
 
+    @override
     async def start_streaming(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
@@ -134,6 +147,7 @@ class FeishuMessages:
             self._entities.disable(refusal)
         return message
 
+    @override
     async def update_streaming(
         self,
         target: ReplyTarget,
@@ -154,7 +168,8 @@ class FeishuMessages:
         if code is not None:
             await self._send_code(target, markdown, code, f"code {message}")
 
-    async def edit(
+    @override
+    async def edit_message(
         self,
         target: ReplyTarget,
         message: MessageId,
@@ -171,7 +186,8 @@ class FeishuMessages:
         else:
             await self._finish_card(plain_id, markdown, footer)
 
-    async def delete(self, message: MessageId) -> None:
+    @override
+    async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
         """Take an answer away; one that is gone already is fine."""
         plain_id, _ = self._entities.split_id(message)
         try:
