@@ -163,7 +163,6 @@ class Capabilities:
             edit of unknown outcome is then written once more.
         indicator_refresh_s: After how many seconds a working indicator must be repeated; 0 = never.
         max_file_bytes: The largest file that can be sent.
-        max_queue: Chat messages that can be queued in one conversation.
         has_replies: Whether people can reply to one message of a group. Else they follow up in its thread, which says
             nothing about whom they mean.
         command_prefix: The beginning of commands, if the platform reserves "/" for itself.
@@ -182,7 +181,6 @@ class Capabilities:
     edits_can_overtake: bool = False
     indicator_refresh_s: float = 0.0
     max_file_bytes: int = 50_000_000
-    max_queue: int = 20
     has_replies: bool = True
     command_prefix: str = "/"
     shows_progress: bool = True

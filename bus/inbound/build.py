@@ -1,4 +1,4 @@
-"""Builds the inbound side, bottom-up: the pipeline's stages in their order, and the handlers of other events."""
+"""Builds the inbound side: the pipeline's stages in their order, and the intake that runs them."""
 
 import anyio
 
@@ -9,8 +9,6 @@ from bus.conversation.conversations import Conversations
 from bus.conversation.open_questions import Questions
 from bus.inbound.access import AccessStage
 from bus.inbound.bot_messages import BotMessageStage
-from bus.inbound.button_actions import ButtonActions
-from bus.inbound.button_presses import ButtonPressHandler
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.clean import clean
 from bus.inbound.command import note_command
@@ -20,10 +18,8 @@ from bus.inbound.find_conversation import FindConversationStage
 from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.intake import BusIntake
 from bus.inbound.localize import LocalizeStage
-from bus.inbound.message_edits import MessageEditHandler
 from bus.inbound.notices import IntakeNotices
-from bus.inbound.pipeline import InboundPipeline, IntakeCapacity, Stage
-from bus.inbound.rerun_offers import RerunOffers
+from bus.inbound.pipeline import Stage
 
 
 def build_inbound(
@@ -35,7 +31,6 @@ def build_inbound(
     commands: CommandRunner,
 ) -> tuple[BusIntake, InboundDispatcher]:
     """Return the intake of all adapters, and the dispatcher behind it."""
-    capacity = IntakeCapacity(bus.config.max_intake)
     access = AccessChecker(policies=bus.policies, pairings=bus.stores.pairings, now=bus.now)
     changes = anyio.Lock()
     gestures = GestureCollector(bus, conversations, changes=changes)
@@ -60,28 +55,14 @@ def build_inbound(
         localize,
         commit,
     )
-    pipeline = InboundPipeline(stages, capacity=capacity, stats=bus.stats, now=bus.now)
-    gestures.accept_with(pipeline.receive)
-    reruns = RerunOffers(bus, pipeline)
-    actions = ButtonActions(
-        bus, questions=questions, pipeline=pipeline, conversations=conversations, reruns=reruns
-    )
     intake = BusIntake(
-        pipeline=pipeline,
-        presses=ButtonPressHandler(bus, access, actions.by_action()),
-        edits=MessageEditHandler(
-            bus,
-            access=access,
-            conversations=conversations,
-            gestures=gestures,
-            reruns=reruns,
-            changes=changes,
-        ),
-        conversations=bus.stores.conversations,
-        migrations=migrations,
+        bus,
+        stages,
         access=access,
-        capacity=capacity,
-        stats=bus.stats,
-        nodes=bus.nodes,
+        migrations=migrations,
+        questions=questions,
+        conversations=conversations,
+        gestures=gestures,
+        changes=changes,
     )
     return intake, dispatcher

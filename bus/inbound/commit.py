@@ -126,11 +126,10 @@ class CommitStage(Stage):
                 assert_never(result)
 
     def _queue_cap(self, context: InboundContext) -> int:
-        adapter, cap = (
-            self._bus.adapters.get(context.message.key.channel),
-            self._bus.config.max_queue,
-        )
-        if adapter is not None:
-            cap = min(cap, adapter.capabilities.max_queue)
+        """Return how many messages may be queued in the conversation with this one."""
         # A part of a gesture leaves the queue when it is joined to the first one. A refusal would cut the gesture.
-        return cap + self._gestures.joining_count + (MAX_PARTS if context.joins else 0)
+        return (
+            self._bus.config.max_queue
+            + self._gestures.joining_count
+            + (MAX_PARTS if context.joins else 0)
+        )

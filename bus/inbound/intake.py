@@ -8,11 +8,16 @@ import anyio
 from typing_extensions import override
 
 from bus.access.checker import AccessChecker
-from bus.access.intake_stats import IntakeStats
+from bus.context import BusContext
+from bus.conversation.conversations import Conversations
+from bus.conversation.open_questions import Questions
+from bus.inbound.button_actions import ButtonActions
 from bus.inbound.button_presses import ButtonPressHandler
 from bus.inbound.chat_migrations import ChatMigrations
+from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.message_edits import MessageEditHandler
-from bus.inbound.pipeline import InboundPipeline, IntakeCapacity
+from bus.inbound.pipeline import InboundPipeline, IntakeCapacity, Stage
+from bus.inbound.rerun_offers import RerunOffers
 from bus.messages import (
     ButtonPress,
     ConversationKey,
@@ -23,40 +28,53 @@ from bus.messages import (
     Sender,
 )
 from bus.platform import Disposition, Intake
-from store.conversations import ChatMigration, ConversationStore
-from store.nodes import Nodes
+from store.conversations import ChatMigration
 
 log = logging.getLogger(__name__)
 
 
-class BusIntake(Intake):
+class BusIntake(InboundPipeline, Intake):
     """Hands each kind of event to its handler; counts and logs what became of it.
 
-    Messages take the pipeline (bus/inbound/pipeline.py). Presses and edits that become messages take it too.
+    Messages pass the stages of the pipeline. Presses and edits that become messages pass them too.
+
+    Args:
+        stages: The pipeline's.
+        changes: Held while an edit or deletion is applied, or a gesture changes.
     """
 
     def __init__(
         self,
+        bus: BusContext,
+        stages: tuple[Stage, ...],
         *,
-        pipeline: InboundPipeline,
-        presses: ButtonPressHandler,
-        edits: MessageEditHandler,
-        conversations: ConversationStore,
-        migrations: ChatMigrations,
         access: AccessChecker,
-        capacity: IntakeCapacity,
-        stats: IntakeStats,
-        nodes: Nodes,
+        migrations: ChatMigrations,
+        questions: Questions,
+        conversations: Conversations,
+        gestures: GestureCollector,
+        changes: anyio.Lock,
     ) -> None:
-        self._pipeline = pipeline
-        self._presses = presses
-        self._edits = edits
-        self._conversations = conversations
+        capacity = IntakeCapacity(bus.config.max_intake)
+        super().__init__(stages, capacity=capacity, stats=bus.stats, now=bus.now)
+        gestures.accept_with(self.receive)
+        reruns = RerunOffers(bus, self)
+        actions = ButtonActions(
+            bus, questions=questions, pipeline=self, conversations=conversations, reruns=reruns
+        )
+        self._presses = ButtonPressHandler(bus, access, actions.by_action())
+        self._edits = MessageEditHandler(
+            bus,
+            access=access,
+            conversations=conversations,
+            gestures=gestures,
+            reruns=reruns,
+            changes=changes,
+        )
+        self._conversations = bus.stores.conversations
+        self._nodes = bus.nodes
         self._migrations = migrations
         self._access = access
-        self._capacity = capacity
-        self._stats = stats
-        self._nodes = nodes
 
     def close(self) -> None:
         """Accept nothing more."""
@@ -85,10 +103,6 @@ class BusIntake(Intake):
     @override
     async def has_conversation(self, key: ConversationKey) -> bool:
         return await self._conversations.has_messages(key)
-
-    @override
-    async def receive(self, inbound: InboundMessage) -> Disposition:
-        return await self._pipeline.receive(inbound)
 
     @override
     async def handle_button_press(self, press: ButtonPress) -> PressResponse:
@@ -144,7 +158,7 @@ class BusIntake(Intake):
         self._capacity.check()
         outcome = await self._edits.handle(change)
         if isinstance(outcome, InboundMessage):
-            return await self._pipeline.receive(outcome)
+            return await self.receive(outcome)
         self._stats.count(change.key.channel, outcome)
         log.info(
             "message %r of %s in %r was %s: %s (event %r)",

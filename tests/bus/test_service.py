@@ -125,6 +125,15 @@ async def test_refused_messages_are_marked_where_the_platform_can(tmp_path: Path
         await eventually(lambda: platform.indicators.count("refused") == 2)
 
 
+async def test_a_queue_is_as_long_as_configured(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, config=BusConfig(max_queue=30, drain_s=0.1)) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("hang")
+        await harness.wait_for_runs(1)
+        reasons = [await harness.send(f"more {i}") for i in range(31)]
+        assert reasons == [Disposition.ACCEPTED] * 30 + [Disposition.QUEUE_FULL]
+
+
 async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         for index in range(20):
