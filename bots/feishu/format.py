@@ -9,7 +9,6 @@ import re
 
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import close_open, parse
-from bots.text.measure import MeasuredSize
 from bots.text.renderer import code_span, fence, render_blocks
 from bots.text.tree import Block, ImageInline, Table, Text, walk
 
@@ -52,13 +51,13 @@ def render(markdown: str, *, partial: bool = False) -> str:
     return _emit(parse(close_open(markdown) if partial else markdown)).strip("\n")
 
 
-def fits(markdown: str) -> MeasuredSize:
+def fits(markdown: str) -> bool:
     """Tell whether a reply is one card: bytes as sent (JSON in JSON, UTF-8) and tables within the limits."""
     if len(markdown) > MAX_BYTES * 2:
-        return MeasuredSize(share=len(markdown) / MAX_BYTES)
+        return False
     blocks = parse(markdown)
     tables = sum(isinstance(block, Table) for block in walk(blocks))
-    return MeasuredSize(share=max(tables / MAX_TABLES, _sent_bytes(_emit(blocks)) / MAX_BYTES))
+    return tables <= MAX_TABLES and _sent_bytes(_emit(blocks)) <= MAX_BYTES
 
 
 def _sent_bytes(text: str) -> int:

@@ -16,7 +16,6 @@ from bots.slack.tables import native_table, table_block, table_chars, table_load
 from bots.text import tree
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import parse
-from bots.text.measure import MeasuredSize
 from bots.text.renderer import code_span, fence, render_blocks
 from bots.text.table_grid import table_grid
 from bots.text.tree import walk
@@ -80,17 +79,17 @@ def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     return SlackText(text=text, blocks=(section, *action_blocks(buttons)))
 
 
-def fits(markdown: str) -> MeasuredSize:
+def fits(markdown: str) -> bool:
     """Tell whether a reply is one message: characters, expanded items, one table within Slack's limits."""
     if len(markdown) > MAX_BLOCK * 2:
-        return MeasuredSize(share=len(markdown) / ROOM)
+        return False
     blocks = tree.open_details(parse(markdown))
     tables = [table for block in blocks if (table := native_table(block))]
     shown = list(_runs([block for block in blocks if native_table(block) is None]))
     chars = sum(map(_size, shown)) + sum(map(table_chars, tables))
     headings = sum(isinstance(block, tree.HeadingBlock | tree.Rule) for block in walk(blocks))
     items = headings + 1 + max(len(shown) - 1, 0) + 2 * len(tables)
-    return MeasuredSize(share=max(items / MAX_ITEMS, chars / ROOM, table_load(tables)))
+    return items <= MAX_ITEMS and chars <= ROOM and table_load(tables) <= 1
 
 
 def _shown(blocks: Sequence[tree.Block]) -> tuple[dict[str, Any], ...]:

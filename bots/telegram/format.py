@@ -9,7 +9,6 @@ from bots.text import tree
 from bots.text.characters import is_visible, utf16_length
 from bots.text.links import is_clickable_url
 from bots.text.markdown import parse
-from bots.text.measure import MeasuredSize
 from bots.text.table_grid import table_grid
 from bots.text.tree import plain
 
@@ -47,13 +46,12 @@ def render(markdown: str) -> FormattedText:
     return message if is_visible(message.text) else FormattedText(text=EMPTY, entities=())
 
 
-def fits(markdown: str) -> MeasuredSize:
+def fits(markdown: str) -> bool:
     """Tell whether a reply is one message: at most 4,096 UTF-16 units and 100 entities."""
     if len(markdown) > MAX_TEXT * 4:
-        return MeasuredSize(share=len(markdown) / MAX_TEXT)
+        return False
     message = _write(parse(markdown), bare=False)
-    units, entities = utf16_length(message.text), len(message.entities)
-    return MeasuredSize(share=max(units / MAX_TEXT, entities / MAX_ENTITIES))
+    return utf16_length(message.text) <= MAX_TEXT and len(message.entities) <= MAX_ENTITIES
 
 
 def is_clickable(url: str) -> bool:

@@ -9,7 +9,6 @@ from markdown_it.token import Token
 from bots.text import tree
 from bots.text.delimiters import finish_inline
 from bots.text.links import escape_url, is_deceptive
-from bots.text.memo import Memo, MemoizedMarkdown
 from bots.text.parser import block_tokens, inline_tokens
 from bots.text.tree import plain
 from bus.characters import clean_outbound
@@ -38,10 +37,9 @@ def parse(markdown: str) -> tuple[tree.Block, ...]:
 
 
 class _TreeBuilder:
-    """Builds the blocks of one text; equal inline text is parsed once."""
+    """Builds the blocks of one text."""
 
     def __init__(self, markdown: str) -> None:
-        self._memo: Memo = markdown.memo if isinstance(markdown, MemoizedMarkdown) else {}
         self._markdown = markdown
 
     def read(self) -> tuple[tree.Block, ...]:
@@ -80,9 +78,7 @@ class _TreeBuilder:
         """Read a block that holds one `inline` token, and its close."""
         content = next(stream).content
         next(stream)
-        if content not in self._memo:
-            self._memo[content] = _inlines(inline_tokens(content))
-        return self._memo[content]
+        return _inlines(inline_tokens(content))
 
     def _list(self, opening: Token, stream: Iterator[Token]) -> tree.ListBlock:
         items, checks, tight = [], [], True

@@ -5,7 +5,7 @@ import re
 from bots.text.characters import safe_cut
 from bots.text.delimiters import closing_delimiters, scan_delimiters
 from bots.text.literals import LiteralSpans
-from bots.text.measure import FitResult, MeasuredSize, SizeEstimator, chop_text
+from bots.text.measure import SizeEstimator, chop_text
 
 _SENTENCE = re.compile(r"[.!?…][\"')\]*_]{0,4}\s|[。！？；]")
 _LEAD = re.compile(r"(?:\d{1,9}(?=[.)](?:\s|\Z))|(?=(?:[-+*]|#{1,6})(?:\s|\Z)|>|```|~~~|===|---))")
@@ -35,9 +35,8 @@ def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
     while rest:
         complete, floor = lead + rest, len(lead)
 
-        def ask(size: int, complete: str = complete, floor: int = floor) -> FitResult:
-            cut = _boundary(complete, size, floor)
-            return _count_tail(gauge(_close_at(complete, cut, literal)), size / max(cut, 1))
+        def ask(size: int, complete: str = complete, floor: int = floor) -> bool:
+            return gauge(_close_at(complete, _boundary(complete, size, floor), literal))
 
         size = gauge.most(range(1, len(complete) + 1), ask)
         if size == len(complete):
@@ -53,13 +52,6 @@ def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
             else _escape_block_marker(complete[cut:].lstrip())
         )
     return pieces
-
-
-def _count_tail(answer: FitResult, by: float) -> FitResult:
-    """Count what is behind the cut as used: a piece that ends with a sentence is full enough."""
-    if isinstance(answer, MeasuredSize) and answer:
-        return MeasuredSize(share=min(answer.share * by, 1.0))
-    return answer
 
 
 def _open_delimiters(text: str, literal: set[str]) -> tuple[str, ...]:

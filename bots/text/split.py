@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bots.text.block_rules import details_parts
-from bots.text.measure import FitResult, Fits, SizeEstimator, Wrap, chop_text, longest_fitting
+from bots.text.measure import Fits, SizeEstimator, Wrap, chop_text, longest_fitting
 from bots.text.paragraphs import cut_prose
 from bots.text.parser import outline
 from bus.characters import clean_outbound
@@ -44,8 +44,7 @@ def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = 
 
     Args:
         markdown: Any text; it is cleaned first.
-        fits: Tells whether a piece is one message. `fits("x")` must hold. Fast if it answers with
-            a `Load`: about 1.3 questions a piece, otherwise about ten.
+        fits: Tells whether a piece is one message: about ten questions a piece. `fits("x")` must hold.
         as_file: Tells of a fenced block that does not fit by itself, and stands in no list or quote,
             whether it is one piece all the same, because it is sent as a file (bots/text/code_file.py).
 
@@ -137,7 +136,7 @@ def _count_fitting(
 ) -> int:
     """Return how many chunks fit together; a heading stays with its text."""
 
-    def ask(count: int) -> FitResult:
+    def ask(count: int) -> bool:
         return gauge(_join(chunks, at, _without_trailing_headings(chunks, at, count)))
 
     return _without_trailing_headings(chunks, at, gauge.most(ends, ask, at=at, base=base))
@@ -221,7 +220,7 @@ def _group(
     while at < len(rows):
         start = at
 
-        def ask(count: int, start: int = start) -> FitResult:
+        def ask(count: int, start: int = start) -> bool:
             return gauge(wrap(rows[start : start + count]))
 
         count = gauge.most(ends, ask, at=at, base=ends[at - 1] if at else 0)

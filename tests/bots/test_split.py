@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bots.text.code_file import CodeFile, code_file
 from bots.text.markdown import parse
-from bots.text.measure import Fits, MeasuredSize
+from bots.text.measure import Fits
 from bots.text.split import split
 from bots.text.tree import CodeBlock, Table, walk
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents, prose
@@ -88,11 +88,8 @@ def test_graphemes_and_links_stay_whole() -> None:
 @pytest.mark.parametrize("first", ["# Head", "Here it is:", "1."])
 @pytest.mark.parametrize("size", [400, 1_200, 1_900])
 def test_a_short_beginning_is_no_message_by_itself(first: str, size: int) -> None:
-    def fits(piece: str) -> MeasuredSize:
-        return MeasuredSize(share=len(piece) / 4_000)
-
     text = "\n\n".join([first, *["x" * size] * 20])
-    pieces = split(text, fits)
+    pieces = split(text, within(4_000))
     assert pieces[0].startswith(f"{first}\n\n{'x' * size}")
 
 
@@ -106,13 +103,12 @@ def test_a_short_beginning_is_no_message_by_itself(first: str, size: int) -> Non
     ],
 )
 def test_a_heading_stays_with_a_text_that_is_cut(block: str) -> None:
-    for limit in (within(4_000), lambda piece: MeasuredSize(share=len(piece) / 4_000)):
-        pieces = split(f"Intro.\n\n## Head\n\n### Below\n\n{block}\n\nEnd.", limit)
-        assert pieces[0] == "Intro."
-        assert pieces[1].startswith("## Head\n\n### Below\n\n")
-        assert len(pieces[1]) > 3_000
-        assert not any(piece.startswith("#") for piece in pieces[2:])
-        assert all(len(piece) <= 4_000 for piece in pieces)
+    pieces = split(f"Intro.\n\n## Head\n\n### Below\n\n{block}\n\nEnd.", within(4_000))
+    assert pieces[0] == "Intro."
+    assert pieces[1].startswith("## Head\n\n### Below\n\n")
+    assert len(pieces[1]) > 3_000
+    assert not any(piece.startswith("#") for piece in pieces[2:])
+    assert all(len(piece) <= 4_000 for piece in pieces)
 
 
 def test_the_number_of_questions_grows_with_the_pieces() -> None:
@@ -126,31 +122,6 @@ def test_the_number_of_questions_grows_with_the_pieces() -> None:
     pieces = split("Some words and **more of them** here. " * 10_500, fits)
     assert len(pieces) < 115
     assert calls < 14 * len(pieces)
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        "Some words and **more of them** here. ",
-        "- an *item* of a list\n",
-        "> a quoted line\n",
-        "# Head\n\nText below it.\n\n",
-        "```\nx = 1\n```\n\n",
-    ],
-)
-def test_an_answer_that_says_how_full_a_message_is_saves_questions(block: str) -> None:
-    for size in (20_000, 80_000):
-        asked: list[int] = []
-
-        def fits(piece: str, asked: list[int] = asked) -> MeasuredSize:
-            asked.append(len(piece))
-            return MeasuredSize(share=len(piece) / 2_000)
-
-        pieces = split(block * (size // len(block)), fits)
-        assert all(len(piece) <= 2_000 for piece in pieces)
-        assert len(pieces) <= size / 2_000 * 1.4 + 1
-        assert len(asked) <= 1.5 * len(pieces) + 8
-        assert sum(asked) <= 3 * size
 
 
 @pytest.mark.parametrize("name", HOSTILE)
