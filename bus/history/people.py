@@ -1,4 +1,4 @@
-"""Who wrote to the bot: counted from the accepted messages that the journal still has."""
+"""The people who wrote to the bot, according to the accepted messages that the journal still contains."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from bus.messages import Sender
 from store.inbox import AcceptedBody, InboxStore
 
 MAX_MESSAGES = 20_000
-"""How many of the newest accepted messages are looked at: 0.3 s of a worker thread."""
+"""Number of the newest accepted messages to read, which takes 0.3 s of a worker thread."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Person:
-    """Somebody who wrote. Times are Unix seconds; `name` as the newest message had it."""
+    """A person who wrote. Times are Unix seconds. `name` is from the newest message."""
 
     channel: str
     workspace: str
@@ -26,14 +26,17 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivePeople:
-    """Those who wrote last come first. `since`: when the first message that counts came; None = no message counts."""
+    """The people, in the order of their last message, newest first.
+
+    `since`: time of the earliest message read; None = none.
+    """
 
     people: list[Person]
     since: float | None
 
 
 async def find_active_people(inbox: InboxStore) -> ActivePeople:
-    """Return who wrote the newest `MAX_MESSAGES` messages and commands. Raises StoreError."""
+    """Return the authors of the newest `MAX_MESSAGES` messages and commands. Raises StoreError."""
     rows = await inbox.list_bodies(limit=MAX_MESSAGES)
     people = await to_thread.run_sync(_count, rows)
     return ActivePeople(people=people, since=rows[-1].received_at if rows else None)
@@ -46,13 +49,13 @@ class _Sent(BaseModel):
 
 
 def _count(rows: Iterable[AcceptedBody]) -> list[Person]:
-    """Return the people of rows that come newest first, in that order."""
+    """Return the authors of rows, which are sorted newest first, in the same order."""
     people: dict[tuple[str, str, str], Person] = {}
     for row in rows:
         try:
             sender = _Sent.model_validate_json(row.body).sender
         except ValidationError:
-            continue  # damaged: the row itself is reported elsewhere
+            continue  # The row is damaged, which is reported elsewhere.
         person = people.setdefault(
             (row.channel, row.workspace, sender.user_id),
             Person(

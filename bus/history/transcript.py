@@ -15,19 +15,19 @@ from bus.runs.stream import (
 )
 
 MAX_CHARS = 1_000_000
-"""Longest document; of a longer conversation the newest part is kept."""
+"""Maximum length of a document, characters. Only the newest part of a longer conversation is included."""
 
 BOT = "Parley"
 """The heading of the bot's messages."""
 
 MAX_NAMES = 20
-"""Names of tools and files that one message shows."""
+"""Maximum number of names of tools and files to show per message."""
 
 
 def transcript(messages: Sequence[Message], texts: Messages, *, person: str) -> str:
     """Return a conversation as Markdown; "" if it has no messages.
 
-    In a group each person's name is the heading of their messages; `person` is that of all others.
+    In a group, each person's name is the heading of their messages. `person` is the heading of all other messages.
     """
     names = _headings(messages)
     entries = [
@@ -45,7 +45,10 @@ def transcript(messages: Sequence[Message], texts: Messages, *, person: str) -> 
 
 
 def _headings(messages: Sequence[Message]) -> dict[tuple[str, str], str]:
-    """Return the heading of each (id, name) that wrote in a group; the id tells people with one name apart."""
+    """Return the heading of each author (ID and name) in a group.
+
+    It includes the ID if several people have the name.
+    """
     authors = dict.fromkeys(map(_author, filter(is_user_message, messages)))
     named = {author: " ".join((author[1] or author[0]).split()) for author in authors if author[0]}
     ids: dict[str, set[str]] = {BOT.casefold(): {""}}
@@ -58,7 +61,7 @@ def _headings(messages: Sequence[Message]) -> dict[tuple[str, str], str]:
 
 
 def _author(message: Message) -> tuple[str, str]:
-    """Return the id and name of who wrote a message in a group; ("", "") elsewhere."""
+    """Return the ID and name of a message's author in a group; ("", "") in private chats."""
     return sender_of(message) if is_in_group(message) else ("", "")
 
 

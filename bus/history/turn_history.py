@@ -1,4 +1,4 @@
-"""Finds the rows, reruns and edits of a message that was answered."""
+"""Finds the rows, reruns and edits of an answered message."""
 
 import re
 from dataclasses import replace
@@ -9,14 +9,14 @@ from store.inbox import InboxRow
 from store.message_history import MessageHistoryStore
 
 MAX_LATER_ROWS = 200
-"""Messages after one that are searched for its reruns."""
+"""Maximum number of later messages to search for reruns of a message."""
 
 _OF_ROW = re.compile(r"(?:rerun|press):(\d{1,18}):")
 _EDIT = re.compile(r"#\d+$")
 
 
 def rerun_event_id(row: InboxRow, edits: int) -> str:
-    """Return the event id of the message that has a row's message answered again as it was edited."""
+    """Return the event ID of the message that answers a row's edited message again."""
     return f"rerun:{row.id}:{edits}"
 
 
@@ -31,7 +31,7 @@ async def find_rewind_point(
         if before is not None and not ids.keys().isdisjoint(
             {before.message_id, *before.earlier_ids}
         ):
-            # It was answered again before: the thread has it under the ids of that attempt.
+            # It was answered again before, so the thread may contain it with the IDs of that attempt.
             ids.update(dict.fromkeys(message_ids(again)))
     first, *others = ids
     return RewindPoint(
@@ -46,9 +46,9 @@ async def find_rewind_point(
 async def apply_edit(
     history: MessageHistoryStore, command: InboxRow, point: RewindPoint
 ) -> RewindPoint:
-    """Return a rewind point with the person's present words. Raises StoreError.
+    """Return a rewind point with the message's edited text. Raises StoreError.
 
-    `command`: a row of the conversation that the point belongs to.
+    `command`: a row of the point's conversation.
     """
     event_id = _EDIT.sub("", point.message_id.partition(":")[2])
     origin = _OF_ROW.match(event_id)

@@ -1,4 +1,4 @@
-"""The messages of people in a thread, without the framework's. Pure."""
+"""Finds people's messages in a thread, and their text without additions of the framework. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _BLOCK_TAGS = (
     *("uploaded_files", "current_uploads", "attachments"),
     *("system-reminder", "current_date", "memory"),
 )
-"""Of what a framework puts before a person's words."""
+"""Tags of the blocks that a framework inserts before a person's words."""
 
 _QUOTED = re.compile(r"^(?:>[^\n]*|\[[^\n]*\])$", re.MULTILINE)
 _OPENING = re.compile(f"<({'|'.join(_BLOCK_TAGS)})>")
@@ -21,7 +21,7 @@ _CLOSING = {tag: re.compile(rf"</{tag}>\s*") for tag in _BLOCK_TAGS}
 
 
 def user_text(message: Message) -> str:
-    r"""Return what a person wrote, without what was put before it.
+    r"""Return a person's own words, without inserted blocks.
 
     >>> user_text({"content": "<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nWhat is <b>this</b>?"})
     'What is <b>this</b>?'
@@ -30,7 +30,7 @@ def user_text(message: Message) -> str:
 
 
 def _without_blocks(text: str) -> str:
-    """Return a text without blocks in tags; linear, also for many openings without an end."""
+    """Return a text without tagged blocks. Takes linear time, even with many unclosed tags."""
     kept: list[str] = []
     unclosed: set[str] = set()
     at = 0
@@ -48,7 +48,7 @@ def _without_blocks(text: str) -> str:
 
 
 def last_rewind_point(thread_id: str, messages: Sequence[Message]) -> RewindPoint | None:
-    """Return the last message that started a turn, with those injected into it; None if no message started one."""
+    """Return the last message that started a turn and the messages injected into it; None if there is none."""
     added: list[Message] = []
     for message in reversed(messages):
         if not is_user_message(message) or not message.get("id"):
@@ -69,13 +69,13 @@ def last_rewind_point(thread_id: str, messages: Sequence[Message]) -> RewindPoin
 
 
 def files_of(message: Message) -> list[Mapping[str, Any]]:
-    """Return the files that came with a person's message, as the thread's uploads name them."""
+    """Return the files of a person's message, as named in the thread's uploads."""
     extra = message.get("additional_kwargs") or {}
     return [file for file in extra.get("files") or [] if isinstance(file, dict)]
 
 
 def preview(text: str) -> str:
-    r"""Return the beginning of a text on one line, without what it quotes (`bots/text/quotations.py`).
+    r"""Return the beginning of a text on one line, without quotations (`bots/text/quotations.py`).
 
     >>> preview("what  is\nthis\n\n[Forwarded]\n> Ann: hi")
     'what is this'

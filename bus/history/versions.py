@@ -1,4 +1,4 @@
-"""The ids of a message's versions in its thread: one per edit, and which of them the thread has. Pure."""
+"""The IDs of a message's versions in its thread, one for each edit, and which of them the thread contains. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from bus.runs.stream import is_steering, messages_in
 
 
 def message_ids(inbound: InboundMessage) -> tuple[str, ...]:
-    """Return the ids in the thread of a message's versions, oldest first; the last one has its present text."""
+    """Return the IDs of a message's versions in the thread, oldest first. The last one is the present version."""
     first = f"{inbound.key.channel}:{inbound.event_id}"
     return (first, *(f"{first}#{edit}" for edit in range(1, inbound.edit_count + 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class MessageTrace:
-    """The content of a message in a thread; "" = nothing.
+    """The versions of a message that a thread contains; "" = none.
 
     Attributes:
-        own: The id of the version that a run of its own began with, the newest.
-        injected: The id of the version that was injected into a run, the newest.
+        own: ID of the newest version with its own run.
+        injected: ID of the newest version that was injected into a run.
     """
 
     own: str = ""
@@ -28,12 +28,12 @@ class MessageTrace:
 
     @property
     def was_injected_only(self) -> bool:
-        """Whether the run of another message consumed it, and so answers it."""
+        """Whether another message's run took it, and so answers it."""
         return bool(self.injected) and not self.own
 
 
 def trace_message(values: Mapping[str, Any], ids: Sequence[str]) -> MessageTrace:
-    """Return what a thread's state holds of a message with these ids.
+    """Return which versions of a message with these IDs a thread's state contains.
 
     >>> held = [{"id": "m"}, {"id": "m#1", "additional_kwargs": {"steering": True}}]
     >>> trace_message({"messages": held}, ("m", "m#1", "m#2"))

@@ -1,7 +1,7 @@
-"""Hands events to the node that owns their chat, where what they act on is in that node's memory.
+"""Hands events to the node that owns their chat if they depend on that node's memory.
 
 Presses, edits and deletions act on turns. A group message without a mention may be part of a gesture that has one. An
-answer without a reply depends on a question.
+answer that is not a reply may depend on an earlier question.
 """
 
 import json
@@ -37,13 +37,13 @@ from store.node_calls import NodeCalls
 T = TypeVar("T")
 
 FORWARD_S = 12.0
-"""How long an event is offered to the owner of its chat, seconds: a frozen owner is replaced meanwhile."""
+"""How long to offer an event to the owner of its chat, seconds. Meanwhile another node replaces a frozen owner."""
 
 MESSAGE_S = 2.0
-"""How long a message is offered to the owner; then this node accepts it, and the owner finds its row."""
+"""How long to offer a message to the owner, seconds. Then this node accepts it, and the owner finds its row."""
 
 PAUSE_S = 0.2
-"""Between two attempts, seconds."""
+"""Pause between two attempts, seconds."""
 
 PRESS, EDIT, DELETION, MESSAGE = "press", "edit", "deletion", "message"
 
@@ -51,15 +51,15 @@ log = logging.getLogger(__name__)
 
 
 class ForwardingIntake(Intake):
-    """Has the owner of a chat handle what depends on its memory; everything else is handled here.
+    """Hands events that depend on the memory of their chat's owner to that node, and handles all others here.
 
-    An event may be handed over twice, if an answer is lost: it is recorded with what it did, as one that a platform
-    sends again.
+    If an answer is lost, an event may be handed over twice. As for repeated events of platforms, the record of the
+    first one makes the second one harmless.
 
     Args:
-        intake: Handles events at this node, also those that other nodes hand over.
-        owners: Which node owns which chat.
-        calls: To the other nodes.
+        intake: Handles events at this node, including those from other nodes.
+        owners: Knows which node owns a chat.
+        calls: Calls to the other nodes.
     """
 
     def __init__(self, intake: Intake, *, owners: ChatOwners, calls: NodeCalls) -> None:
@@ -96,7 +96,9 @@ class ForwardingIntake(Intake):
                 body = encode_inbound(inbound)
                 return Disposition(await self._call(owner, MESSAGE, body, within_s=MESSAGE_S))
             except (StoreUnavailable, IntakeClosed) as error:
-                log.warning("a message is accepted without node %s: %s", owner, error)
+                log.warning(
+                    "node %s did not take a message (%s), so this node accepts it", owner, error
+                )
         return await self._intake.receive(inbound)
 
     @override
@@ -150,7 +152,10 @@ class ForwardingIntake(Intake):
         handle: Callable[[Any], Awaitable[T]],
         decode: Callable[[str], T],
     ) -> T:
-        """Return the result of the owner; `handle` is what this node does. Raises as `handle`, and StoreUnavailable."""
+        """Return the owner's result.
+
+        `handle` is called if this node is the owner. Raises like `handle`, and StoreUnavailable.
+        """
         give_up_at = anyio.current_time() + FORWARD_S
         while True:
             key: ConversationKey = event.key
@@ -163,7 +168,7 @@ class ForwardingIntake(Intake):
             except (StoreUnavailable, IntakeClosed) as error:
                 if anyio.current_time() > give_up_at:
                     raise
-                log.info("node %s does not take an event (%s); it is tried again", owner, error)
+                log.info("node %s did not take an event (%s); trying again", owner, error)
                 await anyio.sleep(PAUSE_S)
 
     async def _call(self, owner: int, method: str, body: str, *, within_s: float = 5.0) -> str:
@@ -189,9 +194,9 @@ class ForwardingIntake(Intake):
 
 
 def _needs_owner(message: InboundMessage) -> bool:
-    """Return whether a message may depend on a gesture, or on a question, that the owner remembers.
+    """Return whether a message may depend on a gesture or a question in the owner's memory.
 
-    This node accepts an addressed part, and the owner joins its row to the gesture.
+    This node accepts a part that addresses the bot. The owner then joins its row to the gesture.
     """
     is_loose_part = is_incomplete(message) and not message.is_addressed
     return is_loose_part or may_answer_plainly(message)
@@ -199,7 +204,7 @@ def _needs_owner(message: InboundMessage) -> bool:
 
 @cache
 def _adapters() -> Mapping[str, TypeAdapter[Any]]:
-    """Return what encodes each kind of event. Made when it is needed: a single node needs none."""
+    """Return the encoder of each kind of event. They are created on first use, because a single node needs none."""
     return {
         PRESS: TypeAdapter(ButtonPress),
         EDIT: TypeAdapter(MessageEdit),

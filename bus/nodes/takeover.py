@@ -1,6 +1,6 @@
-"""Takes over the chats of nodes that are gone, and finds what nobody does in this node's own.
+"""Takes over the chats of stopped nodes, and finds forgotten work in this node's own chats.
 
-Signals make it quick; what they miss is found by searching.
+Signals make this fast. Periodic searches find work whose signals were lost.
 """
 
 import logging
@@ -20,24 +20,24 @@ from store.node_calls import HAND_OVER
 log = logging.getLogger(__name__)
 
 SEARCHES_OF_OWN = 4
-"""Searches between two for what is forgotten in this node's own chats."""
+"""This node's own chats are searched once in this many searches."""
 
 SEARCHES_OF_ALL = 20
-"""Searches between two of everything; the others look at what is newer than the one of everything before them."""
+"""Once in this many searches, all rows are searched; otherwise only rows that are newer than the last full search."""
 
 MAX_STRAYS = 100
-"""Idle chats that are given to a node that came, in one search of this node's own chats."""
+"""Maximum number of idle chats to give to a new node in one search of this node's own chats."""
 
 PATIENCE = 3
-"""Searches after which a node also takes a chat that another one should take: that one may not run its channel."""
+"""Number of searches after which a node takes a chat that another node should take, which may not run its channel."""
 
 
 class ChatTakeover:
-    """Finds the work that no node does.
+    """Finds work that no node does.
 
     Args:
         bus: The bus.
-        dispatcher: Takes messages.
+        dispatcher: Dispatches the messages that are found.
     """
 
     def __init__(self, bus: BusContext, dispatcher: InboundDispatcher) -> None:
@@ -56,7 +56,7 @@ class ChatTakeover:
         self._leaves = False
 
     async def run(self) -> None:
-        """Look for work until cancelled."""
+        """Search until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen)
             known = self._nodes.living
@@ -69,21 +69,21 @@ class ChatTakeover:
                     await self._try_search()
 
     async def hand_over(self, conversations: Conversations) -> None:
-        """Have the other nodes, if there are any, give this one no more work and go on with what it has begun."""
+        """Ask the other nodes, if there are any, to give this one no more work and to continue its runs."""
         self._leaves = True
         if not self._calls.others:
             return
         conversations.hand_over()
-        with suppress(StoreError):  # `leave` repeats it
+        with suppress(StoreError):  # `leave` repeats it.
             await self._nodes.leave()
-        # Not served where the agent's server is another process: a run there goes on, and is joined.
+        # This call fails if the agent's server is another process. Its runs go on there, and other nodes follow them.
         with suppress(StoreUnavailable):
             await self._calls.call(self._calls.node, HAND_OVER, "")
 
     async def leave(self) -> None:
-        """Let other nodes have the chats in which nothing waits, at once and as they become idle, until cancelled.
+        """Give idle chats to other nodes, now and as further ones become idle, until cancelled.
 
-        No message may be being accepted here any more. Returns at once if there is no other node.
+        Call it only when this node accepts no more messages. Returns at once if there is no other node.
         """
         self._leaves = True
         if not self._calls.others:
@@ -95,25 +95,25 @@ class ChatTakeover:
                     await self._owners.give_up_idle()
                     await anyio.sleep(self._owners.search_s)
             except StoreError as error:
-                log.debug("chats are given up later: %s", error)
+                log.debug("chats could not be given up yet: %s", error)
                 await anyio.sleep(self._owners.search_s)
 
     async def search(self) -> int:
-        """Take over chats that nobody owns, and find what is forgotten; return how many were taken.
+        """Take over chats without an owner, and find forgotten work. Return the number of chats taken.
 
         Raises:
-            StoreError: the journal cannot be used.
+            StoreError: The journal cannot be used.
         """
         number, self._searches = self._searches, self._searches + 1
         numbers = {node.number for node in self._nodes.living}
         is_whole = number % SEARCHES_OF_ALL == 0
         newest = await self._owners.find_mark() if is_whole else self._mark
-        # Nodes that come and go change who owns what, whatever its age; so may nodes that leave a chat to this one.
+        # If nodes come or go, or leave chats to this one, chats of any age may need a new owner.
         looks_at_all = is_whole or bool(self._seen) or numbers != self._numbers
         mark = EVERYTHING if looks_at_all else self._mark
         taken = await self._take_orphans(mark)
         if not self._numbers <= numbers:
-            # What a node that is gone closed last may not be shown yet.
+            # The stopped node may not have shown its last indicators.
             await self._delivery.repeat_indicators()
         self._numbers = numbers
         ready = {node.number for node in self._nodes.living if node.takes_work}
@@ -132,21 +132,21 @@ class ChatTakeover:
             if self._hears and self._nodes.number not in self._ready:
                 await self._nodes.mark_ready()
             if taken := await self.search():
-                log.info("%s chats that no node worked on are taken over", taken)
+                log.info("took over %s chats that no node worked on", taken)
         except StoreError as error:
             log.debug("the search for chats without a node waits for the journal: %s", error)
         except Exception:
-            log.exception("the search for chats without a node failed; it is tried again")
+            log.exception("the search for chats without a node failed and will be repeated")
 
     async def _listen(self) -> None:
-        """Do what other nodes signal, until the database is closed."""
+        """Act on signals of other nodes until the database is closed."""
         with self._owners.listen() as payloads:
-            # Comes back as soon as this node hears what others signal to it: before, they must give it no work.
+            # Returns as an empty payload when this node receives signals. Before that, others must give it no work.
             self._owners.signal_gap()
             async for payload in payloads:
                 if not payload:
                     self._hears = True
-                    self._searches = 0  # the next search looks at everything
+                    self._searches = 0  # The next search is a full one.
                     continue
                 try:
                     key, is_delivery = parse_signal(payload)
@@ -178,12 +178,12 @@ class ChatTakeover:
                 self._dispatcher.resume_chat_soon(chat)
 
     async def _search_own(self, mark: WorkMark) -> None:
-        """Find what is forgotten in this node's chats: a signal was lost, or the disk failed after a commit."""
+        """Find forgotten work in this node's chats: a signal was lost, or the disk failed after a commit."""
         forgotten = await self._dispatcher.find_forgotten(mark)
         self._resume(forgotten)
         chats = forgotten | await self._delivery.send_own(mark.outbox_id)
         batch, self._strays = self._strays[:MAX_STRAYS], self._strays[MAX_STRAYS:]
         await self._owners.give_up_strays(batch)
         if foreign := [chat for chat in chats if chat.channel not in self._channels]:
-            # Nodes whose configurations differ: one that runs the channel takes them.
+            # The nodes' configurations differ. A node that runs the channel will take these chats.
             await self._owners.give_up(foreign)

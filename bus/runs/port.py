@@ -1,7 +1,7 @@
-"""Runs: the one door from a conversation to an agent, whichever server executes it.
+"""Runs: the interface through which the bus uses threads and runs of the agent.
 
 `gateway/embedded_runs.py` executes runs in this process. `bus/runs/remote.py` has a LangGraph Server execute them
-(`channels.langgraph_url`). `tests/contracts/test_runs.py` holds both to the same behavior.
+(`channels.langgraph_url`). `tests/contracts/test_runs.py` tests that both behave the same.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -18,11 +18,11 @@ ACTIVE_STATUSES = ("pending", "running")
 
 
 FIND_LIMIT = 20
-"""How many of a thread's newest runs are searched for the run of a message."""
+"""Maximum number of a thread's newest runs to search for the run of a message."""
 
 
 def error_of_status(status: int, *, refused: str, unavailable: str) -> RunError:
-    """Return what an HTTP status of 400 or more means for a turn; `refused` and `unavailable` are its texts."""
+    """Convert an HTTP status of 400 or more to an error. `refused` and `unavailable` are texts for it."""
     if status == HTTPStatus.CONFLICT:
         return AgentThreadBusy()
     if status == HTTPStatus.NOT_FOUND:
@@ -37,8 +37,8 @@ class StreamedPart:
     """A part of the stream of a run.
 
     Attributes:
-        position: Where it stands among the events of its run, as the server names that; "" = the server does not.
-        part: What it says.
+        position: Its position among the run's events, in the server's own form; "" = the server gives none.
+        part: Its content.
     """
 
     position: str
@@ -46,19 +46,19 @@ class StreamedPart:
 
 
 class Runs(Protocol):
-    """Threads and runs. Every method raises `RunError`, and no other error for what the server does.
+    """Threads and runs. Every method raises `RunError`, and no other error, if the server fails.
 
-    A `RunError` that is `retryable` may be followed by the same call. `AgentThreadNotFound` says that the server has no
-    such thread; `AgentThreadBusy`, that another run holds it.
+    After a `retryable` `RunError`, the same call may succeed. `AgentThreadNotFound` means that the server does not have
+    the thread, and `AgentThreadBusy` that another run holds it.
     """
 
     async def create_thread(self, thread_id: str, metadata: Mapping[str, str]) -> None:
-        """Create a thread; an existing one is left as it is."""
+        """Create a thread. Does not change an existing one."""
 
     async def start(self, request: AgentRunRequest) -> str:
-        """Start a run behind those of its thread, and return its id. It goes on if nobody reads its events.
+        """Start a run after the other runs of its thread. Return its ID. It runs even if no one reads its events.
 
-        Some servers answer only when the run begins.
+        Some servers respond only when the run begins.
         """
 
     def events(
@@ -69,38 +69,38 @@ class Runs(Protocol):
         Args:
             thread_id: The thread.
             run_id: The run.
-            after: The position of the last event that was read; "" = from the first. Servers that have dropped events
-                yield the thread's state instead of them; servers without positions start again.
+            after: The position of the last event that was read; "" = from the first event. If the server has dropped
+                events, it yields the thread's state instead. Servers without positions start again.
         """
 
     async def find_run(
         self, thread_id: str, run_id: str | None, message_id: str
     ) -> tuple[str, str] | None:
-        """Return the id and status of the newest run that answers a message; None if there is none."""
+        """Return the ID and status of the newest run that answers a message; None if there is none."""
 
     async def get_status(self, thread_id: str, run_id: str) -> str:
         """Return the status of a run."""
 
     async def get_state(self, thread_id: str) -> Mapping[str, Any]:
-        """Return the present values of a thread as JSON, with what it is interrupted by; empty for a new thread."""
+        """Return the present values of a thread as JSON, with its interrupts; empty for a new thread."""
 
     async def cancel(self, thread_id: str, run_id: str) -> None:
-        """End a run now; one that has ended is fine."""
+        """Cancel a run. Does nothing if it has ended."""
 
     async def inject(self, thread_id: str, run_id: str, steering: SteeringMessage) -> bool:
-        """Inject a message into a run; return whether the run accepts it. False = it accepts none now.
+        """Inject a message into a run. Return whether the run accepted it; False = it accepts no messages now.
 
         Raises:
             SteeringUnsupported: The server cannot do this.
         """
 
     async def rewind(self, thread_id: str, message_id: str, *others: str) -> None:
-        """Remove a message and everything after it from a thread; do nothing if it is not there.
+        """Remove a message and everything after it from a thread. Does nothing if the thread does not contain it.
 
         Args:
             thread_id: The thread.
-            message_id: The id of the message.
-            others: Further ids that it may have; the first of them in the thread counts.
+            message_id: The message's ID.
+            others: Further IDs that it may have. The first one in the thread counts.
 
         Raises:
             AgentThreadBusy: A run holds the thread.

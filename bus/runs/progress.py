@@ -1,4 +1,4 @@
-"""What a run is doing besides writing its answer: tool calls, plan, subagents. Pure."""
+"""The progress of a run, besides its answer: tool calls, plan, subagents. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from bus.locales.en import Messages
 from bus.runs.stream import CLARIFICATION, Message
 
 MAX_ITEMS = 4
-"""Tools and subagents that are named at once; of a plan, twice as many steps."""
+"""Maximum number of tools and subagents to show. Of a plan, twice as many steps are shown."""
 
 DETAIL_CHARS = 60
 
@@ -21,10 +21,10 @@ DETAIL_ARGUMENTS = (
     "prompt",
     "question",
 )
-"""Arguments that say best what a call is about, first first."""
+"""Arguments that describe a call best, in order of preference."""
 
 HIDDEN_TOOLS = frozenset({"task", "write_todos", CLARIFICATION, "present_files"})
-"""Tools that people see by other means."""
+"""Tools that are not shown, because people see their effect."""
 
 STATUS_EMOJI = {"completed": "✅", "in_progress": "▶️"}
 PENDING_EMOJI, TOOL_EMOJI, SUBAGENT_EMOJI = "▫️", "🔧", "🤖"
@@ -33,7 +33,7 @@ TASK_END_EVENTS = frozenset({"task_completed", "task_failed", "task_cancelled", 
 
 
 class RunProgress:
-    """What one run is doing now."""
+    """The present progress of one run."""
 
     def __init__(self) -> None:
         self._calls: dict[str, str] = {}
@@ -41,7 +41,7 @@ class RunProgress:
         self._todos: Sequence[Mapping[str, Any]] = []
 
     def update(self, messages: Sequence[Message], todos: object) -> bool:
-        """Update from a state: the turn's messages so far, and its plan. Return whether anything changed."""
+        """Update from the turn's messages so far and its plan. Return whether anything changed."""
         calls = _open_calls(messages)
         plan = (
             [todo for todo in todos if isinstance(todo, Mapping)] if isinstance(todos, list) else []

@@ -12,16 +12,16 @@ from bus.locales import Messages
 from bus.runs.redaction import REDACTED, is_secret_name, redact
 
 MAX_OPTIONS = 10
-"""Options that get a button; the others can be typed. Slack's `actions` block takes 25, a chat fewer."""
+"""Maximum number of options with a button. The others can be typed. Slack's `actions` block takes 25."""
 
 ARGUMENT_CHARS = 500
-"""Characters shown of one tool argument."""
+"""Maximum number of characters to show of one tool argument."""
 
 CALL_CHARS = 1500
-"""Characters shown of one tool call, and of a question in an unknown form."""
+"""Maximum number of characters to show of one tool call, or of a question in an unknown form."""
 
 InterruptKind = Literal["review", "call", "other"]
-"""LangChain's human-in-the-loop request for several tool calls, its request for one, or anything else."""
+"""LangChain's human-in-the-loop request for several tool calls, its request for one call, or another interrupt."""
 
 APPROVALS = frozenset(
     {
@@ -36,11 +36,11 @@ DENIALS = frozenset(
     }
 )
 APPROVE, DENY = "approve", "deny"
-"""What the buttons say for the person who presses them."""
+"""The words that a button sends for the person who presses it."""
 
 _LABELS = ("label", "title", "name", "text")
 _VALUES = ("value", "id", "key")
-"""Fields of an option that is an object: people read the first, the graph gets the second."""
+"""Fields of an option that is an object. People read the first, and the graph gets the second."""
 
 _ENDINGS = re.compile(r"(?<![\s.!。！,，])[\s.!。！,，]+$")
 
@@ -50,8 +50,8 @@ class PendingInterrupt:
     """One interrupt that a thread waits for.
 
     Attributes:
-        id: The server's id; "" where it gives none.
-        count: How many decisions it takes.
+        id: The server's ID; "" = the server gives none.
+        count: Number of decisions that it needs.
     """
 
     id: str
@@ -61,12 +61,12 @@ class PendingInterrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The question that a turn ended with; stored with its inbox row.
+    """The question that a turn ended with. It is stored with the turn's inbox row.
 
     Attributes:
-        options: The answers that a question offers, whole.
+        options: The answers that the question offers, not shortened.
         values: The value that the graph gets for each option; () = the options themselves.
-        interrupts: What the thread is interrupted by: it goes on when that is answered.
+        interrupts: The interrupts that the thread waits for.
     """
 
     options: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Question:
 
     @property
     def needs_approval(self) -> bool:
-        """Whether it can be answered by yes or no."""
+        """Whether it can be answered with yes or no."""
         return any(one.kind != "other" for one in self.interrupts)
 
     def __bool__(self) -> bool:
@@ -93,7 +93,7 @@ def encode_question(question: Question) -> str | None:
 
 
 def decode_question(asks: str | None) -> Question:
-    """Return the question of an inbox row; one that another version wrote may be none."""
+    """Return the question of an inbox row; an empty one if another version wrote it in a different form."""
     try:
         return _QUESTION.validate_json(asks) if asks else NO_QUESTION
     except ValueError:
@@ -101,7 +101,7 @@ def decode_question(asks: str | None) -> Question:
 
 
 def parse_options(arguments: object) -> tuple[str, ...]:
-    """Return the options of an ask_clarification call, in whatever form a model sent them.
+    """Return the options of an ask_clarification call. Models send them in several forms.
 
     >>> parse_options({"options": ["a", " ", {"label": "b"}, 3]}), parse_options({"options": '["x", "y"]'})
     (('a', 'b', '3'), ('x', 'y'))
@@ -132,7 +132,7 @@ def _leaves(given: object, depth: int) -> Iterator[str]:
 
 
 def pending_interrupts(interrupts: Sequence[Mapping[str, Any]]) -> tuple[PendingInterrupt, ...]:
-    """Return what interrupts ask for.
+    """Return the pending interrupts.
 
     >>> pending_interrupts([{"id": "i", "value": {"action_requests": [{"name": "a"}, {"name": "b"}]}}])
     (PendingInterrupt(id='i', kind='review', count=2),)
@@ -188,7 +188,7 @@ def _is_word(value: object) -> bool:
 
 
 def chosen_index(question: Question, text: str) -> int | None:
-    """Return which option a text names: the option itself, or its number; None = none of them.
+    """Return the index of the option that a text names, by its words or its number; None = no option.
 
     >>> question = Question(options=("Red", "2"))
     >>> [chosen_index(question, text) for text in ("red", "1.", "2", "blue")]
@@ -203,9 +203,9 @@ def chosen_index(question: Question, text: str) -> int | None:
 def question_text(
     interrupts: Sequence[Mapping[str, Any]], texts: Messages, approval_hint: str = ""
 ) -> str:
-    """Return the text that people read for interrupts: the calls to approve, or what the graph says and offers.
+    """Return the text of interrupts for people: the calls to approve, or the graph's question and options.
 
-    `approval_hint`: how to decide in this chat; "" = as in a private one.
+    `approval_hint`: how to decide in this chat; "" = as in a private chat.
     """
     actions = [action for one in interrupts for action in _actions(one.get("value"))]
     others = [one.get("value") for one in interrupts if _shape(one.get("value")) == "other"]
@@ -223,7 +223,7 @@ def question_text(
 def resume_value(
     interrupts: Sequence[PendingInterrupt], text: str, question: Question = NO_QUESTION
 ) -> object:
-    """Return the value by which a run goes on: each interrupt's answer, under its id where it has one.
+    """Return the value that resumes a run: each interrupt's answer, by its ID if it has one.
 
     `question`: the question of the graph. If the text names an option of it, the graph gets the option's value.
 
@@ -250,7 +250,7 @@ def resume_value(
 
 
 def is_approval(text: str) -> bool:
-    """Return whether a text approves, also in bold or italics; crossed out, it does not.
+    """Return whether a text approves. Ignores bold and italics, but not strikethrough.
 
     >>> [is_approval(words) for words in ("Approve", "OK.", "好的！", "yes, but not there", "no")]
     [True, True, True, False, False]
@@ -302,7 +302,7 @@ def _action_text(action: Mapping[str, Any], texts: Messages) -> str:
 
 
 def _shown(arguments: Mapping[str, Any]) -> tuple[str, int]:
-    """Return a tool's arguments, one below the other, shortened, without secrets, and how many characters are cut."""
+    """Return a tool's arguments, one per line, shortened and without secrets, and the number of omitted characters."""
     lines, hidden = [], 0
     for name, value in arguments.items():
         if value is None or value == "":
@@ -317,7 +317,7 @@ def _shown(arguments: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _cut_middle(text: str, most: int) -> tuple[str, int]:
-    """Return the beginning and the end of a text that is too long, and how many characters are left out between.
+    """Return the beginning and the end of a text that is too long, and the number of omitted characters.
 
     >>> _cut_middle("abcdefghij", 7)
     ('abcd…ij', 4)
@@ -329,7 +329,7 @@ def _cut_middle(text: str, most: int) -> tuple[str, int]:
 
 
 def _free_text(value: object) -> str:
-    """Return what a graph asks in a shape of its own: its words if it has any."""
+    """Return the text of a graph's own interrupt: its words if it contains any."""
     if isinstance(value, Mapping):
         for key in ("question", "message", "text", "description", "prompt"):
             if isinstance(value.get(key), str) and value[key].strip():

@@ -9,7 +9,7 @@ _NAMES = re.compile(
     re.IGNORECASE,
 )
 _LITERAL = r"(?:[^\s\"',;&|<>`$]|\$(?![({]))"
-"""One character of a secret: none by which a shell runs or writes something, which whoever approves it must see."""
+"""A character of a secret. Excludes characters that make a shell run or write something: approvers must see these."""
 
 _VALUES = re.compile(
     rf"""

@@ -1,6 +1,6 @@
 """RemoteRuns: threads and runs of a LangGraph Server (`channels.langgraph_url`), with its errors mapped.
 
-The same code drives LangGraph's own servers, another Parley, and gateways that refuse the newer options.
+It works with LangGraph's own servers, another Parley, and servers that refuse the newer options.
 """
 
 import logging
@@ -40,19 +40,19 @@ from bus.runs.stream import STEERING, RunStarted, parse_part, values_of
 log = logging.getLogger(__name__)
 
 PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
-"""The options of a server that refuses `RUN_OPTIONS`. That is remembered for its thread."""
+"""The options for a server that refuses `RUN_OPTIONS`, which is remembered for each thread."""
 
 WORK_S = 0.001
-"""How long events are read in one go before other tasks get a turn, seconds."""
+"""How long to read events before giving other tasks a turn, seconds."""
 
 PARTS_PER_LOOK = 8
-"""Events that are read between two looks at the clock."""
+"""Number of events to read between two checks of the clock."""
 
 MAX_PLAIN_THREADS = 10_000
-"""Threads that are remembered as served by `PLAIN_OPTIONS`."""
+"""Maximum number of threads to remember as needing `PLAIN_OPTIONS`."""
 
 MAX_OPENED = 1000
-"""Streams that were opened by starts and have no reader yet."""
+"""Maximum number of streams that starts have opened and that have no reader yet."""
 
 _Stream = AsyncGenerator[StreamPart, None]
 
@@ -63,7 +63,7 @@ class RemoteRuns(Runs):
     def __init__(self, client: LangGraphClient) -> None:
         self._client = client
         self._plain_threads = BoundedDict[str, None](MAX_PLAIN_THREADS)
-        # Some servers keep no events for those who join: the stream of the start is the first reader's.
+        # Some servers keep no events for later readers, so the first reader gets the stream of the start.
         self._opened = BoundedDict[str, _Stream](MAX_OPENED)
 
     @override
@@ -110,7 +110,7 @@ class RemoteRuns(Runs):
                         yield StreamedPart(raw.id or "", part)
                     count += 1
                     if count % PARTS_PER_LOOK == 0 and time.perf_counter() - resumed_at > WORK_S:
-                        await anyio.lowlevel.checkpoint()  # a whole answer may arrive at once
+                        await anyio.lowlevel.checkpoint()  # A whole answer may arrive at once.
                         resumed_at = time.perf_counter()
         except httpx.HTTPError as error:
             raise run_error(error) from error
@@ -184,7 +184,7 @@ class RemoteRuns(Runs):
         return cast("_Stream", stream)
 
     async def _run_id(self, stream: _Stream) -> str:
-        """Return the id of the run that a stream began; keep the stream for the first reader. Raises HTTPError."""
+        """Return the ID of the run of a stream. Keep the stream for the first reader. Raises HTTPError."""
         is_kept = False
         try:
             async for raw in stream:
@@ -218,7 +218,7 @@ class _RemoteStates(ThreadStatesApi):
 
     @override
     async def page(self, *, limit: int, before: State | None) -> Sequence[State]:
-        # Some servers know a state by its id alone.
+        # Some servers find a state only by its ID.
         place = before and (before.get("checkpoint") or checkpoint_id_of(before))
         try:
             page = await self._threads.get_history(
@@ -251,7 +251,7 @@ class _RemoteStates(ThreadStatesApi):
 
 
 def run_error(error: httpx.HTTPError) -> RunError:
-    """Return what an error of the wire means."""
+    """Convert an HTTP error to a RunError."""
     if isinstance(error, httpx.HTTPStatusError) and error.response is not None:
         code = error.response.status_code
         return error_of_status(
@@ -263,7 +263,7 @@ def run_error(error: httpx.HTTPError) -> RunError:
 
 
 def _unchanged(error: RunError) -> RunError:
-    """Return what a refused change of a thread means: a route that is missing is a refusal too."""
+    """Convert the error of a refused thread change. A missing route is a refusal, too."""
     if isinstance(error, AgentThreadBusy) or error.retryable:
         return error
     return RewindUnsupported()

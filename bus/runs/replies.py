@@ -1,4 +1,4 @@
-"""Folds the parts of a run into the reply that people read. Pure, and linear in the length of the reply."""
+"""Builds the reply that people read from the parts of a run. Pure, and linear in the length of the reply."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from bus.runs.stream import (
 )
 
 CHUNKS_PER_BLOCK = 256
-"""Deltas that are joined into one block: a reply of 100,000 deltas is about 400 blocks instead of 100,000 objects."""
+"""Number of deltas to join into one block, so that a reply of 100,000 deltas is about 400 objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,12 @@ class Reply:
 
     Attributes:
         markdown: The text; never empty.
-        whole: The whole text, which is sent as a file, if `markdown` is only the beginning; else "".
+        whole: The whole text, to be sent as a file, if `markdown` is only its beginning; else "".
         endless: Whether the run was ended because its text became too long.
         artifacts: Virtual paths of the files that the agent presented in this turn, in order.
         failed: Whether the run failed; `markdown` then says so and what to do.
-        stopped: Whether somebody stopped it; `markdown` then says so.
-        retry: Whether it failed for a reason that may be gone when it is tried again.
+        stopped: Whether a person stopped it; `markdown` then says so.
+        retry: Whether it failed for a reason that may have disappeared at a retry.
         question: The question that it ends with.
     """
 
@@ -65,8 +65,8 @@ class ReplyFold:
     """Accumulates the parts of one run.
 
     Args:
-        message_id: The id of the human message that the run answers: only what follows it in the state counts.
-        max_shown: Characters that `shown_text` has at most.
+        message_id: ID of the human message that the run answers. Only later messages of the state belong to the reply.
+        max_shown: Maximum length of `shown_text`, characters.
         approval_hint: As for `question_text`.
 
     Attributes:
@@ -90,7 +90,7 @@ class ReplyFold:
         self.ended = ""
 
     def add(self, part: RunPart) -> bool:
-        """Add a part; return whether the text to show changed."""
+        """Add a part. Return whether the text to show changed."""
         match part:
             case MessageChunk(kind="ai"):
                 return self._add_chunk(part)
@@ -109,7 +109,7 @@ class ReplyFold:
 
     @property
     def text(self) -> str:
-        """The message being streamed. Costs its length: do not call it for every token."""
+        """The message being streamed. Takes time proportional to its length, so do not read it for every token."""
         return "".join([*self._blocks, *self._pieces])
 
     def shown_text(self) -> str:
@@ -118,13 +118,13 @@ class ReplyFold:
 
     @property
     def values(self) -> Mapping[str, Any] | None:
-        """The last state that was seen."""
+        """The last state of the run."""
         return self._values
 
     def set_state(self, values: Mapping[str, Any]) -> None:
-        """Replace the state by the thread's present one."""
+        """Replace the state with the thread's present state."""
         self._values = values
-        # Parallel interrupts arrive one by one; a state without any means that the run continues.
+        # Parallel interrupts arrive one by one. A state without interrupts means that the run continues.
         found = [one for one in values.get(INTERRUPTS) or [] if isinstance(one, dict)]
         known = self._interrupts if found else {}
         self._interrupts = {**known, **{str(one.get("id")): one for one in found}}
@@ -135,7 +135,7 @@ class ReplyFold:
         return bool(self._interrupts)
 
     def reply(self, texts: Messages) -> Reply:
-        """Return the answer of a run that succeeded, or what it waits for."""
+        """Return the answer of a run that succeeded, or the question that it waits for."""
         messages = turn_messages(self._values, self._message_id)
         if self._interrupts:
             asked = list(self._interrupts.values())
@@ -174,9 +174,9 @@ class ReplyFold:
         self.length = 0
 
     def _read_state(self) -> bool:
-        """Update the progress from the state; return whether the text to show changed.
+        """Update the progress from the state. Return whether the text to show changed.
 
-        A clarification question is shown as soon as it is in the state: it is never streamed in chunks.
+        A clarification question is shown as soon as it is in the state, because it is never streamed in chunks.
         """
         messages = turn_messages(self._values, self._message_id)
         changed = self.progress.update(messages, (self._values or {}).get("todos"))
@@ -188,7 +188,9 @@ class ReplyFold:
 
 
 def limit_length(reply: Reply, max_chars: int, texts: Messages) -> Reply:
-    """Return a reply whose text has about `max_chars` characters; if it had more, with a note and the whole as a file.
+    """Shorten a reply's text to about `max_chars` characters.
+
+    A shortened reply has a note, and its whole text in `whole`.
 
     >>> from bus.locales.en import ENGLISH
     >>> cut = limit_length(Reply(markdown="```py" + chr(10) + "a = 1" + chr(10) + "b = 2"), 14, ENGLISH)
@@ -207,9 +209,9 @@ def limit_length(reply: Reply, max_chars: int, texts: Messages) -> Reply:
 
 
 def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence[Message]:
-    """Return the messages that follow the human message `message_id`; without it, the last visible human one.
+    """Return the messages after the human message `message_id`; if it is missing, after the last visible human message.
 
-    Messages that people injected meanwhile are among them and do not end the turn.
+    They include messages that people injected meanwhile.
 
     >>> state = {"messages": [{"type": "human", "id": "h1"}, {"type": "ai", "id": "a1"},
     ...                       {"type": "human", "id": "h2"}, {"type": "ai", "id": "a2"}]}
@@ -228,7 +230,7 @@ def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence
 
 
 def answer_text(messages: Sequence[Message]) -> str:
-    """Return the last words of a turn: a clarification question, or the last AI message that has text."""
+    """Return the final text of a turn: a clarification question, or the last AI message with text."""
     for message in reversed(messages):
         is_ai = str(message.get("type")).lower().startswith("ai") and not is_hidden(message)
         if (is_ai or is_question(message)) and _is_readable(text := text_of(message)):
@@ -252,9 +254,9 @@ def offered_options(messages: Sequence[Message]) -> tuple[str, ...]:
 
 
 def error_reply(messages: Sequence[Message]) -> str:
-    """Return the words with which the agent itself ended a turn that failed; "" when it did not.
+    """Return the agent's own final message in a turn that failed; "" if there is none.
 
-    The text that the model wrote before is in the same message.
+    It also contains the text that the model wrote before.
 
     >>> error_reply([{"type": "ai", "content": "Sorry.", "additional_kwargs": {"error_fallback": True}}])
     'Sorry.'
@@ -263,13 +265,13 @@ def error_reply(messages: Sequence[Message]) -> str:
 
 
 def error_reason(messages: Sequence[Message]) -> str:
-    """Return the reason that the agent gives for its apology, in its short word; "" for none."""
+    """Return the agent's reason code for a failure; "" = none."""
     extra = (messages[-1].get("additional_kwargs") or {}) if messages else {}
     return str(extra.get("error_reason") or "")
 
 
 def _is_readable(text: str) -> bool:
-    r"""Tell whether a text holds anything to read: more than blanks, controls and zero-width characters.
+    r"""Return whether a text contains more than blanks, control characters and zero-width characters.
 
     >>> _is_readable(" a "), _is_readable(" \n\x00\u200b\ud800")
     (True, False)
@@ -278,7 +280,7 @@ def _is_readable(text: str) -> bool:
 
 
 def presented_files(messages: Sequence[Message]) -> tuple[str, ...]:
-    """Return the paths of this turn's successful `present_files` calls, in order, each once."""
+    """Return the paths of this turn's successful `present_files` calls, in order, without duplicates."""
     failed = {
         m.get("tool_call_id")
         for m in messages

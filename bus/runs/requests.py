@@ -1,4 +1,4 @@
-"""What the bus asks of a run: the requests, and the message of a person as the wire has it. Pure."""
+"""Requests of the bus for runs, and people's messages in the LangGraph wire format. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,20 @@ from bus.messages import InboundMessage, Sender
 from bus.runs.stream import CHAT_TYPE, FRAMEWORK_NAMES, SENDER
 
 STREAM_MODES = ("messages-tuple", "values", "custom")
-"""The events that the bus reads of a run."""
+"""The stream modes that the bus reads."""
 
 RUN_OPTIONS: Mapping[str, Any] = {
-    "durability": "sync",  # a turn cut off by a crash goes on from its last step (tools are not run again)
+    "durability": "sync",  # After a crash, a turn continues from its last step, without running tools again.
     "stream_resumable": True,
     "multitask_strategy": "enqueue",
 }
-"""How runs of the bus are executed."""
+"""Options of the bus's runs."""
 
 MAX_NAME_CHARS = 64
-"""The longest `name` of a message that OpenAI takes."""
+"""Maximum length of a message's `name` at OpenAI, characters."""
 
 _REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]+")
-"""What OpenAI refuses in the `name` of a message, with an error for the whole request."""
+"""Characters that OpenAI refuses in a message's `name`. It rejects the whole request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +31,12 @@ class AgentRunRequest:
     """A run to start.
 
     Attributes:
-        inbound: The message that it answers: its sender and chat are named to the agent.
+        inbound: The message that it answers. The agent gets the names of its sender and chat.
         text: The person's text; None = continue from the thread's last checkpoint.
-        resume: The answer to what the thread is interrupted by, instead of `text`; None = none.
-        files: The files that came with it, as the thread's uploads name them.
-        message_id: The id that the human message gets, so that a restart finds it in the state.
-        traceparent: The W3C trace context that the run belongs to; "" = none.
+        resume: The answer to the thread's interrupts, instead of `text`; None = none.
+        files: Its files, as named in the thread's uploads.
+        message_id: The human message's ID, by which a restart finds it in the state.
+        traceparent: The W3C trace context of the run; "" = none.
     """
 
     thread_id: str
@@ -53,7 +53,7 @@ class AgentRunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringMessage:
-    """A message to inject into a run; the fields are those of `AgentRunRequest`."""
+    """A message to inject into a run. Fields as in `AgentRunRequest`."""
 
     assistant_id: str
     message_id: str
@@ -63,7 +63,7 @@ class SteeringMessage:
 
 
 def run_body(request: AgentRunRequest) -> dict[str, Any]:
-    """Return a run's input or command, its options and metadata, as LangGraph's API names them."""
+    """Return a run's input or command, its options and its metadata, with the field names of LangGraph's API."""
     said = None if request.text is None else {"messages": [human_message(request, {})]}
     return {
         "input": said,
@@ -78,9 +78,9 @@ def run_body(request: AgentRunRequest) -> dict[str, Any]:
 def answers_message(
     metadata: Mapping[str, Any], run_id: str, *, message_id: str, known_id: str | None
 ) -> bool:
-    """Return whether a run with this metadata answers a message; `known_id`: the run that its row names.
+    """Return whether a run with this metadata answers a message. `known_id`: the run in the message's row.
 
-    Servers that keep no metadata know their runs by the ID alone.
+    If a server keeps no metadata, only the ID identifies the run.
 
     >>> answers_message({"message_id": "m"}, "r", message_id="m", known_id=None)
     True
@@ -94,9 +94,9 @@ def answers_message(
 def human_message(
     request: AgentRunRequest | SteeringMessage, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a person's message as the wire has it, with who wrote it where only the bus writes.
+    """Return a person's message in the wire format. `additional_kwargs`, which only the bus sets, names its author.
 
-    Graphs of one's own get `name` as well; the lead agent tells its model who speaks in the text.
+    Other graphs also get `name`. The lead agent instead names the author in the text for its model.
     """
     author = request.inbound.author
     further: dict[str, Any] = {
@@ -117,10 +117,10 @@ def human_message(
 
 
 def message_name(author: Sender) -> str:
-    """Return the `name` of a person's message, as model servers take it: a graph hands its messages to one.
+    """Return a `name` for a person's message that model servers accept, because graphs pass messages to them.
 
     >>> message_name(Sender(user_id="U1", name="Ann Lee")), message_name(Sender(user_id="U1"))
     ('Ann_Lee', 'U1')
     """
     name = _REFUSED_IN_NAMES.sub("_", author.name or author.user_id)[:MAX_NAME_CHARS]
-    return "" if name in FRAMEWORK_NAMES else name  # it would pass for the framework's message
+    return "" if name in FRAMEWORK_NAMES else name  # The framework's own messages have these names.

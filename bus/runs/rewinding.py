@@ -1,4 +1,4 @@
-"""Rewinds a thread to the state before a message, with what LangGraph's API can do with threads."""
+"""Rewinds a thread to the state before a message, using the threads API of LangGraph."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -7,17 +7,17 @@ from bus.errors import RewindUnsupported
 from bus.runs.stream import Message, messages_in
 
 HISTORY_PAGE = 10
-"""Past states that are read at once; each holds the whole conversation up to it."""
+"""Number of past states per page. Each contains the whole conversation up to it."""
 
 HISTORY_PAGES = 20
-"""Pages that are read at most: a turn of some 200 steps."""
+"""Maximum number of pages to read. They cover a turn of about 200 steps."""
 
 State = Mapping[str, Any]
-"""A state of a thread as LangGraph's API has it."""
+"""A state of a thread in the form of LangGraph's API."""
 
 
 class ThreadStatesApi(Protocol):
-    """The states of one thread. Each call raises RunError, changes RewindUnsupported where the server has none."""
+    """The states of one thread. Each call may raise RunError, and `update` RewindUnsupported if the server lacks it."""
 
     async def latest(self) -> State:
         """Return the present state."""
@@ -26,24 +26,24 @@ class ThreadStatesApi(Protocol):
         """Return a past state."""
 
     async def page(self, *, limit: int, before: State | None) -> Sequence[State]:
-        """Return past states, newest first; `before`: only those before this one."""
+        """Return past states, newest first. `before`: only states before this one."""
 
     async def update(
         self, values: Mapping[str, Any] | None, *, as_node: str, checkpoint_id: str = ""
     ) -> None:
-        """Write a new state; `checkpoint_id`: on top of this one, not of the newest."""
+        """Write a new state. `checkpoint_id`: the parent state; "" = the newest."""
 
 
 async def rewind_thread(states: ThreadStatesApi, message_id: str, *others: str) -> None:
-    """Remove a message and everything after it from a thread; do nothing if it is not there.
+    """Remove a message and everything after it from a thread. Does nothing if the thread does not contain it.
 
-    The thread goes on from its newest state without the message. Where that state is gone (a server keeps so many) the
-    messages are removed one by one.
+    The thread continues from its newest state without the message. If the server has deleted that state, removes the
+    messages one by one.
 
     Args:
         states: The states of the thread.
         message_id: The id of the message.
-        others: Further ids that it may have; the first of them in the thread counts.
+        others: Further IDs that it may have. The first one in the thread counts.
 
     Raises:
         AgentThreadBusy: A run holds the thread.
@@ -65,7 +65,7 @@ async def rewind_thread(states: ThreadStatesApi, message_id: str, *others: str) 
 
 
 async def _state_before(states: ThreadStatesApi, message_id: str) -> State | None:
-    """Return the newest past state without a message, rather none that is about to take a message in."""
+    """Return the newest past state without a message. Prefers states that are not about to receive a message."""
     before: State | None = None
     at_start: State | None = None
     for _ in range(HISTORY_PAGES):
@@ -84,7 +84,7 @@ async def _state_before(states: ThreadStatesApi, message_id: str) -> State | Non
 
 async def _fork(states: ThreadStatesApi, base: State, message_id: str) -> None:
     where = checkpoint_id_of(base)
-    # Some histories leave out what past states held: ask for this one before it becomes the newest.
+    # Some histories omit the values of past states, so read this one before making it the newest.
     if _holds(await states.at(where), message_id):
         raise RewindUnsupported
     await states.update(None, as_node="__copy__", checkpoint_id=where)
@@ -99,12 +99,12 @@ async def _remove(states: ThreadStatesApi, ids: Sequence[str]) -> None:
 
 
 async def _end_thread(states: ThreadStatesApi) -> None:
-    """Let no run continue from the newest state by itself."""
+    """End the newest state's pending steps, so that no run continues from it by itself."""
     await states.update(None, as_node="__end__")
 
 
 def checkpoint_id_of(state: State) -> str:
-    """Return the id of a state; "" = the server names none."""
+    """Return the ID of a state; "" = the server gives none."""
     return str((state.get("checkpoint") or state).get("checkpoint_id") or "")
 
 

@@ -1,4 +1,4 @@
-"""Parts of a run's stream, messages and interrupts of a thread, as the LangGraph wire API has them. Pure."""
+"""Parses the LangGraph wire format: parts of a run's stream, messages and interrupts of a thread. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ Message = Mapping[str, Any]
 
 
 INTERRUPTS = "__interrupt__"
-"""Where LangGraph names, in a thread's values, what it waits for."""
+"""The key of the interrupts in a thread's values."""
 
 STEERING = "steering"
-"""Marks, in `additional_kwargs`, a message that was injected into a run: it started no turn."""
+"""Key in `additional_kwargs` that marks a message as injected into a run."""
 
 FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
-"""Names of human messages that no person wrote, here and in DeerFlow."""
+"""Names of human messages that no person wrote, in Parley and DeerFlow."""
 
 SENDER = "sender"
-"""Names, in `additional_kwargs`, the person who wrote a message: `{"id", "name"}`. Only the bus sets it."""
+"""Key in `additional_kwargs` of the author of a message: `{"id", "name"}`. Only the bus sets it."""
 
 CHAT_TYPE = "chat_type"
-"""Says, in `additional_kwargs`, whether the message was written in a `private` chat or in a `group`."""
+"""Key in `additional_kwargs` that says whether a message was written in a `private` chat or in a `group`."""
 
 CLARIFICATION = "ask_clarification"
-"""The tool with which the agent asks a question."""
+"""The tool that asks the person a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class MessageChunk:
-    """Text of one message: a delta, or (`whole`) all of it. `kind` is ai, tool, human ..."""
+    """Text of one message: a delta, or all of it (`whole`). `kind` is ai, tool, human ..."""
 
     message_id: str
     kind: str
@@ -52,14 +52,14 @@ class StateSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgressEvent:
-    """An event that a tool or a subagent emitted while it works, in a form of its own."""
+    """An event that a tool or a subagent emitted, in its own form."""
 
     data: Any
 
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The run ended with an error. `error` is its class, `message` may name internals: log it, do not show it."""
+    """The run ended with an error. `error` is its class. `message` may name internals: log it, but do not show it."""
 
     error: str
     message: str
@@ -67,7 +67,7 @@ class RunFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The server reported that the run is over: success, interrupted, error or timeout."""
+    """The server reported the end of the run: success, interrupted, error or timeout."""
 
     status: str
 
@@ -76,7 +76,7 @@ RunPart = RunStarted | MessageChunk | StateSnapshot | ToolProgressEvent | RunFai
 
 
 def parse_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this is the wire
-    """Return what one SSE event says, or None for one that the bus has no use for. Pure.
+    """Parse one SSE event. Return None if the bus does not need it. Pure.
 
     >>> parse_part("messages", [{"type": "AIMessageChunk", "id": "m", "content": "hi"}, {}])
     MessageChunk(message_id='m', kind='ai', text='hi', whole=False)
@@ -89,13 +89,13 @@ def parse_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this 
 
 
 def is_error_reply(message: Message) -> bool:
-    """Return whether a message only says that the agent failed: marked by us, or by DeerFlow."""
+    """Return whether a message only reports a failure of the agent. Parley or DeerFlow marks such messages."""
     extra = _extra(message)
     return bool(extra.get("error_fallback") or extra.get("deerflow_error_fallback"))
 
 
 def is_hidden(message: Message) -> bool:
-    """Return whether a message is the framework's, and not for people."""
+    """Return whether a message comes from the framework and is not for people."""
     return bool(_extra(message).get("hide_from_ui")) or message.get("name") in FRAMEWORK_NAMES
 
 
@@ -118,7 +118,7 @@ def is_steering(message: Message) -> bool:
 
 
 def sender_of(message: Message) -> tuple[str, str]:
-    """Return the platform's id and the name of the person who wrote a message; ("", "") = unknown.
+    """Return the platform's ID and the name of a message's author; ("", "") = unknown.
 
     >>> sender_of({"additional_kwargs": {"sender": {"id": "U1", "name": "Ann"}}}), sender_of({})
     (('U1', 'Ann'), ('', ''))
@@ -129,12 +129,12 @@ def sender_of(message: Message) -> tuple[str, str]:
 
 
 def is_in_group(message: Message) -> bool:
-    """Return whether a message was written where others read and write."""
+    """Return whether a message was written in a group."""
     return _extra(message).get(CHAT_TYPE) == "group"
 
 
 def is_question(message: Message) -> bool:
-    """Return whether a message is a question of the agent's."""
+    """Return whether a message is a question of the agent."""
     return message.get("type") == "tool" and message.get("name") == CLARIFICATION
 
 
@@ -160,7 +160,9 @@ def _ended(data: Any) -> RunEnded:  # noqa: ANN401 - this is the wire
 def _chunk(data: Any) -> MessageChunk | None:  # noqa: ANN401 - this is the wire
     message = data[0] if isinstance(data, list) and data else data
     if not isinstance(message, dict) or is_error_reply(message):
-        return None  # an error reply is part of the final answer, never shown as work in progress
+        return (
+            None  # An error reply is part of the final answer and never shown as work in progress.
+        )
     kind = str(message.get("type") or "")
     return MessageChunk(
         message_id=str(message.get("id") or ""),
@@ -208,12 +210,12 @@ def text_of(message: Message) -> str:
 
 
 def messages_in(values: Mapping[str, Any]) -> list[Message]:
-    """Return the messages that a state holds."""
+    """Return the messages of a state."""
     return [one for one in values.get("messages") or [] if isinstance(one, dict)]
 
 
 def interrupts_in(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what a thread's state is interrupted by; older servers report it with the tasks only.
+    """Return the interrupts of a thread's state. Older servers report them only with the tasks.
 
     >>> interrupts_in({"tasks": [{"interrupts": [{"id": "i", "value": "?"}]}]})
     [{'id': 'i', 'value': '?'}]
@@ -224,7 +226,7 @@ def interrupts_in(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def values_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values of a state, with what its thread is interrupted by; empty for a new thread."""
+    """Return the values of a state with the interrupts of its thread; empty for a new thread."""
     values = state.get("values") or {}
     if not isinstance(values, dict):
         return {}

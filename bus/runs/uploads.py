@@ -22,16 +22,16 @@ from bus.temporary_files import temporary_file_error, temporary_folder
 log = logging.getLogger(__name__)
 
 MAX_FILES = 10
-"""Files of one message that are taken; the gateway takes no more in one request either."""
+"""Maximum number of files of one message. The gateway accepts no more in one request."""
 
 MAX_FILE_BYTES = 50_000_000
-"""Largest file that is taken; the gateway's own limit."""
+"""Maximum size of a file, bytes. The gateway has the same limit."""
 
 FILE_S = 120.0
-"""Bound of bringing one file, repetitions included, seconds."""
+"""Time limit for one file, including retries, seconds."""
 
 GATEWAY_TIMEOUT_S = 90.0
-"""Silence from the gateway that ends an upload: it may be converting a document."""
+"""How long the gateway may send nothing during an upload, seconds. It may be converting a document."""
 
 ATTEMPTS = 3
 
@@ -46,9 +46,10 @@ class AttachmentUploadResult:
     """The uploaded files of a message.
 
     Attributes:
-        files: Those that the thread has now, as `additional_kwargs.files` of the human message names them.
-        problems: One line each for those that it has not.
-        renamed: The names of files whose bytes showed another suffix, by the result of `upload_filename` without bytes.
+        files: The files that the thread has now, in the form of the human message's `additional_kwargs.files`.
+        problems: One line for each file that is missing.
+        renamed: Names of files that got another suffix because of their bytes, by the result of `upload_filename`
+            without bytes.
     """
 
     files: tuple[Mapping[str, Any], ...] = ()
@@ -56,9 +57,9 @@ class AttachmentUploadResult:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def prompt(self, text: str, texts: Messages) -> str:
-        """Return the prompt: the text, and a line for each file that needs one.
+        """Return the prompt: the text, and a line for each missing file. Without a text, name the other files.
 
-        Labels of captions (bus/inbound/gestures.py) get the names that the thread has.
+        In labels of captions (bus/inbound/gestures.py), file names are replaced by those in the thread.
         """
         for name, kept in self.renamed.items():
             text = text.replace(f"[{name}]", f"[{kept}]")
@@ -70,7 +71,7 @@ class AttachmentUploadResult:
 
 
 class FileUploader:
-    """Brings attachments to the agent.
+    """Uploads attachments to the agent's threads.
 
     Args:
         gateway: The gateway's REST API.
@@ -83,7 +84,7 @@ class FileUploader:
     async def upload(
         self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment], texts: Messages
     ) -> AttachmentUploadResult:
-        """Download files and upload them to the thread, one after the other. The result names those that failed."""
+        """Download files and upload them to the thread, one by one. The result names files that failed."""
         files: list[Mapping[str, Any]] = []
         problems: list[str] = []
         renamed: dict[str, str] = {}
@@ -104,7 +105,7 @@ class FileUploader:
     async def _upload_one(
         self, adapter: Adapter, thread_id: str, file: Attachment, texts: Messages
     ) -> Mapping[str, Any] | str:
-        """Return the file as it is now known, or why it is not there."""
+        """Return the uploaded file, or why it is missing."""
         if not isinstance(adapter, SupportsDownloads):
             return ""
         if file.size_bytes is not None and file.size_bytes > MAX_FILE_BYTES:
@@ -123,7 +124,7 @@ class FileUploader:
     async def _upload_with_retries(
         self, adapter: SupportsDownloads, thread_id: str, file: Attachment, copy: Path
     ) -> Mapping[str, Any] | str:
-        """Bring a file, repeating what may help. Raises DeliveryError."""
+        """Download and upload a file, with retries. Raises DeliveryError."""
         attempt = 0
         while True:
             attempt += 1
@@ -131,7 +132,7 @@ class FileUploader:
                 await _fetch(adapter, file, copy)
                 return await self._upload(thread_id, file, copy)
             except DeliveryError as error:
-                log.warning("the file %s could not be brought: %s", file.name, error)
+                log.warning("the file %s could not be uploaded: %s", file.name, error)
                 if not error.retryable or attempt == ATTEMPTS:
                     raise
                 await anyio.sleep(error.retry_after_s or self._backoff.wait_s(attempt))
@@ -181,7 +182,7 @@ class _Form:
 
 
 def _read_at(copy: Path, offset: int) -> bytes:
-    """Return the next bytes. The file is not kept open: nobody would close it if the upload is cancelled."""
+    """Return the next bytes. Opens the file for each read, because a cancelled upload would not close it."""
     with copy.open("rb") as file:
         file.seek(offset)
         return file.read(CHUNK_BYTES)
@@ -201,11 +202,11 @@ def _read_head(copy: Path) -> bytes:
 
 
 def upload_filename(file: Attachment, head: bytes = b"") -> str:
-    r"""Return the name under which a file is kept.
+    r"""Return a file's name in the thread's uploads.
 
-    A document sent again replaces the former one. Pictures and recordings come with the same few names again
-    and again: each keeps its own, made of what the platform calls it, so that a repeated upload changes nothing.
-    A picture's suffix is that of its first bytes (`head`), because some platforms do not name its type.
+    A document that is sent again replaces the earlier one. Platforms give different pictures and recordings the same
+    few names, so their names here include a hash of the platform's ID, which makes repeated uploads idempotent. A
+    picture's suffix follows from its first bytes (`head`), because some platforms do not give its type.
 
     >>> upload_filename(Attachment(name="report.pdf", ref="r"))
     'report.pdf'
@@ -242,7 +243,7 @@ async def _fetch(adapter: SupportsDownloads, file: Attachment, copy: Path) -> No
 
 
 def _parse_upload(answer: httpx.Response) -> Mapping[str, Any] | str:
-    """Return the file that the gateway kept, or why it did not."""
+    """Return the file that the gateway stored, or why it did not."""
     try:
         document = answer.json()
     except ValueError:
@@ -264,7 +265,7 @@ def _parse_upload(answer: httpx.Response) -> Mapping[str, Any] | str:
 
 
 def _reason(error: DeliveryError, texts: Messages) -> str:
-    """Return why a file is missing; messages of platforms and the gateway are in English."""
+    """Return why a file is missing. Messages of platforms and the gateway are in English."""
     if isinstance(error, FileTooLarge):
         return texts.upload_too_large.format(megabytes=error.megabytes)
     return str(error)

@@ -1,4 +1,4 @@
-"""Which models and agents people may choose on a channel."""
+"""The models and agents that people may choose on a channel."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ class AllowedChoices:
         return _allowed(self._policy(channel).agents, known)
 
     def keep_allowed(self, channel: str, chosen: ConversationSettings) -> ConversationSettings:
-        """Return what was chosen, without what is not allowed any more."""
+        """Return the settings without choices that are no longer allowed."""
         if chosen.model is None and chosen.agent is None:
             return chosen
         model = chosen.model and next(iter(self.models(channel, [chosen.model])), None)

@@ -12,11 +12,11 @@ from bus.settings.resolver import SettingsResolver
 FALLBACK_LANGUAGE = "en"
 
 MAX_REMEMBERED = 10_000
-"""Conversations and chats whose language is remembered; beyond that, the least recent are dropped."""
+"""Maximum number of conversations and chats whose language is remembered."""
 
 
 def person_key(key: ConversationKey, user_id: str) -> ConversationKey:
-    """Return the key of a person's own settings: the key of a chat without a name.
+    """Return the key of a person's own settings: a key without a chat.
 
     >>> person_key(ConversationKey(channel="slack", workspace="T", chat="C"), "U1").chat
     ''
@@ -25,7 +25,7 @@ def person_key(key: ConversationKey, user_id: str) -> ConversationKey:
 
 
 class LanguageResolver:
-    """Resolves the language of replies, and remembers the language that was written last.
+    """Resolves the language of replies. Remembers the language of the last message in each conversation.
 
     Args:
         config: The bot's language; `policies` may override it per channel.
@@ -79,12 +79,12 @@ class LanguageResolver:
 
 
 def language_key(inbound: InboundMessage) -> ConversationKey:
-    """Return whose setting /language changes: in a private chat the person's, in a group the chat's."""
+    """Return the key of the setting that /language changes: the person's in a private chat, the chat's in a group."""
     if inbound.is_private:
         return person_key(inbound.key, inbound.sender.user_id)
     return chat_of(inbound.key)
 
 
 def _is_valid(setting: str | None) -> bool:
-    """Return whether a setting applies; one of a language that was removed since does not."""
+    """Return whether a setting applies. It does not if its language was removed."""
     return setting == AUTO or bool(supported_language(setting or ""))

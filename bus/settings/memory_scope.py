@@ -1,4 +1,4 @@
-"""Memory scopes: a private chat has its person's memory, a group has its own. Pure."""
+"""Memory scopes: a private chat uses its person's memory, and a group has its own. Pure."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ def global_user_id(inbound: InboundMessage) -> str:
 
 
 def memory_scope(inbound: InboundMessage) -> str:
-    """Return the scope of a message's memory, as the agent uses it.
+    """Return the scope of a message's memory in the agent's format.
 
     All topics of a group share one scope, also after the chat was migrated to another id. So do all private
     chats of a person with the bot.
@@ -26,7 +26,7 @@ def memory_scope(inbound: InboundMessage) -> str:
 
 
 def run_memory_scope(inbound: InboundMessage) -> str:
-    """Return the scope of a message's run: what only its author sees the answer of is private in a group as well."""
+    """Return the scope of a message's run. In a group, it is the author's if only the author sees the answer."""
     is_private = inbound.is_private or bool(inbound.reply_target.response_url)
     return memory_scope(replace(inbound, is_private=is_private))
 

@@ -15,12 +15,12 @@ def _ignore() -> None: ...
 
 
 class SettingsResolver:
-    """Holds all settings in memory, so that a turn reads none from disk; a change is stored before it applies.
+    """Keeps all settings in memory, so that turns do not read them from disk. A change is stored before it applies.
 
     Args:
         store: The settings.
         on_change: Called after a change was stored: other nodes load the settings again.
-        allowed: The allowed choices; the rest does not apply, also if it was chosen when it was allowed.
+        allowed: The allowed choices. Earlier choices that are no longer allowed do not apply.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class SettingsResolver:
         self._store = store
         self._on_change = on_change
         self._settings: dict[ConversationKey, ConversationSettings] = {}
-        # Commands run concurrently: an update must not undo another one.
+        # Commands run concurrently, and an update must not undo another one.
         self._updating = anyio.Lock()
 
     async def load(self) -> None:
@@ -43,13 +43,13 @@ class SettingsResolver:
             self._settings = await self._store.list_all()
 
     def resolve(self, key: ConversationKey) -> ConversationSettings:
-        """Return a conversation's settings; those it lacks come from its chat."""
+        """Return a conversation's settings. Missing ones come from its chat."""
         own, chat = self.get(key), self.get(chat_of(key))
         own, chat = (self.allowed.keep_allowed(key.channel, each) for each in (own, chat))
         return ConversationSettings(model=own.model or chat.model, agent=own.agent or chat.agent)
 
     def get(self, key: ConversationKey) -> ConversationSettings:
-        """Return what was set under exactly this key."""
+        """Return the settings of exactly this key."""
         return self._settings.get(key, ConversationSettings())
 
     async def update(self, key: ConversationKey, **changes: str | None) -> None:

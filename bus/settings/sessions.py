@@ -1,4 +1,4 @@
-"""Resolves the session of a run: user > chat > channel > defaults, key by key, then what people chose by command."""
+"""Resolves the session of a run: user > chat > channel > defaults, key by key, then settings chosen by command."""
 
 import copy
 import re
@@ -35,7 +35,7 @@ class SessionResolver:
         config: The default session.
         policies: The channels' policies.
         settings: The chosen settings.
-        graphs: The embedded runtime's graphs besides the agent. They are chosen as agents are.
+        graphs: The embedded runtime's graphs besides the agent. People choose them like agents.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SessionResolver:
         self._merged: dict[tuple[int, ...], tuple[SessionConfig, list[SessionConfig]]] = {}
 
     def resolve(self, message: InboundMessage) -> SessionConfig:
-        """Return the session for a message, not to be changed. Raises InvalidSession."""
+        """Return the session for a message. Do not change it. Raises InvalidSession."""
         session = self._configured(message)
         chosen = dict(run_context(self._settings.resolve(message.key)))
         assistant_id = session.assistant_id
@@ -69,7 +69,7 @@ class SessionResolver:
             "memory_scope": run_memory_scope(message),
             "language": message.reply_target.language,
         }
-        # Every field is given: pydantic is slow at looking up defaults.
+        # Pass every field, because pydantic is slow at looking up defaults.
         return SessionConfig.model_construct(
             assistant_id=assistant_id,
             config=session.config,
@@ -80,7 +80,7 @@ class SessionResolver:
         )
 
     def configured_agent(self, message: InboundMessage) -> str:
-        """Return the graph or custom agent that answers a message by the configuration; "" = Parley's own agent."""
+        """Return the configured graph or custom agent that answers a message; "" = Parley's own agent."""
         try:
             session = self._configured(message)
         except InvalidSession as error:
@@ -90,16 +90,19 @@ class SessionResolver:
         return str(session.context.get("agent_name") or "")
 
     def busy_mode(self, message: InboundMessage) -> Busy | None:
-        """Return what a message does while another turn of its conversation runs."""
+        """Return what to do with a message while another turn of its conversation runs."""
         return _busy(self._layers(message))
 
     def is_admin(self, message: InboundMessage) -> bool:
-        """Return whether the sender is an administrator: they may approve and deny for others."""
+        """Return whether the sender is an administrator, who may approve and deny for others."""
         policy = self._policies.get(message.key.channel)
         return policy is not None and is_admin(message.sender, policy)
 
     def _chat(self, message: InboundMessage) -> Mapping[str, str]:
-        """Return where a message was sent, for the agent: nothing that changes with each message of a conversation."""
+        """Describe for the agent where a message was sent.
+
+        Contains nothing that changes with each message of a conversation.
+        """
         policy = self._policies.get(message.key.channel)
         chat = {
             "platform": (policy and policy.platform) or message.key.channel,
@@ -111,14 +114,15 @@ class SessionResolver:
         return {key: value for key, value in chat.items() if value}
 
     def _configured(self, message: InboundMessage) -> SessionConfig:
-        """Return what the configuration says, merged once for each set of layers. Raises InvalidSession."""
+        """Return the configured session, merged once for each set of layers. Raises InvalidSession."""
         layers = self._layers(message)
         name = tuple(map(id, layers))
         if name not in self._merged:
             session = merge_layers(layers)
             is_embedded = self._config.langgraph_url is None
             session = for_embedded_runtime(session, self._graphs) if is_embedded else session
-            self._merged[name] = session, layers  # kept, so that no other layer gets their ids
+            # Keep the layers, so that no other layer gets the same id().
+            self._merged[name] = (session, layers)
         return self._merged[name][0]
 
     def _layers(self, message: InboundMessage) -> list[SessionConfig]:
@@ -163,12 +167,12 @@ def merge_layers(layers: Sequence[SessionConfig]) -> SessionConfig:
 
 
 def for_embedded_runtime(session: SessionConfig, graphs: Collection[str] = ()) -> SessionConfig:
-    """Return the session for the embedded runtime, where a custom agent is a name in the context.
+    """Return the session for the embedded runtime, which takes a custom agent's name in the context.
 
     `graphs`: the graphs besides the agent; each is an assistant of its own.
 
     Raises:
-        InvalidSession: the agent's name is invalid.
+        InvalidSession: The agent's name is invalid.
 
     >>> for_embedded_runtime(SessionConfig(assistant_id="Code_Review")).context
     {'agent_name': 'code-review'}

@@ -176,7 +176,7 @@ async def test_a_run_on_a_server_without_injection_is_interrupted(
         await harness.expect_replies("Hello you", "Hello you")
         assert harness.prompts() == ["one", "two", "three", "four"]
         await harness.wait_until_finished()
-    assert caplog.text.count("injects nothing") == 1
+    assert caplog.text.count("cannot inject messages") == 1
 
 
 async def test_a_server_that_cannot_inject_into_one_thread_is_asked_for_the_next(
