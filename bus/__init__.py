@@ -1,1 +1,4 @@
-"""Messages in, replies out: inbox, conversations, delivery. Knows the store; meets the agent over the wire."""
+"""The bus: receives messages, runs conversations and delivers replies.
+
+Uses the store. Reaches the agent by `bus.runs`.
+"""

@@ -10,10 +10,10 @@ V = TypeVar("V")
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """Keeps the items that were set last.
+    """A dictionary that keeps only the items that were set last.
 
     Args:
-        max_items: How many.
+        max_items: Maximum number of items.
 
     >>> recent = BoundedDict[str, int](2)
     >>> recent["a"], recent["b"], recent["a"], recent["c"] = 1, 2, 3, 4

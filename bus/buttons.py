@@ -1,4 +1,4 @@
-"""Button tokens: the action of a button and the inbox row that it is about. Pure."""
+"""Button tokens: a button's action and the inbox row that it concerns. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 from bus.messages import Button
 
 MAX_ROW_ID_DIGITS = 18
-"""Most digits of a row id: SQLite's are below 2**63."""
+"""Maximum number of digits of a row ID. SQLite's are below 2**63."""
 
 
 class ButtonAction(StrEnum):
@@ -15,15 +15,15 @@ class ButtonAction(StrEnum):
     STOP = "stop"
     """Stop the turn that answers the row."""
     OPTION = "option"
-    """Answer the clarification question that the row's turn ended with; `index` counts its options from 0."""
+    """Answer the clarification question that the row's turn ended with. `index` is the option, from 0."""
     RETRY = "retry"
     """Answer the row's message again after a failed attempt."""
     APPROVE = "approve"
-    """Let the tools run that the row's turn is waiting for."""
+    """Approve the tool calls that the row's turn waits for."""
     DENY = "deny"
-    """Refuse these tools."""
+    """Deny these tool calls."""
     RERUN = "rerun"
-    """Answer the row's message again as it was edited."""
+    """Answer the row's edited message again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ButtonToken:
 
     @property
     def text(self) -> str:
-        """The token as text; at most 40 bytes.
+        """The token as text, at most 40 bytes.
 
         >>> ButtonToken(ButtonAction.OPTION, 12, 1).text
         'option:12:1'

@@ -1,4 +1,4 @@
-"""Characters that break JSON, SQLite, prompts or terminals, and how texts are freed of them. Pure."""
+"""Removes characters from texts that break JSON, SQLite, prompts or terminals. Pure."""
 
 import re
 
@@ -13,7 +13,7 @@ _LINE_ENDS = re.compile(r"\r\n?|[\u2028\u2029]")
 def clean(text: str) -> str:
     r"""Remove lone surrogates, and control characters except newline and tab.
 
-    Surrogate pairs become the character they stand for, lone surrogates U+FFFD; line ends become newlines.
+    Surrogate pairs become their character, lone surrogates become U+FFFD, and line ends become newlines.
 
     >>> clean('a\r\nb\x00\x1b[0m \ud83d\ude00 \ud83d')
     'a\nb[0m 😀 �'
@@ -22,7 +22,7 @@ def clean(text: str) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    r"""Turn surrogate pairs into the character they stand for, and lone surrogates into U+FFFD.
+    r"""Replace surrogate pairs with their character, and lone surrogates with U+FFFD.
 
     >>> replace_surrogates('\ud83d\ude00 \ud83d')
     '😀 �'
@@ -33,9 +33,10 @@ def replace_surrogates(text: str) -> str:
 
 
 def clean_outbound(text: str) -> str:
-    r"""Clean a text to be shown, also of bidirectional controls: they would show it in another order than it has.
+    r"""Clean a text for display. Also removes bidirectional controls, which change the order of the displayed text.
 
-    The marks that right-to-left scripts need (U+200E, U+200F, U+061C) stay; they reorder nothing by themselves.
+    Keeps the marks that right-to-left scripts need (U+200E, U+200F, U+061C), because they reorder nothing by
+    themselves.
 
     >>> clean_outbound("invoice\u202efdp.exe")
     'invoicefdp.exe'
@@ -49,7 +50,7 @@ def strip_bidi(text: str) -> str:
 
 
 def clean_name(name: str) -> str:
-    r"""Return the name of a person, chat or file on one line, in the order it has, at most `MAX_NAME_CHARS` long.
+    r"""Return the name of a person, chat or file on one line, without bidirectional controls, cut to `MAX_NAME_CHARS`.
 
     >>> clean_name("a\nb\x07"), clean_name("invoice\u202efdp.exe")
     ('a b', 'invoicefdp.exe')

@@ -12,7 +12,7 @@ ExternalPolicy = Literal["deny", "allowlist", "open"]
 Busy = Literal["queue", "interrupt", "steer"]
 
 AUTO = "auto"
-"""Instead of a language: the sender's."""
+"""Use the sender's language."""
 
 
 def _language(name: str) -> str:
@@ -26,7 +26,7 @@ Language = Annotated[str, AfterValidator(_language)]
 
 
 class RateLimit(BaseModel):
-    """How many messages one person may send in a period."""
+    """Maximum number of messages of one person in a period."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -44,7 +44,7 @@ class RateOverride(BaseModel):
 
 
 class SessionConfig(BaseModel):
-    """Parameters of runs. Merged user > chat > channel > defaults, `config` and `context` key by key."""
+    """Parameters of runs. Merged in the order user > chat > channel > defaults; `config` and `context` key by key."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -57,7 +57,7 @@ class SessionConfig(BaseModel):
 
 
 LEAD_AGENT = "lead_agent"
-"""The embedded runtime's agent, and DeerFlow's; names that are no graph select a custom agent in it."""
+"""The agent's assistant, in the embedded runtime and in DeerFlow. A name that is not a graph selects a custom agent."""
 
 DEFAULT_SESSION = SessionConfig(
     assistant_id=LEAD_AGENT,
@@ -68,7 +68,7 @@ DEFAULT_SESSION = SessionConfig(
 
 
 class ChannelPolicy(BaseModel):
-    """Who may use the bot on one channel, and with which session. Every channel section has these keys."""
+    """The access policy and session of one channel. Every channel section has these keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -80,7 +80,9 @@ class ChannelPolicy(BaseModel):
     group_policy: GroupPolicy = "mention"
     external_policy: ExternalPolicy = "deny"
     max_bot_messages: int = Field(
-        default=0, ge=0, description="messages of other bots in a row that are answered in a chat"
+        default=0,
+        ge=0,
+        description="messages of other bots in a row that the bot answers in a chat",
     )
     models: list[str] | None = Field(
         default=None, description="models that people may choose; null = all"
@@ -108,7 +110,7 @@ class BusConfig(BaseModel):
     max_answer_chars: int = Field(
         default=60_000,
         ge=1000,
-        description="longest answer in messages; of a longer one the rest is in a file",
+        description="longest answer in messages; a longer one is sent as a file",
     )
     max_intake: int = Field(default=1000, ge=1, description="messages being accepted at once")
     drain_s: float = Field(default=5.0, ge=0, description="limit of a graceful stop, seconds")

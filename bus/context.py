@@ -1,4 +1,4 @@
-"""What all parts of the bus share: configuration, platforms, journal, servers, delivery, settings, clock, tasks."""
+"""The shared parts of the bus: configuration, platforms, journal, servers, delivery, settings, clock and tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ from store.nodes import Nodes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentServer:
-    """Where the agents are.
+    """The servers of the agents.
 
     Attributes:
-        runs: Its threads and runs.
-        gateway: The client of its REST API; the base URL ends in `/api`.
-        graphs: The graphs besides Parley's agent, if it is the embedded runtime.
+        runs: Threads and runs.
+        gateway: The client of the REST API. Its base URL ends in `/api`.
+        graphs: The graphs besides Parley's agent, if the embedded runtime is used.
     """
 
     runs: Runs
@@ -36,7 +36,7 @@ class AgentServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusContext:
-    """What all parts of a running bus share.
+    """The shared parts of a running bus.
 
     Attributes:
         tasks: Owns all tasks of the bus.
@@ -44,16 +44,16 @@ class BusContext:
         policies: The access policy of each channel.
         adapters: The platforms to connect, by channel.
         stores: The journal.
-        calls: Calls to and from the other processes that share it.
+        calls: Calls to and from other processes that share the journal.
         runs: Threads and runs at the agent's server.
-        gateway: The gateway's REST API; its base URL ends in `/api`.
+        gateway: The client of the gateway's REST API. Its base URL ends in `/api`.
         graphs: The embedded runtime's graphs besides the agent.
-        delivery: Sends what is in the outbox.
-        settings: The settings that people chose by command.
+        delivery: Sends the rows of the outbox.
+        settings: Settings that people chose by command.
         languages: The language of each reply.
-        stats: Outcomes of messages since the start.
+        stats: Dispositions of messages since the start.
         now: The wall clock.
-        tracer: Records what happens to messages.
+        tracer: Traces messages.
     """
 
     tasks: TaskGroup

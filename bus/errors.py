@@ -1,4 +1,4 @@
-"""What can go wrong between a message and its answer, and what each error does.
+"""Errors between a message and its answer, and the effect of each.
 
 BusError
 ├── IntakeFull                    no room now: do not acknowledge, the platform redelivers
@@ -16,9 +16,9 @@ BusError
 
 The failure policy
 ==================
-A stage or a step raises; the boundary around it acts. The boundaries are the turn (`bus.conversation.turn`),
-the command (`bus.inbound.dispatcher`), the task of a conversation (`bus.outbound`) and the adapter (`bus.supervision`).
-Each unwraps exception groups with `unwrapped`, so that every error arrives as itself.
+A stage or a step raises an error, and the boundary around it acts. The boundaries are the turn
+(`bus.conversation.turn`), the command (`bus.inbound.dispatcher`), the task of a conversation (`bus.outbound`) and the
+adapter (`bus.supervision`). Each unwraps exception groups with `unwrapped`, so that every error arrives as itself.
 
 error       | row               | turn              | conversation       | channel           | service
 ------------|-------------------|-------------------|--------------------|-------------------|------------------
@@ -37,7 +37,7 @@ lation      | up at next start  | CancelReason      |                    |      
 any other   | dead, with a      | failed            | the next message   | goes on            | alive
 (a bug)     | visible message   |                   | works              |                    |
 
-Degraded health is `store.database.Database.outage`: why the store fails, until it works again.
+While the store fails, `store.database.Database.outage` says why, and health is degraded.
 
 A decoration (indicator, growing message, notice, draft) never raises into a turn.
 """
@@ -59,7 +59,7 @@ PlaceGone: TypeAlias = Literal["", "thread", "chat"]
 
 
 class BusError(Exception):
-    """Something between a message and its answer failed."""
+    """Base class: something between a message and its answer failed."""
 
     @override
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class BusError(Exception):
 
 
 class IntakeFull(BusError):
-    """Too many messages are being accepted at this moment."""
+    """Too many messages are being accepted now."""
 
 
 class IntakeClosed(BusError):
@@ -87,7 +87,7 @@ class AgentThreadBusy(RunError):
 
 
 class AgentThreadNotFound(RunError):
-    """The server does not know this thread any more."""
+    """The server does not have this thread any more."""
 
 
 class RewindUnsupported(RunError):
@@ -105,24 +105,24 @@ class AgentUnavailable(RunError):
 
 
 class RunMoves(BusError):
-    """The run was stopped because its node stops: another node continues it."""
+    """The run was stopped because its node stops. Another node continues it."""
 
 
 class DeliveryError(BusError):
-    """A platform did not take a message.
+    """A platform did not accept a message.
 
     Attributes:
         retryable: Whether the same send may succeed later.
-        retry_after_s: The platform's own word on when, in seconds.
-        ambiguous: The message may have arrived (timeout, connection lost after the request was sent).
-            Only an idempotent send, or one that was looked up, may then be repeated at once.
-        target_gone: The message that was to be patched or replied to no longer exists or can no longer be changed.
-        place_gone: The bot can no longer write there, and nothing was sent. `thread`: a topic, thread or message that
-            was deleted or closed. `chat`: one that was archived or disbanded, or that the bot is not in. An answer
-            goes elsewhere (bus/outbound/places.py).
-        credentials_refused: The bot's token or secret is refused, whatever it sends; nothing arrived. Replies wait
-            until it works again.
-        user_message: Shown to the administrator in the outbox; no secrets, no stack.
+        retry_after_s: When to retry according to the platform, seconds.
+        ambiguous: Whether the message may have arrived (timeout, connection lost after the request was sent). Then only
+            an idempotent send, or one that was looked up, may be repeated at once.
+        target_gone: Whether the message to edit or reply to no longer exists or can no longer be changed.
+        place_gone: The place where the bot can no longer write; nothing was sent. `thread`: the topic, thread or
+            message was deleted or closed. `chat`: the chat was archived or disbanded, or the bot was removed from it.
+            An answer goes elsewhere (bus/outbound/places.py).
+        credentials_refused: Whether the platform refuses the bot's token or secret, so that nothing arrived. Replies
+            wait until it works again.
+        user_message: For the administrator, in the outbox. Contains no secrets and no stack traces.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class DeliveryError(BusError):
 
 
 class MessageTooLong(DeliveryError):
-    """A text for one message needs several. Nothing was sent; the worker sends the pieces, one by one.
+    """A text needs several messages. Nothing was sent. The worker sends the pieces one by one.
 
     Attributes:
         pieces: The texts of the messages, two or more.
@@ -171,10 +171,10 @@ class FileTooLarge(DeliveryError):
 
 
 def unwrap(error: BaseException) -> BaseException:
-    """Return the error of a (nested) exception group that decides what happens; any other error as it is.
+    """Return the decisive error of a (nested) exception group. Returns any other error unchanged.
 
-    A cancellation or another exit comes before errors, a bug before errors that have a policy, and a `StoreError`
-    before the rest: what has to be retried must not be taken for what was decided.
+    The order is: a cancellation or another exit, bugs, a `StoreError`, other errors. A `StoreError` precedes the
+    others, because the operation must be retried.
 
     >>> unwrap(ExceptionGroup("", [DeliveryError("late"), ExceptionGroup("", [StoreError("full")])]))
     StoreError('full')
@@ -195,7 +195,7 @@ def _rank(error: BaseException) -> int:
 
 
 def is_store_outage(error: Exception) -> bool:
-    """Return whether an error is one of the store that passes: the row is as it was, and the call is repeated.
+    """Return whether an error is a temporary failure of the store. The row did not change, and the call is repeated.
 
     >>> is_store_outage(StoreError("full")), is_store_outage(RowNotFound("gone"))
     (True, False)
@@ -214,8 +214,8 @@ class _Unwrapped(AbstractContextManager[None]):
         if not isinstance(error, BaseExceptionGroup):
             return
         decisive = unwrap(error)
-        # The group has this error. If the error had the group too, as its context or by a variable of a frame in its
-        # traceback, both would stay until the oldest objects are looked at for garbage.
+        # The group refers to this error. If the error also referred to the group, as its context or by a variable in
+        # its traceback, both would stay until a full garbage collection.
         del error, trace
         context = decisive.__context__
         try:
@@ -228,16 +228,13 @@ class _Unwrapped(AbstractContextManager[None]):
 
 
 def unwrapped() -> AbstractContextManager[None]:
-    """Raise, instead of an exception group, the one error that decides (see `unwrap`). For use at boundaries."""
+    """Raise the decisive error instead of an exception group. See `unwrap`. For use at boundaries."""
     return _Unwrapped()
 
 
 @contextmanager
 def decoration(name: str) -> Iterator[None]:
-    """Log and drop whatever goes wrong inside: `name` is nice to have, and never worth a turn.
-
-    Cancellation passes.
-    """
+    """Log and drop errors of the block, which is optional and must not fail a turn. Cancellation passes."""
     try:
         yield
     except DeliveryError as error:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 LOG_CONTEXT: ContextVar[Mapping[str, str]] = ContextVar(
     "parley_log_context", default=MappingProxyType({})
 )
-"""Names of log fields and their values; empty outside of conversations."""
+"""Log fields and their values; empty outside of conversations."""
 
 
 def bind_conversation(channel: str, conversation_id: int, thread_id: str | None) -> None:

@@ -11,25 +11,26 @@ from bus.locales.en import Messages
 from store import conversations
 
 ConversationKey = conversations.ConversationKey
-"""Channel, workspace, chat and topic: adapters, which do not know the store, import it from here."""
+"""Channel, workspace, chat and topic. Adapters import it from here, because they must not import the store."""
 
 SenderKind = Literal["member", "guest", "external", "unknown"]
 """Whether a sender belongs to the organization that the bot serves.
 
-`member`: yes, or the platform knows no organizations (Telegram). `guest`: a guest account in it (Slack's single- and
+`member`: yes, or the platform has no organizations (Telegram). `guest`: a guest account in it (Slack's single- and
 multi-channel guests). `external`: an account of another organization (Slack Connect, Feishu external users).
 `unknown`: the platform did not say.
 """
 
 MessageId = NewType("MessageId", str)
-"""A platform's id of a message, opaque outside its adapter.
+"""A platform's ID of a message, opaque outside its adapter.
 
-Up to the first space it is the id that replies and button presses use; the adapter also needs the rest to find it.
+The part before the first space is the ID that replies and button presses use. The adapter needs the rest to find the
+message.
 """
 
 
 def platform_message_id(message: MessageId) -> str:
-    """Return the id of a message that replies and button presses use.
+    """Return the part of a message's ID that replies and button presses use.
 
     >>> platform_message_id(MessageId("om_1 7355")), platform_message_id(MessageId("om_1"))
     ('om_1', 'om_1')
@@ -38,7 +39,7 @@ def platform_message_id(message: MessageId) -> str:
 
 
 def chat_of(key: ConversationKey) -> ConversationKey:
-    """Return the key of a whole chat, for settings and records that all its topics share.
+    """Return the key of a whole chat, for data that all its topics share.
 
     >>> chat_of(ConversationKey(channel="slack", workspace="T", chat="C", topic="1.2")).topic
     ''
@@ -50,17 +51,17 @@ def chat_of(key: ConversationKey) -> ConversationKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyTarget:
-    """Where a reply goes, in the platform's own ids; only its adapter reads them.
+    """Where a reply goes, in the platform's own IDs. Only its adapter reads them.
 
     Attributes:
         chat: Slack channel, Telegram chat, Feishu chat, terminal session.
-        thread: Slack thread root, Telegram forum topic, Feishu topic; "" for none.
-        reply_to: The message to reply and react to; "" for none.
-        thread_root: The message of the thread to reply to if `reply_to` is gone (Feishu); "" for none.
-        response_url: A one-time reply address (Slack's response_url); "" for none.
-        user: Who is answered, as the platform needs it to reach them elsewhere; "" for nobody.
-        language: The language of the bot's messages there (a key of `bus.locales.LANGUAGES`); set by the bus.
-        command_prefix: The beginning of commands there; set by the bus.
+        thread: Slack thread root, Telegram forum topic, Feishu topic; "" = none.
+        reply_to: The message to reply and react to; "" = none.
+        thread_root: The message of the thread to reply to if `reply_to` is gone (Feishu); "" = none.
+        response_url: A one-time reply address (Slack's response_url); "" = none.
+        user: The person to answer, in the form that the platform needs to reach them elsewhere; "" = no one.
+        language: The language of the bot's messages there (a key of `bus.locales.LANGUAGES`). The bus sets it.
+        command_prefix: The beginning of commands there. The bus sets it.
     """
 
     chat: str
@@ -84,7 +85,7 @@ class Sender:
 
     Attributes:
         user_id: The platform's stable ID.
-        kind: Whether they belong to the organization; `external_policy` decides on guests and external people.
+        kind: Whether they belong to the organization. `external_policy` decides about guests and external people.
     """
 
     user_id: str
@@ -95,7 +96,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A file of an inbound message. `ref` is what its adapter needs to download it; opaque elsewhere."""
+    """A file of an inbound message. Its adapter downloads it by `ref`, which is opaque elsewhere."""
 
     name: str
     mime: str = "application/octet-stream"
@@ -109,7 +110,7 @@ class MessagePart:
     """One platform message of a gesture; fields as on `InboundMessage`.
 
     Attributes:
-        at: When it was sent by the platform's clock, or else when it came in, Unix seconds.
+        at: When it was sent by the platform's clock, or else when it arrived, Unix seconds.
     """
 
     message_id: str
@@ -126,13 +127,13 @@ class MessagePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindPoint:
-    """The last message of a person in a thread: it and all that follows can be taken back.
+    """A message in a thread that can be removed together with everything after it.
 
     Attributes:
         text: The person's own words.
-        files: The files of the message, as the thread's uploads name them.
-        earlier_ids: Ids that the message may have in the thread instead: of failed attempts.
-        allow_duplicate: Whether the message may be repeated if the server cannot take it back.
+        files: The message's files, as named in the thread's uploads.
+        earlier_ids: Other IDs that the message may have in the thread, from failed attempts.
+        allow_duplicate: Whether to repeat the message if the server cannot remove it.
         sender: The author of the message; None = unknown, or the person who repeats it.
     """
 
@@ -150,34 +151,35 @@ class InboundMessage:
     """A message from a platform, as the adapters' pure `inbound` modules create it.
 
     Attributes:
-        event_id: The platform's id of the event, stable across redeliveries.
-        message_id: The platform's id of the message, unique within its chat; "" = none.
+        event_id: The platform's ID of the event, stable across redeliveries.
+        message_id: The platform's ID of the message, unique within its chat; "" = none.
         key: The conversation it belongs to.
         reply_target: Where replies go.
-        text: The sender's own words, without mentions of the bot and `@bot` suffixes of commands, escapes undone.
-        quoted: What the sender points at and did not write, as quotations (bots/text/quotations.py): the message that
-            this one replies to, what it forwards, earlier messages of its thread.
+        text: The sender's own words, unescaped, without mentions of the bot and `@bot` suffixes of commands.
+        quoted: Words that the sender did not write, as quotations (bots/text/quotations.py): the message that this one
+            replies to, forwarded messages, earlier messages of the thread.
         is_private: Whether only the sender and the bot are in the chat.
         is_addressed: Whether it is for the bot: private chat, mention, command to it, reply to its message.
-        replies_to: Messages that this one replies to, nearest first; a known one decides the topic.
-        track_replies: Whether replies to this message belong to its conversation (reply-chain platforms).
+        replies_to: Messages that this one replies to, nearest first. The first known one determines the topic.
+        track_replies: Whether replies to this message belong to its conversation (platforms with reply chains).
         sent_at: When it was sent by the platform's clock (Unix seconds), if known.
-        rewind_point: What the command takes back, stored before it does: a resumed command takes back nothing else.
-        language: The sender's language by the platform (BCP 47: "zh-hans"); "" if unknown.
-        original_chat: The first id of a migrated chat, which its memory is stored under; "" = not migrated.
-        album: What messages that were sent together have in common, one message per file; "" for none.
+        rewind_point: The message that the command removes, stored in advance so that a resumed command removes no other
+            one.
+        language: The sender's language according to the platform (BCP 47: "zh-hans"); "" = unknown.
+        original_chat: The first ID of a migrated chat, under which its memory is stored; "" = not migrated.
+        album: The common ID of messages that were sent together, one for each file; "" = none.
         order: The platform's order of a chat's messages (Telegram's number, Slack's and Feishu's time); 0 = unknown.
-        is_bare_mention: Whether it mentions the bot and says nothing else, so that `text` asks for help.
-        is_forwarded: Whether the person passed on another person's message; more may follow it.
-        is_cut: Whether the text is as long as the platform's clients allow: the rest of a paste may follow.
-        parts: The messages of its gesture, in order, if there are several (bus/inbound/gestures.py); `text`, `quoted`
-            and `attachments` are made of them.
+        is_bare_mention: Whether it only mentions the bot, without words. `text` then asks for help.
+        is_forwarded: Whether it is a forwarded message. More may follow it.
+        is_cut: Whether the text is as long as the platform's clients allow, so that the rest of a paste may follow.
+        parts: The messages of its gesture, in order, if there are several (bus/inbound/gestures.py). `text`, `quoted`
+            and `attachments` combine them.
         part_of: The inbox row of the gesture that this message was joined to; 0 = none.
-        chat_title: The name of the group or channel; "" in a private chat, or where it is unknown.
-        topic_title: The name of the forum topic; "" for none, or where it is unknown.
-        answers_row: The inbox row whose question it answers by a button; 0 = it was written.
-        is_stopped: Whether its turn was stopped by a button, or the message deleted (`is_deleted`): it is not resumed.
-        edit_count: How often it was edited since it was accepted; `text` is the present one.
+        chat_title: The name of the group or channel; "" = a private chat, or unknown.
+        topic_title: The name of the forum topic; "" = none, or unknown.
+        answers_row: The inbox row whose question it answers by a button; 0 = a person wrote it.
+        is_stopped: Whether a button stopped its turn, or the message was deleted (`is_deleted`). It is not resumed.
+        edit_count: Number of edits since it was accepted. `text` is the present text.
         edited_at: When it was last edited by the platform's clock (Unix seconds); 0 = never, or unknown.
     """
 
@@ -214,17 +216,17 @@ class InboundMessage:
 
     @property
     def chat_type(self) -> Literal["private", "group"]:
-        """Tells the agent about the chat: whether others read and write there."""
+        """The kind of chat for the agent: whether other people read and write there."""
         return "private" if self.is_private else "group"
 
     @property
     def author(self) -> Sender:
-        """Who wrote the words that the agent reads: of a message that is repeated, its first sender."""
+        """The author of the words for the agent: the original author of a repeated message, else the sender."""
         return (self.rewind_point and self.rewind_point.sender) or self.sender
 
     @property
     def prompt(self) -> str:
-        """The text for the agent: the sender's own words, then what they quote."""
+        """The text for the agent: the sender's own words, then the quotations."""
         return "\n\n".join(part for part in (self.text, self.quoted) if part)
 
 
@@ -233,9 +235,9 @@ class Button:
     """A button under a message.
 
     Attributes:
-        label: At most 75 characters (Slack's limit; Telegram's and Feishu's are higher).
+        label: At most 75 characters (Slack's limit, which is the lowest).
         token: Returned by a press (bus/buttons.py): ASCII, at most 64 bytes (Telegram's limit).
-        style: Its emphasis, if the platform can show that.
+        style: Its emphasis on platforms that can show one.
     """
 
     label: str
@@ -248,9 +250,10 @@ class ButtonPress:
     """A button press, as the adapters' pure `inbound` modules create it.
 
     Attributes:
-        event_id: The platform's id of the press, stable across redeliveries.
-        key: The chat of the press; its topic may be missing.
-        reply_target: The place of the message with the button; `response_url` is a one-time reply address, if any.
+        event_id: The platform's ID of the press, stable across redeliveries.
+        key: The chat of the press. The topic may be missing.
+        reply_target: The place of the message with the button. `response_url` is a one-time reply address, if there is
+            one.
         message_id: The message with the button.
         token: The button's token.
         is_private: Whether only the presser and the bot are in the chat.
@@ -273,7 +276,7 @@ class PressResponse:
 
     Attributes:
         text: At most 200 characters (Telegram's limit); "" = no response needed.
-        urgent: Whether it is a refusal that the presser should notice.
+        urgent: Whether the presser should notice it, such as a refusal.
     """
 
     text: str = ""
@@ -286,9 +289,9 @@ class MessageEdit:
 
     Attributes:
         event_id: The platform's ID of the edit, stable across redeliveries.
-        key: The chat of the message; its topic may be missing.
+        key: The chat of the message. The topic may be missing.
         message_id: The `message_id` that its `InboundMessage` had.
-        edited: The message as it reads now.
+        edited: The message after the edit.
     """
 
     event_id: str
@@ -313,18 +316,18 @@ _FinalStatus = Literal["", "ok", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundText:
-    """One message of Markdown within the platform's limit.
+    """One Markdown message within the platform's limit.
 
     Attributes:
-        markdown: The model's Markdown; the adapter renders it.
-        replaces: Outbox key of the message to edit; "" or a message that is gone = send a new message.
-        provisional: A streaming message or notice that is edited later; not an answer.
-        final_status: Set on the last message of a turn: the done ("ok") or failure indicator to show after it.
-        buttons: Its buttons, if the platform has any.
-        part: Number of the message within its row; 0 = the first, which is sent with the row's key itself.
-        more: Texts of the messages that follow within the row, if the platform needs several.
-        uncertain: Whether an earlier message of the row may have been sent twice, or not at all.
-        moved_to: Where it goes instead, because the place of the question is gone; "" = nowhere else.
+        markdown: The model's Markdown, which the adapter renders.
+        replaces: Outbox key of the message to edit. If it is "" or the message is gone, a new message is sent.
+        provisional: Whether it is a streaming message or notice, which is edited later.
+        final_status: On the last message of a turn: the done ("ok") or failure indicator to show after it.
+        buttons: Its buttons, on platforms with buttons.
+        part: Number of the message within its row; 0 = the first one, which is sent with the row's own key.
+        more: Texts of the row's further messages, if the platform needs several.
+        uncertain: Whether an earlier message of the row may have been sent twice or not at all.
+        moved_to: Where it goes instead, because the place of the question is gone; "" = it was not moved.
     """
 
     kind: Literal["text"] = "text"
@@ -343,12 +346,12 @@ class OutboundText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundFile:
-    """A file: one that the agent presented, fetched from the gateway when it is sent, or a text of the bot's own.
+    """A file: one that the agent presented, which is fetched from the gateway at sending, or a text of the bot.
 
     Attributes:
-        path: Virtual path below /mnt/user-data/outputs; "" for a text of the bot's own.
+        path: Virtual path below /mnt/user-data/outputs; "" = a text of the bot.
         content: That text.
-        uncertain: Whether it may have arrived in the place that is gone.
+        uncertain: Whether it may have arrived in the original place.
         final_status, moved_to: As on `OutboundText`.
     """
 
@@ -366,7 +369,7 @@ class OutboundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundRemoval:
-    """Deletes a message of the bot, `target_key` its outbox key: a progress notice, or one that an answer left over."""
+    """Deletes a message of the bot: a progress notice, or a streaming message that the answer does not need."""
 
     kind: Literal["removal"] = "removal"
     channel: str
@@ -377,9 +380,9 @@ class OutboundRemoval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundEdit:
-    """Edits a message of the bot and replaces its buttons; a message that is gone is not sent again.
+    """Edits a message of the bot and replaces its buttons. A deleted message is not sent again.
 
-    `target_key` is its outbox key, `markdown` its new text; `final_status` as on `OutboundText`.
+    `target_key` is its outbox key, and `markdown` its new text. `final_status` is as on `OutboundText`.
     """
 
     kind: Literal["edit"] = "edit"
@@ -395,7 +398,7 @@ class OutboundEdit:
 class OutboundIndicator:
     """Shows the done (`ok`) or failure indicator of the message to which `reply_target` replies.
 
-    It is no message: nothing waits for it, and its row is deleted once it is shown or given up.
+    No other row waits for it. Its row is deleted when it has been shown or has failed.
     """
 
     kind: Literal["indicator"] = "indicator"
@@ -412,13 +415,14 @@ _INBOUND: TypeAdapter[InboundMessage] = TypeAdapter(InboundMessage)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Address:
-    """The part of an inbound message that is needed to answer it."""
+    """The part of an inbound message that an answer needs."""
 
     reply_target: ReplyTarget
 
 
 _ADDRESS: TypeAdapter[_Address] = TypeAdapter(_Address)
-_DELIVERY: TypeAdapter[OutboundMessage | OutboundIndicator] = TypeAdapter(  # by kind: 3 us, not 15
+# With a discriminator, decoding takes 3 us instead of 15.
+_DELIVERY: TypeAdapter[OutboundMessage | OutboundIndicator] = TypeAdapter(
     Annotated[OutboundMessage | OutboundIndicator, Field(discriminator="kind")]
 )
 
@@ -434,7 +438,7 @@ def decode_inbound(body: str) -> InboundMessage:
 
 
 def decode_reply_target(body: str) -> ReplyTarget | None:
-    """Return where the answer to an inbox row goes, also where the rest cannot be decoded; None if that cannot either.
+    """Return where the answer to an inbox row goes; None if it cannot be decoded. The rest of the row may be damaged.
 
     >>> decode_reply_target('{"reply_target": {"chat": "c"}, "sender": "?"}') == ReplyTarget(chat="c")
     True

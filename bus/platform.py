@@ -25,7 +25,7 @@ from bus.messages import (
 
 
 class Disposition(StrEnum):
-    """What became of an event: accepted, or the reason why not. Logged, counted, and shown to administrators."""
+    """What happened to an event: accepted, or why not. It is logged, counted, and shown to administrators."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -45,11 +45,11 @@ class Disposition(StrEnum):
 
 
 class Intake(Protocol):
-    """Where adapters hand over events."""
+    """Receives the events of adapters."""
 
     @property
     def node_count(self) -> int:
-        """How many processes use the same accounts now: they share what a platform allows. Costs nothing."""
+        """Number of processes that use the same accounts now, and so share the platform's limits. Cheap."""
         return 1
 
     def exclusive(
@@ -57,47 +57,47 @@ class Intake(Protocol):
         name: str,  # noqa: ARG002 - for overrides
         on_wait: Callable[[], None] | None = None,  # noqa: ARG002
     ) -> AbstractAsyncContextManager[None]:
-        """Run the block while no other process of the service is inside a block of this name.
+        """Run the block while no other process of the service runs a block with this name.
 
-        The block is cancelled, and ends without an error, if another process may have entered: enter it again.
+        If another process may have entered, the block is cancelled and ends without an error. Then enter it again.
 
         Args:
             name: Up to 100 characters.
-            on_wait: Called once if another process is inside now.
+            on_wait: Called once if another process is inside.
         """
         return nullcontext()
 
     async def has_conversation(self, key: ConversationKey) -> bool:
-        """Return whether anything was said in a conversation since it began, or since /new. Raises StoreError."""
+        """Return whether a conversation has messages since it began, or since /new. Raises StoreError."""
         ...
 
     async def receive(self, inbound: InboundMessage) -> Disposition:
         """Decide on one message and commit it. When this returns, the platform may be acknowledged.
 
         Raises:
-            IntakeFull, IntakeClosed, StoreError: nothing was stored. Do not acknowledge, so that the platform
+            IntakeFull, IntakeClosed, StoreError: Nothing was stored. Do not acknowledge, so that the platform
                 redelivers.
         """
         ...
 
     async def handle_button_press(self, press: ButtonPress) -> PressResponse:
-        """Act on a button press. When this returns, its effect is stored. Takes well under a second.
+        """Act on a button press. When this returns, the effect is stored. Takes well under a second.
 
         Raises:
-            IntakeFull, IntakeClosed, StoreError: nothing was stored, as for `receive`; or tell the presser.
+            IntakeFull, IntakeClosed, StoreError: Nothing was stored. Do as for `receive`, or tell the presser.
         """
         ...
 
     async def handle_edit(self, edit: MessageEdit) -> Disposition:
-        """Act on a message that was edited after it was sent. Raises as `receive` does."""
+        """Act on an edited message. Raises like `receive`."""
         ...
 
     async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
-        """Act on a message that was deleted after it was sent. Raises as `receive` does."""
+        """Act on a deleted message. Raises like `receive`."""
         ...
 
     async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
-        """Note who added the bot to a group: a person who may use the bot approves the group by adding it.
+        """Record who added the bot to a group. A person who may use the bot approves the group by adding it.
 
         Raises:
             StoreError: nothing was stored, as for `receive`.
@@ -120,7 +120,7 @@ class Intake(Protocol):
 
 
 class ConnectionState(StrEnum):
-    """The true state of a platform connection."""
+    """The state of a platform connection."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -135,10 +135,11 @@ class ChannelHealth:
 
     Attributes:
         state: `connected` only while events can arrive.
-        detail: One line for the administrator with the problem and its solution; "" if nothing is.
+        detail: One line for the administrator with the problem and its solution; "" = no problem.
         since: When `state` last changed (Unix seconds).
         last_event_at: When the platform last sent anything (Unix seconds); None = never.
-        awaiting_first_event: Everything is set up here, but the platform, which calls us, has not called yet.
+        awaiting_first_event: Whether the platform, which calls us, has not called yet although everything is set up
+            here.
     """
 
     state: ConnectionState
@@ -153,24 +154,23 @@ class Capabilities:
     """The abilities and limits of a platform. Each adapter's `capabilities.py` names their sources.
 
     Attributes:
-        streaming: Whether answers grow in place while the agent works; the adapter is then a `SupportsStreaming`. If
-            streaming is an option of the platform: whether it is enabled.
+        streaming: Whether answers grow in place while the agent works. The adapter is then a `SupportsStreaming`. If
+            streaming is an option of the platform, whether it is enabled.
         stream_interval_s: Minimum seconds between two updates of one message.
         send_interval_s: Minimum seconds between two sends to one chat, on average.
-        send_burst: Sends to a quiet chat that need not wait.
-        idempotent_send_s: For how many seconds the platform drops a repeated send with the same key; 0 = never.
-        edits_can_overtake: Whether an edit may be carried out after one that was sent later. An answer that follows an
-            edit of unknown outcome is then written once more.
-        indicator_refresh_s: After how many seconds a working indicator must be repeated; 0 = never.
-        max_file_bytes: The largest file that can be sent.
-        has_replies: Whether people can reply to one message of a group. Else they follow up in its thread, which says
-            nothing about whom they mean.
-        command_prefix: The beginning of commands, if the platform reserves "/" for itself.
+        send_burst: Number of sends to a quiet chat that need not wait.
+        idempotent_send_s: How long the platform drops repeated sends with the same key, seconds; 0 = never.
+        edits_can_overtake: Whether the platform may carry out an edit after a later one. Then an answer that follows an
+            edit of unknown outcome is repeated.
+        indicator_refresh_s: How often to repeat a working indicator, seconds; 0 = never.
+        max_file_bytes: Maximum size of a file to send, bytes.
+        has_replies: Whether people can reply to a message in a group. Otherwise they write in its thread, which does
+            not show whom they address.
+        command_prefix: The beginning of commands if the platform reserves "/" for itself.
         shows_progress: Whether a growing answer can have temporary lines about tools, plan and subagents.
-        draft_interval_s: Minimum seconds between two drafts; the adapter is then a `SupportsDrafts`.
-        progress_notice_after_s: After how many seconds a turn that shows nothing else gets a notice with a stop button,
-            which is deleted when the answer comes; the adapter is then `SupportsButtons` and `SupportsDeletion`;
-            0 = never.
+        draft_interval_s: Minimum seconds between two drafts. The adapter is then a `SupportsDrafts`.
+        progress_notice_after_s: Seconds after which a turn that shows nothing else gets a notice with a stop button.
+            The answer deletes the notice. The adapter is then a `SupportsButtons` and `SupportsDeletion`. 0 = never.
     """
 
     streaming: bool
@@ -190,7 +190,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingFile:
-    """A local file to be sent."""
+    """A local file to send."""
 
     path: Path
     name: str
@@ -200,7 +200,7 @@ class OutgoingFile:
 
 @runtime_checkable
 class Adapter(Protocol):
-    """One bot account of a chat platform. Optional abilities are the protocols below."""
+    """One bot account of a chat platform. The protocols below are optional abilities."""
 
     @property
     def name(self) -> str:
@@ -215,17 +215,17 @@ class Adapter(Protocol):
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
         """Connect, receive and reconnect until cancelled.
 
-        Calls `task_status.started()` at once; `health` shows the connection's progress. Returns only on a
-        permanent failure, like a revoked token, with state FAILED and a detail in `health`.
+        Calls `task_status.started()` at once. `health` shows the progress of the connection. Returns only after a
+        permanent failure, such as a revoked token, with state FAILED and a detail in `health`.
         """
         ...
 
     def health(self) -> ChannelHealth:
-        """Return the true state of the connection."""
+        """Return the state of the connection."""
         ...
 
     def split(self, markdown: str) -> Sequence[str]:
-        """Split a reply into messages within the platform's limit, each renderable on its own. Pure; at least one."""
+        """Split a reply into at least one message. Each is within the platform's limit and renders on its own. Pure."""
         ...
 
     async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
@@ -244,7 +244,7 @@ class SupportsStreaming(Protocol):
     async def start_streaming(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        """Send a message that `update_streaming` can change; it shows that work began. Raises DeliveryError."""
+        """Send a message that `update_streaming` can change. It shows that work has begun. Raises DeliveryError."""
         ...
 
     async def update_streaming(
@@ -256,28 +256,25 @@ class SupportsStreaming(Protocol):
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        """Replace the text and buttons. Not final: work goes on, and Markdown may be unclosed.
-
-        Raises DeliveryError.
-        """
+        """Replace the text and buttons. If not `final`, Markdown may be unclosed. Raises DeliveryError."""
         ...
 
 
 @runtime_checkable
 class SupportsDrafts(Protocol):
-    """A platform that can show an unsent draft, which disappears by itself."""
+    """A platform that can show a draft, which is not sent and disappears by itself."""
 
     def uses_drafts(self, target: ReplyTarget) -> bool:
-        """Return whether answers to this target are shown as drafts, in place of a growing message."""
+        """Return whether answers to this target are shown as drafts instead of growing messages."""
         ...
 
     async def send_draft(
         self, target: ReplyTarget, markdown: str, *, key: str, stop: Button
     ) -> None:
-        """Show the text so far; Markdown may be unclosed. Repeated at least every 20 s.
+        """Show the text so far.
 
-        `key` is the same for all drafts of a turn; `stop` is the button that stops it.
-        Raises DeliveryError: the draft is not shown; the answer is not affected.
+        Markdown may be unclosed. Called at least every 20 s. `key` is the same for all drafts of a turn. `stop` is the
+        button that stops it. Raises DeliveryError if the draft is not shown, which does not affect the answer.
         """
         ...
 
@@ -289,7 +286,7 @@ class SupportsButtons(Protocol):
     async def send_with_buttons(
         self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
-        """Send one message with buttons, otherwise as `send`. Raises DeliveryError."""
+        """Send one message with buttons. Otherwise like `send`. Raises DeliveryError."""
         ...
 
 
@@ -305,7 +302,7 @@ class SupportsEditing(Protocol):
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        """Replace a message's text and buttons; without `buttons`, it has none afterwards. Raises DeliveryError."""
+        """Replace a message's text and buttons. Without `buttons`, removes its buttons. Raises DeliveryError."""
         ...
 
 
@@ -314,13 +311,13 @@ class SupportsDeletion(Protocol):
     """A platform where sent messages can be deleted."""
 
     async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
-        """Delete a message; one that is already deleted is no error. Raises DeliveryError."""
+        """Delete a message. Does nothing if it is already deleted. Raises DeliveryError."""
         ...
 
 
 @runtime_checkable
 class SupportsPrivateChats(Protocol):
-    """A platform where the bot may write to the person whom it answers in a group."""
+    """A platform where the bot may write privately to a person whom it answers in a group."""
 
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
         """Return the private chat with `target.user`; None if there is none. Raises DeliveryError, never ambiguous."""
@@ -339,9 +336,10 @@ class SupportsMessageLookup(Protocol):
 
 
 class WorkShown(StrEnum):
-    """Whether the working indicator of a message may be there.
+    """Whether a message may have a working indicator.
 
-    `NO`: no process has shown it. `HERE`: only this process may have. `UNKNOWN`: an earlier process may have, too.
+    `NO`: no process has shown it. `HERE`: only this process may have shown it. `UNKNOWN`: an earlier process may have
+    shown it, too.
     """
 
     NO = "no"
@@ -351,7 +349,7 @@ class WorkShown(StrEnum):
 
 @runtime_checkable
 class SupportsIndicators(Protocol):
-    """A platform that can show that work goes on: a reaction, a status, typing. Failures are logged, never fatal."""
+    """A platform that can show work in progress: a reaction, a status, typing. Failures are logged but never fatal."""
 
     async def show_working(self, target: ReplyTarget) -> None:
         """Show or refresh the working indicator. Raises DeliveryError."""
@@ -360,7 +358,7 @@ class SupportsIndicators(Protocol):
     async def show_finished(
         self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
     ) -> None:
-        """Remove the indicator, or turn it into a done or failed one. Raises DeliveryError."""
+        """Remove the indicator, or turn it into a done or failure indicator. Raises DeliveryError."""
         ...
 
 
@@ -369,7 +367,7 @@ class SupportsRefusalIndicator(Protocol):
     """A platform that can show on a message itself that it was not accepted."""
 
     async def show_refused(self, target: ReplyTarget) -> None:
-        """Mark the message `target.reply_to`; indicators of other messages stay. Raises DeliveryError."""
+        """Mark the message `target.reply_to`. Indicators of other messages stay. Raises DeliveryError."""
         ...
 
 
@@ -380,7 +378,7 @@ class SupportsDownloads(Protocol):
     def download(
         self, attachment: Attachment, *, max_bytes: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Stream an attachment's bytes. Raises DeliveryError with a reason that the user may read."""
+        """Stream an attachment's bytes. Raises DeliveryError with a reason for the user."""
         ...
 
 
@@ -400,4 +398,4 @@ class CommandInfo:
 
 
 Clock = Callable[[], float]
-"""A wall clock: returns Unix seconds."""
+"""A wall clock, which returns Unix seconds."""

@@ -1,4 +1,4 @@
-"""Waiting between attempts: backoff, a run's patience, and store calls that are repeated until the store is back."""
+"""Retries: backoff, a run's patience, and store calls that are repeated until the store works."""
 
 import logging
 import random
@@ -18,13 +18,13 @@ T = TypeVar("T")
 Store = TypeVar("Store")
 
 MAX_CREATIONS = 5
-"""How often a thread that the server does not know is created for one turn."""
+"""How often one turn may create a thread that the server does not have."""
 
 PATIENCE_S = 60.0
-"""How long a server that cannot be reached is waited for within one turn."""
+"""How long one turn waits for an unreachable server, seconds."""
 
 BUSY_PATIENCE_S = 900.0
-"""How long to wait for a thread that another run holds."""
+"""How long to wait for a thread that another run holds, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ class Backoff:
 
 
 class StoreRetry:
-    """Repeats store calls until they succeed, and logs when the store fails and when it is back.
+    """Repeats store calls until they succeed, and logs when the store fails and when it works again.
 
     Args:
-        name: What waits for the store, for the log.
+        name: For the log: who waits for the store.
         backoff: The waits between attempts.
     """
 
@@ -60,10 +60,10 @@ class StoreRetry:
         self._failures = 0
 
     async def call(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """Await `operation()` until it raises no StoreError; return its result.
+        """Repeat `operation()` until it raises no StoreError. Return its result.
 
         Raises:
-            RowNotFound, RowConflict: answers of the store, which a repetition does not change.
+            RowNotFound, RowConflict: The store's answer, which a retry would not change.
         """
         while True:
             try:
@@ -77,24 +77,24 @@ class StoreRetry:
                 return result
 
     async def wait(self, error: StoreError) -> None:
-        """Wait after a failed store call, longer each time in a row."""
+        """Wait after a failed store call, longer after each consecutive failure."""
         if not self._failures:
             log.error("%s: waiting for the store: %s", self._name, error)
         self._failures += 1
         await anyio.sleep(self._backoff.wait_s(self._failures))
 
     def recovered(self) -> None:
-        """Note that the store works."""
+        """Record that the store works."""
         if self._failures:
             log.info("%s: the store works again", self._name)
         self._failures = 0
 
 
 class RunPatience:
-    """How long a run that cannot be started or followed is tried again.
+    """Decides how long to retry a run that cannot be started or followed.
 
     Attributes:
-        lost_thread: Whether the last error said that the server does not know the thread.
+        lost_thread: Whether the last error was that the server does not have the thread.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
@@ -105,10 +105,10 @@ class RunPatience:
         self._began_at = anyio.current_time()
 
     def wait_s(self, error: RunError, *, is_outage: bool) -> float | None:
-        """Return how long to wait before the next try; None = give up.
+        """Return how long to wait before the next attempt, seconds; None = give up.
 
-        `is_outage`: our database fails. The gateway uses the same one, and the message was acknowledged: the patience
-        begins when it works again.
+        `is_outage`: our database fails. The gateway uses it too, and the message was acknowledged. So the patience
+        begins when the database works again.
         """
         self._tries += 1
         self.lost_thread = isinstance(error, AgentThreadNotFound)
@@ -123,9 +123,9 @@ class RunPatience:
 
 
 def retried(store: Store, name: str) -> Store:
-    """Return a store, or an object that calls stores; each asynchronous call repeats until the journal works.
+    """Wrap a store, or an object that calls stores. Each asynchronous call is repeated until the journal works.
 
-    `name`: what waits then, for the log.
+    `name`: for the log, who waits.
     """
     return cast("Store", _Retried(store, name))
 

@@ -1,4 +1,4 @@
-"""The bus, running: one task group that owns adapters, conversations, delivery and housekeeping."""
+"""The running bus: one task group owns adapters, conversations, delivery and housekeeping."""
 
 import logging
 import math
@@ -59,29 +59,29 @@ LAST_WORDS_S = 5.0
 """Timeout of the request for a conversation's last messages, seconds."""
 
 FLUSH_S = 1.5
-"""How long, after the last turn, what is due may still be sent, seconds."""
+"""How long to send due messages after the last turn, seconds."""
 
 RESTARTS = Backoff(first_s=1.0, cap_s=60.0)
-"""The waits before an adapter that crashed is started again."""
+"""Waits before restarting a crashed adapter."""
 
 PRUNE_S, RETRY_S = 3600.0, 30.0
-"""How often the journal is pruned, and how soon again if that failed, seconds."""
+"""How often to prune the journal, and how soon to retry after a failure, seconds."""
 
 SETTINGS, MIGRATIONS, BROADCASTS = "settings", "migrations", "broadcasts"
-"""Topics of signals between nodes: some of these changed."""
+"""Topics of signals between nodes: something of this kind changed."""
 
 
 class Bus:
     """The running bus, as the gateway sees it.
 
     Attributes:
-        intake: Where adapters hand over messages and other events.
-        local_intake: Handles those of this node's chats.
-        takeover: Takes what other nodes leave, and leaves what this one has.
-        dispatcher: Resumes messages that no worker has.
+        intake: Receives messages and other events from adapters.
+        local_intake: Handles events of this node's chats.
+        takeover: Takes over chats of other nodes, and gives up this node's chats.
+        dispatcher: Resumes messages that have no worker.
         owners, inbox, outbox, conversations, pairings: The journal's stores.
         channels: The platforms, by channel.
-        chats: The chats in which people wrote to the bot.
+        chats: The chats in which people have written to the bot.
         broadcasts: Accepts messages to many chats.
         broadcast_sender: Sends them.
     """
@@ -123,24 +123,24 @@ class Bus:
         self._conversations = conversations
 
     def health(self) -> dict[str, ChannelHealth]:
-        """Return the true state of every channel that runs."""
+        """Return the state of every running channel."""
         return {name: adapter.health() for name, adapter in self.channels.items()}
 
     def counters(self) -> Mapping[tuple[str, Disposition], int]:
-        """Return how many messages had which disposition, by channel, since the start."""
+        """Return the number of messages by channel and disposition since the start."""
         return self.local_intake.counters()
 
     def load(self) -> tuple[int, int]:
-        """Return how many conversations have a turn at work, and how many messages wait behind these."""
+        """Return the number of conversations with a running turn, and of messages that wait behind these turns."""
         return self._conversations.load
 
     def connect(self, tasks: TaskGroup) -> None:
-        """Connect the channels; `tasks` owns their connections."""
+        """Connect the channels. `tasks` owns the connections."""
         for channel in self.channels.values():
             tasks.start_soon(channel.run, self.intake)
 
     async def restart(self, name: str) -> None:
-        """Connect a channel again. Raises RowNotFound."""
+        """Reconnect a channel. Raises RowNotFound."""
         if name not in self.channels:
             raise RowNotFound(f"There is no running channel {name}.")
         self.channels[name].restart()
@@ -150,23 +150,23 @@ class Bus:
         return await self._context.delivery.resend(delivery_id)
 
     async def failed_turns(self, row_ids: Iterable[int]) -> set[int]:
-        """Return which of these inbox rows had a turn that ended with a failure."""
+        """Return which of these inbox rows had a failed turn."""
         keys = [key for row_id in row_ids for key in last_keys(row_id)]
         found = await self._context.stores.outbox.find_all(keys)
         return {int(row.key.partition(":")[0]) for row in found if has_failed(row)}
 
     async def discard(self, delivery_id: int) -> None:
-        """Forget a delivery that is not being sent. Raises RowNotFound, RowConflict."""
+        """Delete a delivery that is not being sent. Raises RowNotFound, RowConflict."""
         await self._context.delivery.discard(delivery_id)
 
     async def approve(self, code: str) -> Pairing:
-        """Let the person of a pairing code in. Raises RowNotFound."""
+        """Approve the person with a pairing code. Raises RowNotFound."""
         return await self.pairings.approve(code, now=self._context.now())
 
     async def last_words(self, key: ConversationKey, *, count: int) -> list[tuple[bool, str]]:
-        """Return the last messages of a conversation (see `history.transcript.last_words`); none if it has none.
+        """Return the last messages of a conversation. See `history.transcript.last_words`.
 
-        Also none if the agent's server does not answer in time. Raises StoreError.
+        Empty if there are none, or if the agent's server does not respond in time. Raises StoreError.
         """
         found = await self.conversations.find(key)
         if found is None or found.thread_id is None:
@@ -180,10 +180,10 @@ class Bus:
         return last_words(messages, messages_for(""), count=count)
 
     async def drain(self) -> None:
-        """Accept nothing more; give running turns `drain_s` to finish, and their answers a moment to leave.
+        """Accept nothing more. Give running turns `drain_s` to finish, and send their answers.
 
-        Where another node goes on, their runs end when the step that they are in is stored. Turns that did not finish,
-        and messages that wait, are taken up at once by that node, or at the next start.
+        If another node exists, runs end as soon as their present step is stored. That node continues unfinished turns
+        and waiting messages at once. Otherwise the next start does.
         """
         self.local_intake.close()
         self.broadcast_sender.stop()
@@ -216,9 +216,9 @@ async def run_bus(
 ) -> AsyncIterator[Bus]:
     """Run the bus inside the block.
 
-    Work that an earlier process left is resumed before a channel connects. On exit no message is accepted any
-    more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
-    Args: see `BusContext`; `calls` go to other nodes of the journal.
+    Resumes the work of an earlier process before it connects the channels. On exit, it accepts no more messages and
+    gives running turns `config.drain_s`. Only then it disconnects the channels, so that answers can be sent.
+    Args: See `BusContext`. `calls` are calls to other nodes of the journal.
     """
     database = calls.database
     async with anyio.create_task_group() as tasks:
@@ -261,7 +261,7 @@ async def _take_up(
     migrations: ChatMigrations,
     database: Database,
 ) -> None:
-    """Take up what an earlier process left, and from now on what another node leaves or changes."""
+    """Resume the work of an earlier process. From now on, resume work of other nodes and follow their changes."""
     context.tasks.start_soon(_take_housekeeping, bus, database, context.now)
     context.tasks.start_soon(bus.broadcast_sender.run, context.nodes)
     context.tasks.start_soon(_reload, database.signals, BROADCASTS, bus.broadcast_sender.wake)
@@ -272,16 +272,16 @@ async def _take_up(
 
 
 async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[None]]) -> None:
-    """Load what other nodes may have changed, whenever they signal it."""
+    """Reload settings and migrations whenever other nodes signal a change."""
     store = StoreRetry(topic)
     with signals.subscribe(topic) as payloads:
-        signals.publish(topic)  # what changed before this process received signals
+        signals.publish(topic)  # Changes from before this process received signals.
         async for _ in payloads:
             await store.call(load)
 
 
 def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
-    """Put the parts together, bottom-up."""
+    """Build the parts, bottom-up."""
     stores, runs, delivery = context.stores, context.runs, context.delivery
     questions = Questions(stores.history, delivery)
     steps = TurnSteps(
@@ -326,14 +326,14 @@ def _delivery_worker(
     now: Clock,
     tracer: MessageTracer,
 ) -> DeliveryWorker:
-    """Return what sends the outbox: credentials are waited for as long as rows that failed are kept."""
+    """Return the delivery worker. It waits for working credentials as long as failed rows are kept."""
     days = database.retention_days or math.inf
     timings = RetryTimings(credentials_after_s=days * 24 * 3600)
     return DeliveryWorker(adapters, stores.outbox, gateway, now=now, timings=timings, tracer=tracer)
 
 
 async def _take_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
-    """Do what one node at a time does, as long as this is that node."""
+    """Do the work that one node at a time does, while this is that node."""
     while True:
         async with database.nodes.exclusive("housekeeping"):
             await _run_housekeeping(bus, database, now)
@@ -350,7 +350,7 @@ async def _run_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
             log.warning("housekeeping waits for the journal: %s", error)
             await anyio.sleep(RETRY_S)
         except Exception:
-            log.exception("housekeeping failed; it is tried again")
+            log.exception("housekeeping failed and will be retried")
             await anyio.sleep(RETRY_S)
         else:
             await anyio.sleep(PRUNE_S)

@@ -1,4 +1,4 @@
-"""The journal's stores that the bus works with."""
+"""The journal's stores that the bus uses."""
 
 from dataclasses import dataclass
 

@@ -12,7 +12,7 @@ from store.work_group import WORK_GROUP
 log = logging.getLogger(__name__)
 
 STABLE_AFTER_S = 60.0
-"""An adapter that crashes after running this long is restarted as if it were its first crash, seconds."""
+"""If an adapter crashes after this time, the crash counts as its first one, seconds."""
 
 
 class AdapterSupervisor:
@@ -31,7 +31,7 @@ class AdapterSupervisor:
         self._failure: ChannelHealth | None = None
 
     def health(self) -> ChannelHealth:
-        """Return the adapter's health, or that it crashed or ended."""
+        """Return the adapter's health. If it crashed or ended, the health says so."""
         return self._failure or self._adapter.health()
 
     def restart(self) -> None:
@@ -58,7 +58,7 @@ class AdapterSupervisor:
                 await self._restart_requested.wait()
 
     async def _run_once(self, intake: Intake) -> bool:
-        """Run the adapter until it ends; return whether it crashed."""
+        """Run the adapter until it ends. Return whether it crashed."""
         name = self._adapter.name
         self._failure = None
         try:
@@ -66,7 +66,7 @@ class AdapterSupervisor:
                 with unwrapped():
                     await self._adapter.run(intake, task_status=anyio.TASK_STATUS_IGNORED)
         except Exception as error:
-            log.exception("channel %s crashed; it is restarted", name)
+            log.exception("channel %s crashed and will be restarted", name)
             self._failure = ChannelHealth(
                 state=ConnectionState.RECONNECTING,
                 detail=f"It crashed ({type(error).__name__}) and is restarted; see the log.",

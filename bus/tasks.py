@@ -1,4 +1,4 @@
-"""Tasks that run beside a block of code, and end with it."""
+"""Tasks that run next to a block of code and end with it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,13 +10,13 @@ from bus.errors import unwrapped
 
 @asynccontextmanager
 async def run_beside(*works: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run functions while the block runs; cancel them at the end of the block, and wait for their ends.
+    """Run functions while the block runs. At the end of the block, cancel them and wait for them.
 
-    Raises what the block or a function raises, and not in a group.
+    Raises what the block or a function raises, without an exception group.
 
-    What is cancelled is a scope inside the tasks, so that they return: of one that ends by its cancellation, anyio
-    keeps the exception in a cycle of references, and with it the frames of all that the task did, until the oldest
-    objects are looked at for garbage. With two such tasks a turn, that was some 10 MB in 5,000 turns.
+    Cancels a scope inside each task instead of the task, so that the task returns. If a task ends with its
+    cancellation, anyio keeps the exception and the task's frames in a reference cycle until a full garbage collection.
+    With two such tasks per turn, that was about 10 MB in 5,000 turns.
     """
     scopes = [anyio.CancelScope() for _ in works]
 

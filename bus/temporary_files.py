@@ -1,4 +1,4 @@
-"""Temporary files on their way between a platform and the gateway: a folder for them, and a disk that takes none."""
+"""Temporary files on their way between a platform and the gateway."""
 
 import tempfile
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from bus.errors import DeliveryError
 
 @asynccontextmanager
 async def temporary_folder() -> AsyncIterator[Path]:
-    """Yield a folder, which is deleted with its content after the block. Raises DeliveryError: there is no room."""
+    """Yield a folder, which is deleted with its content after the block. Raises DeliveryError if the disk is full."""
     try:
         folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
     except OSError as error:
@@ -26,5 +26,5 @@ async def temporary_folder() -> AsyncIterator[Path]:
 
 
 def temporary_file_error(error: OSError) -> DeliveryError:
-    """Return the error of a file that cannot be copied because the disk takes no temporary file now."""
+    """Return the DeliveryError for a temporary file that cannot be written."""
     return DeliveryError(f"no temporary file could be written ({error.strerror})", retryable=True)

@@ -1,14 +1,14 @@
-"""MessageTracer: the bus reports a message's progress to it. Off unless the gateway brings a tracer."""
+"""MessageTracer: the bus reports a message's progress to it. Off unless the gateway provides a tracer."""
 
 from store.inbox import InboxRow
 from store.outbox import OutboxRow
 
 
 class MessageTracer:
-    """Records nothing. A tracer overrides the methods; none may raise or wait.
+    """Records nothing. Tracers override the methods, which must not raise or wait.
 
-    All spans of a message belong to one trace, which follows from its inbox row alone: a message that another process
-    takes up after a crash is still one trace. Times are Unix seconds.
+    All spans of a message belong to one trace. The trace ID follows from the inbox row, so it stays the same if another
+    process resumes the message. Times are Unix seconds.
     """
 
     def record_intake(self, row: InboxRow, *, started_at: float, ended_at: float) -> None:
@@ -24,15 +24,15 @@ class MessageTracer:
 
         Args:
             row: The message.
-            outcome: The final state of its turn, or why it was cancelled.
+            outcome: The final stage of its turn, or why it was cancelled.
             ended_at: When.
-            answered_by: The message whose run consumed it; None = it had a turn of its own.
+            answered_by: The message whose run took it; None = it had its own turn.
         """
 
     def record_delivery(
         self, row: OutboxRow, *, started_at: float, ended_at: float, error: str = ""
     ) -> None:
-        """Record an attempt to send a message; `error` is the class of what went wrong, "" = it was sent."""
+        """Record an attempt to send a message. `error` is the error's class; "" = it was sent."""
 
     def traceparent(self, row: InboxRow) -> str:  # noqa: ARG002 - for those that override it
         """Return the W3C trace context for requests on behalf of a message; "" = none."""

@@ -18,7 +18,10 @@ from store.pairings import Pairing, PairingStore
 
 CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODE_LENGTH = 8
-"""32 letters without 0, O, 1, I: 40 bits, valid for an hour, at most 100 open codes per channel."""
+"""32 characters, without 0, O, 1 and I.
+
+A code has 40 bits and is valid for an hour. A channel has at most 100 open codes.
+"""
 
 
 class AccessChecker:
@@ -26,7 +29,7 @@ class AccessChecker:
 
     Args:
         policies: By channel.
-        pairings: Approved people and groups; read only where the policy asks for approval.
+        pairings: Approved people and groups. Read only if the policy requires approval.
     """
 
     def __init__(
@@ -52,11 +55,14 @@ class AccessChecker:
         return policy is not None and is_admin(sender, policy)
 
     async def request_pairing(self, message: InboundMessage) -> Pairing | None:
-        """Return the open request of a sender or group; None: the channel has too many. Raises StoreError."""
+        """Return the open request of a sender or group; None if the channel has too many. Raises StoreError."""
         return await self._pairings.request(self._pairing(message.key, message))
 
     async def approve_group_of(self, key: ConversationKey, added_by: Sender) -> bool:
-        """Approve a group if the person who added the bot may use it; return whether it was. Raises StoreError."""
+        """Approve a group if the person who added the bot may use it.
+
+        Return whether it was approved. Raises StoreError.
+        """
         policy = self._policies.get(key.channel)
         if policy is None or policy.group_policy != "pairing":
             return False
@@ -71,7 +77,7 @@ class AccessChecker:
         return await self._pairings.is_paired(key.channel, key.workspace, pairing_id(message))
 
     def _pairing(self, key: ConversationKey, message: InboundMessage | None) -> Pairing:
-        """Return a new request: of the sender of a private message, else of the group."""
+        """Return a new request of the sender in a private chat, or of the group."""
         person = message.sender if message is not None and message.is_private else None
         return Pairing(
             code="".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH)),

@@ -1,7 +1,7 @@
-"""Expected replies: the next message of somebody who was asked a question belongs to the question's conversation.
+"""Expected replies: assigns a person's next message to the conversation that asked them a question.
 
-Where conversations are chains of replies, a message that replies to nothing starts a new one. People who were just
-asked something often answer without replying.
+On platforms where conversations are chains of replies, a message that is not a reply starts a new conversation. But
+people often answer a question without replying to it.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ EXPECTED_REPLY_S = 1800.0
 """How long a reply is expected, seconds."""
 
 MAX_EXPECTED = 1000
-"""Expected replies that are remembered; beyond that, the oldest are dropped."""
+"""Maximum number of expected replies to remember. Beyond it, the oldest are dropped."""
 
 _Person = tuple[ConversationKey, str]
-"""The chat and the id of somebody in it."""
+"""A chat and the ID of a person in it."""
 
 
 class ExpectedReplies:
-    """The replies that are expected, in memory; `find_conversation` adds those that an earlier process did."""
+    """The expected replies, in memory. `FindConversationStage` adds those that an earlier process expected."""
 
     def __init__(self, *, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class ExpectedReplies:
     def expect(self, asked: InboundMessage, key: ConversationKey, *, age_s: float = 0.0) -> None:
         """Expect the next message of the sender of `asked` to belong to the conversation `key`.
 
-        `age_s`: since when, seconds ago. What has been expected for less time goes before.
+        `age_s`: how long it has been expected, seconds. A more recent expectation takes precedence.
         """
         if asked.is_private or not asked.track_replies:
             return
@@ -42,12 +42,12 @@ class ExpectedReplies:
         self._expected[person] = (key, at)
 
     def clear(self, key: ConversationKey) -> None:
-        """Expect no reply in a conversation any more: it was given, or the conversation went on without it."""
+        """Stop expecting a reply in a conversation, because it was given or the conversation went on without it."""
         for person in [one for one, (where, _) in self._expected.items() if where == key]:
             del self._expected[person]
 
     def assign(self, message: InboundMessage) -> InboundMessage:
-        """Return an expected reply with the key of the question's conversation; other messages unchanged."""
+        """Return an expected reply with the key of the question's conversation. Returns other messages unchanged."""
         if not may_answer_plainly(message) or not message.is_addressed:
             return message
         key, at = self._expected.get(_person(message), (message.key, 0.0))
@@ -57,7 +57,7 @@ class ExpectedReplies:
 
 
 def may_answer_plainly(message: InboundMessage) -> bool:
-    """Return whether a message may answer a question without replying to it."""
+    """Return whether a message may answer a question although it is not a reply."""
     starts = message.track_replies and not message.replies_to and not message.reply_target.thread
     return starts and not message.is_private
 

@@ -1,4 +1,4 @@
-"""Intake statistics: dispositions by channel since the start, and the last refusals of each chat."""
+"""Intake statistics: dispositions by channel since the start, and the latest refusals of each chat."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from bus.messages import ConversationKey, InboundMessage, chat_of
 from bus.platform import Disposition
 
 MAX_CHATS_TRACKED = 1000
-"""Chats whose refusals are kept; beyond that, the least recent are dropped."""
+"""Maximum number of chats whose refusals are kept. Beyond it, the least recent are dropped."""
 
 REFUSALS_PER_CHAT = 5
-"""Refusals that are kept per chat."""
+"""Maximum number of refusals to keep per chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class RefusedMessage:
 
 
 class IntakeStats:
-    """Counts what became of messages since this process started."""
+    """Counts messages by disposition since this process started."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, Disposition]] = Counter()
@@ -58,5 +58,5 @@ class IntakeStats:
         }
 
     def recent_refusals(self, key: ConversationKey) -> Sequence[RefusedMessage]:
-        """Return the last refusals in a conversation's chat, newest first."""
+        """Return the latest refusals in a conversation's chat, newest first."""
         return list(self._refusals.get(chat_of(key), ()))[::-1]

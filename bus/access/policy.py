@@ -19,10 +19,10 @@ def decide_access(
 
     Args:
         message: The message.
-        policy: The channel's rules. `allowed_users` limits who may use the bot; only an `open` that is
-            written in the configuration admits others.
-        is_approved: Whether a pairing was approved: the sender's in a private chat, the group's in a group.
-        is_known_reply: Whether it replies to a message of a conversation that the bot takes part in.
+        policy: The channel's rules. `allowed_users` limits who may use the bot. Others may use it only if the
+            configuration itself says `open`.
+        is_approved: Whether the pairing was approved: the sender's in a private chat, the group's in a group.
+        is_known_reply: Whether it replies to a message of one of the bot's conversations.
     """
     if message.sender.is_bot and not policy.max_bot_messages:
         return Disposition.FROM_BOT
@@ -35,7 +35,7 @@ def decide_access(
 
 
 def effective_dm_policy(policy: ChannelPolicy) -> DmPolicy:
-    """Return the rule for private chats: the one written in the configuration, else `allowlist` if users are listed.
+    """Return the rule for private chats: the configured one, or else `allowlist` if users are listed.
 
     >>> effective_dm_policy(ChannelPolicy(allowed_users=["7"]))
     'allowlist'
@@ -57,7 +57,7 @@ def is_admin(sender: Sender, policy: ChannelPolicy) -> bool:
 
 
 def group_pairing_id(chat: str) -> str:
-    """Return the user id under which a group's pairing is stored: a group is approved as a person is.
+    """Return the user ID under which a group's pairing is stored, because groups are approved like people.
 
     >>> group_pairing_id("-1001")
     'group:-1001'
@@ -66,12 +66,12 @@ def group_pairing_id(chat: str) -> str:
 
 
 def pairing_id(message: InboundMessage) -> str:
-    """Return the user id under which the pairing that admits a message is stored: its sender's, or its group's."""
+    """Return the user ID of the pairing that admits a message: its sender's, or its group's."""
     return message.sender.user_id if message.is_private else group_pairing_id(message.key.chat)
 
 
 def first_message(key: ConversationKey, sender: Sender, *, is_private: bool) -> InboundMessage:
-    """Return a message with which somebody would begin, to ask what the policy says to it."""
+    """Return a sample message of a person, to check it against the policy."""
     return InboundMessage(
         event_id="",
         message_id="",
@@ -123,7 +123,7 @@ def _decide_group_member(
 
 
 def _is_denied_outsider(sender: Sender, policy: ChannelPolicy) -> bool:
-    """Return whether somebody from outside the organization is shut out, whatever the other rules say."""
+    """Return whether to refuse a sender from outside the organization, regardless of the other rules."""
     if sender.kind not in ("guest", "external") or policy.external_policy == "open":
         return False
     return policy.external_policy == "deny" or not _is_listed(sender, policy.allowed_users)

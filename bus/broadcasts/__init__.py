@@ -1,1 +1,1 @@
-"""Messages of the administrator to many chats."""
+"""Broadcasts: messages of an administrator to many chats."""

@@ -1,4 +1,4 @@
-"""Who gets a broadcast: the chats in which people wrote, if the bot may still answer there. Pure."""
+"""The audience of a broadcast: chats in which people have written and the bot may still answer. Pure."""
 
 from collections.abc import Collection, Iterable
 from typing import Literal, cast
@@ -13,7 +13,7 @@ AudienceKind = Literal["private", "groups", "all"]
 """Private chats, groups, or both."""
 
 PersonKey = tuple[str, str, str]
-"""Channel, workspace, and the id of a person, or the pairing id of a group."""
+"""Channel, workspace, and the ID of a person or the pairing ID of a group."""
 
 
 def select_chats(
@@ -23,13 +23,13 @@ def select_chats(
     *,
     approved: Collection[PersonKey],
 ) -> tuple[list[KnownChat], int]:
-    """Return the chats of an audience that the access policy admits, and how many it does not.
+    """Return the chats of an audience that the access policy admits, and the number of chats that it refuses.
 
     Args:
         known: Chats of one channel.
-        policy: The channel's rules, as they are now.
+        policy: The channel's present rules.
         audience: The kinds of chats.
-        approved: People and groups whose pairing was approved.
+        approved: People and groups with an approved pairing.
     """
     wanted = [
         chat for chat in known if audience == "all" or chat.is_private == (audience == "private")
@@ -39,7 +39,7 @@ def select_chats(
 
 
 def _is_admitted(chat: KnownChat, policy: ChannelPolicy, approved: Collection[PersonKey]) -> bool:
-    """Return whether the bot would answer a message that addresses it, from the person who wrote last."""
+    """Return whether the bot would answer the person who wrote last if they addressed it."""
     key = ConversationKey(channel=chat.channel, workspace=chat.workspace, chat=chat.chat)
     sender = Sender(user_id=chat.user_id, kind=cast("SenderKind", chat.user_kind))
     message = first_message(key, sender, is_private=chat.is_private)

@@ -1,4 +1,4 @@
-"""Accepts broadcasts, once for each id."""
+"""Accepts broadcasts, each ID only once."""
 
 import hashlib
 import json
@@ -27,10 +27,10 @@ class BroadcastRequest:
 
     Attributes:
         text: Markdown.
-        key: Names the broadcast: a request with a known one is a repetition; "" = a new one.
-        channels: As asked for; None = all.
-        left_out: Of these, or of all channels: those that get nothing, and why.
-        active_days: Only chats with a message within so many days; None = all that are known.
+        key: The broadcast's ID. A request with a known ID is a repetition; "" = create a new ID.
+        channels: The requested channels; None = all.
+        left_out: Channels among them that get nothing, and why.
+        active_days: Only chats with a message in this many days; None = all known chats.
     """
 
     text: str
@@ -42,7 +42,7 @@ class BroadcastRequest:
 
     @property
     def digest(self) -> str:
-        """A hash of the request, the same for a repeated one."""
+        """A hash of the request, equal for repetitions."""
         channels = None if self.channels is None else sorted(self.channels)
         asked = json.dumps([self.text, self.audience, channels, self.active_days])
         return hashlib.sha256(asked.encode()).hexdigest()
@@ -50,11 +50,11 @@ class BroadcastRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelReach:
-    """How many chats of a channel get a broadcast.
+    """The chats of a channel that a broadcast reaches.
 
     Attributes:
-        denied: Chats that the access policy does not admit any more: they get nothing.
-        left_out: Why the whole channel gets nothing; "" = it does not.
+        denied: Number of chats that get nothing, because the access policy does not admit them any more.
+        left_out: Why the whole channel gets nothing; "" = it is not left out.
     """
 
     chats: int = 0
@@ -64,13 +64,13 @@ class ChannelReach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroadcastReceipt:
-    """What becomes of a broadcast.
+    """The result of a broadcast request.
 
     Attributes:
-        key: Its id; "" = it was not accepted, only counted.
-        reach: By channel, when it was accepted.
-        waiting: Chats whose message is not in the outbox yet.
-        is_repeat: It was accepted before: this request changed nothing.
+        key: The broadcast's ID; "" = it was only counted, not accepted.
+        reach: Its reach by channel when it was accepted.
+        waiting: Number of chats whose message is not in the outbox yet.
+        is_repeat: Whether it had been accepted before, so that this request changed nothing.
     """
 
     key: str
@@ -80,7 +80,7 @@ class BroadcastReceipt:
 
     @property
     def chats(self) -> int:
-        """How many chats get it."""
+        """Number of chats that get it."""
         return sum(one.chats for one in self.reach.values())
 
 
@@ -92,7 +92,7 @@ class Broadcasts:
 
     Args:
         policies: By channel.
-        on_accepted: Called when chats wait.
+        on_accepted: Called after a broadcast was accepted.
     """
 
     def __init__(
@@ -113,16 +113,16 @@ class Broadcasts:
         self._now = now
 
     async def count(self, request: BroadcastRequest, channels: Sequence[str]) -> BroadcastReceipt:
-        """Return what a broadcast to these channels would reach; nothing is sent. Raises StoreError."""
+        """Return the reach of a broadcast to these channels without sending it. Raises StoreError."""
         chats, reach = await self._select(request, channels)
         return BroadcastReceipt(key="", reach=reach, waiting=len(chats))
 
     async def accept(self, request: BroadcastRequest, channels: Sequence[str]) -> BroadcastReceipt:
-        """Store a broadcast to these channels, once for each key; when this returns, it will be sent.
+        """Store a broadcast to these channels, once for each key. After the return, it will be sent.
 
         Raises:
             RowConflict: Another broadcast has this key.
-            StoreError: Whether it was stored is not known, unless the request is repeated with its key.
+            StoreError: The broadcast may or may not have been stored. Repeat the request with the same key.
         """
         key = request.key or uuid.uuid4().hex
         if request.key and (earlier := await self._find(request)):
@@ -136,13 +136,16 @@ class Broadcasts:
             created_at=self._now(),
         )
         if not await self._store.accept(new, chats):
-            # Another request with this key was faster.
+            # A concurrent request with this key was faster.
             return await self._find(request) or BroadcastReceipt(key=key, reach=reach, waiting=0)
         self._accepted()
         return BroadcastReceipt(key=key, reach=reach, waiting=len(chats))
 
     async def stop(self, key: str) -> int:
-        """Send a broadcast to no further chats; return how many do not get it. Raises RowNotFound, StoreError."""
+        """Send a broadcast to no further chats.
+
+        Return the number of chats that do not get it. Raises RowNotFound, StoreError.
+        """
         return await self._store.stop(key)
 
     async def _find(self, request: BroadcastRequest) -> BroadcastReceipt | None:

@@ -1,4 +1,4 @@
-"""The chats in which people wrote to the bot, copied from the inbox before retention deletes the messages."""
+"""The chats in which people have written to the bot, copied from the inbox before retention deletes the messages."""
 
 from collections.abc import Iterable
 
@@ -10,16 +10,17 @@ from bus.platform import Clock
 from store.chats import ChatStore, KnownChat, NewestMessage
 
 MARGIN_S = 7200.0
-"""How much earlier than the newest known message a refresh begins: two rounds of housekeeping, in which another process
-was ended, a commit came late, or a clock was set.
+"""How much earlier than the newest known message a refresh begins, seconds.
+
+It covers two rounds of housekeeping, in case another process was stopped, a commit came late, or a clock was set.
 """
 
 
 class ChatDirectory:
     """Keeps the table of chats.
 
-    A message stays in the inbox for a week at least, and housekeeping refreshes the table every hour before it
-    deletes any. So accepting a message costs nothing for it.
+    Messages stay in the inbox for at least a week. Every hour, housekeeping refreshes the table before it deletes any.
+    So accepting a message does not need to write here.
     """
 
     def __init__(self, chats: ChatStore, *, now: Clock) -> None:
@@ -27,7 +28,7 @@ class ChatDirectory:
         self._now = now
 
     async def refresh(self) -> None:
-        """Store the chats of the messages that were accepted since the last time, by any process. Raises StoreError."""
+        """Store the chats of messages that any process has accepted since the last refresh. Raises StoreError."""
         since = min(await self._chats.find_newest_time(), self._now()) - MARGIN_S
         newest = await self._chats.list_newest(since=since)
         await self._chats.put(await to_thread.run_sync(_chats_of, newest))
@@ -50,13 +51,16 @@ class _Written(BaseModel):
 
 
 def _chats_of(newest: Iterable[NewestMessage]) -> list[KnownChat]:
-    """Return the chats of the newest messages of conversations: each as the newest of all its topics says."""
+    """Return the chats of conversations, given the newest message of each.
+
+    Of a chat's topics, the newest message counts.
+    """
     found: dict[tuple[str, str, str], KnownChat] = {}
     for message in sorted(newest, key=lambda one: one.received_at):
         try:
             written = _Written.model_validate_json(message.body)
         except ValidationError:
-            continue  # damaged: the row itself is reported elsewhere
+            continue  # The row is damaged, which is reported elsewhere.
         found[message.channel, message.workspace, message.chat] = KnownChat(
             channel=message.channel,
             workspace=message.workspace,

@@ -1,4 +1,4 @@
-"""Puts the messages of accepted broadcasts into the outbox, a few at a time, so that answers are not held up."""
+"""Puts the messages of accepted broadcasts into the outbox, a few at a time, so that answers do not wait."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,26 +16,29 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 5
-"""Messages of broadcasts that are being sent in a channel at a time: so many at most are sent before an answer."""
+"""Maximum number of unsent broadcast messages of a channel in the outbox. An answer waits for at most this many."""
 
 INTERVAL_S = 0.4
-"""Seconds between two looks: 12.5 messages a second at most. Telegram names 30 for bulk messages, Feishu allows 16."""
+"""Seconds between two checks, which allows at most 12.5 messages a second.
+
+Telegram names 30 for bulk messages, and Feishu allows 16.
+"""
 
 STUCK_AFTER_S = 60.0
-"""Seconds after which an unsent message no longer counts as in flight, so that others continue."""
+"""Seconds after which an unsent message no longer counts toward the maximum, so that others continue."""
 
 RECONNECT_S = 1.0
-"""How often it is looked whether a channel for which chats wait is connected again, seconds."""
+"""How often to check whether a channel with waiting chats is connected again, seconds."""
 
 IDLE_S = 30.0
 """How often to look for broadcasts whose signal was lost, seconds."""
 
 
 class BroadcastSender:
-    """Sends accepted broadcasts: one process at a time, of those that share the database.
+    """Sends accepted broadcasts. Of the processes that share the database, one at a time sends.
 
     Args:
-        health: Returns the state of every channel that runs.
+        health: Returns the state of every running channel.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class BroadcastSender:
         self._scope = anyio.CancelScope()
 
     async def wake(self) -> None:
-        """Look for chats that wait, now."""
+        """Look for waiting chats now."""
         self._waiting.set()
 
     async def run(self, nodes: Nodes) -> None:
@@ -66,7 +69,7 @@ class BroadcastSender:
                     await self._run()
 
     def stop(self) -> None:
-        """Put nothing more into the outbox: what waits is sent by the next process."""
+        """Put nothing more into the outbox. The next process sends what waits."""
         self._scope.cancel()
 
     async def _run(self) -> None:
@@ -78,14 +81,14 @@ class BroadcastSender:
             except StoreError as error:
                 log.warning("broadcasts wait for the journal: %s", error)
             except Exception:
-                log.exception("broadcasts failed; they are tried again")
+                log.exception("broadcasts failed and will be retried")
             with anyio.move_on_after(wait_s):
                 await self._waiting.wait()
 
     async def _advance(self) -> float:
-        """Put some messages of each connected channel into the outbox; return how soon to look again, seconds.
+        """Put some messages of each connected channel into the outbox.
 
-        Raises StoreError.
+        Return how soon to check again, seconds. Raises StoreError.
         """
         wait_s = IDLE_S
         for channel, health in self._health().items():
@@ -99,7 +102,7 @@ class BroadcastSender:
         return wait_s
 
     async def _fill(self, channel: str) -> None:
-        """Put what there is room for into the outbox. Raises StoreError."""
+        """Put as many messages into the outbox as the maximum allows. Raises StoreError."""
         room = IN_FLIGHT - await self._count_in_flight(channel)
         if room <= 0:
             return
@@ -110,7 +113,7 @@ class BroadcastSender:
             self._delivery.notify(row.conversation)
 
     async def _count_in_flight(self, channel: str) -> int:
-        """Return how many messages of this process are still to be sent in a channel. Raises StoreError."""
+        """Return the number of this process's unsent messages in a channel. Raises StoreError."""
         sent = self._in_flight.setdefault(channel, {})
         if sent:
             now, still_open = anyio.current_time(), await self._store.list_open_keys([*sent])

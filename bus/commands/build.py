@@ -1,4 +1,4 @@
-"""Builds the command handlers and the table that names them."""
+"""Builds the command handlers and the table of their names."""
 
 from bus.commands import help_text
 from bus.commands.context import CommandContext, CommandHandler

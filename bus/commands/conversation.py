@@ -7,7 +7,10 @@ from bus.context import BusContext
 from bus.conversation.conversations import Conversations
 
 STOP_WAIT_S = 4.5
-"""How long /stop waits for the end of the turn; it takes that long only if the agent's server does not answer."""
+"""How long /stop waits for the end of the turn, seconds.
+
+It takes that long only if the agent's server does not respond.
+"""
 
 
 class ConversationCommands:
@@ -18,7 +21,7 @@ class ConversationCommands:
         self._conversations = conversations
 
     async def new(self, context: CommandContext) -> str:
-        """Start a new thread; what runs or is queued is still answered, in the old one."""
+        """Start a new thread. Running and queued messages are still answered in the old one."""
         await self._conversations.start_new_thread(context.row)
         return context.texts.new_done
 
@@ -30,7 +33,7 @@ class ConversationCommands:
         return context.texts.status_thread.format(thread_id=found.thread_id)
 
     async def stop(self, context: CommandContext) -> str:
-        """Stop the running answer. The reply follows what is left of it: nothing comes after "Stopped."."""
+        """Stop the running turn. Replies after the turn's last message, so that nothing follows "Stopped."."""
         stopped = self._conversations.stop(context.row, context.inbound)
         with anyio.move_on_after(STOP_WAIT_S):
             for turn in stopped:
@@ -38,6 +41,6 @@ class ConversationCommands:
         return context.texts.stop_done if stopped else context.texts.stop_nothing
 
     async def bootstrap(self, context: CommandContext) -> None:
-        """Let the agent set itself up; the turn answers."""
+        """Let the agent set itself up. The started turn answers."""
         request = context.argument or context.texts.bootstrap_request
         await self._conversations.start_bootstrap(context.row, context.inbound, request)

@@ -20,14 +20,14 @@ EXPORT_FILE_NAME = "conversation.md"
 
 
 class ExportCommand:
-    """Exports the conversation of the command."""
+    """Exports the command's conversation."""
 
     def __init__(self, bus: BusContext) -> None:
         self._conversations = bus.stores.conversations
         self._runs = bus.runs
 
     async def export(self, context: CommandContext) -> CommandDocument | str:
-        """Return the conversation; while a turn runs, up to the present."""
+        """Return the conversation. While a turn runs, it includes what exists so far."""
         texts = context.texts
         found = await self._conversations.find(context.row.key)
         if found is None or found.thread_id is None:
@@ -41,7 +41,7 @@ class ExportCommand:
             log.warning("export of a conversation failed: %r", error)
             return texts.export_unreachable
         person = texts.word_person if context.inbound.is_private else texts.word_people
-        # In a worker thread: a long conversation takes a while.
+        # A long conversation takes a while, so render it in a worker thread.
         content = await to_thread.run_sync(lambda: transcript(messages, texts, person=person))
         return (
             CommandDocument(name=EXPORT_FILE_NAME, content=content)

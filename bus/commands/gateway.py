@@ -28,7 +28,7 @@ class GatewayCommands:
         self._allowed = allowed
 
     async def models(self, context: CommandContext) -> str:
-        """List the models that may be chosen."""
+        """List the models that people may choose."""
         found = await self.model_names(context)
         if found is None:
             return context.texts.models_failed
@@ -37,14 +37,14 @@ class GatewayCommands:
         return "\n".join([context.texts.models_head, *(f"• {name}" for name in found)])
 
     async def memory(self, context: CommandContext) -> str:
-        """Count the memory's facts about the person or the group."""
+        """Show the number of facts in the memory of the person or group."""
         facts = await self._facts(context)
         if facts is None:
             return context.texts.memory_failed
         return context.texts.memory_count.format(count=facts)
 
     async def forget(self, context: CommandContext) -> str:
-        """Delete the memory of the person or the group, once confirmed."""
+        """Delete the memory of the person or group if the command confirms it."""
         texts = context.texts
         whose = texts.word_you if context.inbound.is_private else texts.word_this_chat
         if context.argument.strip().lower() != FORGET_WORD:
@@ -56,7 +56,7 @@ class GatewayCommands:
         return texts.forget_failed if done is None else texts.forget_done.format(whose=whose)
 
     async def model_names(self, context: CommandContext) -> list[str] | None:
-        """Return the models that may be chosen in a chat; None if the request failed."""
+        """Return the models that people may choose in a chat; None if the request failed."""
         found = await self.names("models", "models")
         return None if found is None else self._allowed.models(context.row.key.channel, found)
 

@@ -1,4 +1,4 @@
-"""/undo and /retry: take back the last message and its answer, or answer it again."""
+"""/undo and /retry: remove the last message and its answer, or answer it again."""
 
 import logging
 from dataclasses import replace
@@ -25,8 +25,8 @@ TIMEOUT_S = 30.0
 class RewindCommands:
     """Commands about the last message and its answer.
 
-    Which message that is, is stored in the command's row before anything changes: however often the row is
-    resumed, no other message is taken back.
+    The command stores the message in its own row before it changes anything. So a resumed command never removes another
+    message.
     """
 
     def __init__(self, bus: BusContext, conversations: Conversations) -> None:
@@ -50,7 +50,7 @@ class RewindCommands:
         return context.texts.undo_done.format(words=preview(point.text))
 
     async def retry(self, context: CommandContext) -> str | None:
-        """Run the last message again, in place of its answer; the turn answers."""
+        """Run the last message again and replace its answer. The started turn answers."""
         with self._conversations.reserve(context.row) as queue:
             if queue is None:
                 return context.texts.rewind_busy
@@ -68,7 +68,7 @@ class RewindCommands:
     async def _rewind_point(
         self, context: CommandContext, queue: ConversationQueue
     ) -> RewindPoint | None:
-        """Return what the command is about, as stored in its row. Raises RunError, StoreError."""
+        """Return the message that the command concerns, as stored in its row. Raises RunError, StoreError."""
         if context.inbound.rewind_point is not None:
             return context.inbound.rewind_point
         found = await self._stores.conversations.find(context.row.key)
@@ -84,7 +84,7 @@ class RewindCommands:
 
 
 def _refusal(error: RunError | TimeoutError, texts: Messages, nothing: str) -> str:
-    log.warning("the last message could not be taken back: %r", error)
+    log.warning("the last message could not be removed from its thread: %r", error)
     match error:
         case AgentThreadBusy():
             return texts.rewind_busy

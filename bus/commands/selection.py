@@ -21,7 +21,7 @@ MAX_LISTED = 50
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What can be chosen. `name` is the command and the settings' field."""
+    """A kind of choice. `name` is the command's name and the settings' field."""
 
     name: str
 
@@ -35,7 +35,7 @@ _AGENT = _Kind("agent")
 
 
 class SelectionCommands:
-    """Commands that apply to the conversation they are sent in or, before its first message, to its chat."""
+    """Commands that apply to their conversation. A command that starts a new topic applies to the whole chat."""
 
     def __init__(self, bus: BusContext, gateway: GatewayCommands) -> None:
         self._settings = bus.settings
@@ -58,7 +58,7 @@ class SelectionCommands:
             return context.texts.agents_failed
         known = [*found, *self._graphs]
         if self._sessions.configured_agent(context.inbound) in self._graphs:
-            known.append(LEAD_AGENT)  # Parley's own agent is not the default here.
+            known.append(LEAD_AGENT)  # The default here is not Parley's own agent.
         allowed = self._settings.allowed.agents(context.row.key.channel, known)
         return await self._choose(context, _AGENT, allowed)
 
@@ -94,12 +94,12 @@ class SelectionCommands:
         )
 
     def _default(self, context: CommandContext, kind: _Kind, word: str) -> str:
-        """Return the word for the default, with the agent or graph that answers by default."""
+        """Return the word for the default, with the name of the default agent or graph."""
         name = self._sessions.configured_agent(context.inbound) if kind is _AGENT else ""
         return f"{word} ({name})" if name else word
 
     async def _target(self, context: CommandContext) -> ConversationKey:
-        """Return whose setting it is: a command that starts a new topic applies to the whole chat."""
+        """Return the key of the setting: the chat's if the command starts a new topic."""
         found = await self._conversations.find(context.row.key)
         if found is not None and found.thread_id is not None:
             return context.row.key

@@ -15,11 +15,14 @@ from bus.platform import Disposition
 
 REFUSALS = "bus.refusals"
 ASK_S = 2.0
-"""How long another node is asked what it refused, seconds."""
+"""Time limit for asking another node, seconds."""
 
 
 class WhyCommand:
-    """Explains silence: a message is refused, and counted, at the node where it arrived; all are asked."""
+    """Explains why messages were not answered.
+
+    Asks all nodes, because each one knows only messages that arrived there.
+    """
 
     def __init__(self, bus: BusContext) -> None:
         self._policies = bus.policies
@@ -28,7 +31,7 @@ class WhyCommand:
         bus.calls.serve(REFUSALS, self._list_here)
 
     async def why(self, context: CommandContext) -> str:
-        """List the last refusals of this chat, and count the channel's refusals since the start."""
+        """List the latest refusals of this chat, and count the channel's refusals since the start."""
         channel = context.row.key.channel
         policy = self._policies.get(channel)
         if policy is None or not is_admin(context.inbound.sender, policy):
@@ -50,7 +53,7 @@ class WhyCommand:
     async def _list(
         self, key: ConversationKey
     ) -> tuple[Sequence[RefusedMessage], Mapping[Disposition, int]]:
-        """Return the last refusals of a chat, newest first, and its channel's refusals by reason, of all nodes."""
+        """Return all nodes' latest refusals in a chat, newest first, and their refusals in its channel by reason."""
         body = json.dumps([key.channel, key.workspace, key.chat])
         others = await self._calls.call_others(REFUSALS, body, within_s=ASK_S)
         refusals: list[RefusedMessage] = []
@@ -63,7 +66,7 @@ class WhyCommand:
         return refusals[:REFUSALS_PER_CHAT], dict(reasons.most_common())
 
     async def _list_here(self, body: str) -> str:
-        """Return what this process refused: the last in a chat, and the counts of its channel."""
+        """Return this process's refusals: the latest ones in a chat, and the numbers in its channel."""
         channel, workspace, chat = json.loads(body)
         key = ConversationKey(channel=channel, workspace=workspace, chat=chat)
         listed = [

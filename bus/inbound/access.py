@@ -9,7 +9,7 @@ from bus.platform import Disposition
 
 
 class AccessStage(Stage):
-    """Applies the access policy, and notifies people who are refused."""
+    """Applies the access policy, and notifies people whose messages it refuses."""
 
     def __init__(self, *, access: AccessChecker, notices: IntakeNotices) -> None:
         self._access = access

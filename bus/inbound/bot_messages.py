@@ -9,20 +9,20 @@ from bus.messages import ConversationKey, chat_of
 from bus.platform import Disposition
 
 MAX_CHATS_TRACKED = 10_000
-"""Chats with bots that are counted; beyond that, the least recent are dropped."""
+"""Maximum number of chats to count in. Beyond it, the least recent are dropped."""
 
 
 class BotMessageStage(Stage):
     """Refuses messages of other bots beyond `max_bot_messages` in a row.
 
-    Only mentions in groups count as messages to the bot: bots follow no conversation and run no commands. A message
-    that comes again counts once: Slack reports a mention in two events, and platforms repeat what could not be stored.
-    Any message of a person in the chat starts the count over. Counts are in memory: a restart starts them over, too.
+    From a bot, only a mention in a group is a message to this bot. Bots cannot continue a conversation or run commands.
+    A repeated message counts once: Slack reports a mention in two events, and platforms repeat messages that could not
+    be stored. A message of a person resets the chat's count. So does a restart, because counts are in memory.
     """
 
     def __init__(self, bus: BusContext) -> None:
         self._policies = bus.policies
-        # By chat: how many messages, and which was the last one.
+        # By chat: number of messages, and the last message's ID.
         self._counts = BoundedDict[ConversationKey, tuple[int, str]](MAX_CHATS_TRACKED)
 
     @override

@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class ButtonActions:
-    """Carries out buttons in the name of the person who pressed them.
+    """Carries out button presses in the presser's name.
 
-    A press becomes a message of the presser, which is accepted like a written one before the press is answered.
-    Its event id names the question, not the press: of several presses the first counts.
+    A press becomes a message of the presser. It is accepted like a written message before the press is answered. Its
+    event ID is that of the question, so only the first press counts.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class ButtonActions:
         return await self._accept(pressed, message, answers, mark=f"✓ {option}")
 
     async def approve(self, pressed: AuthorizedPress) -> PressOutcome:
-        """Let the tools run that the row's turn is waiting for."""
+        """Approve the tool calls that the row's turn waits for."""
         return await self._decide(pressed, APPROVE, pressed.asked.reply_target.texts.mark_approved)
 
     async def deny(self, pressed: AuthorizedPress) -> PressOutcome:
-        """Refuse these tools."""
+        """Deny these tool calls."""
         return await self._decide(pressed, DENY, pressed.asked.reply_target.texts.mark_denied)
 
     async def retry(self, pressed: AuthorizedPress) -> PressOutcome:
@@ -105,11 +105,11 @@ class ButtonActions:
             pressed
         ):
             return await self._inactive(pressed)
-        # The run continues for the person who asked, with their session; an admin only decides.
+        # Even if an admin decides, the run continues with the session of the person who asked.
         message = replace(
             message_from_press(pressed, word, "decision"), sender=pressed.asked.sender
         )
-        # Others may have written meanwhile: that decides nothing.
+        # Other messages may have arrived meanwhile. They decide nothing.
         later = [
             row for row in await self._history.list_after(pressed.row) if _is_press_of(row, message)
         ]
@@ -143,7 +143,7 @@ class ButtonActions:
         if disposition is Disposition.DUPLICATE and not await self._was_stored(
             pressed.row, message
         ):
-            # The first press came when there was no room, and must not be the last.
+            # An earlier press was refused, for example because the queue was full. Let this one count.
             anew = replace(message, event_id=f"{message.event_id}:{pressed.press.event_id}")
             disposition = await self._pipeline.receive(anew)
         if disposition is Disposition.ACCEPTED:
@@ -156,7 +156,7 @@ class ButtonActions:
 
 
 def retry_message(pressed: AuthorizedPress) -> InboundMessage:
-    """Return the message of a row to be answered again; its failed attempt leaves the thread first."""
+    """Return a message that answers a row's message again, after its failed attempt is removed from the thread."""
     asked = pressed.asked
     before = asked.rewind_point
     known = (before.message_id, *before.earlier_ids) if before is not None else ()
@@ -180,5 +180,5 @@ def retry_message(pressed: AuthorizedPress) -> InboundMessage:
 
 
 def _is_press_of(row: InboxRow, message: InboundMessage) -> bool:
-    """Return whether a row is what another press of the same question became."""
+    """Return whether a row is the message of another press for the same question."""
     return row.event_id == message.event_id or row.event_id.startswith(f"{message.event_id}:")

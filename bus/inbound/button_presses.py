@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizedPress:
-    """A press that may be acted on.
+    """A press whose presser is allowed to act.
 
     Attributes:
-        row: The inbox row that the button is about.
+        row: The inbox row that the button concerns.
         asked: The row's message.
         texts: In the presser's language.
     """
@@ -41,7 +41,7 @@ class AuthorizedPress:
 
 @dataclass(frozen=True, slots=True)
 class PressOutcome:
-    """What became of a press."""
+    """The outcome of a press."""
 
     disposition: Disposition
     text: str = ""
@@ -62,14 +62,14 @@ def refused_press(disposition: Disposition, texts: Messages) -> PressOutcome:
 
 
 ButtonActionHandler = Callable[[AuthorizedPress], Awaitable[PressOutcome]]
-"""Carries out a button's action, which is stored when this returns. Raises IntakeFull, IntakeClosed, StoreError."""
+"""Carries out a button's action and stores it. Raises IntakeFull, IntakeClosed, StoreError."""
 
 
 class ButtonPressHandler:
-    """Authorizes presses and hands them to their action.
+    """Checks who pressed a button, and calls the handler of its action.
 
     Args:
-        access: Says who is an admin and who may use the bot.
+        access: Knows who is an admin and who may use the bot.
         actions: The action of each button.
     """
 
@@ -85,7 +85,7 @@ class ButtonPressHandler:
         self._actions = actions
 
     async def handle(self, press: ButtonPress) -> PressOutcome:
-        """Act on a press. Raises IntakeFull, IntakeClosed, StoreError."""
+        """Carry out a press. Raises IntakeFull, IntakeClosed, StoreError."""
         texts = messages_for(self._languages.resolve(press))
         token = parse_token(press.token)
         action = self._actions.get(token.action) if token is not None else None
@@ -112,9 +112,9 @@ class ButtonPressHandler:
 
 
 def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "") -> InboundMessage:
-    """Return a message in the presser's name that says `text` in the place of the button.
+    """Return a message of the presser with the given text, in the button's conversation.
 
-    `name` names the presses of the row that mean the same: the first of them counts.
+    `name`: presses with the same name for a row are repetitions, and only the first one counts.
     """
     press, asked = pressed.press, pressed.asked
     target = replace(
@@ -140,14 +140,14 @@ def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "
 
 
 def _recipient(press: ButtonPress, asked: InboundMessage) -> str:
-    """Return who is answered, as the platform needs it: the asker as they were answered before, or the presser."""
+    """Return the person to answer, in the platform's form: the asker, as before, or the presser."""
     if not asked.reply_target.user or press.sender.user_id == asked.sender.user_id:
         return asked.reply_target.user
     return press.reply_target.user or press.sender.user_id
 
 
 def press_response_url(pressed: AuthorizedPress) -> str:
-    """Return the one-time reply address of a press, if the message it is about had one: that one has expired."""
+    """Return the one-time reply address of a press if the original message had one, which has expired."""
     return (
         pressed.press.reply_target.response_url if pressed.asked.reply_target.response_url else ""
     )
@@ -160,7 +160,7 @@ def answer_again(
     rewind_point: RewindPoint | None,
     response_url: str = "",
 ) -> InboundMessage:
-    """Return a message that was accepted before as a new one, whose answer replaces the earlier one."""
+    """Return a copy of an accepted message as a new message. Its answer replaces the earlier one."""
     return replace(
         asked,
         event_id=event_id,

@@ -1,4 +1,4 @@
-"""Chat migrations: a chat gets another id while Parley runs, as a Telegram group that becomes a supergroup."""
+"""Chat migrations: a chat gets a new ID while Parley runs, such as a Telegram group that becomes a supergroup."""
 
 import json
 import logging
@@ -14,17 +14,17 @@ from store.errors import StoreUnavailable
 from store.node_calls import NodeCalls
 
 HELD = "bus.held"
-"""The call that asks a node which of some rows it works on."""
+"""The call that asks a node which of the given rows it works on."""
 
 log = logging.getLogger(__name__)
 
 
 class ChatMigrations:
-    """Re-keys what is stored under a chat's old id, reloads settings, and has what is pending sent to the new id.
+    """Moves stored data to a chat's new ID, reloads settings, and redirects pending messages.
 
     Args:
         bus: The bus.
-        on_change: Called after a migration was stored: other nodes read the migrations again.
+        on_change: Called after a migration was stored, so that other nodes read the migrations again.
     """
 
     def __init__(self, bus: BusContext, on_change: Callable[[], None]) -> None:
@@ -36,25 +36,25 @@ class ChatMigrations:
         self._came_from: dict[ConversationKey, str] = {}
 
     async def reload(self) -> None:
-        """Read the migrations: before anything is sent, and when another node added one. Raises StoreError."""
+        """Read the migrations. Call it before anything is sent, and when another node added one. Raises StoreError."""
         for migration in await self._store.list_all():
             self._add(migration)
             self._delivery.add_migration(migration)
 
     def original_chat(self, key: ConversationKey) -> str:
-        """Return the first id that a chat had; "" if it has it still."""
+        """Return a chat's first ID; "" if it has not changed."""
         *_, first = self._ids(replace(key, topic=""))
         return first if first != key.chat else ""
 
     def _ids(self, chat: ConversationKey) -> Iterator[str]:
-        """Yield the ids that a chat had, the present one first."""
+        """Yield all IDs of a chat, the present one first."""
         yield chat.chat
         while (former := self._came_from.get(chat)) is not None:
             yield former
             chat = replace(chat, chat=former)
 
     async def migrate(self, migration: ChatMigration) -> None:
-        """Migrate a chat, once; it is stored when this returns. Raises StoreError."""
+        """Migrate a chat and store that, once. Raises StoreError."""
         old = ConversationKey(
             channel=migration.channel, workspace=migration.workspace, chat=migration.old_chat
         )
@@ -72,7 +72,7 @@ class ChatMigrations:
         await self._delivery.migrate_chat(migration)
 
     def _add(self, migration: ChatMigration) -> None:
-        """Know a migration. Twice is as once."""
+        """Remember a migration. A repetition has no effect."""
         there = ConversationKey(
             channel=migration.channel, workspace=migration.workspace, chat=migration.new_chat
         )
@@ -81,12 +81,12 @@ class ChatMigrations:
 
 
 class HeldRows:
-    """Asks other nodes which rows they work on, and answers them.
+    """Asks other nodes which rows they work on, and answers the same question.
 
-    A chat that migrated may have had another owner, which answers what it has begun.
+    A migrated chat may have had another owner, which finishes the turns that it has begun.
 
     Args:
-        calls: To and from the other nodes.
+        calls: Calls to and from the other nodes.
         list_own: Returns the rows that this node works on.
     """
 
@@ -98,9 +98,9 @@ class HeldRows:
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
-        """Mark that a message which is committed, or read, inside the block is dispatched by its end, if at all.
+        """Mark that messages which are committed or read inside the block will be dispatched before its end, if at all.
 
-        Another node that asks is answered after that.
+        Other nodes get their answer after the block.
         """
         over = anyio.Event()
         self._arriving.add(over)
@@ -111,19 +111,19 @@ class HeldRows:
             over.set()
 
     async def list_elsewhere(self, row_ids: list[int]) -> frozenset[int]:
-        """Return those of some rows that other nodes work on, or may work on as they do not answer."""
+        """Return the rows that other nodes work on, or may work on because they do not respond."""
         held: set[int] = set()
         for node in self._calls.others:
             try:
                 held.update(json.loads(await self._calls.call(node, HELD, json.dumps(row_ids))))
             except StoreUnavailable as error:
                 if node in self._calls.others:
-                    log.warning("messages of a chat that migrated wait: %s", error)
+                    log.warning("messages of a migrated chat wait: %s", error)
                     return frozenset(row_ids)
         return frozenset(held)
 
     async def _answer(self, row_ids: str) -> str:
-        """Return those of the rows that this node works on, or will: it dispatches arrived messages first."""
+        """Return the rows that this node works on, or will work on. Waits until arrived messages are dispatched."""
         for over in tuple(self._arriving):
             await over.wait()
         return json.dumps(sorted(self._list_own().intersection(json.loads(row_ids))))

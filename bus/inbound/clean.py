@@ -1,4 +1,4 @@
-"""Stage: makes what platforms deliver fit for JSON, SQLite and prompts."""
+"""Stage: removes characters that break JSON, SQLite or prompts, and truncates long texts."""
 
 from dataclasses import replace
 
@@ -18,10 +18,10 @@ from bus.messages import (
 )
 
 MAX_TEXT_CHARS = 200_000
-"""The longest text that is accepted whole: about 50,000 tokens, more than most models take in one message."""
+"""Maximum length of a text, characters. It is about 50,000 tokens, more than most models accept in one message."""
 
 MAX_LANGUAGE_CHARS = 35
-"""The longest language tag that RFC 5646 requires to be supported."""
+"""Maximum length of a language tag, characters: what RFC 5646 requires to support."""
 
 
 async def clean(context: InboundContext) -> None:
@@ -64,7 +64,7 @@ def clean_message(message: InboundMessage) -> InboundMessage:
 
 
 def clean_change(change: MessageEdit | MessageDeletion) -> MessageEdit | MessageDeletion:
-    """Return an edit or deletion, cleaned likewise."""
+    """Clean an edit or deletion."""
     ids = replace(
         change,
         event_id=_plain(change.event_id),
@@ -75,7 +75,7 @@ def clean_change(change: MessageEdit | MessageDeletion) -> MessageEdit | Message
 
 
 def clean_text(text: str) -> str:
-    r"""Return a text without control characters and lone surrogates, truncated visibly at the limit.
+    r"""Return a text without control characters and lone surrogates. A truncated text says so.
 
     >>> clean_text("a\r\nb\x00\tc\ud800")
     'a\nb\tc\ufffd'
@@ -83,7 +83,7 @@ def clean_text(text: str) -> str:
     kept = characters.clean(text[:MAX_TEXT_CHARS])
     if len(text) <= MAX_TEXT_CHARS:
         return kept
-    # In the language of the text itself: the agent reads the note as part of it.
+    # Write the note in the language of the text, because the agent reads it as part of the text.
     note = messages_for(detect_language(kept)).message_cut
     return f"{kept}\n\n{note.format(length=f'{len(text):,}', kept=f'{MAX_TEXT_CHARS:,}')}"
 
@@ -102,5 +102,5 @@ def _plain_key(key: ConversationKey) -> ConversationKey:
 
 
 def _plain(word: str) -> str:
-    """Return an id without NUL and lone surrogates; nothing else in it can do harm."""
+    """Return an ID without NUL and lone surrogates, the only characters that break the store."""
     return replace_surrogates(word.replace("\x00", ""))

@@ -17,16 +17,19 @@ from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, InboundMessage, chat_of, decode_inbound
 
 RECORDED_S = 1.0
-"""How long a reply to an unknown message waits for sends in progress to its chat: it may answer one of them."""
+"""How long a reply to an unknown message waits for sends in progress, seconds.
+
+It may reply to one of these messages.
+"""
 
 MAX_READ = 10_000
-"""Chats whose questions were read; beyond that, those read longest ago are read again."""
+"""Maximum number of chats whose questions count as read. Others are read again."""
 
 
 class FindConversationStage(Stage):
-    """Assigns plain answers to the question they answer, and recognizes replies to the bot's conversations.
+    """Assigns expected replies to their question's conversation, and recognizes replies to the bot's conversations.
 
-    The topic itself is settled in the commit, by the first known message of `replies_to`.
+    The commit determines the topic: that of the first known message in `replies_to`.
     """
 
     def __init__(self, bus: BusContext, expected: ExpectedReplies) -> None:
@@ -63,10 +66,10 @@ class FindConversationStage(Stage):
             context.is_known_reply = is_known or await self._is_in_conversation(message)
 
     async def _read_questions(self, chat: ConversationKey) -> None:
-        """Expect answers to what an earlier process asked in a chat, or the node that owned it before. Once.
+        """Expect answers to questions of an earlier process, or of the chat's previous owner. Reads each chat once.
 
         Raises:
-            StoreError: the journal cannot be read.
+            StoreError: The journal cannot be read.
         """
         since = self._owners.given_up
         if self._read.get(chat) == since:
@@ -76,23 +79,25 @@ class FindConversationStage(Stage):
             chat, since=now - EXPECTED_REPLY_S, limit=MAX_EXPECTED
         )
         for row in rows:
-            with suppress(ValueError):  # one that cannot be decoded: people have to reply to it
+            with suppress(
+                ValueError
+            ):  # It cannot be decoded, so people must reply to the question.
                 self._expected.expect(
                     decode_inbound(row.body), row.key, age_s=max(0.0, now - row.received_at)
                 )
         self._read[chat] = since
 
     async def _is_known(self, message: InboundMessage) -> bool:
-        """Return whether a message replies to one that holds a conversation together."""
+        """Return whether a message replies to a message that belongs to a topic."""
         for message_id in message.replies_to:
             if await self._topics.find_topic(message.key, message_id) is not None:
                 return True
         return False
 
     async def _is_reply_to_bot(self, message: InboundMessage) -> bool:
-        """Return whether a message replies to one of the bot's: a known one that no person sent.
+        """Return whether a message replies to one of the bot's messages: a known message that no person sent.
 
-        Some platforms (Feishu) do not say whose message is replied to.
+        Some platforms (Feishu) do not say who wrote the original message.
         """
         replied = message.replies_to[0]
         return (

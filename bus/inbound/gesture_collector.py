@@ -44,28 +44,28 @@ from store.inbox import InboxRow
 log = logging.getLogger(__name__)
 
 QUIET_S = 1.0
-"""A gesture is complete when nothing more arrived for this time, seconds. Its messages arrive within about 0.1 s."""
+"""A gesture is complete if nothing arrives for this time, seconds. Its messages usually arrive within 0.1 s."""
 
 RESUMED_QUIET_S = 3.0
-"""The same after a restart, when the channel is not connected yet."""
+"""The same after a restart, because the channel is not connected yet, seconds."""
 
 MAX_WAIT_S = 5.0
-"""Longest wait for the rest of a gesture, seconds."""
+"""Maximum wait for the rest of a gesture, seconds."""
 
 FOLLOW_S = 2.0
-"""How long after the last part of a gesture that is being answered another one may follow, seconds."""
+"""How long after its last part a gesture that is being answered can get another part, seconds."""
 
 UNADDRESSED_S = 10.0
-"""How long a part that arrived before the mention is kept for the part that has it, seconds."""
+"""How long to keep a part without a mention for a later part that has one, seconds."""
 
 LATE_PART_S = 120.0
-"""How long a late file of an album is recognized after the others were answered, seconds."""
+"""How long to recognize a late file of an album, seconds."""
 
 MAX_KEPT = 1000
-"""Maximum of people with unaddressed parts, and of albums to recognize late files by."""
+"""Maximum number of people with unaddressed parts, and of albums whose late files are recognized."""
 
 _Person = tuple[str, str, str, str, str]
-"""Channel, workspace, chat, topic or thread, and the id of a person."""
+"""Channel, workspace, chat, topic or thread, and the ID of a person."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,11 +74,11 @@ class _Gesture:
 
     Attributes:
         parts: All parts, including those in `joining`.
-        until: The end of the time in which further parts may follow, by anyio's clock; `at_most`: its upper bound.
+        until: When the time for further parts ends, by anyio's clock. `at_most`: its upper bound.
         waits: Whether it waits for further parts.
         expected: Number of parts that arrived before the mention and are being accepted.
         joining: Accepted parts that are not in its row yet; `is_joining`: a task joins them.
-        is_queued: Whether the worker of its conversation has it.
+        is_queued: Whether it is in its conversation's queue.
     """
 
     row: InboxRow
@@ -95,16 +95,16 @@ class _Gesture:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be answered now."""
+        """Whether it can be queued now."""
         return not (self.waits or self.expected or self.is_joining)
 
 
 class GestureCollector(Stage):
-    """Holds messages that may be continued until they are complete, and joins what continues them.
+    """Holds messages that may have further parts until they are complete, and joins the parts.
 
     Args:
         conversations: Take complete messages.
-        changes: Serializes changes of stored messages: each is based on the one before.
+        changes: Serializes changes of stored messages, because each one is based on the previous one.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class GestureCollector(Stage):
             context.joins = True
             context.message = replace(message, key=gesture.row.key, is_addressed=True)
         elif (row := self._row_of_album(person, message)) is not None:
-            # Too late for its album: a message of its own, in the same conversation.
+            # It came too late for its album, so it is a separate message in the same conversation.
             context.message = replace(message, key=row.key, is_addressed=True)
         elif message.is_addressed:
             return
@@ -162,13 +162,16 @@ class GestureCollector(Stage):
 
     @property
     def joining_count(self) -> int:
-        """How many accepted messages are about to be joined to others."""
+        """Number of accepted messages that are about to be joined to others."""
         return sum(len(gesture.joining) for gesture in self._joining)
 
     def dispatch(
         self, row: InboxRow, message: InboundMessage, *, former_thread: str | None = None
     ) -> None:
-        """Join an accepted message to what it continues, hold it, or queue it in its conversation; returns at once."""
+        """Join an accepted message to the one it continues, hold it, or queue it in its conversation.
+
+        Returns at once.
+        """
         now = anyio.current_time()
         self._forget_old(now)
         if former_thread is not None or not may_be_part(message):
@@ -296,7 +299,7 @@ class GestureCollector(Stage):
                     await self._store.wait(error)
                     continue
                 except Exception:
-                    log.exception("parts of a message are answered by themselves")
+                    log.exception("parts of a message are answered separately")
                     is_joined = False
                 self._store.recovered()
                 if not is_joined:
@@ -313,7 +316,7 @@ class GestureCollector(Stage):
             self.dispatch(row, message)
 
     async def _join(self, gesture: _Gesture) -> bool:
-        """Join the waiting parts to the row of a gesture; return whether that was possible. Raises StoreError."""
+        """Join the waiting parts to a gesture's row. Return whether that was possible. Raises StoreError."""
         async with self._changes:
             row = await self._history.find(gesture.row.id)
             if row is None or await self._answers_question(row):
@@ -323,7 +326,7 @@ class GestureCollector(Stage):
             if whole.is_stopped:
                 return False
             own = whole.parts or (part_of(whole, row.received_at),)
-            # Not those that were deleted meanwhile, nor those that an earlier, failed attempt joined.
+            # Leave out parts that were deleted meanwhile, and parts that an earlier, failed attempt joined.
             known = {part.message_id for part in own if part.message_id}
             told = [
                 part_of(one, at.received_at)
@@ -331,7 +334,7 @@ class GestureCollector(Stage):
                 if not one.is_stopped and one.message_id not in known
             ]
             whole = _in_language_of_words(with_parts(whole, [*own, *told]), whole, batch)
-            if gesture.is_queued:  # its turn may have begun with the earlier text
+            if gesture.is_queued:  # Its turn may have begun with the earlier text.
                 whole = replace(whole, edit_count=whole.edit_count + 1)
             said = {at.id: encode_inbound(replace(one, part_of=row.id)) for at, one in batch}
             with anyio.CancelScope(shield=True):
@@ -349,7 +352,7 @@ class GestureCollector(Stage):
         return True
 
     async def _answers_question(self, row: InboxRow) -> bool:
-        """Return whether a message answers an interrupted run: then it takes no further parts. Raises StoreError."""
+        """Return whether a message answers an interrupted run, so that no parts can join it. Raises StoreError."""
         before = await self._history.find_question(row)
         return before is not None and bool(decode_question(before.question).interrupts)
 
@@ -372,7 +375,7 @@ class GestureCollector(Stage):
         return known[1]
 
     def _keep(self, person: _Person, message: InboundMessage, came_at: float) -> None:
-        """Keep a part that does not address the bot: a later one may. In memory only."""
+        """Keep a part that does not address the bot, in memory, because a later part may address it."""
         now = anyio.current_time()
         sent_at = came_at if message.sent_at is None else message.sent_at
         kept = [one for one in self._kept_of(person, now) if one[1].event_id != message.event_id]
@@ -400,7 +403,7 @@ class GestureCollector(Stage):
                 self._unaddressed[person] = rest
 
     def _take_kept(self, person: _Person, gesture: _Gesture) -> list[InboundMessage]:
-        """Return the kept parts that belong to a message; forget all of that person."""
+        """Return the kept parts that belong to a message. Forget all kept parts of its sender."""
         if not self._unaddressed or person not in self._unaddressed:
             return []
         first, parts, taken = gesture.message, list(gesture.parts), []
@@ -432,7 +435,7 @@ def _in_language_of_words(
     before: InboundMessage,
     batch: Sequence[tuple[InboxRow, InboundMessage]],
 ) -> InboundMessage:
-    """Return a message with the language of its first words, which may have arrived with the last part."""
+    """Return a message with the language of its words, which may arrive with the last part."""
     language = next((one.reply_target.language for _, one in batch if one.text), "")
     if before.text or not language:
         return whole
@@ -440,7 +443,7 @@ def _in_language_of_words(
 
 
 def _person(message: InboundMessage) -> _Person:
-    """Return the sender and the place of a message. A message that begins a thread counts as outside of it."""
+    """Return the sender and place of a message. A message that begins a thread counts as outside of it."""
     key, thread = message.key, message.reply_target.thread
     place = "" if thread == message.message_id else thread
     return key.channel, key.workspace, key.chat, place, message.sender.user_id

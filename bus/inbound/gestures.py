@@ -27,11 +27,14 @@ from bus.messages import InboundMessage, MessagePart
 from bus.runs.uploads import upload_filename
 
 MAX_PARTS: Final = 100
-"""Messages of one gesture; Telegram's clients forward 100 at once. The next message begins another gesture."""
+"""Maximum number of messages in a gesture. Telegram's clients forward up to 100 at once."""
 
 MAX_GAP_S: Final = 3.0
-"""Parts that a person sent further apart are no gesture, seconds: after an outage the messages of hours arrive at
-once. More than the waits of the table, because Telegram's clock counts whole seconds."""
+"""Maximum time between two parts by the platform's clock, seconds.
+
+After an outage, the messages of hours arrive at once. It is longer than the waits in the table, because Telegram's
+clock counts whole seconds.
+"""
 
 _TEXT, _CUT, _FORWARD, _FILES, _WORDS_AND_FILES = "t", "c", "f", "m", "w"
 
@@ -48,12 +51,12 @@ length lost no space."""
 
 
 def may_be_part(message: InboundMessage) -> bool:
-    """Return whether a message may be part of a gesture; button presses and repeated messages may not."""
+    """Return whether a message can be part of a gesture. Button presses and repeated messages cannot."""
     return not (message.sender.is_bot or message.answers_row or message.rewind_point is not None)
 
 
 def is_incomplete(message: InboundMessage) -> bool:
-    """Return whether the rest of a message may be about to come: it waits for that."""
+    """Return whether to wait for further parts of a message."""
     if not may_be_part(message):
         return False
     if message.parts:
@@ -62,7 +65,7 @@ def is_incomplete(message: InboundMessage) -> bool:
 
 
 def part_of(message: InboundMessage, came_at: float = 0.0) -> MessagePart:
-    """Return a message as a part; `came_at`: when it came in, Unix seconds."""
+    """Return a message as a part. `came_at`: when it arrived, Unix seconds."""
     return MessagePart(
         message_id=message.message_id,
         order=message.order,
@@ -87,10 +90,10 @@ def fits(
 ) -> bool:
     """Return whether a message belongs to the gesture of `first`, the same person's in the same place.
 
-    `parts`: the parts so far, in any order. `gap_s`: the longest time between the message and the nearest part.
+    `parts`: the parts so far, in any order. `gap_s`: maximum time between the message and the nearest part.
     """
     if _kind(message) == _TEXT and any(_kind(part) == _TEXT for part in parts):
-        return False  # most often, and quickly
+        return False  # The most common case.
     if len(parts) >= MAX_PARTS or message.replies_to not in ((), first.replies_to):
         return False
     if message.album and any(message.album == part.album for part in parts):
@@ -104,7 +107,7 @@ def fits(
 
 
 def in_order(parts: Iterable[MessagePart]) -> list[MessagePart]:
-    """Return parts in the order in which they were sent, whatever the order of arrival."""
+    """Return parts in the order in which they were sent, regardless of the order of arrival."""
     return sorted(parts, key=lambda part: (part.order, part.at))
 
 
@@ -131,7 +134,7 @@ def with_parts(message: InboundMessage, parts: Iterable[MessagePart]) -> Inbound
 
 
 def view_part(message: InboundMessage, message_id: str) -> InboundMessage:
-    """Return one part of a gesture as a message; a message without parts, as it is."""
+    """Return one part of a gesture as a message. Returns a message without parts unchanged."""
     for part in message.parts:
         if part.message_id == message_id:
             return replace(
@@ -165,7 +168,7 @@ def with_edited_part(
 
 
 def without_part(message: InboundMessage, message_id: str) -> InboundMessage | None:
-    """Return a gesture without one message; None if no other is left."""
+    """Return a gesture without one message; None if no other one is left."""
     rest = [part for part in message.parts if part.message_id != message_id]
     return with_parts(message, rest) if rest else None
 
@@ -173,7 +176,7 @@ def without_part(message: InboundMessage, message_id: str) -> InboundMessage | N
 def _kind(part: MessagePart | InboundMessage) -> str:
     if part.is_forwarded:
         return _FORWARD
-    # The adapter attaches the files of the message that is replied to: a reply may have none of its own.
+    # The adapter also attaches the files of the original message. A reply may have no files of its own.
     if part.attachments and not (part.text and part.quoted):
         return _WORDS_AND_FILES if part.text else _FILES
     return _CUT if part.is_cut else _TEXT
@@ -200,7 +203,7 @@ def _was_cut_hard(text: str, rest: str) -> bool:
 def _labels(parts: Sequence[MessagePart]) -> list[str]:
     """Return the label of each part: the names of its files, if other parts have files too.
 
-    The only caption of an album, at its first picture, is about all of them.
+    An album's only caption is on its first picture, but belongs to all of them.
     """
     pictured = [part for part in parts if part.attachments]
     captioned = [part for part in pictured if part.text or (part.is_forwarded and part.quoted)]

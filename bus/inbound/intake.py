@@ -1,4 +1,4 @@
-"""The intake: where adapters hand over messages, button presses, edits, deletions and chat migrations."""
+"""The intake: receives messages, button presses, edits, deletions and chat migrations from adapters."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 
 class BusIntake(InboundPipeline, Intake):
-    """Hands each kind of event to its handler; counts and logs what became of it.
+    """Passes each kind of event to its handler, and counts and logs the disposition.
 
-    Messages pass the stages of the pipeline. Presses and edits that become messages pass them too.
+    Messages go through the stages of the pipeline. So do presses and edits that become messages.
 
     Args:
         stages: The pipeline's.
@@ -81,12 +81,12 @@ class BusIntake(InboundPipeline, Intake):
         self._capacity.close()
 
     async def wait_idle(self) -> None:
-        """Wait until no message is being accepted (when stopping)."""
+        """Wait until no message is being accepted, for a stop."""
         while self._capacity.in_progress:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
             await anyio.sleep(0.02)
 
     def counters(self) -> Mapping[tuple[str, Disposition], int]:
-        """Return how many events had which disposition, by channel, since the start."""
+        """Return the number of events by channel and disposition since the start."""
         return self._stats.counts()
 
     @property

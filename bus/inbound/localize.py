@@ -1,4 +1,4 @@
-"""Stage: adds what answers depend on: the language, the command prefix, the chat's original id."""
+"""Stage: adds the language, the command prefix and the chat's original ID, which the answer depends on."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ from bus.messages import InboundMessage
 
 
 class LocalizeStage(Stage):
-    """Resolves the language in which a message is answered, among others.
+    """Resolves the language of a message's answer, and further values that it depends on.
 
-    The person who pressed a button did not write its text: their conversation keeps its language.
+    The presser did not write a button's text, so their conversation keeps its language.
     """
 
     def __init__(self, bus: BusContext, migrations: ChatMigrations) -> None:
@@ -26,7 +26,7 @@ class LocalizeStage(Stage):
         context.message = self.localize(context.message)
 
     def localize(self, message: InboundMessage) -> InboundMessage:
-        """Return a message with what its answer depends on."""
+        """Return a message with these values."""
         target = message.reply_target
         adapter = self._adapters.get(message.key.channel)
         localized = replace(

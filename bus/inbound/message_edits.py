@@ -1,4 +1,4 @@
-"""Edits and deletions of messages: queued, running and answered messages follow them."""
+"""Edits and deletions: applies them to queued, running and answered messages."""
 
 from dataclasses import replace
 
@@ -24,22 +24,23 @@ from store.inbox import InboxRow
 from store.message_history import ReceivedEvent
 
 ADDRESSED_BY_EDIT_S = 600.0
-"""How long after it was sent an edit may address a message to the bot: people add the mention they forgot. By the
-platform's clock, if it tells when the edit was made: it may come late, and even before the message itself."""
+"""How long after a message was sent an edit can address it to the bot, seconds: people add a forgotten mention.
+
+The platform's clock counts if the edit has a time, because an edit may arrive late, and even before its message.
+"""
 
 MAX_EDITS = 50
-"""Edits of one message that are acted on: each may start a run."""
+"""Maximum number of edits of one message, because each may start a run."""
 
 
 class MessageEditHandler:
-    """Acts on edits and deletions, one after the other: they are rare, and each builds on the one before.
+    """Applies edits and deletions, one at a time: they are rare, and each is based on the previous one.
 
-    The row's body is what counts: it is updated before anything else happens, together with a record of the
-    event, and a restart goes on from it.
+    The first step stores the row's new body, together with a record of the event. A restart continues from there.
 
     Args:
         bus: The bus.
-        access: Says who may use the bot.
+        access: Knows who may use the bot.
         conversations: Queued and running messages.
         gestures: Messages that wait for further parts.
         reruns: Offers to answer a message again.
@@ -67,10 +68,10 @@ class MessageEditHandler:
         self._changes = changes
 
     async def handle(self, raw: MessageEdit | MessageDeletion) -> Disposition | InboundMessage:
-        """Act on an edit or deletion; return what became of it, or the message that it addressed to the bot.
+        """Apply an edit or deletion. Return its disposition, or the message that the edit addresses to the bot.
 
         Raises:
-            StoreError: nothing was stored.
+            StoreError: Nothing was stored.
         """
         change = clean_change(raw)
         async with self._changes:
@@ -90,7 +91,7 @@ class MessageEditHandler:
     async def _find(
         self, change: MessageEdit | MessageDeletion
     ) -> tuple[InboxRow, InboundMessage] | None:
-        """Return the row that contains a message, and the message of that row; None = none. Raises StoreError."""
+        """Return the row that contains a message, and the row's message; None if there is none. Raises StoreError."""
         row = await self._history.find_by_message(change.key, change.message_id)
         message = decode_inbound(row.body) if row is not None else None
         if message is not None and message.part_of:
@@ -101,7 +102,7 @@ class MessageEditHandler:
     def _addressed_by_edit(
         self, change: MessageEdit | MessageDeletion
     ) -> Disposition | InboundMessage:
-        """Return an edited message that was not accepted before: now it may be meant for the bot."""
+        """Return an edited message that was not accepted before, because it may address the bot now."""
         if isinstance(change, MessageDeletion) or change.edited.sent_at is None:
             return Disposition.NOT_ADDRESSED
         edited_at = change.edited.edited_at or self._now()
@@ -112,23 +113,23 @@ class MessageEditHandler:
     async def _refusal(
         self, row: InboxRow, before: InboundMessage, edited: InboundMessage
     ) -> Disposition | None:
-        """Return why an edit does not count; None if it does."""
+        """Return why an edit has no effect; None if it has one."""
         if edited.sender.user_id != before.sender.user_id:
             return Disposition.NOT_ALLOWED
         has_same_files = _files(edited) == _files(before)
-        # An edit may arrive after a later one: platforms send again what the bot missed.
+        # Edits may arrive in the wrong order, because platforms resend missed ones.
         is_outdated = edited.edited_at < before.edited_at
         if is_outdated or (edited.text == before.text and has_same_files):
             # The offer may have been committed after its caller stopped waiting.
             self._delivery.notify(row.key)
             return Disposition.UNCHANGED
         if row.kind != "chat" or parse_command(edited.text) is not None:
-            # Commands are carried out at once, and once.
+            # Commands run at once, so an edit is too late.
             return Disposition.UNSUPPORTED
         # Joining a part to a message whose turn has begun counts as an edit.
         if before.edit_count - len(before.parts) >= MAX_EDITS:
             return Disposition.RATE_LIMITED
-        # The bot is addressed, whether or not the mention is still there.
+        # The message still addresses the bot, even if the edit removed the mention.
         addressed = replace(edited, key=before.key, sender=before.sender, is_addressed=True)
         disposition = await self._access.check(addressed)
         return None if disposition is Disposition.ACCEPTED else disposition
@@ -165,10 +166,10 @@ class MessageEditHandler:
     async def _change(
         self, change: MessageEdit | MessageDeletion, row: InboxRow, changed: InboundMessage
     ) -> Disposition:
-        """Store the changed message of a row, and let queue and turn follow. Raises StoreError."""
+        """Store a row's changed message, then pass it to the queue and the turn. Raises StoreError."""
         after = replace(changed, edit_count=changed.edit_count + 1)
-        # Answered, it is offered together with the edit: the platform may hang up, or the process die, at any moment.
-        # While it is open, the transaction that stores its answer makes the offer, unless the turn takes the edit.
+        # If the row is answered, this transaction also stores the offer, because the process may end at any moment. If
+        # the row is open, the transaction that stores its answer makes the offer, unless the turn applies the edit.
         if not await self._history.update_body(
             row.id,
             encode_inbound(after),
@@ -187,9 +188,9 @@ class MessageEditHandler:
 
 
 def keep_earlier(before: InboundMessage, edited: InboundMessage) -> InboundMessage:
-    """Return an edited message with the original's quotations: an edit changes words and files only.
+    """Return an edited message with the original's quotations, because an edit changes only words and files.
 
-    The edit does not tell what the thread said before the message, nor the files that were quoted.
+    The edit contains neither the earlier messages of the thread nor quoted files.
     """
     if not before.quoted:
         return edited
@@ -203,5 +204,5 @@ def keep_earlier(before: InboundMessage, edited: InboundMessage) -> InboundMessa
 
 
 def _files(message: InboundMessage) -> list[tuple[str, str, int | None]]:
-    """Return what tells files apart; platforms name the same file differently each time (`ref`)."""
+    """Return what identifies files, without `ref`, because platforms give the same file a different one each time."""
     return [(file.kind, file.name, file.size_bytes) for file in message.attachments]

@@ -1,4 +1,4 @@
-"""Offers to answer a message again that was edited after it was answered, and what happens when one is accepted."""
+"""Offers to answer a message again that was edited after its answer, and carries them out."""
 
 import logging
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 RERUN_OFFER_S = 24 * 3600.0
-"""How long after it came an edited message is offered to be answered again."""
+"""How long after its arrival an edited message gets an offer, seconds."""
 
 OPEN_STATES = ("new", "running")
 
@@ -29,7 +29,7 @@ TIMEOUT_S = 5.0
 
 
 class RerunOffers:
-    """Sends the offers, and answers again when the button is pressed. A message has one open offer at a time."""
+    """Makes the offers, and answers again when the button is pressed. A message has at most one open offer."""
 
     def __init__(self, bus: BusContext, pipeline: InboundPipeline) -> None:
         self._history = bus.stores.history
@@ -39,7 +39,7 @@ class RerunOffers:
         self._now = bus.now
 
     async def new_offer(self, row: InboxRow, inbound: InboundMessage) -> list[NewOutboxRow]:
-        """Return what offers to answer a message again; nothing if it is too old. Raises StoreError."""
+        """Return the offer to answer a message again; nothing if the message is too old. Raises StoreError."""
         if self._now() - row.received_at > RERUN_OFFER_S:
             return []
         later = await self._history.list_after(row, limit=MAX_LATER_ROWS)
@@ -49,7 +49,7 @@ class RerunOffers:
     async def _effect(
         self, row: InboxRow, inbound: InboundMessage, later: Sequence[InboxRow]
     ) -> RerunEffect:
-        """Return what answering a message again does to its conversation, by the conversation's present thread."""
+        """Return how answering a message again affects its conversation, according to the present thread."""
         thread_id = row.current_thread_id or row.thread_id
         if thread_id != row.thread_id and not _reruns(row, later):
             return "elsewhere"
@@ -71,7 +71,7 @@ class RerunOffers:
         return "last" if mine[0] == len(said) - 1 else "later"
 
     async def accept(self, pressed: AuthorizedPress) -> PressOutcome:
-        """Answer a message again as it was edited: the button's action. Raises as `Intake.receive` does."""
+        """Answer an edited message again: the button's action. Raises like `Intake.receive`."""
         row, asked = pressed.row, pressed.asked
         if row.state in OPEN_STATES or not asked.edit_count:
             return PressOutcome(Disposition.TOO_LATE, pressed.texts.press_inactive)

@@ -11,7 +11,7 @@ from bus.locales.zh import CHINESE
 __all__ = ["LANGUAGES", "Messages", "messages_for", "supported_language"]
 
 LANGUAGES: Mapping[str, Messages] = {"en": ENGLISH, "zh": CHINESE}
-"""The messages by primary language subtag (BCP 47); the first is the fallback."""
+"""The messages by primary language subtag (BCP 47). The first one is the fallback."""
 
 
 def supported_language(language: str) -> str:
@@ -46,6 +46,6 @@ def _prefixed(catalog: Messages, command_prefix: str) -> Messages:
     texts = {field.name: str(getattr(catalog, field.name)) for field in fields(catalog)}
     names = [name.removeprefix("help_") for name in texts if name.startswith("help_")]
     command = re.compile(rf"(?<![\w/@])/(?=(?:{'|'.join(names)})\b)")
-    # Braces would be read as placeholders.
+    # Unescaped braces would be placeholders.
     prefix = command_prefix.replace("{", "").replace("}", "")
     return Messages(**{name: command.sub(lambda _: prefix, text) for name, text in texts.items()})

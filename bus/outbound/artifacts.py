@@ -1,4 +1,4 @@
-"""Files that the agent presented, fetched from the gateway to be sent on."""
+"""Fetches files that the agent presented from the gateway, to send them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,11 +13,11 @@ from bus.platform import OutgoingFile
 from bus.temporary_files import temporary_file_error, temporary_folder
 
 FETCH_TIMEOUT_S = 30.0
-"""Silence from the gateway that ends a fetch."""
+"""How long the gateway may send nothing during a fetch, seconds."""
 
 
 class ArtifactDownloader:
-    """The threads' output files, behind the gateway's REST API."""
+    """The threads' output files, fetched from the gateway's REST API."""
 
     def __init__(self, gateway: httpx.AsyncClient) -> None:
         self._gateway = gateway
@@ -26,10 +26,10 @@ class ArtifactDownloader:
     async def download(
         self, body: OutboundFile, *, max_bytes: int
     ) -> AsyncIterator[OutgoingFile | str]:
-        """Yield the file in a temporary folder, or a sentence that tells the user why it is missing.
+        """Yield the file in a temporary folder, or a sentence for the user that says why it is missing.
 
         Raises:
-            DeliveryError: the gateway or the disk cannot be used now; nothing was sent.
+            DeliveryError: The gateway or the disk cannot be used now. Nothing was sent.
         """
         async with temporary_folder() as folder:
             target = folder / "artifact"
@@ -73,9 +73,9 @@ def _write(body: OutboundFile, target: Path) -> OutgoingFile:
 
 
 async def _save(answer: httpx.Response, target: Path, max_bytes: int) -> int | None:
-    """Write the body to `target`; return its size, or None if it is larger than `max_bytes`."""
+    """Write the body to `target`. Return its size, or None if it is larger than `max_bytes`."""
     size = 0
-    # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+    # Close the file without awaiting, because a cancelled task cannot await and would leave it open.
     with await to_thread.run_sync(target.open, "wb") as file:
         async for chunk in answer.aiter_bytes():
             size += len(chunk)

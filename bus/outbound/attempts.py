@@ -1,4 +1,4 @@
-"""One attempt at one outbox row: send it, or find out what became of an earlier attempt, and record the outcome."""
+"""One attempt to send an outbox row: sends it, or finds the outcome of an earlier attempt, and records the outcome."""
 
 import logging
 import math
@@ -34,16 +34,16 @@ from store.outbox import OutboxRow, OutboxStore
 log = logging.getLogger(__name__)
 
 SEND_DEADLINE_S = 60.0
-"""Time for one attempt; after it the outcome is unknown."""
+"""Time limit of one attempt, seconds. After it, the outcome is unknown."""
 
 CLOCK_ERROR_S = 15 * 60.0
-"""How far the clock of this machine, or of the node that stored a row, may be ahead of the platform's."""
+"""How far the clock of this machine, or of the node that stored a row, may be ahead of the platform's, seconds."""
 
 STOP_GRACE_S = 3.0
-"""Time for an attempt in progress when Parley stops; after it the outcome is unknown."""
+"""Time limit of an attempt in progress when Parley stops, seconds. After it, the outcome is unknown."""
 
 MAX_UNEXPECTED_ERRORS = 3
-"""Attempts at a row before an adapter's unexpected exception gives it up."""
+"""Maximum number of attempts of a row that end with an unexpected exception of the adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ class DecodedRow:
 
     Attributes:
         message: The message that the row changes or deletes, if it was sent.
-        edits: The row changes a message that exists: repeating that does no harm.
-        repeatable: It does no harm to repeat the row now, by `edits` or the platform's idempotency window.
+        edits: Whether the row changes an existing message, which may be repeated.
+        repeatable: Whether the row may be repeated now, because of `edits` or the platform's idempotency window.
     """
 
     row: OutboxRow
@@ -66,7 +66,7 @@ class DecodedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedRow:
-    """A row that needs no further attempt. `is_sent`: people see it."""
+    """A row that needs no further attempt. `is_sent`: whether people see it."""
 
     decoded: DecodedRow
     is_sent: bool
@@ -79,8 +79,8 @@ _UNKNOWN = "outcome unknown"
 class DeliveryAttempts:
     """Makes attempts and records their outcomes.
 
-    An outcome that cannot be recorded is kept in memory and recorded when the store is back, so a message that
-    was sent is not sent again.
+    If an outcome cannot be recorded, it is kept in memory until the store works again. So a sent message is not sent
+    again.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class DeliveryAttempts:
         self._in_flight: dict[int, tuple[str, str, anyio.Event]] = {}
 
     def stop(self) -> None:
-        """Give attempts in progress, and one that begins in this moment, `STOP_GRACE_S` to be recorded."""
+        """Give attempts in progress, and those about to begin, `STOP_GRACE_S` to finish and be recorded."""
         self._stop_at = anyio.current_time() + STOP_GRACE_S
         for scope in self._scopes:
             scope.deadline = self._stop_at
@@ -120,12 +120,12 @@ class DeliveryAttempts:
     async def advance(
         self, row: OutboxRow, body: OutboundMessage, adapter: Adapter
     ) -> ClosedRow | None:
-        """Advance a row by one step; return it if it is closed now.
+        """Advance a row by one step. Return it if it is closed now.
 
         Raises:
-            StoreError: nothing was sent, and the row is as it was.
+            StoreError: Nothing was sent, and the row has not changed.
         """
-        if row.id in self._in_flight:  # by the task of the chat's old id
+        if row.id in self._in_flight:  # The task of the chat's old ID has closed it.
             await self._in_flight[row.id][2].wait()
             return None
         decoded = await self._prepare(row, body, adapter)
@@ -138,7 +138,7 @@ class DeliveryAttempts:
         return await self._attempt(decoded)
 
     async def show_failure(self, closed: ClosedRow) -> None:
-        """Say in its place that a text of an answer was refused for good. Raises nothing."""
+        """Replace a permanently refused text of an answer with a notice. Raises nothing."""
         decoded = closed.decoded
         await self._sender.show_failure(
             "" if closed.is_uncertain else decoded.row.key,
@@ -181,7 +181,7 @@ class DeliveryAttempts:
         row, chat = decoded.row, (decoded.row.conversation.channel, decoded.body.reply_target.chat)
         closed = None
         recorded = anyio.Event()
-        # Shielded: what the platform has accepted is recorded, also while Parley stops.
+        # Shielded, so that accepted messages are recorded even while Parley stops.
         with anyio.CancelScope(shield=True, deadline=self._stop_at) as scope:
             self._scopes.add(scope)
             self._in_flight[row.id] = (*chat, recorded)
@@ -202,7 +202,7 @@ class DeliveryAttempts:
         self._tracer.record_delivery(row, started_at=started_at, ended_at=self._now(), error=error)
 
     async def _send(self, decoded: DecodedRow) -> MessageId | DeliveryError:
-        """Send a row; return the platform's id of the message, or what went wrong."""
+        """Send a row. Return the platform's ID of the message, or the error."""
         try:
             with unwrapped(), anyio.fail_after(SEND_DEADLINE_S):
                 return await self._sender.send(
@@ -217,12 +217,12 @@ class DeliveryAttempts:
             return _UnexpectedError(decoded, error)
 
     async def _resolve_doubt(self, decoded: DecodedRow) -> ClosedRow | None:
-        """Find out about earlier attempts of unknown outcome before the row is sent again."""
+        """Find the outcome of earlier attempts before sending the row again."""
         row = decoded.row
         if isinstance(decoded.adapter, SupportsMessageLookup):
             found = await self._look_up(decoded, decoded.adapter)
             if found is None:
-                # The platform may carry out what it has received after the connection broke: look once more.
+                # The platform may still carry out a request whose connection broke, so look it up once more later.
                 if await self._is_too_early(row):
                     return None
                 return await self._attempt(replace(decoded, row=replace(row, uncertain_attempts=0)))
@@ -256,7 +256,7 @@ class DeliveryAttempts:
             return DeliveryError("the lookup failed", retryable=True)
 
     async def _repeat_once(self, decoded: DecodedRow) -> ClosedRow | None:
-        """Send a row of unknown outcome once more, `repeat_after_s` after the attempt in doubt."""
+        """Send a row of unknown outcome once more, `repeat_after_s` after the uncertain attempt."""
         row = decoded.row
         if row.uncertain_attempts > 1:
             return await self._record(decoded, DeliveryError(row.error or _UNKNOWN))
@@ -265,7 +265,7 @@ class DeliveryAttempts:
         return await self._attempt(decoded)
 
     async def _is_too_early(self, row: OutboxRow) -> bool:
-        """Return whether a row of unknown outcome is not yet to be sent again; postpone it in that case."""
+        """Return whether it is too early to send a row of unknown outcome again. If so, postpone it."""
         now, after_s = self._now(), self._timings.repeat_after_s
         sent_at = row.last_sent_at or row.updated_at
         if not sent_at <= now < sent_at + after_s:
@@ -279,9 +279,9 @@ class DeliveryAttempts:
     async def _record(
         self, decoded: DecodedRow, outcome: MessageId | DeliveryError, *, since: float | None = None
     ) -> ClosedRow | None:
-        """Record the outcome of an attempt, as soon as the store takes it; return the row if it is closed.
+        """Record the outcome of an attempt, with retries until the store works. Return the row if it is closed.
 
-        `since`: the time from which a wait counts, if not now.
+        `since`: when a wait begins, if not now.
         """
         row, now = decoded.row, self._now()
         is_uncertain = row.uncertain_attempts > 0 and not decoded.repeatable
@@ -289,7 +289,7 @@ class DeliveryAttempts:
         if isinstance(decoded.body, OutboundText):
             body = replace(decoded.body, uncertain=is_uncertain)
             if isinstance(outcome, MessageTooLong) and len(outcome.pieces) > 1:
-                # The text that the row's edit repeats now takes several messages.
+                # The row's text needs several messages now, which replace the repeated edit of its text.
                 again = repeated_edit_key(row.key)
                 await self._start_part(row, first_part(body, outcome.pieces), supersedes=again)
                 return None
@@ -313,7 +313,7 @@ class DeliveryAttempts:
     async def _start_part(
         self, row: OutboxRow, body: OutboundText, *, message_id: str = "", supersedes: str = ""
     ) -> None:
-        """Advance to the row's next message: each has its own attempts and key."""
+        """Advance to the row's next message, which has its own attempts and key."""
         start = partial(
             self._outbox.start_part,
             row.id,
@@ -343,7 +343,7 @@ class DeliveryAttempts:
                 refusal = await self._move(decoded, error)
                 if refusal is None:
                     return None
-                if refusal is not error:  # the private chat could not be found now
+                if refusal is not error:  # The private chat could not be looked up now.
                     return await self._record_failure(decoded, refusal, since)
             uncertain = decision.uncertain or _was_uncertain(decoded.body)
             await self._store.call(
@@ -353,7 +353,7 @@ class DeliveryAttempts:
         if error.retry_after_s is not None:
             chat = (decoded.body.channel, decoded.body.reply_target.chat)
             self._limiter.pause(chat, decision.wait_s)
-        # A send that an earlier process noted in the future shows that the clock was set back since.
+        # If an earlier process recorded a send in the future, the clock was set back.
         not_before = min(since, now) + decision.wait_s
         outcome_unknown = decision.outcome_unknown
         await self._store.call(
@@ -369,7 +369,10 @@ class DeliveryAttempts:
         return None
 
     async def _move(self, decoded: DecodedRow, error: DeliveryError) -> DeliveryError | None:
-        """Send a row elsewhere, as if it was new; return the error that ends its attempts if that cannot be."""
+        """Redirect a row to another place, as if it was new.
+
+        Return the error that ends its attempts if that is impossible.
+        """
         row, body = decoded.row, decoded.body
         if not isinstance(body, OutboundText | OutboundFile):
             return error
@@ -383,7 +386,7 @@ class DeliveryAttempts:
         if found is None:
             return error
         target, moved_to = found
-        # The platform drops a repeated send in the same place alone.
+        # The platform drops a repeated send only in the same place.
         body = replace(body, uncertain=body.uncertain or row.uncertain_attempts > 0)
         if isinstance(body, OutboundFile):
             moved: OutboundMessage = replace(body, reply_target=target, moved_to=moved_to)
@@ -394,7 +397,7 @@ class DeliveryAttempts:
                 row.id,
                 encode_outbound(moved),
                 now=self._now(),
-                # An edit of a message in the place that is gone.
+                # It edits a message in the original place.
                 supersedes=repeated_edit_key(row.key),
             )
         )
@@ -403,7 +406,7 @@ class DeliveryAttempts:
     async def _moved_text(
         self, decoded: DecodedRow, body: OutboundText, target: ReplyTarget, moved_to: MovedTo
     ) -> OutboundText:
-        """Return a text for another place: the first one that goes there begins with a line that tells why."""
+        """Return a text for another place. The first text of an answer there begins with a line that says why."""
         moved = replace(
             body,
             reply_target=target,
@@ -418,7 +421,7 @@ class DeliveryAttempts:
         return first_part(moved, await split_text(decoded.adapter, f"{line}\n\n{text}"))
 
     async def _was_told(self, key: str, moved_to: MovedTo) -> bool:
-        """Return whether an earlier text of the same answer went there."""
+        """Return whether an earlier text of the same answer was sent to that place."""
         first = text_key(key, 0)
         row = None
         if key != first and is_answer_text(key):
@@ -428,7 +431,7 @@ class DeliveryAttempts:
 
 
 class _UnexpectedError(DeliveryError):
-    """An exception of an adapter that is no DeliveryError."""
+    """An exception of an adapter other than DeliveryError."""
 
     def __init__(self, decoded: DecodedRow, error: Exception) -> None:
         super().__init__(
@@ -439,10 +442,10 @@ class _UnexpectedError(DeliveryError):
 
 
 def _was_uncertain(body: OutboundMessage) -> bool:
-    """Return whether an earlier send of a row may have been successful, elsewhere or in part."""
+    """Return whether an earlier send of a row may have succeeded, elsewhere or in part."""
     return isinstance(body, OutboundText | OutboundFile) and body.uncertain
 
 
 def _unknown_outcome(decoded: DecodedRow, reason: str) -> DeliveryError:
-    """Return the error of an attempt that may have been successful; of an edit, which can be repeated, a plain one."""
+    """Return the error of an attempt that may have succeeded. Edits can be repeated, so theirs is not ambiguous."""
     return DeliveryError(reason, retryable=True, ambiguous=not decoded.edits)

@@ -1,4 +1,4 @@
-"""Ephemeral drafts: shows the answer while it is written, without sending a message."""
+"""Drafts: shows the answer while the agent writes it, without sending a message."""
 
 import logging
 
@@ -14,18 +14,18 @@ from bus.platform import SupportsDrafts
 log = logging.getLogger(__name__)
 
 KEEPALIVE_S = 20.0
-"""How often an unchanged draft is sent again: Telegram's last 30 s."""
+"""How often to repeat an unchanged draft, seconds. Telegram shows a draft for 30 s."""
 
 DRAFT_DEADLINE_S = 8.0
-"""Time for one draft; a lost one is replaced by the next."""
+"""Time limit of one draft, seconds. The next one replaces a lost one."""
 
 
 DRAFT_CHARS = 4000
-"""How much of the end of a long answer a draft shows at most, characters."""
+"""Maximum length of a draft, characters. Of a longer answer, it shows the end."""
 
 
 class DraftReply(LiveReply):
-    """Shows the text so far as a draft; the answer is sent when it is finished."""
+    """Shows the text so far as a draft. The finished answer is sent as a message."""
 
     @override
     async def run(self) -> None:
@@ -43,8 +43,8 @@ class DraftReply(LiveReply):
                 await self._changed.wait()
 
     async def _send_draft(self, adapter: SupportsDrafts) -> bool:
-        """Show the text so far; return False if the platform shows no more drafts of this turn."""
-        # A draft is one message: of a long answer it shows the end.
+        """Show the text so far. Return False if the platform shows no more drafts of this turn."""
+        # A draft is one message, so it shows only the end of a long answer.
         text = self._text()
         self.shows_answer = self.shows_answer or bool(text)
         end = (await split_text(self._adapter, text[-DRAFT_CHARS:]))[-1:]

@@ -26,39 +26,44 @@ from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 log = logging.getLogger(__name__)
 
 INDICATOR_DEADLINE_S = 10.0
-"""Time for one call; an indicator that takes longer is given up."""
+"""Time limit of one call, seconds. After it, the indicator is given up."""
 
 RETRY_S = 6 * 3600.0
-"""How long an indicator that the platform refuses for a while is tried again, seconds; clocks may jump by an hour."""
+"""How long to retry an indicator that the platform refuses temporarily, seconds. Clocks may jump by an hour."""
 
 RETRY_BACKOFF = Backoff(first_s=1.0, cap_s=60.0, jitter=0.5)
-"""The least waits between those attempts."""
+"""Minimum waits between these attempts, seconds."""
 
 REPEATED, REPEATED_S = 2000, 15.0
-"""Indicators that a start shows again: at most so many rows, of the last so many seconds before the service ended."""
+"""At a start, indicators of recently closed rows are shown again: maximum number of rows, and their maximum age
+before the last one, seconds."""
 
 SHOW_AFTER_S = 0.05
-"""How long a turn works before that is shown, seconds: its call would delay an answer that comes at once."""
+"""How long a turn works before its indicator is shown, seconds. The call would delay an immediate answer."""
 
 MAX_WORKING = 64
-"""Working indicators of one channel that are shown at once; those of further messages are shown as these end."""
+"""Maximum number of simultaneous working indicators per channel. Further ones are shown when these end."""
 
 MAX_REMEMBERED = 1_000
-"""Messages known to have no indicator from an earlier process; of others it is assumed."""
+"""Maximum number of messages to remember as having no indicator of an earlier process.
+
+Others are assumed to have one.
+"""
 
 MAX_LOGGED_KINDS = 100
-"""Kinds of failure that are logged, once each."""
+"""Maximum number of kinds of failure to log, once each."""
 
 
 _Message = tuple[str, ReplyTarget]
-"""The channel and the message that is being answered."""
+"""The channel, and the message that is being answered."""
 
 
 class IndicatorUpdater:
-    """Shows and refreshes indicators, on platforms that have them. No failure of one leaves this class.
+    """Shows and refreshes indicators on platforms that have them. Raises no errors of indicators.
 
     Args:
-        credentials_after_s: How long one that ends a turn is tried again while the bot's credentials are refused.
+        credentials_after_s: How long to retry the last indicator of a turn while the platform refuses the bot's
+            credentials.
     """
 
     def __init__(self, *, credentials_after_s: float = RETRY_S) -> None:
@@ -71,14 +76,14 @@ class IndicatorUpdater:
     async def working(
         self, adapter: Adapter, target: ReplyTarget, *, is_first: bool = False
     ) -> AsyncIterator[None]:
-        """Show the working indicator inside the block, after `SHOW_AFTER_S`; after it no call is made any more.
+        """Show the working indicator inside the block, after `SHOW_AFTER_S`. Makes no calls after the block.
 
-        `is_first`: No other process has worked on the message at `target`.
+        `is_first`: whether no other process has worked on the message at `target`.
         """
         if not isinstance(adapter, SupportsIndicators):
             yield
             return
-        # Without a bound, a burst of messages makes more calls for typing than for answers.
+        # Without a limit, a burst of messages would cause more calls for typing than for answers.
         self._rooms.setdefault(adapter.name, anyio.Semaphore(MAX_WORKING, fast_acquire=True))
         message = (adapter.name, target)
         if is_first and message not in self._was_shown:
@@ -92,8 +97,8 @@ class IndicatorUpdater:
     ) -> float | None:
         """Replace the working indicator with a done or failure indicator.
 
-        `age_s`: since when that is tried. Returns the seconds after which to try again; None = it is done, or never
-        will be.
+        `age_s`: how long this has been tried. Returns the seconds after which to retry; None = it succeeded, or was
+        given up.
         """
         if not isinstance(adapter, SupportsIndicators):
             return None
@@ -107,12 +112,12 @@ class IndicatorUpdater:
             return None
         if age_s > (self._credentials_after_s if error.credentials_refused else RETRY_S):
             return None
-        # Longer each time: of many that wait for the same limit, only some find room when it ends.
+        # Each wait is longer, because only some of the calls that wait for a limit can succeed when it ends.
         doublings = int(max(age_s, 0.0) + 1).bit_length()
         return max(error.retry_after_s or 0.0, RETRY_BACKOFF.wait_s(doublings))
 
     async def refused(self, adapter: Adapter, target: ReplyTarget) -> None:
-        """Show on a message that it was not accepted; not tried again, as there is a notice too."""
+        """Show on a message that it was not accepted. Does not retry, because the person also gets a notice."""
         if isinstance(adapter, SupportsRefusalIndicator):
             await self._call(adapter, lambda: adapter.show_refused(target))
 
@@ -133,7 +138,7 @@ class IndicatorUpdater:
     async def _call(
         self, adapter: object, call: Callable[[], Awaitable[None]]
     ) -> DeliveryError | None:
-        """Make one call; return its error. Raises nothing."""
+        """Make one call. Return its error. Raises nothing."""
         name = type(adapter).__name__
         try:
             with unwrapped(), anyio.fail_after(INDICATOR_DEADLINE_S):
@@ -151,15 +156,15 @@ class IndicatorUpdater:
         if kind not in self._logged and len(self._logged) < MAX_LOGGED_KINDS:
             self._logged.add(kind)
             log.warning("indicator failed: %s", kind)
-        # Its traceback refers to this frame, and the frame to it: both would stay until the next garbage collection.
+        # The traceback and this frame refer to each other, so both would stay until the next garbage collection.
         return error.with_traceback(None)
 
 
 async def list_repeated(outbox: OutboxStore, now: float) -> list[NewOutboxRow]:
-    """Return the rows of the indicators that follow the messages which were sent last. Raises StoreError."""
+    """Return rows that show the indicators of the most recently sent messages again. Raises StoreError."""
     repeated: list[NewOutboxRow] = []
     for row in await outbox.list_last_closed(now=now, limit=REPEATED, within_s=REPEATED_S):
-        with suppress(ValueError):  # a row that cannot be decoded was not sent
+        with suppress(ValueError):  # A row that cannot be decoded was not sent.
             repeated += await _indicator_rows(outbox, row)
     return repeated
 
@@ -167,14 +172,14 @@ async def list_repeated(outbox: OutboxStore, now: float) -> list[NewOutboxRow]:
 async def is_answered(
     outbox: OutboxStore, row: OutboxRow, body: OutboundMessage, sent: str = ""
 ) -> bool:
-    """Return whether a turn whose last row is closed ended well, and people may see its answer. Raises StoreError.
+    """Return whether a turn whose last row is closed succeeded and people may see its answer. Raises StoreError.
 
-    An answer does not count if the platform permanently refused a text of it; one of unknown outcome may be visible.
+    False if the platform permanently refused one of its texts. A text of unknown outcome may be visible.
     `sent`: the key of a row that is known to be visible.
     """
     if body.final_status != "ok":
         return False
-    # The last row of an answer that had a progress notice takes that away, and says nothing of the answer.
+    # If there was a progress notice, the last row removes it and does not show whether the answer was sent.
     is_answer = isinstance(body, OutboundText | OutboundFile) and row.key != sent
     if is_answer and _is_refused(await outbox.find(row.key)):
         return False
@@ -191,7 +196,7 @@ def _is_refused(row: OutboxRow | None) -> bool:
 
 
 async def _indicator_rows(outbox: OutboxStore, closed: OutboxRow) -> list[NewOutboxRow]:
-    """Return the row of the indicator that follows the last message of a turn, if it is that. Raises ValueError."""
+    """Return the indicator's row if the given row is the last one of a turn. Raises ValueError."""
     body = decode_outbound(closed.body)
     if isinstance(body, OutboundIndicator) or not body.final_status:
         return []

@@ -1,4 +1,4 @@
-"""Shows a running turn in the best way its platform and chat have."""
+"""Shows a running turn in the best way that its platform and chat support."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,13 +26,13 @@ from store.inbox import InboxRow
 async def show_live_reply(
     delivery: DeliveryWorker, row: InboxRow, inbound: InboundMessage
 ) -> AsyncIterator[LiveReply]:
-    """Show that a turn runs; after the block no indicator and no edit of it is sent any more.
+    """Show inside the block that a turn runs. After the block, sends no indicators or edits for it.
 
-    Raises what the block raises, and nothing of its own: what cannot be shown is logged.
+    Raises only what the block raises. Failures to show something are logged.
     """
     adapter = delivery.adapter(row.key.channel)
     live_reply = _best_type(adapter, inbound)(delivery, row, inbound)
-    # With a run, it was injected into that of another message, and shown as being worked on.
+    # A message with a run was injected into another message's run and already has an indicator.
     is_first = live_reply.is_first_attempt and row.run_id is None
     async with delivery.show_working(row.key.channel, inbound.reply_target, is_first=is_first):
         await live_reply.open()
@@ -52,9 +52,9 @@ def _best_type(adapter: Adapter, inbound: InboundMessage) -> type[LiveReply]:
 
 @cache
 def _supported_by(kind: type[Adapter]) -> tuple[bool, bool, bool]:
-    """Return whether adapters of a class have drafts, streaming, and buttons in messages that they can delete.
+    """Return whether adapters of a class have drafts, streaming, and both buttons and deletion.
 
-    A check of a protocol takes 50 function calls, so it is not made for each turn.
+    Checking a protocol takes 50 function calls, so it is not done for each turn.
     """
     removable = issubclass(kind, SupportsButtons) and issubclass(kind, SupportsDeletion)
     return issubclass(kind, SupportsDrafts), issubclass(kind, SupportsStreaming), removable

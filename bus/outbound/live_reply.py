@@ -1,4 +1,4 @@
-"""Base of what a running turn shows: always the latest text, read when there is time to show it."""
+"""Base class of live replies: shows the latest text, which it reads when it can show it."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ from store.outbox import NewOutboxRow
 
 
 class LiveReply:
-    """The display of a turn before its answer; the base class shows nothing.
+    """Shows a turn before its answer. The base class shows nothing.
 
     Attributes:
-        shown: The messages that the answer has to replace or remove.
+        shown: The messages that the answer must replace or remove.
         shows_answer: Whether people see words of the answer.
     """
 
@@ -38,35 +38,35 @@ class LiveReply:
     def update(
         self, text: Callable[[], str], progress: Callable[[Messages], str] | None = None
     ) -> None:
-        """Tell that there is more to show; returns at once. Skips text that was not shown yet.
+        """Announce newer text. Returns at once. Text that was not shown yet is skipped.
 
-        Both are called when it is time to show them: building the text for every token would make a long
-        answer cost the square of its length.
+        Both functions are called only when their text can be shown. Building the text for every token would take
+        quadratic time.
 
         Args:
             text: Returns the text so far.
-            progress: Returns lines to show below it for a while.
+            progress: Returns lines to show temporarily below it.
         """
         self._text = text
         self._progress = progress or _nothing
         self._changed.set()
 
     async def open(self) -> None:
-        """Show that work starts; after a restart, find what an earlier process showed.
+        """Show that work starts. After a restart, find what an earlier process showed.
 
         Waits while the store is unavailable.
         """
 
     async def run(self) -> None:
-        """Show what changes, until cancelled."""
+        """Show changes until cancelled."""
 
     async def run_safely(self) -> None:
-        """`run`; an error ends it and nothing else."""
+        """Call `run`. An error ends only the live reply."""
         with decoration(f"live reply of turn {self._row.id}"):
             await self.run()
 
     async def _show(self, key: str, text: str) -> None:
-        """Enqueue a message with the stop button, which the answer replaces or removes."""
+        """Enqueue a message with a stop button, which the answer replaces or removes."""
         body = OutboundText(
             channel=self._row.key.channel,
             reply_target=self._inbound.reply_target,
@@ -83,7 +83,10 @@ class LiveReply:
 
     @property
     def is_first_attempt(self) -> bool:
-        """Whether no earlier process can have shown anything of this turn. An edit resets the row's starts."""
+        """Whether no earlier process can have shown anything of this turn.
+
+        Edits count too, because they reset the starts.
+        """
         return self._row.starts <= 1 and not self._inbound.edit_count
 
     @property
@@ -95,7 +98,7 @@ class LiveReply:
         return self._inbound.reply_target.texts
 
     def _progress_lines(self) -> str:
-        """Return the lines to show below the text for a while."""
+        """Return the lines to show temporarily below the text."""
         return self._progress(self._texts) if self._adapter.capabilities.shows_progress else ""
 
 

@@ -1,16 +1,16 @@
-"""Where what is stored for a chat's former ids is sent now."""
+"""Migrated chats: where to send rows that are stored under a chat's former IDs."""
 
 from store.conversations import ChatMigration, ConversationKey
 
 
 class MigratedChats:
-    """The chats whose id changed while rows for the former one may be open. Raises nothing."""
+    """Chats whose ID changed while they may have open rows. Raises nothing."""
 
     def __init__(self) -> None:
         self._by_old_chat: dict[tuple[str, str, str], ChatMigration] = {}
 
     def add(self, migration: ChatMigration) -> None:
-        """Learn of a migration. Twice is as once."""
+        """Remember a migration. A repetition has no effect."""
         chat = (migration.channel, migration.workspace, migration.old_chat)
         self._by_old_chat[chat] = migration
 
@@ -21,7 +21,7 @@ class MigratedChats:
         return key
 
     def list_ids(self, channel: str, chat: str) -> set[str]:
-        """Return the id of a chat and those from which it migrated to it directly."""
+        """Return a chat's ID and the IDs that migrated directly to it."""
         migrations = self._by_old_chat.values()
         return {
             chat,

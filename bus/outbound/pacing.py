@@ -10,10 +10,10 @@ ChatKey = tuple[str, str]
 
 
 class SendRateLimiter:
-    """Spaces the calls to each chat; a platform's Retry-After stops only that chat.
+    """Spaces the calls to each chat. A platform's Retry-After stops only its chat.
 
-    Each chat has a virtual schedule with one call every `interval_s`; a chat that was quiet may run ahead
-    of it by a burst (the generic cell rate algorithm, with one number a chat).
+    Each chat has a virtual schedule with one call every `interval_s`. A quiet chat may run ahead of it by a burst. This
+    is the generic cell rate algorithm, with one number per chat.
 
     Args:
         clock: A monotonic clock, seconds.
@@ -28,9 +28,9 @@ class SendRateLimiter:
         """Wait for this chat's next free slot and take it.
 
         Args:
-            chat: The chat, or what else has a limit.
+            chat: The chat, or something else with a limit.
             interval_s: Minimum interval between calls in the long run.
-            burst: Calls that may follow at once in a chat that was quiet.
+            burst: Number of calls to a quiet chat that need not wait.
         """
         while (wait := self._wait_s(chat, interval_s * (burst - 1))) > 0:  # noqa: ASYNC110 - it may grow
             await anyio.sleep(wait)
@@ -52,6 +52,6 @@ class SendRateLimiter:
         return max(self._schedule.get(chat, now) - ahead_s, paused or now) - now
 
     def _forget(self, now: float) -> None:
-        # A schedule that is over says as much as none. Each growing message has one: they are many.
+        # Drop schedules that have passed. There is one for each growing message, so there are many.
         while self._schedule and next(iter(self._schedule.values())) <= now:
             self._schedule.popitem(last=False)

@@ -1,7 +1,7 @@
 """Where an answer goes when the place of its question is gone.
 
-First into the chat itself, without its topic or thread. Then to the person who asked, in private, and to no other
-person. Without such a place the row fails, and the admin sees it. A short line says why the answer is there.
+It goes to the chat itself, without the topic or thread. If that is gone, it goes to the person who asked, in private.
+Otherwise the row fails, and the admin sees it. A short line says why the answer is there.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from bus.platform import Adapter, SupportsPrivateChats
 
 
 def can_move(key: str, body: OutboundMessage) -> bool:
-    """Return whether a row is part of the answer to a message: its key begins with the id of that message.
+    """Return whether a row is part of the answer to a message. Its key then begins with the message's row ID.
 
     >>> can_move("broadcast:7:slack", OutboundText(channel="c", reply_target=ReplyTarget(chat="c"), markdown="x"))
     False
@@ -36,7 +36,7 @@ async def find_place(
     if (
         error.place_gone == "thread"
         and not body.moved_to
-        and not target.response_url  # Only its reader may see it.
+        and not target.response_url  # Only the asker may see it.
         and without_thread != target
     ):
         return without_thread, "chat"
@@ -51,6 +51,6 @@ async def find_place(
 
 
 def moved_line(target: ReplyTarget, moved_to: MovedTo) -> str:
-    """Return the line that tells why an answer is where it is."""
+    """Return the line that says why an answer was moved."""
     texts = target.texts
     return texts.moved_to_private if moved_to == "private" else texts.moved_to_chat

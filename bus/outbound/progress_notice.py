@@ -1,4 +1,4 @@
-"""Progress notice: a message with a stop button for turns that take long, removed when the answer comes."""
+"""Progress notice: a message with a stop button for long turns, which the answer removes."""
 
 import anyio
 from typing_extensions import override
@@ -23,7 +23,7 @@ class ProgressNotice(LiveReply):
         if self.shown.notice_key:
             return
         await anyio.sleep(self._adapter.capabilities.progress_notice_after_s)
-        # Before the row exists: a turn that ends at this moment removes the notice as well.
+        # Set the key before the row exists, so that a turn that ends now also removes the notice.
         self.shown = LiveMessages(notice_key=self._key)
         await self._show(self._key, self._texts.working)
 

@@ -1,4 +1,4 @@
-"""What follows a failed delivery attempt: try again later, or give up. Pure."""
+"""Retry policy: decides whether to retry a failed delivery attempt, and when. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -12,12 +12,12 @@ class RetryTimings:
     """Waits of the delivery worker, seconds.
 
     Attributes:
-        backoff: Between attempts, where the platform names no time.
-        lookup_after_s: Before a send of unknown outcome is looked up: it may still be on its way.
-        repeat_after_s: Before such a send is repeated, where nothing can be looked up or nothing was found: a platform
-            may carry out a request seconds after its connection broke.
-        give_up_after_s: After the first attempt, no further retry.
-        credentials_after_s: While the bot's credentials are refused, the same after the row was created.
+        backoff: Waits between attempts if the platform names no time.
+        lookup_after_s: Wait before looking up a send of unknown outcome, which may still be on its way.
+        repeat_after_s: Wait before repeating such a send if it cannot be looked up or was not found. A platform may
+            carry out a request seconds after its connection broke.
+        give_up_after_s: How long after the first attempt to retry.
+        credentials_after_s: How long after a row's creation to retry while the platform refuses the bot's credentials.
     """
 
     backoff: Backoff = field(default_factory=Backoff)
@@ -29,7 +29,7 @@ class RetryTimings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLater:
-    """Try again after `wait_s`. `outcome_unknown`: the failed attempt may have been successful."""
+    """Retry after `wait_s`. `outcome_unknown`: the failed attempt may have succeeded."""
 
     wait_s: float
     outcome_unknown: bool = False
@@ -37,7 +37,7 @@ class RetryLater:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveUp:
-    """Do not try again. `uncertain`: one of the attempts may have been successful."""
+    """Do not retry. `uncertain`: one of the attempts may have succeeded."""
 
     uncertain: bool = False
 
@@ -54,16 +54,17 @@ def decide_retry(
     can_look_up: bool,
     timings: RetryTimings,
 ) -> RetryDecision:
-    """Decide what follows a failed attempt.
+    """Decide what to do after a failed attempt.
 
-    An attempt of unknown outcome keeps its doubt through later refusals: the row never ends as plainly failed.
+    After an attempt of unknown outcome, a row can end as uncertain but not as failed, even if later attempts are
+    refused.
 
     Args:
         error: The adapter's error.
-        row: The row; its `attempts` include the failed one, its `uncertain_attempts` do not.
+        row: The row. Its `attempts` include the failed one, but its `uncertain_attempts` do not.
         now: Unix seconds.
-        repeatable: The platform drops a repeated send, or the row changes a message that exists.
-        can_look_up: The platform can tell whether the message arrived.
+        repeatable: Whether the platform drops a repeated send, or the row changes an existing message.
+        can_look_up: Whether the platform can find a sent message.
         timings: The waits.
     """
     doubts = row.uncertain_attempts + error.ambiguous

@@ -26,14 +26,14 @@ from store.outbox import NewOutboxRow, OutboxRow
 
 ANSWER_FILE_NAME = "answer.md"
 UNUSED_TEXT = "…"
-"""Text of a streaming message that the final answer does not need, and that cannot be deleted."""
+"""Text of a streaming message that the answer does not need and that cannot be deleted."""
 
 
 REPEAT_EDIT_AFTER_S = 10.0
-"""How late platforms were seen to carry out a call whose connection had broken, with a margin: Slack 4 s."""
+"""How late platforms may carry out a call whose connection broke, seconds. Slack was seen to take 4 s."""
 
 MAX_FAILED_TEXTS = 20
-"""Messages of one answer that are looked at to see whether its turn failed."""
+"""Maximum number of an answer's messages to check for a failed turn."""
 
 LABEL_CHARS = 75
 """Maximum label length of a button, characters (Slack's limit)."""
@@ -41,13 +41,13 @@ LABEL_CHARS = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveMessages:
-    """The display of a turn before its answer.
+    """Messages that show a turn before its answer.
 
     Attributes:
-        streaming_count: Streaming messages, which the answer replaces.
+        streaming_count: Number of streaming messages, which the answer replaces.
         notice_key: Outbox key of the progress notice, which the answer removes; "" = none.
-        edit_in_doubt: An edit of a streaming message may still be carried out: its outcome is unknown, or it was an
-            earlier process that sent it.
+        edit_in_doubt: Whether the platform may still carry out an edit of a streaming message, because the outcome is
+            unknown or an earlier process sent it.
     """
 
     streaming_count: int = 0
@@ -71,7 +71,7 @@ def notice_key(row: InboxRow) -> str:
 
 
 def text_rows(row: InboxRow, inbound: InboundMessage, parts: Sequence[str]) -> list[NewOutboxRow]:
-    """Return one row for each part of a text, already split to the platform's limit."""
+    """Return one row for each part of a text. The parts fit the platform's limit."""
     return _rows(row, _named("reply", _texts(row, inbound, parts)))
 
 
@@ -85,7 +85,7 @@ def text_key(key: str, index: int) -> str:
 
 
 def last_keys(row_id: int) -> list[str]:
-    """Return the outbox keys that the last row of a failed turn's answer may have: such an answer has no files."""
+    """Return the possible outbox keys of the last row of a failed turn's answer, which has no files."""
     return [f"{row_id}:reply:{index}" for index in range(MAX_FAILED_TEXTS)] + [f"{row_id}:removal"]
 
 
@@ -96,12 +96,12 @@ def has_failed(row: OutboxRow) -> bool:
 
 
 def is_answer_text(key: str) -> bool:
-    """Return whether an outbox key is one of `text_key`."""
+    """Return whether an outbox key was made by `text_key`."""
     return ":reply:" in key
 
 
 def reply_buttons(row: InboxRow, reply: Reply, texts: Messages) -> tuple[Button, ...]:
-    """Return the buttons under an answer; each can be answered in words as well."""
+    """Return the buttons under an answer. People can also write the answers."""
     if reply.question.needs_approval:
         approve = ButtonToken(ButtonAction.APPROVE, row.id).text
         deny = ButtonToken(ButtonAction.DENY, row.id).text
@@ -127,10 +127,10 @@ def reply_rows(
     seen: LiveMessages,
     buttons: Sequence[Button] = (),
 ) -> list[NewOutboxRow]:
-    """Return the rows of a turn's answer: its text, split into `parts`, then its files; the last ends the turn.
+    """Return the rows of a turn's answer: its text, split into `parts`, then its files. The last row ends the turn.
 
-    The first parts replace the turn's streaming messages; those that are left over are removed. The progress notice is
-    removed after the answer, or replaced by the text of a stopped turn. Buttons go under the last text.
+    The first parts replace the turn's streaming messages, and further streaming messages are removed. The progress
+    notice is removed after the answer, or replaced with the text of a stopped turn. Buttons go under the last text.
     """
     texts = _texts(row, inbound, parts, seen.streaming_count)
     if buttons:
@@ -151,9 +151,9 @@ def reply_rows(
 
 
 def repeated_edit_rows(reply: Sequence[NewOutboxRow], *, now: float) -> list[NewOutboxRow]:
-    """Return rows that write the texts of a reply's edits once more, `REPEAT_EDIT_AFTER_S` later.
+    """Return rows that repeat the edits of a reply `REPEAT_EDIT_AFTER_S` later.
 
-    So what the platform shows of an earlier edit, which it carried out after the reply's, does not stay.
+    They restore the reply's text if the platform carries out an earlier edit after the reply's own.
     """
     bodies = [(new, decode_outbound(new.body)) for new in reply]
     return [
@@ -177,7 +177,7 @@ def repeated_edit_rows(reply: Sequence[NewOutboxRow], *, now: float) -> list[New
 
 
 def repeated_edit_key(key: str) -> str:
-    """Return the outbox key of the row that repeats an edit; `key` is the key of its first row."""
+    """Return the outbox key of the row that repeats an edit. `key` is the edit's own key."""
     return f"{key}:again"
 
 
@@ -208,14 +208,17 @@ def rerun_offer_key(row: InboxRow, number: int) -> str:
 
 
 RerunEffect = Literal["last", "later", "elsewhere"]
-"""What becomes of a conversation if an edited message is answered again: it is the last one there, or what came later
-is taken back with it, or the conversation went on without it (`/new`, `/undo`), and nothing is."""
+"""Effect of answering an edited message again.
+
+`last`: it is the conversation's last message. `later`: later messages are removed too. `elsewhere`: the conversation
+went on without it (`/new`, `/undo`), and nothing is removed.
+"""
 
 
 def rerun_offer_row(
     row: InboxRow, inbound: InboundMessage, number: int, effect: RerunEffect
 ) -> NewOutboxRow:
-    """Return the n-th offer to answer a message again as it was edited."""
+    """Return the row of the n-th offer to answer an edited message again."""
     texts = inbound.reply_target.texts
     token = ButtonToken(ButtonAction.RERUN, row.id).text
     markdown: Mapping[RerunEffect, str] = {
@@ -234,7 +237,7 @@ def rerun_offer_row(
 
 
 def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:
-    """Return the row that removes the buttons under the last text of an answer, `of` its key."""
+    """Return the row that removes the buttons under the last text of an answer. `of` is that text's key."""
     body = OutboundEdit(
         channel=row.key.channel, reply_target=last.reply_target, target_key=of, markdown=text
     )

@@ -31,15 +31,15 @@ from store.outbox import OutboxRow, OutboxStore
 log = logging.getLogger(__name__)
 
 FAILURE_PATCH_DEADLINE_S = 10.0
-"""Time for the edit that ends a streaming message whose final text was refused."""
+"""Time limit of the edit that ends a streaming message whose final text was refused, seconds."""
 
 
 class RowSender:
     """Sends rows through the adapters.
 
     Args:
-        outbox: Holds the platform ids of the messages that rows edit.
-        gateway: The gateway's REST API, for the files that the agent presents.
+        outbox: Contains the platform's IDs of the messages that rows edit.
+        gateway: The gateway's REST API, for files that the agent presents.
     """
 
     def __init__(self, outbox: OutboxStore, gateway: httpx.AsyncClient) -> None:
@@ -47,7 +47,7 @@ class RowSender:
         self._artifacts = ArtifactDownloader(gateway)
 
     async def find_changed_message(self, body: OutboundMessage) -> MessageId | None:
-        """Return the message that a row edits or deletes, if it was sent. Raises StoreError."""
+        """Return the message that a row edits or deletes; None if it was not sent. Raises StoreError."""
         match body:
             case OutboundText():
                 key = body.replaces
@@ -60,7 +60,7 @@ class RowSender:
 
     @staticmethod
     def is_edit(body: OutboundMessage, adapter: Adapter, message: MessageId | None) -> bool:
-        """Return whether a row sends no new message: repeating it does no harm."""
+        """Return whether a row sends no new message, so that it may be repeated."""
         if isinstance(body, OutboundRemoval | OutboundEdit):
             return True
         return isinstance(body, OutboundText) and message is not None and _can_edit(adapter)
@@ -68,10 +68,10 @@ class RowSender:
     async def send(
         self, row: OutboxRow, body: OutboundMessage, adapter: Adapter, message: MessageId | None
     ) -> MessageId:
-        """Send one row; return the platform's id of the visible message.
+        """Send one row. Return the platform's ID of the visible message.
 
         Raises:
-            DeliveryError: an edit is never `ambiguous`: repeating it does no harm.
+            DeliveryError: Never `ambiguous` for an edit, which may be repeated.
         """
         match body:
             case OutboundText():
@@ -92,9 +92,9 @@ class RowSender:
     async def show_failure(
         self, key: str, body: OutboundMessage, adapter: Adapter, message: MessageId | None
     ) -> None:
-        """Say in its place that a text was refused for good, if people would miss it or see it grow. Raises nothing.
+        """Send a notice instead of a permanently refused text if people would miss it or see it grow. Raises nothing.
 
-        `key`: of its row; "" = people may see the text after all.
+        `key`: the key of its row; "" = people may see the text after all.
         """
         if not isinstance(body, OutboundText):
             return
@@ -117,7 +117,7 @@ class RowSender:
         self, row: OutboxRow, body: OutboundText, adapter: Adapter, message: MessageId | None
     ) -> MessageId:
         key = message_key(row, body)
-        # Buttons belong under the last of the row's messages.
+        # Buttons belong under the row's last message.
         body = replace(body, buttons=()) if body.more else body
         if body.provisional and _can_stream(adapter):
             return await adapter.start_streaming(
@@ -146,7 +146,7 @@ class RowSender:
     async def _explain_refusal(
         self, row: OutboxRow, body: OutboundFile, adapter: Adapter, refusal: DeliveryError
     ) -> MessageId:
-        """Send the reason why a file was refused. Raises the refusal if the platform refuses that as well."""
+        """Send the reason why a file was refused. Raises the refusal if the platform refuses that, too."""
         log.warning("delivery %s: the file was refused: %s", row.key, refusal.user_message)
         text = body.reply_target.texts.artifact_refused
         reason = text.format(name=body.name, reason=refusal.user_message)
@@ -159,19 +159,19 @@ class RowSender:
 
 
 def message_key(row: OutboxRow, body: OutboundMessage) -> str:
-    """Return the key with which the current message of a row is sent, and looked up."""
+    """Return the key for sending and looking up the current message of a row."""
     part = body.part if isinstance(body, OutboundText) else 0
     return f"{row.key}+{part}" if part else row.key
 
 
 def first_part(body: OutboundText, pieces: Sequence[str]) -> OutboundText:
-    """Return a row's text as several messages; the first is sent next."""
+    """Return a row's text as several messages. The first one is sent next."""
     first, *rest = pieces
     return replace(body, markdown=first, more=(*rest, *body.more))
 
 
 def next_part(body: OutboundText) -> OutboundText:
-    """Return a row's text when its first message was sent: the next one, which replaces nothing."""
+    """Return a row's text after one of its messages was sent. The next one replaces nothing."""
     following, *rest = body.more
     return replace(body, markdown=following, more=tuple(rest), part=body.part + 1, replaces="")
 
@@ -185,7 +185,7 @@ def _can_edit(adapter: Adapter) -> bool:
 
 
 async def _edit(adapter: Adapter, message: MessageId, body: OutboundText) -> bool:
-    """Replace a message; return False if it is gone or the platform cannot edit. Raises DeliveryError."""
+    """Replace a message. Return False if it is gone or the platform cannot edit. Raises DeliveryError."""
     try:
         if _can_stream(adapter):
             await adapter.update_streaming(
@@ -205,7 +205,7 @@ async def _edit(adapter: Adapter, message: MessageId, body: OutboundText) -> boo
 
 
 async def _remove(adapter: Adapter, message: MessageId, body: OutboundRemoval) -> None:
-    """Delete a message; one that grew is emptied where it cannot be deleted. Raises DeliveryError."""
+    """Delete a message. If the platform cannot delete, empty a streaming message. Raises DeliveryError."""
     target = body.reply_target
     try:
         if isinstance(adapter, SupportsDeletion):
@@ -225,7 +225,7 @@ async def _remove(adapter: Adapter, message: MessageId, body: OutboundRemoval) -
 
 
 async def _edit_only(adapter: Adapter, message: MessageId, body: OutboundEdit) -> None:
-    """Replace a message's text and buttons; one that is gone stays so. Raises DeliveryError."""
+    """Replace a message's text and buttons. Does nothing if the message is gone. Raises DeliveryError."""
     target, text, buttons = body.reply_target, body.markdown, body.buttons
     try:
         if isinstance(adapter, SupportsEditing):
@@ -238,7 +238,7 @@ async def _edit_only(adapter: Adapter, message: MessageId, body: OutboundEdit) -
 
 
 def _repeatable(error: DeliveryError) -> DeliveryError:
-    """Return the error of an edit: one of unknown outcome is simply tried again."""
+    """Return the error of an edit. An edit of unknown outcome is retried."""
     if not error.ambiguous:
         return error
     return DeliveryError(error.user_message, retryable=True, retry_after_s=error.retry_after_s)

@@ -1,4 +1,4 @@
-"""Streaming messages: a reply that grows in place, rate-limited and decoupled from the reader of the stream."""
+"""Streaming messages: a reply that grows in place, with a rate limit, independent of the stream's reader."""
 
 import logging
 import time
@@ -20,25 +20,25 @@ WORKING_TEXT = "…"
 """Text of a streaming message before the first word."""
 
 PATCH_DEADLINE_S = 8.0
-"""Time for one patch; a lost one is replaced by the next, or by the final text."""
+"""Time limit of one patch, seconds. The next one, or the final text, replaces a lost one."""
 
 
 class StreamingMessage(LiveReply):
-    """Messages that grow until they are the answer. The last one has the stop button."""
+    """Messages that grow until they are the answer. The last one has a stop button."""
 
     _patches: dict[int, tuple[str, bool]]
     _ids: dict[int, MessageId]
 
     @override
     async def open(self) -> None:
-        """Enqueue the first message; after a restart, take over those that exist."""
+        """Enqueue the first message. After a restart, continue with existing ones."""
         self._patches, self._ids = {}, {}
         while not self.is_first_attempt and await self._exists(self.shown.streaming_count):
             self._count()
         if self.shown.streaming_count == 0:
             await self._open_message()
         else:
-            self._note_doubt()  # an earlier process may have sent edits
+            self._note_doubt()  # An earlier process may have sent edits.
 
     @override
     async def run(self) -> None:
@@ -52,14 +52,14 @@ class StreamingMessage(LiveReply):
                 return
 
     async def _patch_all(self, adapter: SupportsStreaming, ready: int) -> bool:
-        """Bring all messages up to date, the one of index `ready` without waiting; False = patch no more."""
-        # The text is read only now: it includes what came while the message waited for its slot.
+        """Update all messages, the one with index `ready` without waiting. False = patch no more."""
+        # Read the text only now, so that it includes text from while the message waited for its slot.
         self._changed = anyio.Event()
         answer = self._text()
         self.shows_answer = self.shows_answer or bool(answer)
         parts = await split_text(self._adapter, answer)
         parts = await add_progress(self._adapter, parts, self._progress_lines())
-        # An empty message looks broken: between two tool calls there may be no text yet.
+        # An empty message looks broken, and between two tool calls there may be no text yet.
         for index, part in enumerate(text or WORKING_TEXT for text in parts):
             if index >= self.shown.streaming_count:
                 await self._open_message()
@@ -74,7 +74,7 @@ class StreamingMessage(LiveReply):
 
     async def _open_message(self) -> None:
         key = streaming_key(self._row, self.shown.streaming_count)
-        # Before the row exists: a turn that ends at this moment replaces the message as well.
+        # Count it before the row exists, so that a turn that ends now also replaces this message.
         self._count()
         await self._show(key, WORKING_TEXT)
 
@@ -89,7 +89,7 @@ class StreamingMessage(LiveReply):
         self.shown = replace(self.shown, edit_in_doubt=True)
 
     async def _wait_for_slot(self, index: int) -> bool:
-        """Wait until a message may be patched; return False if it cannot be patched at all."""
+        """Wait until a message may be patched. Return False if it cannot be patched at all."""
         key = streaming_key(self._row, index)
         row = await self._store.call(lambda: self._delivery.wait_closed(key))
         if row is None or not row.platform_id:
@@ -100,13 +100,13 @@ class StreamingMessage(LiveReply):
         return True
 
     async def _patch(self, adapter: SupportsStreaming, index: int, patch: tuple[str, bool]) -> bool:
-        """Patch one message now; return False if the platform takes no more patches of this turn."""
+        """Patch one message now. Return False if the platform accepts no more patches of this turn."""
         part, is_last = patch
         buttons = (self._stop_button,) if is_last else ()
         await self._delivery.wait_until_owner()
         started = time.monotonic()
         try:
-            # Shielded: a patch in flight must arrive before the final text is sent after it.
+            # Shielded, so that a patch in flight arrives before the final text is sent.
             with anyio.move_on_after(PATCH_DEADLINE_S, shield=True) as deadline:
                 await adapter.update_streaming(
                     self._inbound.reply_target, self._ids[index], part, final=False, buttons=buttons
@@ -131,7 +131,7 @@ class StreamingMessage(LiveReply):
 
 
 async def add_progress(adapter: Adapter, parts: list[str], progress: str) -> list[str]:
-    """Append progress lines to the last part if they fit: they never open another message."""
+    """Append progress lines to the last part if they fit. They never start another message."""
     if not progress:
         return parts
     *before, last = parts

@@ -1,14 +1,16 @@
-"""Delivery worker: sends outbox rows, in order within a conversation, and records every outcome.
+"""Delivery worker: sends outbox rows, in order within a conversation, and records each outcome.
 
-What each failure does here (the policy is in bus/errors.py):
+What each failure causes here (bus/errors.py has the whole policy):
 
-- StoreError: the row stays as it was; its task waits and goes on. An outcome that cannot be recorded is kept in
-  memory and recorded when the store is back, so a message that was sent is not sent again.
-- DeliveryError: retry, uncertain or failed, by its flags (retry_policy.py).
-- Any other exception of an adapter: an attempt of unknown outcome, logged with its traceback, at most
+- StoreError: The row does not change. Its task waits and continues. If an outcome cannot be recorded, it is kept in
+memory until the store works again. So a sent message is not sent again.
+- DeliveryError: Its flags decide: retry, uncertain or failed (retry_policy.py).
+- Any other exception of an adapter: The attempt's outcome is unknown. It is logged with its traceback, at most
   `attempts.MAX_UNEXPECTED_ERRORS` times.
-- A row that cannot be decoded, or that a bug breaks, is marked failed or uncertain; the rows behind it go on.
-- Cancellation: an attempt in progress gets `attempts.STOP_GRACE_S`. A row left in `sending` has an unknown outcome.
+- A row that cannot be decoded, or that causes an internal error: It is marked failed or uncertain. The next rows
+follow.
+- Cancellation: An attempt in progress gets `attempts.STOP_GRACE_S`. A row that stays in `sending` has an unknown
+outcome.
 """
 
 import logging
@@ -39,17 +41,17 @@ from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 log = logging.getLogger(__name__)
 
 OWNER_POLL_S = 0.1
-"""How often it is looked whether this process is the owner of the database again, seconds."""
+"""How often to check whether this process owns the database again, seconds."""
 
 MAX_SENT = 50_000
-"""Conversations whose sent messages are remembered."""
+"""Maximum number of conversations whose sent messages are remembered."""
 
 TASK_PAUSE_S = 1.0
-"""How long a task waits after an error that is not the store's, seconds."""
+"""How long a task waits after an error other than the store's, seconds."""
 
 
 class DeliveryWorker:
-    """Sends what is in the outbox. One task per conversation with open rows.
+    """Sends the rows of the outbox, with one task for each conversation with open rows.
 
     Args:
         adapters: The adapters by channel name.
@@ -87,10 +89,10 @@ class DeliveryWorker:
             tracer=tracer,
         )
         self._tasks: TaskGroup | None = None
-        # By conversation that has a task: what wakes it.
+        # The event that wakes each conversation's task.
         self._running: dict[ConversationKey, anyio.Event] = {}
-        self._idle: set[ConversationKey] = set()  # those with only rows that are due later
-        # The ID before which no row was open when a task ended.
+        self._idle: set[ConversationKey] = set()  # Conversations whose rows are all due later.
+        # By conversation: no row with a lower ID was open when its last task ended.
         self._next_ids = BoundedDict[ConversationKey, int](MAX_SENT)
         self._waiters: dict[str, set[anyio.Event]] = {}
         self._migrated = MigratedChats()
@@ -110,24 +112,24 @@ class DeliveryWorker:
                     self._attempts.stop()
 
     def adapter(self, channel: str) -> Adapter:
-        """Return the adapter of a channel. Raises KeyError: the channel is not running."""
+        """Return the adapter of a channel. Raises KeyError: The channel is not running."""
         return self._adapters[channel]
 
     async def enqueue(self, key: ConversationKey, rows: Sequence[NewOutboxRow]) -> None:
-        """Commit rows of a conversation and send them. Raises StoreError."""
+        """Commit rows of a conversation, and send them in the background. Raises StoreError."""
         await self._outbox.enqueue(rows)
         self.notify(key)
 
     def notify(self, key: ConversationKey, *, are_new: bool = True) -> None:
-        """Tell that a conversation may have open rows. Cheap; call it after every commit of rows.
+        """Announce that a conversation may have open rows. Call it after every commit of rows. Cheap.
 
-        `are_new`: False = not only rows that were stored after all others of the conversation.
+        `are_new`: whether all these rows were stored after all others of the conversation.
         """
         key = self._migrated.current_key(key)
         if not are_new:
             self._next_ids.pop(key, None)
         if self._tasks is None or key.channel not in self._adapters:
-            return  # rows of a disabled channel wait until it is enabled again
+            return  # Rows of a disabled channel wait until it is enabled again.
         if key in self._running:
             self._running[key].set()
         else:
@@ -135,14 +137,14 @@ class DeliveryWorker:
             self._tasks.start_soon(self._send_rows, key)
 
     async def send_own(self, after_id: int = 0) -> set[ConversationKey]:
-        """Send what is open in the chats of this node and is not being sent; return those chats. Raises StoreError.
+        """Send open rows of this node's chats that are not being sent. Return these chats. Raises StoreError.
 
-        `after_id`: only chats with such rows after this one.
+        `after_id`: only chats with such rows after this ID.
         """
         found = await self._outbox.find_own_open(after_id)
         for key, first_id in found.items():
             if key not in self._running:
-                # Not from the beginning: most were sent since they were found.
+                # Do not search from the first row, because most were sent since they were found.
                 self._next_ids[key] = min(first_id, self._next_ids.get(key, 0))
                 self.notify(key)
         return {chat_of(key) for key in found}
@@ -152,7 +154,7 @@ class DeliveryWorker:
         return await self._outbox.find(row_key)
 
     async def resend(self, row_id: int) -> OutboxRow:
-        """Send a failed or uncertain row again, now. Raises RowNotFound, RowConflict."""
+        """Send a failed or uncertain row again now. Raises RowNotFound, RowConflict."""
         row = await self._outbox.resend(row_id, now=self._now())
         self.notify(row.conversation, are_new=False)
         return row
@@ -164,7 +166,7 @@ class DeliveryWorker:
         self.notify(row.conversation)
 
     async def wait_closed(self, row_key: str) -> OutboxRow | None:
-        """Wait until a row is neither pending nor being sent; return it. Raises StoreError."""
+        """Wait until a row is neither pending nor being sent. Return it. Raises StoreError."""
         closed = anyio.Event()
         waiters = self._waiters.setdefault(row_key, set())
         waiters.add(closed)
@@ -180,21 +182,21 @@ class DeliveryWorker:
                 self._waiters.pop(row_key, None)
 
     async def wait_recorded(self, channel: str, chat: str, *, within_s: float) -> None:
-        """Wait until the current sends to a chat are recorded: a reply to one may arrive before that."""
+        """Wait until the current sends to a chat are recorded, because a reply to one may arrive first."""
         with anyio.move_on_after(within_s):
             await self._attempts.wait_recorded(channel, self._migrated.list_ids(channel, chat))
 
     async def wait_idle(self) -> None:
-        """Wait until no conversation has rows to send now (when stopping; bound it)."""
+        """Wait until no conversation has rows to send now, for a stop. Has no time limit."""
         while self._running.keys() - self._idle:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
             await anyio.sleep(0.02)
 
     def add_migration(self, migration: ChatMigration) -> None:
-        """Learn of a migration that is in the store already."""
+        """Remember a migration that is in the store already."""
         self._migrated.add(migration)
 
     async def migrate_chat(self, migration: ChatMigration) -> None:
-        """Send the rows of a migrated chat in the tasks of its new id from now on."""
+        """From now on, send the rows of a migrated chat in the tasks of its new ID."""
         self.add_migration(migration)
         for key in await self._store.call(self._outbox.list_open_conversations):
             if key.channel == migration.channel and key.chat == migration.new_chat:
@@ -203,13 +205,13 @@ class DeliveryWorker:
     def show_working(
         self, channel: str, target: ReplyTarget, *, is_first: bool = False
     ) -> AbstractAsyncContextManager[None]:
-        """Show the working indicator inside the block (see `IndicatorUpdater.working`). Raises nothing of its own."""
+        """Show the working indicator inside the block. See `IndicatorUpdater.working`."""
         return self._indicators.working(self._adapters[channel], target, is_first=is_first)
 
     async def show_finished(self, key: ConversationKey, target: ReplyTarget, *, ok: bool) -> None:
         """Replace the working indicator with a done or failure indicator. Raises nothing.
 
-        If the platform refuses that for a while, it is stored, and tried again from then on, by the next process too.
+        If the platform refuses it temporarily, it is stored and retried, by the next process too.
         """
         adapter = self._adapters.get(key.channel)
         if adapter is None:
@@ -220,21 +222,24 @@ class DeliveryWorker:
             await self._store.call(lambda: self.enqueue(key, [later]))
 
     async def show_refused(self, channel: str, target: ReplyTarget) -> None:
-        """Show on a message that it was not accepted, where the platform can. Raises nothing."""
+        """Show on a message that it was not accepted if the platform can. Raises nothing."""
         if channel in self._adapters:
             await self._indicators.refused(self._adapters[channel], target)
 
     async def wait_for_slot(self, key: tuple[str, str], interval_s: float) -> None:
-        """Wait for the next call that the rate limit of a key (channel and purpose, id) allows."""
+        """Wait until the rate limit of a key (channel and purpose, ID) allows the next call."""
         await self._limiter.acquire(key, interval_s)
 
     async def wait_until_owner(self) -> None:
-        """Wait while another process may have taken over: it may have sent the answer, which must stay as it is."""
+        """Wait while another process may have taken over.
+
+        It may have sent the answer, which must not change any more.
+        """
         while not self._outbox.is_owner:  # noqa: ASYNC110 - time and another thread change it
             await anyio.sleep(OWNER_POLL_S)
 
     async def _send_rows(self, key: ConversationKey) -> None:
-        """Send a conversation's rows in order; end when none is open. Another node's chat: tell that node."""
+        """Send a conversation's rows in order until none is open. If another node owns the chat, tell that node."""
         next_id = 0
         try:
             while True:
@@ -244,7 +249,7 @@ class DeliveryWorker:
                         return
                     from_id = self._next_ids.get(key, 0)
                     row = await self._outbox.next_open(key, now=self._now(), from_id=from_id)
-                    # Given up while the row was read, a chat may be another node's.
+                    # The chat may have moved to another node while the row was read.
                     if row is not None and self._owners.is_own(row.conversation):
                         next_id = max(next_id, row.id + 1)
                         await self._advance(row, wake)
@@ -252,21 +257,22 @@ class DeliveryWorker:
                     await self._store.wait(error)
                     continue
                 except Exception:
-                    log.exception("the deliveries of %s failed; they go on", key)
+                    log.exception("the deliveries of %s failed and will continue", key)
                     await anyio.sleep(TASK_PAUSE_S)
                     continue
                 if row is None and not wake.is_set():
-                    # Rows of one conversation are committed in the order of their IDs. A snapshot that somebody holds
-                    # open on PostgreSQL keeps the index entries of all sent since: a search from the first one on.
+                    # Rows of one conversation are committed in the order of their IDs, so search from the last known
+                    # one. On PostgreSQL, an open snapshot keeps the index entries of sent rows, which would slow a
+                    # search from the first row.
                     self._next_ids[key] = max(next_id, from_id)
                     return
         finally:
             self._running.pop(key, None)
             if self._migrated.current_key(key) != key:
-                self.notify(key)  # it migrated while this task was at work
+                self.notify(key)  # The chat migrated while this task was running.
 
     async def _is_own(self, key: ConversationKey) -> bool:
-        """Return whether this node sends to a chat; if not, tell the node that does. Raises StoreError."""
+        """Return whether this node sends to a chat. If not, tell the node that does. Raises StoreError."""
         if self._owners.is_own(key):
             return True
         owner = await self._owners.claim(key)
@@ -275,11 +281,11 @@ class DeliveryWorker:
         return owner == self._owners.number
 
     async def _advance(self, row: OutboxRow, wake: anyio.Event) -> None:
-        """Take the first open row of a conversation one step further. Raises StoreError."""
+        """Advance the first open row of a conversation by one step. Raises StoreError."""
         now = self._now()
         if row.state == "pending" and row.not_before > now:
             if row.updated_at > now:
-                # The clock was set back: the waits of all such rows start again, at the same time.
+                # The clock was set back, so the waits of all such rows start again, at the same time.
                 await self._outbox.rebase_waits(row.conversation, now=now)
                 return
             if not row.attempts:
@@ -312,7 +318,7 @@ class DeliveryWorker:
             await self._close(closed)
 
     async def _close(self, closed: ClosedRow) -> None:
-        """Tell who waits for a row that it is closed, and update what people see."""
+        """Notify the waiters for a closed row, and update the indicator."""
         decoded = closed.decoded
         self._wake_waiters(decoded.row.key)
         if not closed.is_sent:
@@ -326,7 +332,7 @@ class DeliveryWorker:
     async def _advance_indicator(
         self, row: OutboxRow, body: OutboundIndicator, adapter: Adapter
     ) -> None:
-        """Show a stored indicator; the row stays while the platform refuses it. Raises StoreError."""
+        """Show a stored indicator. The row stays while the platform refuses it. Raises StoreError."""
         age_s = self._now() - row.created_at
         wait_s = await self._indicators.finished(
             adapter, body.reply_target, ok=body.ok, age_s=age_s
@@ -338,7 +344,10 @@ class DeliveryWorker:
         await self._outbox.reschedule(row.id, not_before=now + wait_s, error="refused", now=now)
 
     async def repeat_indicators(self) -> None:
-        """Store indicators of the rows closed last, this node's or nobody's: a kill may have come before them."""
+        """Store indicators of the most recently closed rows of this node or of no node.
+
+        If a process was killed, it may not have shown them.
+        """
         repeated = await self._store.call(lambda: list_repeated(self._outbox, self._now()))
         await self._store.call(lambda: self._outbox.enqueue(repeated))
 
