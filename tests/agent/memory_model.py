@@ -7,7 +7,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from typing_extensions import override
 
-from tests.fakes.scripted import ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply
+from tests.fakes.scripted import ScriptedChatModel
 
 CONVERSATION = re.compile(r"<conversation>\n(.*)\n</conversation>", re.DOTALL)
 
@@ -25,9 +26,9 @@ class MemoryModel(ScriptedChatModel):
         return self
 
     @override
-    def _next(self, messages: list[BaseMessage]) -> ScriptedTurn:
+    def _next(self, messages: list[BaseMessage]) -> ModelReply:
         super()._next(messages)
-        return ScriptedTurn(text=noted(messages[-1].text))
+        return ModelReply(text=noted(messages[-1].text))
 
 
 def noted(question: str) -> str:

@@ -17,7 +17,8 @@ from agent.config import AgentConfig
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
 from tests.eventually import eventually
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 ROOT = Path(__file__).parents[2]
 LINES = ROOT / "tests" / "fakes" / "acp_lines.py"
@@ -42,10 +43,8 @@ def entry(kind: str, **further: object) -> dict[str, Any]:
 
 
 def asking(agent: str, prompt: str = "hello") -> ScriptedChatModel:
-    call = ScriptedCall(
-        name="invoke_acp_agent", args={"agent": agent, "prompt": prompt}, id="call-1"
-    )
-    return ScriptedChatModel.playing(ScriptedTurn(calls=(call,)), "Done.")
+    call = ToolCall(name="invoke_acp_agent", args={"agent": agent, "prompt": prompt}, id="call-1")
+    return ScriptedChatModel.playing(ModelReply(calls=(call,)), "Done.")
 
 
 def told(messages: list[AnyMessage]) -> str:
@@ -90,17 +89,17 @@ async def test_the_agents_text_is_the_answer(
 async def test_acp_files_are_readable_and_read_only(tmp_path: Path) -> None:
     path = "/mnt/acp-workspace/made.txt"
     model = ScriptedChatModel.playing(
-        ScriptedTurn(
+        ModelReply(
             calls=(
-                ScriptedCall(
+                ToolCall(
                     name="invoke_acp_agent", args={"agent": "helper", "prompt": "text"}, id="call-1"
                 ),
             )
         ),
-        ScriptedTurn(
+        ModelReply(
             calls=(
-                ScriptedCall(name="read_file", args={"path": path}, id="call-2"),
-                ScriptedCall(name="write_file", args={"path": path, "content": "x"}, id="call-3"),
+                ToolCall(name="read_file", args={"path": path}, id="call-2"),
+                ToolCall(name="write_file", args={"path": path, "content": "x"}, id="call-3"),
             )
         ),
         "Done.",

@@ -21,7 +21,8 @@ from agent.middleware.guardrails import guardrail_middleware
 from agent.paths import OUTPUTS
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 HERE = __name__
 APPROVE = {"decisions": [{"type": "approve"}]}
@@ -76,18 +77,18 @@ def guarded(*ask: str, use: str = "") -> dict[str, Any]:
     return {"guardrails": section | ({"provider": {"use": use}} if use else {})}
 
 
-def write(name: str, call_id: str = "c1") -> ScriptedCall:
+def write(name: str, call_id: str = "c1") -> ToolCall:
     args = {"path": f"{OUTPUTS}/{name}", "content": "hi"}
-    return ScriptedCall(name="write_file", args=args, id=call_id)
+    return ToolCall(name="write_file", args=args, id=call_id)
 
 
-def append(call_id: str) -> ScriptedCall:
+def append(call_id: str) -> ToolCall:
     args = {"path": f"{OUTPUTS}/log.txt", "content": "x", "append": True}
-    return ScriptedCall(name="write_file", args=args, id=call_id)
+    return ToolCall(name="write_file", args=args, id=call_id)
 
 
-def model(*calls: ScriptedCall) -> ScriptedChatModel:
-    return ScriptedChatModel.playing(ScriptedTurn(text="Let me.", calls=calls), "I see.")
+def model(*calls: ToolCall) -> ScriptedChatModel:
+    return ScriptedChatModel.playing(ModelReply(text="Let me.", calls=calls), "I see.")
 
 
 def results(messages: Sequence[AnyMessage]) -> dict[str, str]:
@@ -136,7 +137,7 @@ async def test_what_is_no_decision_approves_nothing(tmp_path: Path, answer: obje
 
 
 async def test_calls_beside_each_other_are_decided_one_by_one_and_run_once(tmp_path: Path) -> None:
-    free = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="free")
+    free = ToolCall(name="ls", args={"path": OUTPUTS}, id="free")
     calls = model(append("c1"), append("c2"), free, append("c3"))
     async with open_agent(tmp_path, calls, guarded("write_file")) as harness:
         agent = ApprovalThread(harness)
@@ -193,8 +194,8 @@ async def test_a_subagent_cannot_ask_and_is_told_so(tmp_path: Path) -> None:
     assert link is not None
     args = {"description": "write", "prompt": "write it", "subagent_type": "general-purpose"}
     lead = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(ScriptedCall(name="task", args=args, id="t"),)),
-        ScriptedTurn(calls=(write("a.txt"),)),
+        ModelReply(calls=(ToolCall(name="task", args=args, id="t"),)),
+        ModelReply(calls=(write("a.txt"),)),
         "It needs approval.",
         "Done.",
     )

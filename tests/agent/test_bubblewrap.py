@@ -13,7 +13,6 @@ from langchain_core.messages import AnyMessage, ToolMessage
 
 from agent.config import AgentConfig, SandboxConfig
 from agent.errors import ObjectNotImportable, SandboxUnusable
-from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.paths import ACP_WORKSPACE, OUTPUTS, UPLOADS, WORKSPACE
 from agent.paths import Mount as Folder
 from agent.sandbox import bubblewrap_args
@@ -27,6 +26,7 @@ from agent.thread_storage import ThreadStorage
 from agent.tools.bash import MAX_COMMAND_BYTES
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
+from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 
 FAULT = probe_bubblewrap()
@@ -37,14 +37,12 @@ LONG_S = 60.0
 def calling(*commands: str) -> ScriptedChatModel:
     """A model that runs commands one after the other, then answers."""
     turns = [
-        ScriptedTurn(
-            calls=(
-                ScriptedCall(name="bash", args={"description": "try", "command": one}, id=f"c{at}"),
-            )
+        ModelReply(
+            calls=(ToolCall(name="bash", args={"description": "try", "command": one}, id=f"c{at}"),)
         )
         for at, one in enumerate(commands)
     ]
-    return ScriptedChatModel.playing(*turns, ScriptedTurn(text="Done."))
+    return ScriptedChatModel.playing(*turns, ModelReply(text="Done."))
 
 
 def results(messages: Sequence[AnyMessage]) -> list[str]:
@@ -76,19 +74,19 @@ async def test_the_agent_runs_commands_in_its_folders(tmp_path: Path) -> None:
 @needs_bubblewrap
 async def test_files_and_commands_share_folders(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
-        ScriptedTurn(
+        ModelReply(
             calls=(
                 call("write_file", path="a.sh", content="echo 1\n"),
                 call("bash", command="sleep 0"),
             )
         ),
-        ScriptedTurn(
+        ModelReply(
             calls=(call("bash", command="sed -i s/1/2/ a.sh; bash a.sh; mkdir d; echo x > d/f"),)
         ),
-        ScriptedTurn(calls=(call("str_replace", path="a.sh", old_str="2", new_str="3"),)),
-        ScriptedTurn(calls=(call("write_file", path="d/f", content="y\n"),)),
-        ScriptedTurn(calls=(call("bash", command="bash a.sh; cat d/f; rm -r d a.sh; ls -A"),)),
-        ScriptedTurn(text="Done."),
+        ModelReply(calls=(call("str_replace", path="a.sh", old_str="2", new_str="3"),)),
+        ModelReply(calls=(call("write_file", path="d/f", content="y\n"),)),
+        ModelReply(calls=(call("bash", command="bash a.sh; cat d/f; rm -r d a.sh; ls -A"),)),
+        ModelReply(text="Done."),
     )
     async with open_agent(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as harness:
         assert results(await harness.say("go")) == [
@@ -101,8 +99,8 @@ async def test_files_and_commands_share_folders(tmp_path: Path) -> None:
         ]
 
 
-def call(name: str, **args: str) -> ScriptedCall:
-    return ScriptedCall(
+def call(name: str, **args: str) -> ToolCall:
+    return ToolCall(
         name=name, args=args, id=f"{name}-{args.get('path', '')}-{len(args.get('command', ''))}"
     )
 
@@ -156,7 +154,7 @@ async def test_commands_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixt
 @needs_bubblewrap
 async def test_the_prompt_mentions_bash_if_available(tmp_path: Path) -> None:
     for use, is_told in (("bubblewrap", True), ("local", False)):
-        model = ScriptedChatModel.playing(ScriptedTurn(text="Hi."))
+        model = ScriptedChatModel.playing(ModelReply(text="Hi."))
         async with open_agent(tmp_path, model, {"sandbox": {"use": use}}) as harness:
             await harness.say("hello")
         assert ("<shell>" in model.prompts[0][0].text) is is_told

@@ -12,13 +12,14 @@ from agent.middleware.blank_texts import without_blank_texts
 from agent.middleware.call_ids import MAX_CHARS, unique_call_ids
 from agent.models.roles import NO_TEXT
 from tests.agent.agent_harness import open_agent
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-LISTING = ScriptedTurn(
+LISTING = ModelReply(
     text="\n\n",
-    calls=(ScriptedCall(name="ls", args={"path": "/mnt/user-data"}, id="functions.ls:0"),),
+    calls=(ToolCall(name="ls", args={"path": "/mnt/user-data"}, id="functions.ls:0"),),
 )
 
 

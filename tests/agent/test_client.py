@@ -29,10 +29,10 @@ from agent.errors import (
     UploadTooLarge,
 )
 from agent.locales.en import ENGLISH
-from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.paths import OUTPUTS
 from store.errors import StoreLocked
 from tests.agent.test_skills import put
+from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel, registered
 
 QUIET: dict[str, Any] = {"memory": {"enabled": False}}
@@ -94,13 +94,11 @@ async def test_a_turn_is_streamed_in_the_recorded_sequence(tmp_path: Path) -> No
 
 
 async def test_later_turns_remember_and_do_not_repeat(tmp_path: Path) -> None:
-    write = ScriptedCall(
-        name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1"
-    )
-    show = ScriptedCall(name="present_files", args={"filepaths": [f"{OUTPUTS}/a.txt"]}, id="c2")
+    write = ToolCall(name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1")
+    show = ToolCall(name="present_files", args={"filepaths": [f"{OUTPUTS}/a.txt"]}, id="c2")
     model = ScriptedChatModel.playing(
-        ScriptedTurn(text="I write.", calls=(write,)),
-        ScriptedTurn(calls=(show,)),
+        ModelReply(text="I write.", calls=(write,)),
+        ModelReply(calls=(show,)),
         "Written.",
         "Still there.",
     )
@@ -127,13 +125,13 @@ async def test_later_turns_remember_and_do_not_repeat(tmp_path: Path) -> None:
 
 
 async def test_chat_returns_the_last_words(tmp_path: Path) -> None:
-    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="c1")
-    ask = ScriptedCall(name="ask_clarification", args={"question": "Which one?"}, id="c2")
+    look = ToolCall(name="ls", args={"path": OUTPUTS}, id="c1")
+    ask = ToolCall(name="ask_clarification", args={"question": "Which one?"}, id="c2")
     model = ScriptedChatModel.playing(
-        ScriptedTurn(text="Let me look.", calls=(look,)),
+        ModelReply(text="Let me look.", calls=(look,)),
         "Nothing there.",
-        ScriptedTurn(calls=(ask,)),
-        *[ScriptedTurn()] * 2,  # an empty answer is asked for once more
+        ModelReply(calls=(ask,)),
+        *[ModelReply()] * 2,  # an empty answer is asked for once more
     )
     async with opened(tmp_path, model) as client:
         assert await client.chat("look", "t1") == "Nothing there."
@@ -152,7 +150,9 @@ async def test_a_turn_without_a_thread_gets_one_of_its_own(tmp_path: Path) -> No
 
 
 async def test_turns_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
-    model = ScriptedChatModel.playing("One.", "Two.", "Three.", delay_s=0.001)
+    model = ScriptedChatModel.playing(
+        *(ModelReply(text=text, token_delay_s=0.001) for text in ("One.", "Two.", "Three."))
+    )
     async with opened(tmp_path, model) as client, anyio.create_task_group() as tasks:
         for said in ("a", "b", "c"):
             tasks.start_soon(client.chat, said, "t1")
@@ -170,7 +170,8 @@ async def test_leaving_early_stops_the_turn_and_lets_the_next_one_run(tmp_path: 
 
 
 async def test_a_turn_that_is_cancelled_leaves_its_thread_free(tmp_path: Path) -> None:
-    hanging = ScriptedChatModel.playing("never", hang=True)
+    hanging = ScriptedChatModel.playing("never")
+    hanging.hold()
     async with opened(tmp_path, hanging) as client:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.chat, "wait", "t1")
@@ -196,7 +197,7 @@ async def test_what_a_turn_may_ask_for(tmp_path: Path) -> None:
 
 
 async def test_a_turn_is_bounded_in_steps(tmp_path: Path) -> None:
-    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": OUTPUTS}, id="c1"),))
+    look = ModelReply(calls=(ToolCall(name="ls", args={"path": OUTPUTS}, id="c1"),))
     async with opened(tmp_path, ScriptedChatModel.playing(*[look] * 9)) as client:
         assert await client.chat("go on", "t1", recursion_limit=3) == ENGLISH.step_limit_reached
         assert [row["thread_id"] for row in (await client.list_threads())["thread_list"]] == ["t1"]

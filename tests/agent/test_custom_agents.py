@@ -13,7 +13,8 @@ from agent.custom_agents import MAX_SOUL_CHARS, CustomAgent, CustomAgentStore, n
 from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentWriteFailed
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_skills import call, custom, prompt_of, put
-from tests.fakes.scripted import ScriptedChatModel, ScriptedTurn, registered
+from tests.fakes.model import ModelReply
+from tests.fakes.scripted import ScriptedChatModel, registered
 
 TOOLS = {
     "tool_groups": [{"name": "web"}, {"name": "math"}],
@@ -162,8 +163,8 @@ async def test_runs_share_a_graph_until_the_agent_changes(tmp_path: Path) -> Non
 # ---- setting one up in a chat -------------------------------------------------------------------
 
 
-def setup(soul: str = "Be brief.") -> ScriptedTurn:
-    return ScriptedTurn(calls=(call("setup_agent", {"soul": soul, "description": "A helper"}),))
+def setup(soul: str = "Be brief.") -> ModelReply:
+    return ModelReply(calls=(call("setup_agent", {"soul": soul, "description": "A helper"}),))
 
 
 async def test_a_bootstrap_run_saves_the_agent_it_is_asked_for(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from agent.thread_storage import ThreadStorage
 from tests.agent.agent_harness import open_agent
 from tests.eventually import eventually
 from tests.fakes.docker import FakeDocker, machine
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 SECRET = "s3cret-value"
 
@@ -379,16 +380,16 @@ async def test_containers_of_other_installations_are_ignored(docker: FakeDocker)
 
 async def test_the_agent_has_bash_in_a_container(docker: FakeDocker, tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
-        ScriptedTurn(
+        ModelReply(
             calls=(
-                ScriptedCall(
+                ToolCall(
                     name="bash", args={"command": "echo 42 > /mnt/user-data/outputs/a"}, id="1"
                 ),
             )
         ),
-        ScriptedTurn(
+        ModelReply(
             calls=(
-                ScriptedCall(
+                ToolCall(
                     name="present_files", args={"filepaths": ["/mnt/user-data/outputs/a"]}, id="2"
                 ),
             )

@@ -27,7 +27,8 @@ from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.paths import OUTPUTS
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 HERE = __name__
 
@@ -133,10 +134,8 @@ def code_of(decision: GuardrailDecision) -> str:
 
 
 def writing() -> ScriptedChatModel:
-    call = ScriptedCall(
-        name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1"
-    )
-    return ScriptedChatModel.playing(ScriptedTurn(calls=(call,)), "I see.")
+    call = ToolCall(name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1")
+    return ScriptedChatModel.playing(ModelReply(calls=(call,)), "I see.")
 
 
 def answer_of(messages: list[AnyMessage]) -> ToolMessage:
@@ -273,16 +272,16 @@ def touch(name: str) -> str:
     return f"touched {name}"
 
 
-def agent(provider: Any, *calls: ScriptedCall, **more: object) -> Any:  # noqa: ANN401 - a graph
+def agent(provider: Any, *calls: ToolCall, **more: object) -> Any:  # noqa: ANN401 - a graph
     """A graph whose model calls `touch`, guarded; the middleware is outside of error handling."""
-    model = ScriptedChatModel.playing(ScriptedTurn(calls=calls or (call("x"),)), "done")
+    model = ScriptedChatModel.playing(ModelReply(calls=calls or (call("x"),)), "done")
     settings = GuardrailsConfig.model_validate(section("allowlist", **more))
     links = [GuardrailMiddleware(settings, provider, is_subagent=True), ToolErrorMiddleware()]
     return create_agent(model, [touch], middleware=links, checkpointer=InMemorySaver())
 
 
-def call(name: str, tool_name: str = "touch") -> ScriptedCall:
-    return ScriptedCall(name=tool_name, args={"name": name}, id=f"c-{name}")
+def call(name: str, tool_name: str = "touch") -> ToolCall:
+    return ToolCall(name=tool_name, args={"name": name}, id=f"c-{name}")
 
 
 async def run(graph: Any) -> list[ToolMessage]:  # noqa: ANN401 - a graph

@@ -16,7 +16,8 @@ from agent.models.failures import FailureReason
 from agent.paths import WORKSPACE
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 OTHERS = [(code, words) for code, words in LANGUAGES.items() if words is not ENGLISH]
 
@@ -50,9 +51,9 @@ async def test_model_failures_use_the_language_of_the_run(tmp_path: Path) -> Non
 
 
 async def test_the_language_can_be_set_in_configurable(tmp_path: Path) -> None:
-    look = ScriptedCall(name="ls", args={"path": WORKSPACE}, id="c")
+    look = ToolCall(name="ls", args={"path": WORKSPACE}, id="c")
     async with open_agent(
-        tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(look,)))
+        tmp_path, ScriptedChatModel.playing(ModelReply(calls=(look,)))
     ) as harness:
         options = {"thread_id": THREAD, "language": "zh-CN"}
         graph = await harness.factory.graph_for({"configurable": options})
@@ -67,8 +68,8 @@ def test_embedded_clients_can_set_the_language() -> None:
 
 
 async def test_empty_questions_use_the_language_of_the_run(tmp_path: Path) -> None:
-    asks = ScriptedCall(name="ask_clarification", args={"question": " "}, id="c")
+    asks = ToolCall(name="ask_clarification", args={"question": " "}, id="c")
     async with open_agent(
-        tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(asks,)))
+        tmp_path, ScriptedChatModel.playing(ModelReply(calls=(asks,)))
     ) as harness:
         assert (await harness.say("做点什么", language="zh"))[-1].text == "❓ 接下来我该怎么做？"

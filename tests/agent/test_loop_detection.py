@@ -13,16 +13,15 @@ from agent.locales.en import ENGLISH
 from agent.middleware.loop_detection import STOP_MESSAGE, count_calls
 from agent.paths import OUTPUTS, WORKSPACE
 from tests.agent.agent_harness import AgentHarness, open_agent
-from tests.fakes.model import FakeModelServer, ModelReply
-from tests.fakes.model import ToolCall as ServedCall
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 LIST = {"path": WORKSPACE, "description": "look"}
 
 
-def looking(number: int, text: str = "", **args: object) -> ScriptedTurn:
-    return ScriptedTurn(
-        text=text, calls=(ScriptedCall(name="ls", args={**LIST, **args}, id=f"c{number}"),)
+def looking(number: int, text: str = "", **args: object) -> ModelReply:
+    return ModelReply(
+        text=text, calls=(ToolCall(name="ls", args={**LIST, **args}, id=f"c{number}"),)
     )
 
 
@@ -57,10 +56,10 @@ async def test_the_warning_follows_the_results(tmp_path: Path) -> None:
 
 
 async def test_the_order_of_arguments_and_calls_does_not_matter(tmp_path: Path) -> None:
-    def both(number: int) -> ScriptedTurn:
-        here = ScriptedCall(name="ls", args={"path": WORKSPACE, "description": ""}, id=f"a{number}")
-        there = ScriptedCall(name="ls", args={"description": "", "path": OUTPUTS}, id=f"b{number}")
-        return ScriptedTurn(calls=(here, there) if number % 2 else (there, here))
+    def both(number: int) -> ModelReply:
+        here = ToolCall(name="ls", args={"path": WORKSPACE, "description": ""}, id=f"a{number}")
+        there = ToolCall(name="ls", args={"description": "", "path": OUTPUTS}, id=f"b{number}")
+        return ModelReply(calls=(here, there) if number % 2 else (there, here))
 
     model = ScriptedChatModel.playing(*[both(n) for n in range(5)], "Enough.")
     async with open_agent(tmp_path, model) as harness:
@@ -70,10 +69,10 @@ async def test_the_order_of_arguments_and_calls_does_not_matter(tmp_path: Path) 
 
 
 async def test_a_call_among_others_is_counted_too(tmp_path: Path) -> None:
-    def with_other(number: int) -> ScriptedTurn:
-        same = ScriptedCall(name="ls", args=LIST, id=f"a{number}")
-        other = ScriptedCall(name="ls", args={**LIST, "description": str(number)}, id=f"b{number}")
-        return ScriptedTurn(calls=(same, other))
+    def with_other(number: int) -> ModelReply:
+        same = ToolCall(name="ls", args=LIST, id=f"a{number}")
+        other = ToolCall(name="ls", args={**LIST, "description": str(number)}, id=f"b{number}")
+        return ModelReply(calls=(same, other))
 
     model = ScriptedChatModel.playing(*[with_other(n) for n in range(5)], "Enough.")
     async with open_agent(tmp_path, model) as harness:
@@ -85,9 +84,9 @@ async def test_a_call_among_others_is_counted_too(tmp_path: Path) -> None:
 async def test_many_different_calls_of_one_tool_are_no_loop(tmp_path: Path) -> None:
     """Subagents may take 100 turns."""
     calls = [
-        ScriptedCall(name="ls", args={**LIST, "description": str(n)}, id=f"c{n}") for n in range(60)
+        ToolCall(name="ls", args={**LIST, "description": str(n)}, id=f"c{n}") for n in range(60)
     ]
-    script = [ScriptedTurn(calls=tuple(calls[start : start + 5])) for start in range(0, 60, 5)]
+    script = [ModelReply(calls=tuple(calls[start : start + 5])) for start in range(0, 60, 5)]
     model = ScriptedChatModel.playing(*script, "Done.")
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("look")
@@ -158,7 +157,7 @@ async def test_the_model_s_tools_stay_named_but_closed(tmp_path: Path) -> None:
 async def _last_choice(home_folder: Path) -> object:
     """Return the tool choice of the last request that a real model class sends."""
     async with FakeModelServer() as server:
-        call = ServedCall("ls", LIST)
+        call = ToolCall("ls", LIST)
         server.reply(*[ModelReply(calls=(call,))] * 5, "Enough.")
         entry = {"name": "fake", "use": "langchain_openai:ChatOpenAI", "model": "fake"}
         entry |= {"api_key": "test", "base_url": server.base_url}

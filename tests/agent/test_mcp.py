@@ -29,7 +29,8 @@ from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
 from tests.eventually import eventually
 from tests.fakes.mcp_server import PIXEL
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 HERE = __name__
 SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_server.py")
@@ -97,15 +98,15 @@ def named(tools: tuple[BaseTool, ...]) -> set[str]:
     return {tool.name for tool in tools}
 
 
-def call(name: str, **args: object) -> ScriptedCall:
-    return ScriptedCall(name=name, args=args, id=f"c-{name}-{len(args)}")
+def call(name: str, **args: object) -> ToolCall:
+    return ToolCall(name=name, args=args, id=f"c-{name}-{len(args)}")
 
 
 async def asked(
-    tools: tuple[BaseTool, ...], *calls: ScriptedCall, thread: str = THREAD
+    tools: tuple[BaseTool, ...], *calls: ToolCall, thread: str = THREAD
 ) -> list[ToolMessage]:
     """Run a graph whose model makes these calls; return the answers."""
-    model = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "done")
+    model = ScriptedChatModel.playing(ModelReply(calls=calls), "done")
     config: RunnableConfig = {"configurable": {"thread_id": thread}}
     graph = create_agent(model, list(tools))
     state = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)
@@ -132,12 +133,12 @@ async def test_each_thread_has_its_own_isolated_process(tmp_path: Path) -> None:
     env = {"GIVEN": "$TOKEN", "EMPTY": "$UNSET"}
     file = written(tmp_path, {"fake": {**STDIO, "env": env}})
     script = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(call("fake_remember", text="a"), call("fake_environment"))),
+        ModelReply(calls=(call("fake_remember", text="a"), call("fake_environment"))),
         "one",
-        ScriptedTurn(calls=(call("fake_remember", text="b"), call("fake_raise_error"))),
+        ModelReply(calls=(call("fake_remember", text="b"), call("fake_raise_error"))),
         "two",
-        ScriptedTurn(calls=(call("fake_crash"),)),
-        ScriptedTurn(calls=(call("fake_remember", text="c"),)),
+        ModelReply(calls=(call("fake_crash"),)),
+        ModelReply(calls=(call("fake_remember", text="c"),)),
         "three",
     )
     async with open_agent(
@@ -320,7 +321,7 @@ async def test_images_are_saved_and_shown_to_models_with_vision(tmp_path: Path, 
     file = written(tmp_path, {"web": {"url": f"{web}/mcp"}})
     for has_vision in (True, False):
         model = ScriptedChatModel.playing(
-            ScriptedTurn(calls=(call("web_picture"), call("web_echo", text="a"))), "I see."
+            ModelReply(calls=(call("web_picture"), call("web_echo", text="a"))), "I see."
         )
         entry = {"supports_vision": has_vision}
         async with open_agent(tmp_path, model, extensions=file, entry=entry) as harness:
@@ -399,7 +400,7 @@ async def test_colliding_names_become_unique(tmp_path: Path, web: str) -> None:
 
 async def test_a_new_run_sees_a_new_server_and_graphs_are_shared(tmp_path: Path, web: str) -> None:
     file = written(tmp_path, {})
-    turn = ScriptedTurn(calls=(call("web_echo", text="hi"),))
+    turn = ModelReply(calls=(call("web_echo", text="hi"),))
     async with open_agent(tmp_path, ScriptedChatModel.playing(turn, "no", turn, "yes")) as harness:
         assert "web_echo is not a valid tool" in told(await harness.say("go"))[0]
         written(tmp_path, {"web": {"url": f"{web}/mcp"}})
@@ -414,7 +415,7 @@ async def test_a_passport_covers_mcp_tools(tmp_path: Path, web: str) -> None:
     file = written(tmp_path, {"web": {"url": f"{web}/mcp"}})
     passport = {"spec_version": "oap/1.0", "capabilities": [{"id": "mcp.tool.execute"}]}
     guard = {"enabled": True, "provider": {"use": "oap", "config": {"passport": passport}}}
-    turn = ScriptedTurn(calls=(call("web_echo", text="hi"), call("ls", path="/mnt")))
+    turn = ModelReply(calls=(call("web_echo", text="hi"), call("ls", path="/mnt")))
     model = ScriptedChatModel.playing(turn, "done")
     async with open_agent(tmp_path, model, {"guardrails": guard}, extensions=file) as harness:
         await tools_of(harness.services.mcp)

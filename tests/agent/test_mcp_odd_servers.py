@@ -14,7 +14,8 @@ from tests.agent.agent_harness import open_agent
 from tests.agent.test_mcp import tools_of, written
 from tests.eventually import eventually
 from tests.fakes import mcp_odd
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 from tests.ports import free_port
 
 PROGRAM = str(Path(mcp_odd.__file__))
@@ -56,8 +57,8 @@ async def _connects(port: int) -> bool:
 async def test_every_answer_reaches_the_model_and_the_thread_goes_on(
     tmp_path: Path, transport: str
 ) -> None:
-    calls = [ScriptedCall(name=f"odd_{name}", args={}, id=name) for name in mcp_odd.ANSWERS]
-    script = [turn for call in calls for turn in (ScriptedTurn(calls=(call,)), "seen")]
+    calls = [ToolCall(name=f"odd_{name}", args={}, id=name) for name in mcp_odd.ANSWERS]
+    script = [turn for call in calls for turn in (ModelReply(calls=(call,)), "seen")]
     async with (
         server(transport) as entry,
         open_agent(

@@ -15,11 +15,11 @@ from agent.custom_agents import CustomAgent
 from agent.memory.scope import MemoryScope
 from agent.memory.service import open_memory
 from agent.middleware.memory import MemoryMiddleware
-from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.paths import OUTPUTS
 from agent.state import ThreadState
 from tests.agent.agent_harness import open_agent
 from tests.agent.memory_model import MemoryModel
+from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel, registered
 
 ON: dict[str, Any] = {"memory": {"enabled": True}}
@@ -56,10 +56,8 @@ async def test_what_was_said_before_a_stop_is_known_after_it(tmp_path: Path) -> 
 
 
 async def test_an_entry_of_its_own_reads_conversations_once_a_turn_is_over(tmp_path: Path) -> None:
-    write = ScriptedCall(
-        name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1"
-    )
-    model = ScriptedChatModel.playing(ScriptedTurn(text="Writing.", calls=(write,)), "Written.")
+    write = ToolCall(name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1")
+    model = ScriptedChatModel.playing(ModelReply(text="Writing.", calls=(write,)), "Written.")
     reader = ScriptedChatModel.playing(noted("wants files"))
     with registered(reader) as keys:
         config = {"memory": {"model_name": "reader"}, "models": [{**keys, "name": "reader"}]}
@@ -126,7 +124,8 @@ async def test_before_a_conversation_is_summarised_it_is_learnt_from(tmp_path: P
 
 
 async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    reader = ScriptedChatModel.playing(hang=True)
+    reader = ScriptedChatModel.playing()
+    reader.hold()
     with registered(reader) as keys:
         config = {"memory": {"model_name": "reader"}, "models": [{**keys, "name": "reader"}]}
         model = ScriptedChatModel.playing("Hello.")

@@ -246,7 +246,8 @@ async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
 async def test_a_model_that_hangs_does_not_hold_up_the_end_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
-    model = MemoryModel(hang=True)
+    model = MemoryModel()
+    model.hold()
     with anyio.fail_after(20):
         async with memory(tmp_path, model, flush_s=0.05, debounce_seconds=1) as service:
             await service.enqueue_turn(turn("markone"), caller())

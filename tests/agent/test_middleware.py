@@ -28,13 +28,14 @@ from agent.paths import OUTPUTS
 from agent.thread_storage import ThreadStorage
 from agent.tools.ask_clarification import ask_clarification_tool, question_text
 from tests.agent.plain_agent import CONFIG, open_plain_agent, plain_middleware
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 
-def calls(*named: tuple[str, dict[str, Any]]) -> ScriptedTurn:
+def calls(*named: tuple[str, dict[str, Any]]) -> ModelReply:
     """A turn that calls tools; ids are c0, c1, ..."""
-    made = (ScriptedCall(name=name, args=args, id=f"c{n}") for n, (name, args) in enumerate(named))
-    return ScriptedTurn(calls=tuple(made))
+    made = (ToolCall(name=name, args=args, id=f"c{n}") for n, (name, args) in enumerate(named))
+    return ModelReply(calls=tuple(made))
 
 
 def ai(*ids: str, **more: Any) -> AIMessage:  # noqa: ANN401 - whatever AIMessage takes
@@ -399,7 +400,8 @@ async def test_the_title_s_words_stay_out_of_the_stream(tmp_path: Path) -> None:
 
 
 async def test_a_slow_title_model_is_left_behind(tmp_path: Path) -> None:
-    slow = ScriptedChatModel.playing(hang=True)
+    slow = ScriptedChatModel.playing()
+    slow.hold()
     middleware = TitleMiddleware(TitleConfig(), model=slow, deadline_s=0.05)
     with anyio.fail_after(20):
         assert await middleware._generate_title("user", "assistant") == ""
@@ -421,7 +423,7 @@ ASKED = "🔀 Which?\n\n  1. a\n  2. b"
     ],
     ids=["alone", "before another call", "after another call"],
 )
-async def test_a_question_ends_the_turn(tmp_path: Path, turn: ScriptedTurn) -> None:
+async def test_a_question_ends_the_turn(tmp_path: Path, turn: ModelReply) -> None:
     model = ScriptedChatModel.playing(turn, "Then a.")
     async with open_plain_agent(tmp_path, model) as thread:
         messages = await thread.say("do it")

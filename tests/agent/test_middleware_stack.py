@@ -10,7 +10,8 @@ from agent.middleware import MIDDLEWARE_ORDER
 from agent.paths import WORKSPACE
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 EVERYTHING: dict[str, Any] = {
     "summarization": {
@@ -73,7 +74,7 @@ def _overrides(kind: type[Any], name: str) -> bool:
 
 
 async def test_everything_switched_on_adds_no_step(tmp_path: Path) -> None:
-    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),))
+    look = ModelReply(calls=(ToolCall(name="ls", args={"path": WORKSPACE}, id="l"),))
     model = ScriptedChatModel.playing(look, "Nothing there.", "Still nothing.")
     async with open_agent(tmp_path, model, EVERYTHING, entry={"supports_vision": True}) as harness:
         await harness.say("look", **OPTIONS)

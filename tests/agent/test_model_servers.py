@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from agent.config import AgentConfig
 from agent.factory import AgentFactory, open_agent_factory
 from agent.services import AgentSetup
 from tests.agent.plain_agent import THREAD
-from tests.fakes.anthropic import AnthropicReply, FakeAnthropic
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 
 LOOK = ModelReply(
@@ -187,13 +187,13 @@ async def test_when_a_model_fails_the_next_one_answers(tmp_path: Path) -> None:
 THINKING = {"type": "enabled", "budget_tokens": 1024}
 
 
-def claude_at(server: FakeAnthropic, **keys: object) -> dict[str, object]:
+def claude_at(server: FakeModelServer, **keys: object) -> dict[str, object]:
     return {
         "name": "claude",
         "use": "langchain_anthropic:ChatAnthropic",
         "model": "claude-fake",
         "api_key": "sk-ant",
-        "base_url": server.base_url,
+        "base_url": server.anthropic_url,
         "max_retries": 0,
         "max_tokens": 2048,
         **keys,
@@ -201,39 +201,40 @@ def claude_at(server: FakeAnthropic, **keys: object) -> dict[str, object]:
 
 
 async def test_anthropics_package_with_thinking_and_a_tool(tmp_path: Path) -> None:
-    look = ("c1", "ls", {"path": "/mnt/user-data/workspace"})
-    answers = (
-        AnthropicReply(thinking="I must look.", text="Looking. ", calls=(look,)),
-        AnthropicReply(thinking="Nothing.", text="It is empty."),
-    )
-    async with FakeAnthropic(*answers) as server:
+    async with FakeModelServer() as server:
+        server.reply(
+            replace(LOOK, reasoning="I must look."),
+            ModelReply(reasoning="Nothing.", text="It is empty."),
+        )
         entry = claude_at(server, supports_thinking=True, thinking=THINKING)
         async with agents_with(tmp_path, entry) as agents:
             spoken, messages = await turn(agents, "look", thinking_enabled=True)
     assert spoken == "Looking. It is empty."
     assert messages[-1].text == "It is empty."
-    assert server.keys == ["sk-ant", "sk-ant"]
-    assert server.requests[0]["thinking"] == THINKING
-    assert isinstance(server.requests[0]["system"], str | list)
+    assert all("sk-ant" in str(request.headers) for request in server.requests)
+    first, second = (request.body for request in server.requests)
+    assert first["thinking"] == THINKING
+    assert isinstance(first["system"], str | list)
     # The thinking comes back signed, or the provider refuses the tool's result.
-    sent = server.requests[1]["messages"][1]["content"]
+    sent = second["messages"][1]["content"]
     assert [block["type"] for block in sent] == ["thinking", "text", "tool_use"]
     assert (sent[0]["thinking"], sent[0]["signature"]) == ("I must look.", "sig-1")
-    assert server.requests[1]["messages"][2]["content"][0]["type"] == "tool_result"
+    assert second["messages"][2]["content"][0]["type"] == "tool_result"
 
 
 async def test_anthropics_package_without_thinking(tmp_path: Path) -> None:
-    async with FakeAnthropic(AnthropicReply(text="Hello.")) as server:
+    async with FakeModelServer() as server:
+        server.reply("Hello.")
         entry = claude_at(server, supports_thinking=True, thinking=THINKING)
         async with agents_with(tmp_path, entry) as agents:
             spoken, _ = await turn(agents, "hi", thinking_enabled=False)
     assert spoken == "Hello."
-    assert server.requests[0]["thinking"] == {"type": "disabled"}
+    assert server.requests[0].body["thinking"] == {"type": "disabled"}
 
 
 async def test_another_provider_takes_over_a_conversation_with_thinking(tmp_path: Path) -> None:
-    answers = (AnthropicReply(thinking="Hm.", text="One."), AnthropicReply(status=529))
-    async with FakeAnthropic(*answers) as claude, FakeModelServer() as gpt:
+    async with FakeModelServer() as claude, FakeModelServer() as gpt:
+        claude.reply(ModelReply(reasoning="Hm.", text="One."), ModelReply(status=529))
         claude_entry = claude_at(claude, supports_thinking=True, thinking=THINKING)
         models = claude_entry, openai_at(gpt)
         async with agents_with(tmp_path, *models) as agents:

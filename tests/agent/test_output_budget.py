@@ -20,7 +20,8 @@ from agent.state import ThreadState
 from agent.thread_storage import ThreadStorage
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG, THREAD
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 HERE = __name__
 LONG = "".join(f"line {n}\n" for n in range(3000))
@@ -39,8 +40,8 @@ def short_words() -> str:
     return "x" * 12_000
 
 
-def calling(name: str, **args: Any) -> ScriptedTurn:  # noqa: ANN401 - a tool's arguments
-    return ScriptedTurn(calls=(ScriptedCall(name=name, args=args, id="c1"),))
+def calling(name: str, **args: Any) -> ModelReply:  # noqa: ANN401 - a tool's arguments
+    return ModelReply(calls=(ToolCall(name=name, args=args, id="c1"),))
 
 
 def with_tools(*names: str) -> dict[str, Any]:
@@ -72,7 +73,7 @@ async def test_a_long_result_is_in_a_file_that_can_be_read_but_is_not_listed(
         assert str(tmp_path) not in text
         assert result(messages, 1).text == "(empty)"
         model._script.extend(
-            [calling("read_file", path=path[0], start_line=2001), ScriptedTurn(text="Read.")]
+            [calling("read_file", path=path[0], start_line=2001), ModelReply(text="Read.")]
         )
         again = await harness.say("read it")
         assert result(again, 2).text.startswith("line 2000\nline 2001")

@@ -16,7 +16,8 @@ from agent.skills.scanner import SkillFile, _classify
 from tests.agent.agent_harness import open_agent
 from tests.agent.test_bubblewrap import needs_bubblewrap
 from tests.agent.test_skills import call, prompt_of, put
-from tests.fakes.scripted import ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply
+from tests.fakes.scripted import ScriptedChatModel
 
 PUBLIC = INSTALLATION / "skills" / "public"
 NAMES = ["data-report", "deep-research", "meeting-notes"]
@@ -72,7 +73,7 @@ def test_public_skills_pass_the_installer(tmp_path: Path) -> None:
 
 async def test_public_skills_are_found_from_any_working_folder(tmp_path: Path) -> None:
     location = f"{SKILLS}/public/deep-research/SKILL.md"
-    read = ScriptedTurn(calls=(call("read_file", {"path": location}),))
+    read = ModelReply(calls=(call("read_file", {"path": location}),))
     model = ScriptedChatModel.playing(read, "ok")
     async with open_agent(tmp_path, model) as agent:
         said = await agent.say("research this")
@@ -95,7 +96,7 @@ async def test_scripts_run_in_the_sandbox_without_changing_skills(tmp_path: Path
         f"head -n 2 {SKILLS}/custom/poems/SKILL.md; "
         f"echo evil >> {SKILLS}/custom/poems/SKILL.md; rm -rf {SKILLS}/custom/poems; ls {SKILLS}/*"
     )
-    run = ScriptedTurn(calls=(call("bash", {"command": command}),))
+    run = ModelReply(calls=(call("bash", {"command": command}),))
     model = ScriptedChatModel.playing(run, "ok")
     config = {"sandbox": {"use": "bubblewrap"}}
     async with open_agent(tmp_path, model, config) as agent:

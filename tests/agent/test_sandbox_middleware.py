@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from agent.errors import ThreadIdInvalid
 from agent.middleware.sandbox import SandboxMiddleware
-from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import built_in_tools
 from agent.tools.results import ToolLimits
 from tests.agent.plain_agent import CONFIG, THREAD
+from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 
 
@@ -33,7 +33,7 @@ class RecordingSandboxProvider(LocalSandboxProvider):
 
 
 async def turn(
-    sandboxes: RecordingSandboxProvider, *script: ScriptedTurn, tools: tuple[BaseTool, ...] = ()
+    sandboxes: RecordingSandboxProvider, *script: ModelReply, tools: tuple[BaseTool, ...] = ()
 ) -> ThreadState:
     graph = create_agent(
         ScriptedChatModel.playing(*script),
@@ -45,8 +45,8 @@ async def turn(
     return state
 
 
-def calling(name: str, **args: str) -> ScriptedTurn:
-    return ScriptedTurn(calls=(ScriptedCall(name=name, args=args, id="c1"),))
+def calling(name: str, **args: str) -> ModelReply:
+    return ModelReply(calls=(ToolCall(name=name, args=args, id="c1"),))
 
 
 async def test_the_sandbox_is_in_the_state_and_released_after_the_answer(
@@ -54,7 +54,7 @@ async def test_the_sandbox_is_in_the_state_and_released_after_the_answer(
 ) -> None:
     sandboxes = RecordingSandboxProvider(tmp_path)
     state = await turn(
-        sandboxes, calling("ls", path="."), calling("ls", path="."), ScriptedTurn(text="Hi.")
+        sandboxes, calling("ls", path="."), calling("ls", path="."), ModelReply(text="Hi.")
     )
     assert state["sandbox"] == {"sandbox_id": f"local:{THREAD}"}
     assert sandboxes.released == [f"local:{THREAD}"]
@@ -62,7 +62,7 @@ async def test_the_sandbox_is_in_the_state_and_released_after_the_answer(
 
 async def test_bash_calls_without_a_shell_are_answered(tmp_path: Path) -> None:
     state = await turn(
-        RecordingSandboxProvider(tmp_path), calling("bash", command="ls"), ScriptedTurn(text="Hi.")
+        RecordingSandboxProvider(tmp_path), calling("bash", command="ls"), ModelReply(text="Hi.")
     )
     assert state["messages"][2].text.startswith("Error: Commands are disabled: set sandbox.use")
 
@@ -73,7 +73,7 @@ async def test_a_configured_bash_tool_is_kept(tmp_path: Path) -> None:
         """Run a command elsewhere."""
         return f"elsewhere: {command}"
 
-    script = (calling("bash", command="ls"), ScriptedTurn(text="Hi."))
+    script = (calling("bash", command="ls"), ModelReply(text="Hi."))
     state = await turn(RecordingSandboxProvider(tmp_path), *script, tools=(bash,))
     assert state["messages"][2].text == "elsewhere: ls"
 

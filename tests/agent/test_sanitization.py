@@ -20,7 +20,8 @@ from agent.paths import OUTPUTS, WORKSPACE
 from agent.user_messages import RESERVED_TAGS
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 HERE = __name__
 OTHER = "11111111-2222-4333-8444-666666666666"
@@ -38,16 +39,16 @@ def web_page() -> str:
     return HOSTILE
 
 
-def looking(number: int = 0, *, text: str = "", reason: str = "") -> ScriptedTurn:
-    call = ScriptedCall(name="ls", args={"path": WORKSPACE}, id=f"c{number}")
-    return ScriptedTurn(text=text, calls=(call,), finish_reason=reason)
+def looking(number: int = 0, *, text: str = "", reason: str = "") -> ModelReply:
+    call = ToolCall(name="ls", args={"path": WORKSPACE}, id=f"c{number}")
+    return ModelReply(text=text, calls=(call,), finish_reason=reason)
 
 
 # ---- to the model ------------------------------------------------------------------------------
 
 
 async def test_tool_results_reach_the_model_unchanged(tmp_path: Path) -> None:
-    call = ScriptedTurn(calls=(ScriptedCall(name="web_page", args={}, id="c1"),))
+    call = ModelReply(calls=(ToolCall(name="web_page", args={}, id="c1"),))
     model = ScriptedChatModel.playing(call, "I see.")
     config = {"tools": [{"name": "web_page", "group": "g", "use": f"{HERE}:web_page"}]}
     async with open_agent(tmp_path, model, config) as harness:
@@ -68,8 +69,8 @@ async def test_files_with_tags_of_the_prompt_can_be_edited(tmp_path: Path) -> No
     )
     replace = {"path": path, "old_str": old, "new_str": new}
     model = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(ScriptedCall(name="read_file", args={"path": path}, id="c1"),)),
-        ScriptedTurn(calls=(ScriptedCall(name="str_replace", args=replace, id="c2"),)),
+        ModelReply(calls=(ToolCall(name="read_file", args={"path": path}, id="c1"),)),
+        ModelReply(calls=(ToolCall(name="str_replace", args=replace, id="c2"),)),
         "Done.",
     )
     async with open_agent(tmp_path, model) as harness:
@@ -159,7 +160,7 @@ async def test_calls_of_a_filtered_answer_are_not_made(tmp_path: Path, reason: s
 
 
 async def test_a_filtered_empty_answer_says_so_and_later_turns_work(tmp_path: Path) -> None:
-    model = ScriptedChatModel.playing(ScriptedTurn(finish_reason="content_filter"), "Next.")
+    model = ScriptedChatModel.playing(ModelReply(finish_reason="content_filter"), "Next.")
     async with open_agent(tmp_path, model) as harness:
         assert (await harness.say("go"))[-1].text == ENGLISH.filtered
         await harness.say("and now?")
@@ -196,9 +197,9 @@ async def test_an_answer_that_stays_empty_is_left_out_of_later_requests(tmp_path
 async def test_an_empty_first_answer_is_asked_again_once_and_a_question_is_not(
     tmp_path: Path,
 ) -> None:
-    question = ScriptedCall(name="ask_clarification", args={"question": "Which?"}, id="q")
-    beside = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
-    model = ScriptedChatModel.playing("", "Hello.", ScriptedTurn(calls=(question, beside)))
+    question = ToolCall(name="ask_clarification", args={"question": "Which?"}, id="q")
+    beside = ToolCall(name="ls", args={"path": OUTPUTS}, id="l")
+    model = ScriptedChatModel.playing("", "Hello.", ModelReply(calls=(question, beside)))
     async with open_agent(tmp_path, model) as harness:
         assert (await harness.say("go"))[-1].text == "Hello."
         assert len(model.prompts) == 2
@@ -230,13 +231,13 @@ CUT_OFF, STOPPED = ENGLISH.answer_cut_off, ENGLISH.answer_stopped
 async def test_a_line_says_why_an_answer_is_not_whole(
     tmp_path: Path, reason: str, line: str
 ) -> None:
-    model = ScriptedChatModel.playing(ScriptedTurn(text="Half of it", finish_reason=reason))
+    model = ScriptedChatModel.playing(ModelReply(text="Half of it", finish_reason=reason))
     async with open_agent(tmp_path, model) as harness:
         assert (await harness.say("go"))[-1].text == f"Half of it\n\n{line}".strip()
 
 
 async def test_the_line_is_in_the_language_of_the_chat(tmp_path: Path) -> None:
-    model = ScriptedChatModel.playing(ScriptedTurn(text="一半", finish_reason="length"))
+    model = ScriptedChatModel.playing(ModelReply(text="一半", finish_reason="length"))
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("讲", language="zh")
     assert messages[-1].text == f"一半\n\n{CHINESE.answer_cut_off}"

@@ -19,6 +19,7 @@ from agent.suggestions import ConversationMessage, suggest_follow_ups
 from tests.agent.memory_model import noted
 from tests.agent.test_model_servers import agents_with, openai_at, turn
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, event_stream, whole_body
+from tests.fakes.model_switches import ModelSwitches
 
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
@@ -171,7 +172,7 @@ async def test_thinking_is_in_nothing_that_is_made_of_answers(
 async def test_an_empty_first_answer_is_asked_for_once_more(
     tmp_path: Path, empty: list[dict[str, Any]]
 ) -> None:
-    async with FakeModelServer(strict=True) as server:
+    async with FakeModelServer(ModelSwitches(strict=True)) as server:
         server.reply(bytes_of(*empty), "Hello.")
         _, message = await answer_to(tmp_path, server)
     assert message.text == "Hello."
@@ -179,7 +180,7 @@ async def test_an_empty_first_answer_is_asked_for_once_more(
         "hi",
         EMPTY_ANSWER_REMINDER,
     ]
-    assert server.refused == []
+    assert server.refusals == []
 
 
 async def test_a_stream_of_nothing_but_its_end_is_an_empty_answer(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from agent.skills.installer import SkillInstaller
 from agent.zip_directory import MAX_ENTRIES
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_skills import custom, prompt_of, put
-from tests.fakes.scripted import ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply
+from tests.fakes.scripted import ScriptedChatModel
 
 MD = "---\nname: poems\ndescription: Writes poems.\n---\nFirst, breathe.\n"
 ALLOW = '{"decision": "allow", "reason": "harmless"}'
@@ -156,7 +157,7 @@ ATTACKS: dict[str, Callable[[], IO[bytes]]] = {
 
 @asynccontextmanager
 async def workshop(
-    home: Path, *answers: str | ScriptedTurn | Exception, scan: bool = False
+    home: Path, *answers: str | ModelReply | Exception, scan: bool = False
 ) -> AsyncIterator[tuple[AgentHarness, SkillInstaller, ScriptedChatModel]]:
     model = ScriptedChatModel.playing(*answers)
     async with open_agent(home, model, None if scan else NO_SCAN) as agent:
@@ -276,7 +277,8 @@ async def test_write_errors_are_reported(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_installation_leaves_nothing(tmp_path: Path) -> None:
-    model = ScriptedChatModel.playing(hang=True)
+    model = ScriptedChatModel.playing()
+    model.hold()
     async with open_agent(tmp_path, model) as agent, anyio.create_task_group() as tasks:
         tasks.start_soon(agent.services.skill_installer.install, packed(SOUND), "a.skill")
         with anyio.fail_after(20):

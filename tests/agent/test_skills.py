@@ -11,7 +11,8 @@ from langchain_core.runnables import RunnableConfig
 from agent.paths import SKILLS
 from agent.skills.loader import SkillSnapshot
 from tests.agent.agent_harness import AgentHarness, open_agent
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 LOCATION = f"{SKILLS}/custom/poems/SKILL.md"
 
@@ -25,8 +26,8 @@ def put(folder: Path, name: str, *lines: str, description: str = "Does it.") -> 
     return file
 
 
-def call(name: str, args: dict[str, object]) -> ScriptedCall:
-    return ScriptedCall(name=name, args=args, id=f"call-{uuid4()}")
+def call(name: str, args: dict[str, object]) -> ToolCall:
+    return ToolCall(name=name, args=args, id=f"call-{uuid4()}")
 
 
 def custom(home: Path) -> Path:
@@ -45,8 +46,8 @@ async def shelf_of(harness: AgentHarness) -> SkillSnapshot:
 
 async def test_the_prompt_lists_skills_and_the_agent_reads_them(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems", description="Writes poems & songs")
-    read = ScriptedTurn(calls=(call("read_file", {"path": LOCATION}),))
-    listing = ScriptedTurn(calls=(call("ls", {"path": SKILLS}),))
+    read = ModelReply(calls=(call("read_file", {"path": LOCATION}),))
+    listing = ModelReply(calls=(call("ls", {"path": SKILLS}),))
     model = ScriptedChatModel.playing(read, listing, "A poem.")
     async with open_agent(tmp_path, model) as agent:
         messages = await agent.say("write me a poem")
@@ -71,7 +72,7 @@ async def test_a_disabled_skill_is_invisible_and_unreadable(tmp_path: Path) -> N
         call("grep", {"path": f"{SKILLS}/custom/prose", "pattern": "name"}),
         call("glob", {"path": SKILLS, "pattern": "**/SKILL.md"}),
     )
-    model = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "No.")
+    model = ScriptedChatModel.playing(ModelReply(calls=calls), "No.")
     async with open_agent(tmp_path, model, extensions=tmp_path / "e.json") as agent:
         messages = await agent.say("look around")
     assert "poems" not in prompt_of(model)
@@ -114,11 +115,11 @@ async def test_loading_is_cheap_while_nothing_changes(tmp_path: Path) -> None:
         assert await shelf_of(agent) is await shelf_of(agent)
 
 
-def writing(path: str) -> ScriptedCall:
+def writing(path: str) -> ToolCall:
     return call("write_file", {"path": path, "content": "x"})
 
 
-async def tool_results(home: Path, *turns: ScriptedTurn | str) -> list[str]:
+async def tool_results(home: Path, *turns: ModelReply | str) -> list[str]:
     """Return what the tools answered to scripted calls, in one run per text."""
     model = ScriptedChatModel.playing(*turns)
     messages: list[AnyMessage] = []
@@ -131,7 +132,7 @@ async def tool_results(home: Path, *turns: ScriptedTurn | str) -> list[str]:
 
 async def test_an_enabled_skill_restricts_nothing_until_it_is_read(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems", "allowed-tools: [str_replace]")
-    assert await tool_results(tmp_path, ScriptedTurn(calls=(writing("a"),)), "Done.") == ["OK"]
+    assert await tool_results(tmp_path, ModelReply(calls=(writing("a"),)), "Done.") == ["OK"]
 
 
 @pytest.mark.parametrize(
@@ -156,8 +157,8 @@ async def test_only_tools_of_the_skills_in_use_are_allowed(
         reads.append(call("read_file", {"path": f"{SKILLS}/custom/s{number}/./SKILL.md"}))
     *_, written, listed = await tool_results(
         tmp_path,
-        ScriptedTurn(calls=tuple(reads)),
-        ScriptedTurn(calls=(writing("a"), call("ls", {"path": "/mnt/user-data/workspace"}))),
+        ModelReply(calls=tuple(reads)),
+        ModelReply(calls=(writing("a"), call("ls", {"path": "/mnt/user-data/workspace"}))),
         "Done.",
     )
     if is_allowed:
@@ -174,10 +175,10 @@ async def test_a_skill_is_in_use_until_the_next_message(tmp_path: Path) -> None:
     read = call("read_file", {"path": LOCATION})
     results = await tool_results(
         tmp_path,
-        ScriptedTurn(calls=(read, writing("a"))),  # both were called before the skill was read
-        ScriptedTurn(calls=(writing("b"),)),
+        ModelReply(calls=(read, writing("a"))),  # both were called before the skill was read
+        ModelReply(calls=(writing("b"),)),
         "Done.",
-        ScriptedTurn(calls=(writing("c"),)),
+        ModelReply(calls=(writing("c"),)),
         "Done.",
     )
     assert [text[:6] for text in results[1:]] == ["OK", "Error:", "OK"]

@@ -10,11 +10,10 @@ from langchain_core.messages import AnyMessage, HumanMessage
 from agent.options import STEERING_SOURCE_KEY
 from agent.paths import WORKSPACE
 from tests.agent.agent_harness import open_agent
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
-LOOK = ScriptedTurn(
-    text="I look.", calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),)
-)
+LOOK = ModelReply(text="I look.", calls=(ToolCall(name="ls", args={"path": WORKSPACE}, id="l"),))
 NOTE = HumanMessage("in German, please", id="m2", additional_kwargs={"steering": True})
 
 
@@ -82,7 +81,7 @@ async def test_what_a_failing_call_took_is_in_no_thread(tmp_path: Path) -> None:
 
 async def test_subagents_get_no_injected_messages(tmp_path: Path) -> None:
     brief = {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}
-    delegate = ScriptedTurn(calls=(ScriptedCall(name="task", args=brief, id="t"),))
+    delegate = ModelReply(calls=(ToolCall(name="task", args=brief, id="t"),))
     model = ScriptedChatModel.playing(delegate, "Found it.", "Here it is.")
     take = InjectionQueue(NOTE, at=2)
     async with open_agent(tmp_path, model) as harness:

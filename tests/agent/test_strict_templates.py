@@ -32,6 +32,7 @@ from tests.agent.plain_agent import THREAD
 from tests.agent.test_model_servers import openai_at
 from tests.fakes.chat_template import template_problem
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall, event_stream
+from tests.fakes.model_switches import ModelSwitches
 
 STEPS = 300
 SEEDS = (1, 2)
@@ -200,7 +201,7 @@ class Conversation:
 async def test_a_strict_server_refuses_no_request_of_a_long_conversation(
     tmp_path: Path, seed: int
 ) -> None:
-    async with FakeModelServer(strict=True) as server:
+    async with FakeModelServer(ModelSwitches(strict=True)) as server:
         server.answer = lambda request: ModelReply(text=f"You said: {request.last_user_text[-40:]}")
         sections = {
             "memory": {"enabled": False},
@@ -219,9 +220,9 @@ async def test_a_strict_server_refuses_no_request_of_a_long_conversation(
             conversation = Conversation(graph, server, Random(seed))  # noqa: S311 - no secret
             for _ in range(STEPS):
                 await conversation.step()
-                assert server.refused == []
+                assert server.refusals == []
             last = (await conversation.run("still there?"))[-1]
-    assert server.refused == []
+    assert server.refusals == []
     assert isinstance(last, AIMessage)
     assert not is_fallback(last)
     assert last.text.endswith("still there?")

@@ -17,15 +17,14 @@ from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
 from agent.subagents.subagent_types import MAX_DELEGATIONS
 from tests.agent.agent_harness import open_agent
-from tests.fakes.model import FakeModelServer, ModelReply
-from tests.fakes.model import ToolCall as Asked
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 EXHAUSTED = messages_for("en").delegations_exhausted.format(limit=MAX_DELEGATIONS)
 
 
-def call(name: str, number: int) -> ScriptedCall:
-    return ScriptedCall(name=name, args={}, id=f"{name}-{number}")
+def call(name: str, number: int) -> ToolCall:
+    return ToolCall(name=name, args={}, id=f"{name}-{number}")
 
 
 def counted(name: str, log: list[str]) -> BaseTool:
@@ -37,7 +36,7 @@ def counted(name: str, log: list[str]) -> BaseTool:
 
 
 async def run(
-    limit: SubagentLimitMiddleware, *script: ScriptedTurn | str, language: str = "en"
+    limit: SubagentLimitMiddleware, *script: ModelReply | str, language: str = "en"
 ) -> tuple[list[Any], list[str]]:
     log: list[str] = []
     graph: Any = create_agent(
@@ -51,7 +50,7 @@ async def run(
     return state["messages"], log
 
 
-MIXED = ScriptedTurn(
+MIXED = ModelReply(
     calls=(
         *(call("task", 0), call("ls", 0), call("task", 1), call("task", 2)),
         *(call("task", 3), call("ls", 1), call("task", 4)),
@@ -73,15 +72,13 @@ async def test_the_first_calls_are_kept_and_all_others_of_other_tools(
 
 
 async def test_few_calls_are_left_as_they_are() -> None:
-    messages, log = await run(
-        SubagentLimitMiddleware(), ScriptedTurn(calls=MIXED.calls[:4]), "done"
-    )
+    messages, log = await run(SubagentLimitMiddleware(), ModelReply(calls=MIXED.calls[:4]), "done")
     assert len(messages[1].tool_calls) == 4
     assert log.count("task") == 3
 
 
 async def test_a_run_delegates_six_times_and_then_says_so() -> None:
-    three = ScriptedTurn(calls=tuple(call("task", n) for n in range(3)))
+    three = ModelReply(calls=tuple(call("task", n) for n in range(3)))
     messages, log = await run(SubagentLimitMiddleware(3), three, three, three, "never")
     assert log == ["task"] * MAX_DELEGATIONS
     assert messages[-1].text == EXHAUSTED
@@ -89,7 +86,7 @@ async def test_a_run_delegates_six_times_and_then_says_so() -> None:
 
 
 async def test_the_notice_is_in_the_language_of_the_run() -> None:
-    three = ScriptedTurn(calls=tuple(call("task", n) for n in range(3)))
+    three = ModelReply(calls=tuple(call("task", n) for n in range(3)))
     messages, _ = await run(
         SubagentLimitMiddleware(3), three, three, three, "never", language="zh-Hans"
     )
@@ -97,9 +94,9 @@ async def test_the_notice_is_in_the_language_of_the_run() -> None:
 
 
 async def test_the_text_before_the_notice_stays_and_other_calls_go_on() -> None:
-    four = ScriptedTurn(calls=tuple(call("task", n) for n in range(4)))
-    both = ScriptedTurn(text="More.", calls=(call("task", 9), call("ls", 9)))
-    words = ScriptedTurn(text="More.", calls=(call("task", 10),))
+    four = ModelReply(calls=tuple(call("task", n) for n in range(4)))
+    both = ModelReply(text="More.", calls=(call("task", 9), call("ls", 9)))
+    words = ModelReply(text="More.", calls=(call("task", 10),))
     messages, log = await run(SubagentLimitMiddleware(4), four, four, both, words)
     assert log == [*["task"] * 6, "ls"]
     assert messages[-1].text == f"More.\n\n{EXHAUSTED}"
@@ -119,7 +116,7 @@ async def test_the_next_run_may_delegate_again() -> None:
 
 async def test_the_tool_stays_on_offer_so_that_requests_can_be_cached(tmp_path: Path) -> None:
     kind = {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}
-    three = ModelReply(calls=tuple(Asked("task", kind, f"c{n}") for n in range(3)))
+    three = ModelReply(calls=tuple(ToolCall("task", kind, f"c{n}") for n in range(3)))
     async with FakeModelServer() as server:
         server.reply(three, three, "By myself, then.")
         entry = {

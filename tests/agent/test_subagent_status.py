@@ -17,7 +17,8 @@ from agent.subagents.status import (
     status_kwargs,
     with_status,
 )
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 CASES = [
     ("Task Succeeded. Result: three pages were written", "completed", None),
@@ -110,7 +111,7 @@ def answering(name: str, answer: object) -> BaseTool:
 
 async def answered(name: str, answer: object) -> ToolMessage:
     model = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(ScriptedCall(name=name, args={}, id="c"),)), "done"
+        ModelReply(calls=(ToolCall(name=name, args={}, id="c"),)), "done"
     )
     graph: Any = create_agent(model, [answering(name, answer)], middleware=[ToolErrorMiddleware()])
     state = await graph.ainvoke({"messages": [HumanMessage("go")]})

@@ -18,8 +18,8 @@ from agent.subagents.subagent_types import (
 )
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
-from tests.fakes.model import FakeModelServer
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 
 def kinds(**section: Any) -> dict[str, SubagentType]:  # noqa: ANN401
@@ -133,9 +133,9 @@ def whose(runtime: ToolRuntime, why: str = "") -> str:
 WHOSE = {"name": "whose", "group": "web", "use": f"{__name__}:whose"}
 
 
-def delegate(kind: str) -> ScriptedTurn:
+def delegate(kind: str) -> ModelReply:
     args = {"description": "d", "prompt": "look around", "subagent_type": kind}
-    return ScriptedTurn(calls=(ScriptedCall(name="task", args=args, id="t"),))
+    return ModelReply(calls=(ToolCall(name="task", args=args, id="t"),))
 
 
 async def test_a_custom_kind_has_its_prompt_tools_and_model(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ async def test_an_operator_can_switch_delegation_off(tmp_path: Path) -> None:
 
 
 async def test_the_bash_kind_runs_commands_where_the_sandbox_does(tmp_path: Path) -> None:
-    command = ScriptedCall(name="bash", args={"command": "echo $((6 * 7))"}, id="b")
-    script = (delegate("bash"), ScriptedTurn(calls=(command,)), "It says 42.", "ok")
+    command = ToolCall(name="bash", args={"command": "echo $((6 * 7))"}, id="b")
+    script = (delegate("bash"), ModelReply(calls=(command,)), "It says 42.", "ok")
     lead = ScriptedChatModel.playing(*script)
     config = {"sandbox": {"use": "local", "allow_host_bash": True}}
     async with open_agent(tmp_path, lead, config) as harness:
@@ -239,8 +239,8 @@ async def test_a_subagent_is_told_of_the_skills_of_its_kind(tmp_path: Path) -> N
 
 
 async def test_a_subagent_s_tools_know_for_whom_the_run_works(tmp_path: Path) -> None:
-    call = ScriptedCall(name="whose", args={}, id="w")
-    script = (delegate("general-purpose"), ScriptedTurn(calls=(call,)), "Theirs.", "ok")
+    call = ToolCall(name="whose", args={}, id="w")
+    script = (delegate("general-purpose"), ModelReply(calls=(call,)), "Theirs.", "ok")
     lead = ScriptedChatModel.playing(*script)
     caller = {"user_id": "slack:T:U", "memory_scope": "person:slack:T:U"}
     async with open_agent(tmp_path, lead, {"tools": [WHOSE]}) as harness:

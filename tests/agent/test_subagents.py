@@ -24,8 +24,8 @@ from agent.streaming import delegated_usage
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
 from tests.eventually import eventually
-from tests.fakes.model import FakeModelServer, ModelReply
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel, registered
 
 MODES: list[StreamMode] = ["messages", "values", "updates", "custom"]
 DELEGATING = {"thread_id": THREAD, "subagent_enabled": True}
@@ -36,9 +36,9 @@ def task(
     kind: str = "general-purpose",
     call_id: str = "t0",
     **more: Any,  # noqa: ANN401
-) -> ScriptedCall:
+) -> ToolCall:
     args = {"description": f"do {prompt}", "prompt": prompt, "subagent_type": kind, **more}
-    return ScriptedCall(name="task", args=args, id=call_id)
+    return ToolCall(name="task", args=args, id=call_id)
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ def events(parts: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def test_a_subagent_knows_the_date_and_the_lead_agent_the_limit(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look"),)), "Done.")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("look"),)), "Done.")
     child = ScriptedChatModel.playing("Found.")
     async with pair(tmp_path, lead, child) as harness:
         await harness.say("go", subagent_enabled=True)
@@ -87,11 +87,9 @@ async def test_a_subagent_works_in_the_thread_s_folders_and_its_result_comes_bac
     tmp_path: Path,
 ) -> None:
     path = f"{OUTPUTS}/report.md"
-    write = ScriptedCall(name="write_file", args={"path": path, "content": "# Report"}, id="w")
-    lead = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(task("write a report"),)), "There you are."
-    )
-    child = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "Written: report.md")
+    write = ToolCall(name="write_file", args={"path": path, "content": "# Report"}, id="w")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("write a report"),)), "There you are.")
+    child = ScriptedChatModel.playing(ModelReply(calls=(write,)), "Written: report.md")
     async with pair(tmp_path, lead, child) as harness:
         messages = await harness.say("a report, please", subagent_enabled=True)
         assert (harness.folders().outputs / "report.md").read_text() == "# Report"
@@ -107,7 +105,7 @@ async def test_a_subagent_works_in_the_thread_s_folders_and_its_result_comes_bac
 async def test_a_subagent_sees_its_task_one_system_message_and_not_the_conversation(
     tmp_path: Path,
 ) -> None:
-    lead = ScriptedChatModel.playing("Hello.", ScriptedTurn(calls=(task("count"),)), "Three.")
+    lead = ScriptedChatModel.playing("Hello.", ModelReply(calls=(task("count"),)), "Three.")
     child = ScriptedChatModel.playing("3")
     async with pair(tmp_path, lead, child) as harness:
         await harness.say("a secret: banana", subagent_enabled=True)
@@ -120,11 +118,11 @@ async def test_a_subagent_sees_its_task_one_system_message_and_not_the_conversat
 
 
 async def test_the_events_come_in_order(tmp_path: Path) -> None:
-    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
+    look = ToolCall(name="ls", args={"path": OUTPUTS}, id="l")
     lead = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(task("look", call_id="t7"),)), "Nothing there."
+        ModelReply(calls=(task("look", call_id="t7"),)), "Nothing there."
     )
-    child = ScriptedChatModel.playing(ScriptedTurn(text="Looking.", calls=(look,)), "It is empty.")
+    child = ScriptedChatModel.playing(ModelReply(text="Looking.", calls=(look,)), "It is empty.")
     async with pair(tmp_path, lead, child) as harness:
         parts = await harness.stream("look", *MODES, subagent_enabled=True)
     told = events(parts)
@@ -145,10 +143,10 @@ async def test_the_events_come_in_order(tmp_path: Path) -> None:
 async def test_nothing_of_a_subagent_appears_in_the_parent_s_stream(
     tmp_path: Path, *, subgraphs: bool
 ) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("whisper"),)), "Done.")
-    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="inner-call")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("whisper"),)), "Done.")
+    look = ToolCall(name="ls", args={"path": OUTPUTS}, id="inner-call")
     child = ScriptedChatModel.playing(
-        ScriptedTurn(text="murmur murmur", calls=(look,)), "quiet words"
+        ModelReply(text="murmur murmur", calls=(look,)), "quiet words"
     )
     async with pair(tmp_path, lead, child) as harness:
         config: RunnableConfig = {"configurable": DELEGATING}
@@ -178,8 +176,8 @@ async def test_nothing_of_a_subagent_appears_in_the_parent_s_stream(
 
 async def test_three_subagents_work_at_the_same_time(tmp_path: Path) -> None:
     calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "All done.")
-    child = ScriptedChatModel.playing("a b c d", "a b c d", "a b c d", delay_s=0.01)
+    lead = ScriptedChatModel.playing(ModelReply(calls=calls), "All done.")
+    child = ScriptedChatModel.playing(*3 * [ModelReply(text="a b c d", token_delay_s=0.01)])
     async with pair(tmp_path, lead, child) as harness:
         parts = await harness.stream("go", *MODES, subagent_enabled=True)
         state = await harness.state(subagent_enabled=True)
@@ -212,9 +210,9 @@ class CountingCallback(BaseCallbackHandler):
 async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
     tmp_path: Path,
 ) -> None:
-    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look"),)), "Nothing.")
-    child = ScriptedChatModel.playing(ScriptedTurn(calls=(look,)), "Empty.")
+    look = ToolCall(name="ls", args={"path": OUTPUTS}, id="l")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("look"),)), "Nothing.")
+    child = ScriptedChatModel.playing(ModelReply(calls=(look,)), "Empty.")
     counter = CountingCallback()
     async with pair(tmp_path, lead, child) as harness:
         config: RunnableConfig = {"configurable": DELEGATING, "callbacks": [counter]}
@@ -229,7 +227,7 @@ async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
 
 
 async def test_a_failing_subagent_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("fail"),)), "It did not work.")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("fail"),)), "It did not work.")
     child = ScriptedChatModel.playing(ValueError("/home/somebody/key sk-secret"))
     async with pair(tmp_path, lead, child, llm_retry={"attempts": 1}) as harness:
         parts = await harness.stream("go", *MODES, subagent_enabled=True)
@@ -244,8 +242,9 @@ async def test_a_failing_subagent_is_reported_and_the_run_goes_on(tmp_path: Path
 
 
 async def test_a_deadline_ends_a_subagent(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("dawdle"),)), "Too slow.")
-    child = ScriptedChatModel.playing("never said", hang=True)
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("dawdle"),)), "Too slow.")
+    child = ScriptedChatModel.playing("never said")
+    child.hold()
     async with pair(tmp_path, lead, child, {"timeout_seconds": 0.2}) as harness:
         parts = await harness.stream("go", *MODES, subagent_enabled=True)
         state = await harness.state(subagent_enabled=True)
@@ -258,8 +257,9 @@ async def test_a_deadline_ends_a_subagent(tmp_path: Path) -> None:
 
 async def test_a_stopped_run_stops_its_subagents(tmp_path: Path) -> None:
     calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "Never said.")
-    child = ScriptedChatModel.playing(hang=True)
+    lead = ScriptedChatModel.playing(ModelReply(calls=calls), "Never said.")
+    child = ScriptedChatModel.playing()
+    child.hold()
     async with pair(tmp_path, lead, child) as harness:
         tasks: list[asyncio.Task[Any]] = []
 
@@ -300,7 +300,7 @@ def served(server: FakeModelServer) -> dict[str, Any]:
 
 async def test_stopping_a_run_closes_its_subagents_requests(tmp_path: Path) -> None:
     calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "Fine.")
+    lead = ScriptedChatModel.playing(ModelReply(calls=calls), "Fine.")
     async with FakeModelServer() as server:
         server.reply(*(ModelReply(text="on and on", hang_after=1) for _ in range(3)))
         async with open_agent(tmp_path, lead, served(server)) as harness:
@@ -314,7 +314,7 @@ async def test_stopping_a_run_closes_its_subagents_requests(tmp_path: Path) -> N
 
 
 async def test_a_run_taken_up_again_delegates_again(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("x"),)), "Done after all.")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("x"),)), "Done after all.")
     async with FakeModelServer() as server:
         server.reply(ModelReply(text="on and on", hang_after=1), "here it is")
         async with open_agent(tmp_path, lead, served(server)) as harness:
@@ -332,7 +332,7 @@ async def test_a_run_taken_up_again_delegates_again(tmp_path: Path) -> None:
 
 
 async def test_a_deadline_closes_the_request(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("dawdle"),)), "Too slow.")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("dawdle"),)), "Too slow.")
     async with FakeModelServer() as server:
         server.reply(ModelReply(text="on and on", hang_after=1))
         sections = served(server)
@@ -346,7 +346,7 @@ async def test_a_deadline_closes_the_request(tmp_path: Path) -> None:
 async def test_a_model_that_cannot_be_reached_fails_the_subagent_not_the_run(
     tmp_path: Path,
 ) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("ask"),)), "It did not work.")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("ask"),)), "It did not work.")
     async with FakeModelServer() as server:
         server.reply(ModelReply(status=401))
         async with open_agent(tmp_path, lead, served(server)) as harness:
@@ -364,11 +364,9 @@ async def test_a_model_that_cannot_be_reached_fails_the_subagent_not_the_run(
 async def test_the_last_turn_is_announced_and_answers_with_the_results_so_far(
     tmp_path: Path,
 ) -> None:
-    look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
-    again = ScriptedTurn(text="Half of it.", calls=(look,))
-    lead = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(task("look", max_turns=2),)), "Half, then."
-    )
+    look = ToolCall(name="ls", args={"path": OUTPUTS}, id="l")
+    again = ModelReply(text="Half of it.", calls=(look,))
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("look", max_turns=2),)), "Half, then.")
     child = ScriptedChatModel.playing(again, again, "never asked")
     async with pair(tmp_path, lead, child) as harness:
         messages = await harness.say("go", subagent_enabled=True)
@@ -384,13 +382,13 @@ async def test_turns_are_bounded_by_the_kind_s(
     tmp_path: Path, asked: int | None, turns: int
 ) -> None:
     script = [
-        ScriptedTurn(
+        ModelReply(
             text=f"{n}",
-            calls=(ScriptedCall(name="ls", args={"path": f"{OUTPUTS}/{n}"}, id=f"l{n}"),),
+            calls=(ToolCall(name="ls", args={"path": f"{OUTPUTS}/{n}"}, id=f"l{n}"),),
         )
         for n in range(9)
     ]
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look", max_turns=asked),)), "ok")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("look", max_turns=asked),)), "ok")
     child = ScriptedChatModel.playing(*script)
     async with pair(tmp_path, lead, child, {"max_turns": 3}) as harness:
         messages = await harness.say("go", subagent_enabled=True)
@@ -410,10 +408,8 @@ async def test_turns_are_bounded_by_the_kind_s(
         (task("x", "y" * 5_000), "Error: Unknown subagent type 'yyy"),
     ],
 )
-async def test_what_cannot_be_delegated_is_told(
-    tmp_path: Path, call: ScriptedCall, text: str
-) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(call,)), "ok")
+async def test_what_cannot_be_delegated_is_told(tmp_path: Path, call: ToolCall, text: str) -> None:
+    lead = ScriptedChatModel.playing(ModelReply(calls=(call,)), "ok")
     async with pair(
         tmp_path, lead, ScriptedChatModel.playing(), sandbox={"use": "local"}
     ) as harness:
@@ -428,8 +424,8 @@ async def test_what_cannot_be_delegated_is_told(
 
 
 async def test_arguments_of_a_wrong_shape_are_reported(tmp_path: Path) -> None:
-    wrong = ScriptedCall(name="task", args={"prompt": ["x"], "subagent_type": None}, id="t0")
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(wrong,)), "ok")
+    wrong = ToolCall(name="task", args={"prompt": ["x"], "subagent_type": None}, id="t0")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(wrong,)), "ok")
     async with pair(tmp_path, lead, ScriptedChatModel.playing()) as harness:
         messages = await harness.say("go", subagent_enabled=True)
     (result,) = results(messages)
@@ -440,9 +436,9 @@ async def test_arguments_of_a_wrong_shape_are_reported(tmp_path: Path) -> None:
 
 async def test_guardrails_hold_inside_a_subagent(tmp_path: Path) -> None:
     path = f"{OUTPUTS}/secret.txt"
-    write = ScriptedCall(name="write_file", args={"path": path, "content": "x"}, id="w")
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("write"),)), "ok")
-    child = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "I may not.")
+    write = ToolCall(name="write_file", args={"path": path, "content": "x"}, id="w")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("write"),)), "ok")
+    child = ScriptedChatModel.playing(ModelReply(calls=(write,)), "I may not.")
     provider = {"use": "allowlist", "config": {"denied_tools": ["write_file"]}}
     guardrails = {"enabled": True, "provider": provider}
     async with pair(tmp_path, lead, child, guardrails=guardrails) as harness:
@@ -455,7 +451,7 @@ async def test_guardrails_hold_inside_a_subagent(tmp_path: Path) -> None:
 
 
 async def test_delegating_itself_may_need_leave(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("write"),)), "Not allowed.")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("write"),)), "Not allowed.")
     child = ScriptedChatModel.playing()
     provider = {"use": "allowlist", "config": {"denied_tools": ["task"]}}
     guardrails = {"enabled": True, "provider": provider}
@@ -467,9 +463,9 @@ async def test_delegating_itself_may_need_leave(tmp_path: Path) -> None:
 
 
 async def test_a_tool_error_is_reported_to_the_subagent(tmp_path: Path) -> None:
-    wrong = ScriptedCall(name="read_file", args={"path": "/etc/passwd"}, id="r")
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("read"),)), "ok")
-    child = ScriptedChatModel.playing(ScriptedTurn(calls=(wrong,)), "Refused.")
+    wrong = ToolCall(name="read_file", args={"path": "/etc/passwd"}, id="r")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("read"),)), "ok")
+    child = ScriptedChatModel.playing(ModelReply(calls=(wrong,)), "Refused.")
     async with pair(tmp_path, lead, child) as harness:
         messages = await harness.say("go", subagent_enabled=True)
     assert child.prompts[1][-1].text.startswith("Error")
@@ -478,7 +474,7 @@ async def test_a_tool_error_is_reported_to_the_subagent(tmp_path: Path) -> None:
 
 async def test_ids_of_calls_may_come_again_in_later_turns(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(
-        *(ScriptedTurn(calls=(task("one"),)), "first", ScriptedTurn(calls=(task("two"),)), "second")
+        *(ModelReply(calls=(task("one"),)), "first", ModelReply(calls=(task("two"),)), "second")
     )
     child = ScriptedChatModel.playing("1", "2")
     async with pair(tmp_path, lead, child) as harness:
@@ -489,9 +485,9 @@ async def test_ids_of_calls_may_come_again_in_later_turns(tmp_path: Path) -> Non
 
 async def test_a_subagent_works_for_whom_its_parent_works(tmp_path: Path) -> None:
     path = f"{OUTPUTS}/mine.txt"
-    write = ScriptedCall(name="write_file", args={"path": path, "content": "x"}, id="w")
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("write"),)), "ok")
-    child = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "done")
+    write = ToolCall(name="write_file", args={"path": path, "content": "x"}, id="w")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("write"),)), "ok")
+    child = ScriptedChatModel.playing(ModelReply(calls=(write,)), "done")
     async with pair(tmp_path, lead, child) as harness:
         graph = await harness.factory.graph_for({"configurable": DELEGATING})
         question = {"messages": [HumanMessage("go")]}
@@ -505,7 +501,7 @@ async def test_a_subagent_works_for_whom_its_parent_works(tmp_path: Path) -> Non
 
 
 async def test_a_subagents_model_that_cannot_be_built_is_reported(tmp_path: Path) -> None:
-    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("x"),)), "ok")
+    lead = ScriptedChatModel.playing(ModelReply(calls=(task("x"),)), "ok")
     broken = {"name": "broken", "use": "nowhere.at_all:Model", "model": "m"}
     sections = {
         "models": [broken],

@@ -42,7 +42,8 @@ from agent.state import HistorySummary, ThreadState
 from agent.summarizer import open_summarizer
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel, registered
 
 BY_MESSAGES: dict[str, Any] = {"trigger": {"type": "messages", "value": 6}, "keep": {"value": 2}}
 
@@ -137,11 +138,11 @@ async def test_if_no_summary_can_be_written_the_model_sees_everything(tmp_path: 
 
 async def test_a_long_turn_keeps_the_request_and_its_pairs(tmp_path: Path) -> None:
     look = [
-        ScriptedCall(name="ls", args={"path": WORKSPACE, "description": str(n)}, id=f"c{n}")
+        ToolCall(name="ls", args={"path": WORKSPACE, "description": str(n)}, id=f"c{n}")
         for n in range(6)
     ]
-    turns = [ScriptedTurn(calls=(call,)) for call in look]
-    model = ScriptedChatModel.playing(*turns, ScriptedTurn(text="Done."))
+    turns = [ModelReply(calls=(call,)) for call in look]
+    model = ScriptedChatModel.playing(*turns, ModelReply(text="Done."))
     writer = ScriptedChatModel.playing("Looked.", "Looked more.", "Looked again.")
     with registered(writer) as keys:
         config = sections(keep={"value": 3}) | {"models": [{**keys, "name": "writer"}]}
@@ -309,16 +310,8 @@ async def summarizing(
 
 async def test_a_slow_writer_does_not_hold_up_the_turn(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
-    release = anyio.Event()
-
-    class SlowWriter(ScriptedChatModel):
-        @override
-        async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-            await release.wait()
-            async for chunk in super()._astream(*args, **kwargs):
-                yield chunk
-
-    writer = SlowWriter.playing("Finally.")
+    writer = ScriptedChatModel.playing("Finally.")
+    release = writer.hold()
     async with summarizing(
         model, writer, {"enabled": True, **BY_MESSAGES}, max_wait_s=0.01
     ) as turn:

@@ -11,17 +11,16 @@ from agent.middleware.todo_list import PARALLEL_CALLS_ERROR, PROMPT
 from agent.paths import WORKSPACE
 from agent.user_messages import PLAN_REMINDER
 from tests.agent.agent_harness import AgentHarness, open_agent
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel, registered
 
 STEPS = {"first": "completed", "second": "in_progress", "third": "pending"}
 QUIET = {"memory": {"enabled": False}}
 
 
-def planning(number: int = 0, **steps: str) -> ScriptedTurn:
+def planning(number: int = 0, **steps: str) -> ModelReply:
     todos = [{"content": name, "status": status} for name, status in (steps or STEPS).items()]
-    return ScriptedTurn(
-        calls=(ScriptedCall(name="write_todos", args={"todos": todos}, id=f"p{number}"),)
-    )
+    return ModelReply(calls=(ToolCall(name="write_todos", args={"todos": todos}, id=f"p{number}"),))
 
 
 def reminders(prompt: list[Any]) -> list[str]:
@@ -66,7 +65,7 @@ async def test_an_answer_with_open_steps_is_sent_back_twice_at_most(tmp_path: Pa
 
 
 async def test_work_that_goes_on_after_a_reminder_counts_for_the_bound(tmp_path: Path) -> None:
-    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),))
+    look = ModelReply(calls=(ToolCall(name="ls", args={"path": WORKSPACE}, id="l"),))
     model = ScriptedChatModel.playing(planning(), "Done.", look, "Done now.", "Enough.")
     async with open_agent(tmp_path, model, QUIET) as harness:
         messages = await plan(harness)
@@ -75,27 +74,25 @@ async def test_work_that_goes_on_after_a_reminder_counts_for_the_bound(tmp_path:
         assert len(model.prompts) == 5
         model._script.extend(
             [
-                ScriptedTurn(text="A"),
-                ScriptedTurn(text="B"),
-                ScriptedTurn(text="C"),
-                ScriptedTurn(text="D"),
+                ModelReply(text="A"),
+                ModelReply(text="B"),
+                ModelReply(text="C"),
+                ModelReply(text="D"),
             ]
         )
         assert (await plan(harness, "and now?"))[-1].text == "C"  # a new turn, two new reminders
 
 
 @pytest.mark.parametrize(
-    "left_over", [ScriptedTurn(text="cut", finish_reason="tool_calls"), ScriptedTurn()]
+    "left_over", [ModelReply(text="cut", finish_reason="tool_calls"), ModelReply()]
 )
-async def test_only_a_clean_answer_is_sent_back(tmp_path: Path, left_over: ScriptedTurn) -> None:
-    look = ScriptedTurn(
-        text="first", calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),)
-    )
+async def test_only_a_clean_answer_is_sent_back(tmp_path: Path, left_over: ModelReply) -> None:
+    look = ModelReply(text="first", calls=(ToolCall(name="ls", args={"path": WORKSPACE}, id="l"),))
     model = ScriptedChatModel.playing(planning(), look, left_over, "asked for words")
     async with open_agent(tmp_path, model, QUIET) as harness:
         await plan(harness)
     assert not reminders(model.prompts[2])
-    assert not reminders(model.prompts[-1]) or left_over == ScriptedTurn()
+    assert not reminders(model.prompts[-1]) or left_over == ModelReply()
 
 
 async def test_a_model_that_cannot_be_reached_is_not_reminded(tmp_path: Path) -> None:
@@ -108,8 +105,8 @@ async def test_a_model_that_cannot_be_reached_is_not_reminded(tmp_path: Path) ->
 
 async def test_two_lists_at_once_are_refused_beside_other_calls(tmp_path: Path) -> None:
     one, two = planning(1).calls[0], planning(2).calls[0]
-    look = ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l")
-    model = ScriptedChatModel.playing(ScriptedTurn(calls=(one, look, two)), "I see.")
+    look = ToolCall(name="ls", args={"path": WORKSPACE}, id="l")
+    model = ScriptedChatModel.playing(ModelReply(calls=(one, look, two)), "I see.")
     async with open_agent(tmp_path, model, QUIET) as harness:
         messages = await plan(harness)
         assert (await harness.state(is_plan_mode=True)).get("todos") is None
@@ -122,10 +119,8 @@ async def test_two_lists_at_once_are_refused_beside_other_calls(tmp_path: Path) 
 
 
 async def test_a_wrong_list_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
-    bad = ScriptedCall(
-        name="write_todos", args={"todos": [{"content": "x", "status": "soon"}]}, id="b"
-    )
-    model = ScriptedChatModel.playing(ScriptedTurn(calls=(bad,)), "I see.")
+    bad = ToolCall(name="write_todos", args={"todos": [{"content": "x", "status": "soon"}]}, id="b")
+    model = ScriptedChatModel.playing(ModelReply(calls=(bad,)), "I see.")
     async with open_agent(tmp_path, model, QUIET) as harness:
         messages = await plan(harness)
     assert "status" in messages[2].text

@@ -12,9 +12,8 @@ from agent.middleware.tool_call_repair import CUT_OFF, UNKNOWN_TOOL, repair_mess
 from agent.paths import OUTPUTS, WORKSPACE
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG
-from tests.fakes.model import FakeModelServer, ModelReply
-from tests.fakes.model import ToolCall as ServedCall
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 LOOK = {"path": WORKSPACE, "description": "look"}
 WRITE = {"path": f"{OUTPUTS}/a.txt", "content": "half of it"}
@@ -35,7 +34,7 @@ def test_sound_answers_are_left_alone() -> None:
 
 async def test_arguments_that_are_no_json_are_told_to_the_model(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
-        server.reply(ModelReply(calls=(ServedCall("ls", '{"path": nowhere}}', "a"),)), "Then so.")
+        server.reply(ModelReply(calls=(ToolCall("ls", '{"path": nowhere}}', "a"),)), "Then so.")
         served = {"use": "langchain_openai:ChatOpenAI", "model": "m", "api_key": "k"}
         served["base_url"] = server.base_url
         async with open_agent(tmp_path, ScriptedChatModel.playing(), entry=served) as harness:
@@ -50,9 +49,9 @@ async def test_arguments_that_are_no_json_are_told_to_the_model(tmp_path: Path) 
 
 
 async def test_half_a_call_is_not_made(tmp_path: Path) -> None:
-    look = ScriptedCall(name="ls", args=LOOK, id="a")
-    write = ScriptedCall(name="write_file", args=WRITE, id="b")
-    cut = ScriptedTurn(calls=(look, write), finish_reason="length")
+    look = ToolCall(name="ls", args=LOOK, id="a")
+    write = ToolCall(name="write_file", args=WRITE, id="b")
+    cut = ModelReply(calls=(look, write), finish_reason="length")
     model = ScriptedChatModel.playing(cut, "In parts, then.")
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("write")
@@ -64,7 +63,7 @@ async def test_half_a_call_is_not_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["", "functions.ls <|x|>", "n" * 200])
 async def test_names_that_no_provider_takes_back(tmp_path: Path, given: str) -> None:
     model = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(ScriptedCall(name=given, args={}, id="a"),)), "So."
+        ModelReply(calls=(ToolCall(name=given, args={}, id="a"),)), "So."
     )
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("look")
@@ -81,8 +80,8 @@ async def test_names_that_no_provider_takes_back(tmp_path: Path, given: str) -> 
 async def test_calls_without_an_id_of_their_own_get_one(
     tmp_path: Path, ids: tuple[str, ...]
 ) -> None:
-    calls = tuple(ScriptedCall(name="ls", args=LOOK, id=given) for given in ids)
-    model = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "Nothing there.")
+    calls = tuple(ToolCall(name="ls", args=LOOK, id=given) for given in ids)
+    model = ScriptedChatModel.playing(ModelReply(calls=calls), "Nothing there.")
     async with open_agent(tmp_path, model) as harness:
         await harness.say("look")
     shown: list[Any] = model.prompts[1]

@@ -23,7 +23,8 @@ from agent.tool_names import BUILT_IN_TOOLS, WEB_TOOLS
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_approvals import ApprovalThread, guarded
 from tests.eventually import eventually
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 HERE = __name__
 
@@ -90,8 +91,8 @@ async def tried(harness: AgentHarness) -> set[str]:
     return {name for one in found for name in one.tools}
 
 
-def calling(name: str, **args: object) -> ScriptedTurn:
-    return ScriptedTurn(calls=(ScriptedCall(name=name, args=args, id=f"c-{name}"),))
+def calling(name: str, **args: object) -> ModelReply:
+    return ModelReply(calls=(ToolCall(name=name, args=args, id=f"c-{name}"),))
 
 
 # ---- tools of ours -----------------------------------------------------------------------------

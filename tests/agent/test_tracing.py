@@ -20,10 +20,10 @@ from typing_extensions import override
 from agent.config import AgentConfig
 from agent.config.tracing import LANGSMITH_URL, TracingConfig, load_tracing_config
 from agent.factory import open_agent_factory
-from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.services import AgentSetup
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
+from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel, registered
 
 LANGSMITH = {"LANGSMITH_TRACING": "true", "LANGSMITH_API_KEY": "ls-secret"}
@@ -113,9 +113,9 @@ async def collecting() -> AsyncIterator[Collector]:
 
 @pytest.fixture
 def model() -> Iterator[dict[str, str]]:
-    look = ScriptedCall(name="ls", args={"path": "/mnt/user-data/workspace"}, id="c1")
+    look = ToolCall(name="ls", args={"path": "/mnt/user-data/workspace"}, id="c1")
     with registered(
-        ScriptedChatModel.playing(ScriptedTurn(calls=(look,)), "Nothing.", "Again.")
+        ScriptedChatModel.playing(ModelReply(calls=(look,)), "Nothing.", "Again.")
     ) as keys:
         yield keys
 

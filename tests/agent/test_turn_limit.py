@@ -11,12 +11,13 @@ from agent.middleware.turn_limit import LAST_TURN_REMINDER
 from agent.paths import WORKSPACE
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 
-def looking(number: int) -> ScriptedTurn:
+def looking(number: int) -> ModelReply:
     args = {"path": f"{WORKSPACE}/{number}"}
-    return ScriptedTurn(calls=(ScriptedCall(name="ls", args=args, id=f"c{number}"),))
+    return ModelReply(calls=(ToolCall(name="ls", args=args, id=f"c{number}"),))
 
 
 async def say(harness: AgentHarness, said: str, steps: int) -> list[Any]:

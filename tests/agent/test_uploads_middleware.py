@@ -20,7 +20,8 @@ from agent.uploads.store import ConversionRecord, UploadStore
 from tests.agent.agent_harness import open_agent
 from tests.agent.incoming_files import file_from_bytes
 from tests.agent.plain_agent import THREAD
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 20
 JPEG = b"\xff\xd8\xff\xe0" + b"j" * 20
@@ -120,8 +121,8 @@ async def test_nothing_from_inside_a_document_stands_in_the_persons_message(tmp_
 
 
 async def test_the_same_files_give_the_same_request(tmp_path: Path) -> None:
-    look = ScriptedTurn(
-        calls=(ScriptedCall(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),)
+    look = ModelReply(
+        calls=(ToolCall(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),)
     )
     model = ScriptedChatModel.playing(look, "done")
     async with open_agent(tmp_path, model) as harness:
@@ -132,7 +133,7 @@ async def test_the_same_files_give_the_same_request(tmp_path: Path) -> None:
 
 async def test_the_requests_of_a_turn_stay_the_same_while_files_come(tmp_path: Path) -> None:
     copy = {"path": f"{UPLOADS}/made.txt", "content": "made"}
-    writing = ScriptedTurn(calls=(ScriptedCall(name="write_file", args=copy, id="c1"),))
+    writing = ModelReply(calls=(ToolCall(name="write_file", args=copy, id="c1"),))
     model = ScriptedChatModel.playing(writing, "done", "listed")
     async with open_agent(tmp_path, model) as harness:
         put(harness.folders(), a__txt="hello")
@@ -144,7 +145,7 @@ async def test_the_requests_of_a_turn_stay_the_same_while_files_come(tmp_path: P
 
 
 async def test_a_message_that_arrives_during_the_turn_brings_its_files(tmp_path: Path) -> None:
-    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": UPLOADS}, id="c1"),))
+    look = ModelReply(calls=(ToolCall(name="ls", args={"path": UPLOADS}, id="c1"),))
     model = ScriptedChatModel.playing(look, "done")
     late = message("and this one", "b.txt")
     waiting: list[list[AnyMessage]] = [[late.model_copy(update={"id": "late"})], []]
@@ -161,7 +162,7 @@ async def test_a_message_that_arrives_during_the_turn_brings_its_files(tmp_path:
 
 
 async def test_a_resumed_run_sees_the_files_of_now(tmp_path: Path) -> None:
-    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": UPLOADS}, id="c1"),))
+    look = ModelReply(calls=(ToolCall(name="ls", args={"path": UPLOADS}, id="c1"),))
     model = ScriptedChatModel.playing(look, ValueError("broken"), "done")
     async with open_agent(tmp_path, model) as harness:
         put(harness.folders(), a__txt="hello")
@@ -188,8 +189,8 @@ async def test_unreferenced_files_are_listed(tmp_path: Path) -> None:
 
 
 async def test_repeated_requests_are_identical(tmp_path: Path) -> None:
-    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": UPLOADS}, id="c1"),))
-    model = ScriptedChatModel.playing(look, ScriptedTurn(text=""), "now an answer")
+    look = ModelReply(calls=(ToolCall(name="ls", args={"path": UPLOADS}, id="c1"),))
+    model = ScriptedChatModel.playing(look, ModelReply(text=""), "now an answer")
     async with open_agent(tmp_path, model) as harness:
         put(harness.folders(), a__txt="hello")
         await harness.say(message("see", "a.txt"))
@@ -209,8 +210,8 @@ async def test_no_block_without_files(tmp_path: Path) -> None:
 
 
 async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
-    look = ScriptedTurn(
-        calls=(ScriptedCall(name="view_image", args={"image_path": f"{UPLOADS}/a.png"}, id="c1"),)
+    look = ModelReply(
+        calls=(ToolCall(name="view_image", args={"image_path": f"{UPLOADS}/a.png"}, id="c1"),)
     )
     model = ScriptedChatModel.playing(look, "done")
     async with open_agent(tmp_path, model, entry={"supports_vision": True}) as harness:
@@ -245,8 +246,8 @@ async def test_the_block_precedes_the_first_text_block(tmp_path: Path) -> None:
 
 
 async def _asked_with_images(tmp_path: Path, *, sees: bool) -> ScriptedChatModel:
-    look = ScriptedTurn(
-        calls=(ScriptedCall(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),)
+    look = ModelReply(
+        calls=(ToolCall(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),)
     )
     model = ScriptedChatModel.playing(look, "seen", "later")
     async with open_agent(tmp_path, model, entry={"supports_vision": sees}) as harness:

@@ -32,9 +32,8 @@ from agent.uploads.images import (
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG, THREAD
 from tests.agent.test_factory import configured
-from tests.fakes.model import FakeModelServer, ModelReply
-from tests.fakes.model import ToolCall as Wire
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 WORK = "/mnt/user-data/workspace"
 SEES = {"supports_vision": True}
@@ -47,12 +46,12 @@ CONTENT = {
 }
 
 
-def view(path: str, call_id: str = "v1") -> ScriptedCall:
-    return ScriptedCall(name="view_image", args={"image_path": path}, id=call_id)
+def view(path: str, call_id: str = "v1") -> ToolCall:
+    return ToolCall(name="view_image", args={"image_path": path}, id=call_id)
 
 
-def ls(call_id: str) -> ScriptedCall:
-    return ScriptedCall(name="ls", args={"path": WORK}, id=call_id)
+def ls(call_id: str) -> ToolCall:
+    return ToolCall(name="ls", args={"path": WORK}, id=call_id)
 
 
 def fill(rooms: ThreadFolders) -> None:
@@ -75,8 +74,8 @@ def pictures(prompt: list[Any]) -> list[tuple[int, str]]:
 
 async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(view(f"{WORK}/a.png", "v1"), ls("l1"), view(f"{WORK}/b.jpg", "v2"))),
-        ScriptedTurn(calls=(ls("l2"),)),
+        ModelReply(calls=(view(f"{WORK}/a.png", "v1"), ls("l1"), view(f"{WORK}/b.jpg", "v2"))),
+        ModelReply(calls=(ls("l2"),)),
         "a cat and a dog",
         "nothing to see",
     )
@@ -106,7 +105,7 @@ async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
 
 
 async def test_the_state_contains_paths_only(tmp_path: Path) -> None:
-    look = ScriptedTurn(calls=(view(f"{WORK}/a.png"),))
+    look = ModelReply(calls=(view(f"{WORK}/a.png"),))
     model = ScriptedChatModel.playing(look, RuntimeError("the provider is down"), "fine again")
     async with open_agent(tmp_path, model, entry=SEES) as harness:
         fill(harness.folders())
@@ -126,8 +125,8 @@ async def test_the_state_contains_paths_only(tmp_path: Path) -> None:
 
 async def test_viewing_again_moves_images_to_the_newest_position(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(view(f"{WORK}/a.png", "v1"),)),
-        ScriptedTurn(calls=(view(f"{WORK}/d.webp", "v2"),)),
+        ModelReply(calls=(view(f"{WORK}/a.png", "v1"),)),
+        ModelReply(calls=(view(f"{WORK}/d.webp", "v2"),)),
         "done",
     )
     async with open_agent(tmp_path, model, entry=SEES) as harness:
@@ -143,7 +142,7 @@ async def test_errors_are_shown_to_the_model(tmp_path: Path) -> None:
         view(path, f"v{n}")
         for n, path in enumerate(["/etc/passwd.png", f"{WORK}/none.png", f"{WORK}/../x.png", ""])
     )
-    model = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "sorry")
+    model = ScriptedChatModel.playing(ModelReply(calls=calls), "sorry")
     async with open_agent(tmp_path, model, entry=SEES) as harness:
         history = await harness.say("look")
         state = await harness.state()
@@ -155,7 +154,7 @@ async def test_errors_are_shown_to_the_model(tmp_path: Path) -> None:
 
 
 async def test_a_model_that_does_not_see_has_no_such_tool(tmp_path: Path) -> None:
-    model = ScriptedChatModel.playing(ScriptedTurn(calls=(view(f"{WORK}/a.png"),)), "ok")
+    model = ScriptedChatModel.playing(ModelReply(calls=(view(f"{WORK}/a.png"),)), "ok")
     async with open_agent(tmp_path, model) as harness:
         fill(harness.folders())
         history = await harness.say("look")
@@ -422,7 +421,7 @@ def test_a_request_has_at_most_twenty_images() -> None:
 async def test_a_real_model_class_sends_the_images(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
         server.reply(
-            ModelReply(calls=(Wire("view_image", {"image_path": f"{WORK}/a.png"}),)), "a cat"
+            ModelReply(calls=(ToolCall("view_image", {"image_path": f"{WORK}/a.png"}),)), "a cat"
         )
         config = configured(server, supports_vision=True)
         site = AgentSetup(config=config, home=tmp_path)

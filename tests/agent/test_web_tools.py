@@ -13,7 +13,8 @@ from agent.errors import ObjectNotImportable
 from agent.tools.registry import configured_tools
 from agent.tools.web.page import html_to_markdown
 from tests.agent.agent_harness import open_agent
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 from tests.fakes.web import PAGE, WebServer, web_server
 
 KEY = "tvly-very-secret-key"
@@ -357,15 +358,11 @@ async def test_the_agent_searches_and_reads(tmp_path: Path) -> None:
             },
         ]
         model = ScriptedChatModel.playing(
-            ScriptedTurn(
-                calls=(ScriptedCall(name="web_search", args={"query": "parley"}, id="c1"),)
-            ),
-            ScriptedTurn(
+            ModelReply(calls=(ToolCall(name="web_search", args={"query": "parley"}, id="c1"),)),
+            ModelReply(
                 calls=(
-                    ScriptedCall(name="web_fetch", args={"url": f"{server.url}/p"}, id="c2"),
-                    ScriptedCall(
-                        name="web_fetch", args={"url": "http://169.254.169.254/"}, id="c3"
-                    ),
+                    ToolCall(name="web_fetch", args={"url": f"{server.url}/p"}, id="c2"),
+                    ToolCall(name="web_fetch", args={"url": "http://169.254.169.254/"}, id="c3"),
                 )
             ),
             "Here it is.",

@@ -12,7 +12,8 @@ from agent.paths import OUTPUTS, WORKSPACE
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_acp import entry
 from tests.agent.test_mcp import STDIO, written
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 from tests.fakes.web import web_server
 
 NEEDLE = "the-needle"
@@ -22,13 +23,13 @@ HOST_BASH = {"sandbox": {"use": "local", "allow_host_bash": True, **LONG_PAGES}}
 NO_BASH = {"sandbox": {"use": "local", **LONG_PAGES}}
 
 
-def calls(name: str, **args: object) -> ScriptedTurn:
-    return ScriptedTurn(calls=(ScriptedCall(name=name, args=args, id=f"c-{name}"),))
+def calls(name: str, **args: object) -> ModelReply:
+    return ModelReply(calls=(ToolCall(name=name, args=args, id=f"c-{name}"),))
 
 
 async def shown(home: AgentHarness, model: ScriptedChatModel, name: str, **args: object) -> str:
     """Let the model call a tool; return the result as the model reads it."""
-    model._script.extend([calls(name, **args), ScriptedTurn(text="ok")])
+    model._script.extend([calls(name, **args), ModelReply(text="ok")])
     await home.say("go")
     results = [message for message in model.prompts[-1] if message.type == "tool"]
     return results[-1].text

@@ -28,12 +28,14 @@ class TokenModel(ScriptedChatModel):
     """Streams `tokens` chunks `tok0 `, `tok1 ` ...; `fail_after` of them it raises.
 
     Attributes:
+        delay_s: Pause before every chunk.
         gate: Awaited before every chunk, if there is one.
         closed: Set when the stream was closed or cancelled before its end.
     """
 
     tokens: int = 3
     fail_after: int | None = None
+    delay_s: float = 0.0
     gate: anyio.Semaphore | None = None
     closed: anyio.Event | None = None
     model_config = ConfigDict(arbitrary_types_allowed=True)

@@ -1,21 +1,24 @@
 """An OpenAI-compatible model server on 127.0.0.1: scripted answers, and a record of every request.
 
     async with FakeModelServer() as server:
-        server.reply(Reply(calls=(Call("ls", {"path": "/mnt/user-data/workspace"}),)), "Nothing there.")
+        server.reply(ModelReply(calls=(ToolCall("ls", {"path": "/mnt"}),)), "Nothing there.")
         ... ChatOpenAI(base_url=server.base_url, api_key="test", model="fake") ...
         assert server.requests[0].last_user_text == "hi"
 
 Without a script it echoes: "You said: ...". Answers are queued with `reply`, or made by `server.answer`. Servers that
 imitate OpenAI's have habits of their own: `ModelReply.body` is sent as it is, and `event_stream` and `whole_body` make
-it. A `strict` server refuses the requests that strict chat templates refuse.
+it. What the server refuses and how long it waits are its switches (tests/fakes/model_switches.py).
+
+A model without a server plays the same `ModelReply` and `ToolCall`: `ScriptedChatModel` in tests/fakes/scripted.py.
 """
 
 import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,8 +27,8 @@ from aiohttp import web
 
 from agent.models.scripted import split_words
 from tests.eventually import WITHIN_S
-from tests.fakes import responses
-from tests.fakes.chat_template import template_problem
+from tests.fakes import anthropic, responses
+from tests.fakes.model_switches import ModelSwitches, PrefixCache, prompt_tokens
 
 SPEAKER_LINE = re.compile(r"\A<speaker id=\"[^\"]*\">[^<]*</speaker>\n")
 
@@ -48,7 +51,7 @@ class ModelReply:
         calls: Which tools it calls.
         reasoning: Streamed before the text.
         reasoning_field: What the server calls it: `reasoning` (vLLM) or `reasoning_content` (DeepSeek).
-        first_token_delay_s: Pause before the first chunk.
+        first_token_delay_s: Pause before the first chunk; None = the server's.
         token_delay_s: Pause before each further chunk; None = the server's.
         hang_after: Stop after so many words and keep the connection open; None = never.
         drop_after: Break the connection after so many words; None = never.
@@ -65,7 +68,7 @@ class ModelReply:
     calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     reasoning_field: str = "reasoning"
-    first_token_delay_s: float = 0.0
+    first_token_delay_s: float | None = None
     token_delay_s: float | None = None
     hang_after: int | None = None
     drop_after: int | None = None
@@ -79,6 +82,15 @@ class ModelReply:
     breaks_after_body: bool = False
 
 
+DONE = ModelReply(text="(done)")
+"""What a model says after the end of its script."""
+
+
+def as_reply(said: ModelReply | str) -> ModelReply:
+    """Return the reply that a string stands for."""
+    return ModelReply(text=said) if isinstance(said, str) else said
+
+
 @dataclass
 class ModelRequest:
     """A request as the server saw it.
@@ -86,14 +98,23 @@ class ModelRequest:
     Attributes:
         body: The JSON body.
         headers: The HTTP headers.
+        cached_tokens: How many tokens of its prompt are cached; 0 unless the server caches prefixes.
+        refusal: Why the server refused it; "" = it did not.
         finished: The answer was sent to its end.
         closed_by_client: The client went away before that.
     """
 
     body: dict[str, Any]
     headers: dict[str, str]
+    cached_tokens: int = 0
+    refusal: str = ""
     finished: bool = False
     closed_by_client: bool = False
+
+    @cached_property
+    def tokens(self) -> int:
+        """How many tokens its prompt has, as an estimate."""
+        return prompt_tokens(self.body)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -115,7 +136,7 @@ class ModelRequest:
     @property
     def tool_names(self) -> list[str]:
         """Which tools were offered."""
-        return [tool["function"]["name"] for tool in self.body.get("tools", [])]
+        return [tool.get("function", tool)["name"] for tool in self.body.get("tools", [])]
 
 
 class ScriptedDisconnect(ConnectionResetError):
@@ -125,32 +146,63 @@ class ScriptedDisconnect(ConnectionResetError):
 Answer = Callable[[ModelRequest], ModelReply]
 
 
+def tool_plan(*steps: ModelReply | ToolCall | str) -> Answer:
+    """Return an `answer` that takes these steps for each message of a user: calls one after the other, then words.
+
+    The step depends only on what followed the user's last message, so any number of conversations may go on at once.
+    After the last step the model says "(done)".
+    """
+    replies = [ModelReply(calls=(s,)) if isinstance(s, ToolCall) else as_reply(s) for s in steps]
+
+    def answer(request: ModelRequest) -> ModelReply:
+        roles = [message["role"] for message in reversed(request.messages)]
+        taken = roles[: roles.index("user")].count("assistant") if "user" in roles else 0
+        return replies[taken] if taken < len(replies) else DONE
+
+    return answer
+
+
 class FakeModelServer:
-    """POST /v1/chat/completions (streamed or not), POST /v1/responses (likewise), GET /v1/models.
+    """A server with OpenAI's routes for chat completions, responses and models, and Anthropic's for messages.
 
     Args:
-        token_delay_s: Pause before each chunk.
+        switches: What it refuses, how long it waits, whether it caches.
         answer: Makes the answers that are not queued; None = an echo.
-        strict: Whether the chat template is strict (tests/fakes/chat_template.py); `refused` counts what it refused.
     """
 
     def __init__(
-        self, *, token_delay_s: float = 0.0, answer: Answer | None = None, strict: bool = False
+        self, switches: ModelSwitches | None = None, *, answer: Answer | None = None
     ) -> None:
-        self.strict = strict
-        self.refused: list[str] = []
-        self.token_delay_s = token_delay_s
+        self.switches = switches or ModelSwitches()
         self.answer = answer or _echo
         self.requests: list[ModelRequest] = []
         self.base_url = ""
+        self._cache = PrefixCache()
         self._queue: deque[ModelReply] = deque()
         self._changed = anyio.Event()
         self._runner: web.AppRunner | None = None
         self._stopping = False
 
+    @property
+    def anthropic_url(self) -> str:
+        """The base URL for Anthropic's clients, which add the version to it."""
+        return self.base_url.removesuffix("/v1")
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why requests were refused, one text for each."""
+        return [request.refusal for request in self.requests if request.refusal]
+
+    @property
+    def prefix_hit_rate(self) -> float:
+        """Which part of the tokens of all accepted prompts was cached: 0.0 to 1.0."""
+        accepted = [request for request in self.requests if not request.refusal]
+        tokens = sum(request.tokens for request in accepted)
+        return sum(request.cached_tokens for request in accepted) / tokens if tokens else 0.0
+
     def reply(self, *replies: ModelReply | str) -> None:
         """Queue answers, one for each further request; a string is a reply with that text."""
-        self._queue.extend(ModelReply(text=r) if isinstance(r, str) else r for r in replies)
+        self._queue.extend(map(as_reply, replies))
 
     @property
     def replies_left(self) -> int:
@@ -173,6 +225,7 @@ class FakeModelServer:
         app = web.Application(client_max_size=64_000_000)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/responses", self._responses)
+        app.router.add_post("/v1/messages", self._messages)
         app.router.add_get("/v1/models", self._models)
         # Cancellation of the handler is how a client that went away is noticed.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2)
@@ -196,41 +249,56 @@ class FakeModelServer:
         return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
 
     async def _responses(self, http: web.Request) -> web.StreamResponse:
-        request = ModelRequest(body=await http.json(), headers=dict(http.headers))
-        self.requests.append(request)
-        self._tell()
-        reply = self._queue.popleft() if self._queue else self.answer(request)
+        request, reply = await self._receive(http)
         if reply.status != 200:
             return _error(reply)
-        calls = [
-            {
-                "id": call.id or f"call_{call.name}_{index}",
-                "name": call.name,
-                "arguments": _arguments(call),
-            }
-            for index, call in enumerate(reply.calls)
-        ]
         model = str(request.body.get("model"))
-        events = list(responses.events(model, reply.text, calls, _usage(request, reply)))
+        usage = self._usage(request, reply)
+        events = list(responses.events(model, reply.text, _ready_calls(reply), usage))
         if not request.body.get("stream"):
             return web.json_response(events[-1]["response"])
+        return await self._send_events(http, request, reply, map(responses.frame, events))
+
+    async def _messages(self, http: web.Request) -> web.StreamResponse:
+        request, reply = await self._receive(http)
+        if reply.status != 200:
+            error = {"type": "api_error", "message": reply.error_text}
+            return web.json_response({"type": "error", "error": error}, status=reply.status)
+        usage = self._usage(request, reply)
+        events = anthropic.events(reply.reasoning, reply.text, _ready_calls(reply), usage)
+        return await self._send_events(http, request, reply, map(responses.frame, events))
+
+    async def _send_events(
+        self, http: web.Request, request: ModelRequest, reply: ModelReply, frames: Iterable[bytes]
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        if http.path.endswith("/messages"):
+            # Use each connection once, because Anthropic's package caches connections and never closes them.
+            response.headers["connection"] = "close"
+            response.force_close()
         await response.prepare(http)
-        for event in events:
-            await response.write(responses.frame(event))
+        await self._pause(reply.first_token_delay_s, self.switches.first_token_delay_s)
+        for frame in frames:
+            await response.write(frame)
+            await self._pause(reply.token_delay_s, self.switches.token_delay_s)
         request.finished = True
         self._tell()
         return response
 
-    async def _complete(self, http: web.Request) -> web.StreamResponse:
+    async def _receive(self, http: web.Request) -> tuple[ModelRequest, ModelReply]:
+        """Record a request, and choose the reply: the refusal, the next of the queue, or the answer."""
         request = ModelRequest(body=await http.json(), headers=dict(http.headers))
         self.requests.append(request)
         self._tell()
-        problem = template_problem(request.messages) if self.strict else ""
-        if problem:
-            self.refused.append(problem)
-            return _error(ModelReply(status=400, error_code="BadRequestError", error_text=problem))
-        reply = self._queue.popleft() if self._queue else self.answer(request)
+        if (refusal := self.switches.refusal(request.body)) is not None:
+            request.refusal = refusal.text
+            return request, ModelReply(status=400, error_code=refusal.code, error_text=refusal.text)
+        if self.switches.caches_prefixes:
+            request.cached_tokens = self._cache.cached_tokens(request.body)
+        return request, self._queue.popleft() if self._queue else self.answer(request)
+
+    async def _complete(self, http: web.Request) -> web.StreamResponse:
+        request, reply = await self._receive(http)
         try:
             response = await self._respond(http, request, reply)
         except ScriptedDisconnect:
@@ -253,12 +321,13 @@ class FakeModelServer:
             return await _send_body(http, reply, reply.body)
         if request.body.get("stream"):
             return await self._stream(http, request, reply)
-        await anyio.sleep(reply.first_token_delay_s)
+        await self._pause(reply.first_token_delay_s, self.switches.first_token_delay_s)
         if reply.hang_after is not None:
             await anyio.sleep_forever()
         if reply.drop_after is not None:
             _drop(http)
-        return web.json_response(_whole(request, reply), headers=reply.headers)
+        whole = _whole(request, reply, self._usage(request, reply))
+        return web.json_response(whole, headers=reply.headers)
 
     async def _stream(
         self, http: web.Request, request: ModelRequest, reply: ModelReply
@@ -267,14 +336,17 @@ class FakeModelServer:
             headers={"content-type": "text/event-stream", **reply.headers}
         )
         await response.prepare(http)
-        await anyio.sleep(reply.first_token_delay_s)
-        pause = self.token_delay_s if reply.token_delay_s is None else reply.token_delay_s
+        await self._pause(reply.first_token_delay_s, self.switches.first_token_delay_s)
         async for delta in self._deltas(http, reply):
             await response.write(_frame(_chunk(request, delta)))
-            await anyio.sleep(pause)
+            await self._pause(reply.token_delay_s, self.switches.token_delay_s)
         await response.write(_frame(_chunk(request, {}, finish_reason=_reason(reply))))
         if (request.body.get("stream_options") or {}).get("include_usage"):
-            usage = {**_chunk(request, {}), "choices": [], "usage": _usage(request, reply)}
+            usage = {
+                **_chunk(request, {}),
+                "choices": [],
+                "usage": self._usage(request, reply),
+            }
             await response.write(_frame(usage))
         await response.write(b"data: [DONE]\n\n")
         return response
@@ -293,6 +365,20 @@ class FakeModelServer:
         for index, call in enumerate(reply.calls):
             for delta in _call_deltas(call, index):
                 yield delta
+
+    async def _pause(self, asked_s: float | None, usual_s: float) -> None:
+        await anyio.sleep(usual_s if asked_s is None else asked_s)
+
+    def _usage(self, request: ModelRequest, reply: ModelReply) -> dict[str, Any]:
+        completion = len(split_words(reply.text)) + len(reply.calls) + 1
+        usage: dict[str, Any] = {
+            "prompt_tokens": request.tokens,
+            "completion_tokens": completion,
+            "total_tokens": request.tokens + completion,
+        }
+        if self.switches.caches_prefixes:
+            usage["prompt_tokens_details"] = {"cached_tokens": request.cached_tokens}
+        return usage
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
@@ -364,7 +450,7 @@ def _chunk(
     return {**_head(request, "chat.completion.chunk"), "choices": [choice]}
 
 
-def _whole(request: ModelRequest, reply: ModelReply) -> dict[str, Any]:
+def _whole(request: ModelRequest, reply: ModelReply, usage: dict[str, Any]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
     if reply.reasoning:
         message[reply.reasoning_field] = reply.reasoning
@@ -374,12 +460,24 @@ def _whole(request: ModelRequest, reply: ModelReply) -> dict[str, Any]:
         ]
     choice = {"index": 0, "message": message, "finish_reason": _reason(reply)}
     head = _head(request, "chat.completion")
-    return {**head, "choices": [choice], "usage": _usage(request, reply)}
+    return {**head, "choices": [choice], "usage": usage}
 
 
 def _head(request: ModelRequest, kind: str) -> dict[str, Any]:
     model = request.body.get("model", "fake")
     return {"id": "chatcmpl-fake", "object": kind, "created": 1, "model": model}
+
+
+def _ready_calls(reply: ModelReply) -> list[dict[str, Any]]:
+    """Return a reply's calls with their IDs, and arguments as they are sent."""
+    return [
+        {
+            "id": call.id or f"call_{call.name}_{index}",
+            "name": call.name,
+            "arguments": _arguments(call),
+        }
+        for index, call in enumerate(reply.calls)
+    ]
 
 
 def _arguments(call: ToolCall) -> str:
@@ -404,16 +502,6 @@ def _call_deltas(call: ToolCall, index: int) -> list[dict[str, Any]]:
 
 def _reason(reply: ModelReply) -> str:
     return reply.finish_reason or ("tool_calls" if reply.calls else "stop")
-
-
-def _usage(request: ModelRequest, reply: ModelReply) -> dict[str, int]:
-    prompt = sum(len(text_of(message.get("content"))) for message in request.messages) // 4 + 1
-    completion = len(split_words(reply.text)) + len(reply.calls) + 1
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
 
 
 def text_of(content: object) -> str:

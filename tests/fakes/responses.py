@@ -11,7 +11,7 @@ from agent.models.scripted import split_words
 Event = dict[str, Any]
 
 
-def events(model: str, text: str, calls: list[Event], usage: dict[str, int]) -> Iterator[Event]:
+def events(model: str, text: str, calls: list[Event], usage: dict[str, Any]) -> Iterator[Event]:
     """Yield the events of one answer: a message with `text`, then function calls {id, name, arguments}."""
     begun, output = _response(model), list[Event]()
     parts: list[Iterator[Event]] = [_message(text)] if text else []
@@ -29,7 +29,7 @@ def events(model: str, text: str, calls: list[Event], usage: dict[str, int]) -> 
         "status": "completed",
         "usage": {
             "input_tokens": usage["prompt_tokens"],
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": usage.get("prompt_tokens_details", {"cached_tokens": 0}),
             "output_tokens": usage["completion_tokens"],
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": usage["total_tokens"],

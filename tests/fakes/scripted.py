@@ -1,4 +1,4 @@
-"""A chat model without a server: says what a test wrote down, streamed like the demo model streams."""
+"""A chat model without a server, for tests of the agent: plays the replies of tests/fakes/model.py."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ import anyio
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.language_models.chat_models import agenerate_from_stream, generate_from_stream
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
@@ -19,22 +19,16 @@ from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
 from agent.models.scripted import ScriptedCall, ScriptedTurn, stream_chunks
+from tests.fakes.model import DONE, ModelReply, ToolCall, as_reply
 
-__all__ = ["RegisteredModel", "ScriptedCall", "ScriptedChatModel", "ScriptedTurn", "registered"]
-
-Script = ScriptedTurn | Exception
+Script = ModelReply | Exception
 
 
 class ScriptedChatModel(BaseChatModel):
     """Plays one entry of its script for each call; an exception is raised, an exhausted script says "(done)".
 
-    Attributes:
-        delay_s: Pause before each chunk.
-        hang: Never answer; for tests that cancel.
+    Of a reply it takes the text, the calls, the finish reason and the pauses: the rest is what only servers do.
     """
-
-    delay_s: float = 0.0
-    hang: bool = False
 
     _script: deque[Script] = PrivateAttr(default_factory=deque)
     _prompts: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
@@ -42,11 +36,11 @@ class ScriptedChatModel(BaseChatModel):
     _gate: anyio.Event | None = PrivateAttr(default=None)
 
     @classmethod
-    def playing(cls, *script: Script | str, delay_s: float = 0.0, hang: bool = False) -> Self:
-        """Build a model with its script; a string is a turn that says it."""
-        model = cls(delay_s=delay_s, hang=hang)
+    def playing(cls, *script: Script | str) -> Self:
+        """Build a model with its script; a string is a reply that says it."""
+        model = cls()
         model._script.extend(
-            ScriptedTurn(text=entry) if isinstance(entry, str) else entry for entry in script
+            entry if isinstance(entry, Exception) else as_reply(entry) for entry in script
         )
         return model
 
@@ -61,7 +55,7 @@ class ScriptedChatModel(BaseChatModel):
         return self._called
 
     def hold(self) -> anyio.Event:
-        """Let it answer only once the event that is returned is set."""
+        """Let it answer only once the event that is returned is set; never, if nobody sets it."""
         self._gate = anyio.Event()
         return self._gate
 
@@ -108,7 +102,7 @@ class ScriptedChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        for chunk in stream_chunks(self._next(messages), messages):
+        for chunk in _chunks(self._next(messages), messages):
             yield ChatGenerationChunk(message=chunk)
 
     @override
@@ -119,25 +113,35 @@ class ScriptedChatModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        turn = self._next(messages)
-        if self.hang:
-            await anyio.sleep_forever()
+        reply = self._next(messages)
         if self._gate is not None:
             await self._gate.wait()
-        for chunk in stream_chunks(turn, messages):
-            await anyio.sleep(self.delay_s)
+        await anyio.sleep(reply.first_token_delay_s or 0.0)
+        for chunk in _chunks(reply, messages):
+            await anyio.sleep(reply.token_delay_s or 0.0)
             piece = ChatGenerationChunk(message=chunk)
             if run_manager is not None:
                 await run_manager.on_llm_new_token(piece.text, chunk=piece)
             yield piece
 
-    def _next(self, messages: list[BaseMessage]) -> ScriptedTurn:
+    def _next(self, messages: list[BaseMessage]) -> ModelReply:
         self._prompts.append(list(messages))
         self._called.set()
-        entry = self._script.popleft() if self._script else ScriptedTurn(text="(done)")
+        entry = self._script.popleft() if self._script else DONE
         if isinstance(entry, Exception):
             raise entry
         return entry
+
+
+def _chunks(reply: ModelReply, prompt: Sequence[BaseMessage]) -> Iterator[AIMessageChunk]:
+    calls = tuple(_call(call, index) for index, call in enumerate(reply.calls))
+    turn = ScriptedTurn(text=reply.text, calls=calls, finish_reason=reply.finish_reason or "")
+    return stream_chunks(turn, prompt)
+
+
+def _call(call: ToolCall, index: int) -> ScriptedCall:
+    assert isinstance(call.args, dict), "broken arguments need a server"
+    return ScriptedCall(name=call.name, args=call.args, id=call.id or f"call_{call.name}_{index}")
 
 
 _REGISTERED: dict[str, ScriptedChatModel] = {}
@@ -155,10 +159,10 @@ class RegisteredModel(ScriptedChatModel):
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
         original = _REGISTERED[self.model_name]
-        self.delay_s, self.hang = original.delay_s, original.hang
         self._script = original._script
         self._prompts = original._prompts
         self._called = original._called
+        self._gate = original._gate
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import composed
 
 APPROVE, REJECT = {"type": "approve"}, {"type": "reject", "message": "not now"}
@@ -47,14 +48,14 @@ class ApprovalsClient:
 async def asking(home: Path, *names: str) -> AsyncIterator[ApprovalsClient]:
     """Have the agent ask to write files of these names, all at once."""
     calls = tuple(
-        ScriptedCall(
+        ToolCall(
             name="write_file",
             args={"path": f"/mnt/user-data/outputs/{name}", "content": "hi"},
             id=name,
         )
         for name in names
     )
-    model = ScriptedChatModel.playing(ScriptedTurn(text="Let me.", calls=calls), "I see.")
+    model = ScriptedChatModel.playing(ModelReply(text="Let me.", calls=calls), "I see.")
     with registered(model) as keys:
         config = {
             "models": [keys],

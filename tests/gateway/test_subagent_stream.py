@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import composed
 
 ARGS = {"description": "look", "prompt": "look around", "subagent_type": "general-purpose"}
@@ -24,7 +25,7 @@ def frames(text: str) -> list[tuple[str, Any]]:
 
 async def test_a_client_sees_how_a_delegation_goes(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(ScriptedCall(name="task", args=ARGS, id="t"),)), "Done."
+        ModelReply(calls=(ToolCall(name="task", args=ARGS, id="t"),)), "Done."
     )
     child = ScriptedChatModel.playing("murmur murmur")
     with registered(lead) as first, registered(child) as second:

@@ -10,6 +10,7 @@ import psycopg
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
+from tests.fakes.model_switches import ModelSwitches
 from tests.journeys.service import Service, serving
 from tests.people.platforms import PlatformServers
 
@@ -40,7 +41,7 @@ def count_ready(url: str) -> int:
 
 def slow_model() -> FakeModelServer:
     """Return a model whose answers take some three seconds."""
-    return FakeModelServer(token_delay_s=0.5)
+    return FakeModelServer(ModelSwitches(token_delay_s=0.5))
 
 
 async def write_all(platforms: PlatformServers, model: FakeModelServer) -> None:

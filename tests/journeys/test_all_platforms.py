@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 
 from tests.fakes.model import FakeModelServer
+from tests.fakes.model_switches import ModelSwitches
 from tests.journeys.service import serving, with_model
 from tests.people.feishu import own_words
 from tests.people.platforms import PlatformServers
@@ -45,7 +46,10 @@ async def test_messages_of_one_conversation_are_answered_one_by_one_in_order(
     tmp_path: Path,
     with_database: dict[str, Any],
 ) -> None:
-    async with PlatformServers() as platforms, FakeModelServer(token_delay_s=0.01) as model:
+    async with (
+        PlatformServers() as platforms,
+        FakeModelServer(ModelSwitches(token_delay_s=0.01)) as model,
+    ):
         config = {**with_model(model.base_url), **with_database, "channels": platforms.channels}
         async with serving(tmp_path, config, "slack", "telegram", "feishu"):
             for user in platforms.users:
@@ -59,7 +63,10 @@ async def test_messages_of_one_conversation_are_answered_one_by_one_in_order(
 
 
 async def test_feishu_shows_a_card_at_once_that_grows_into_the_answer(tmp_path: Path) -> None:
-    async with PlatformServers() as platforms, FakeModelServer(token_delay_s=0.1) as model:
+    async with (
+        PlatformServers() as platforms,
+        FakeModelServer(ModelSwitches(token_delay_s=0.1)) as model,
+    ):
         config = {**with_model(model.base_url), "channels": {"feishu": platforms.feishu.settings}}
         async with serving(tmp_path, config, "feishu"):
             words = " ".join(f"word{n}" for n in range(20))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
+from tests.fakes.model_switches import ModelSwitches
 from tests.fakes.postgres import MISSING, PostgresServer
 from tests.journeys.service import serving, with_model
 from tests.people.platforms import PlatformServers
@@ -19,7 +20,10 @@ async def test_messages_before_and_during_an_outage_are_answered_after_it(
 ) -> None:
     if postgres is None or not postgres.control:
         pytest.skip(MISSING)
-    async with PlatformServers() as platforms, FakeModelServer(token_delay_s=0.5) as model:
+    async with (
+        PlatformServers() as platforms,
+        FakeModelServer(ModelSwitches(token_delay_s=0.5)) as model,
+    ):
         users = [user for user in platforms.users if user.name.startswith("telegram")]
         channels = {"telegram": platforms.channels["telegram"]}
         with postgres.database() as url:

@@ -9,6 +9,7 @@ import httpx
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
+from tests.fakes.model_switches import ModelSwitches
 from tests.journeys.service import Service, serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.feishu import FeishuPrivateUser
@@ -273,7 +274,10 @@ def _asks(request: ModelRequest, text: str) -> bool:
 
 async def test_connections_that_break_under_load_lose_and_repeat_nothing(tmp_path: Path) -> None:
     crowd = 8
-    async with PlatformServers() as platforms, FakeModelServer(token_delay_s=0.02) as model:
+    async with (
+        PlatformServers() as platforms,
+        FakeModelServer(ModelSwitches(token_delay_s=0.02)) as model,
+    ):
         config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS):
             users = [user for number in range(crowd) for user in platforms.private_users(number)]

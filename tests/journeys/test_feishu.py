@@ -6,6 +6,7 @@ from typing import Any
 from bus.locales.en import ENGLISH
 from tests.fakes.feishu import FakeFeishu, FeishuMessage
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fakes.model_switches import ModelSwitches
 from tests.journeys.service import serving, with_model
 
 WORDS = " ".join(f"word{n}" for n in range(16))
@@ -20,7 +21,7 @@ async def first_card(feishu: FakeFeishu, asked: FeishuMessage) -> FeishuMessage:
 
 
 async def test_an_answer_streams_into_its_card_and_replies_to_it_go_on(tmp_path: Path) -> None:
-    async with FakeFeishu() as feishu, FakeModelServer(token_delay_s=0.1) as model:
+    async with FakeFeishu() as feishu, FakeModelServer(ModelSwitches(token_delay_s=0.1)) as model:
         feishu.allow_cardkit()
         async with serving(tmp_path, configured(feishu, model), "feishu"):
             model.reply(WORDS, "the second answer")
@@ -62,7 +63,7 @@ async def test_an_old_answer_is_known_again_after_a_new_beginning(tmp_path: Path
 
 
 async def test_killed_while_a_card_streams_the_same_card_is_finished(tmp_path: Path) -> None:
-    async with FakeFeishu() as feishu, FakeModelServer(token_delay_s=0.1) as model:
+    async with FakeFeishu() as feishu, FakeModelServer(ModelSwitches(token_delay_s=0.1)) as model:
         feishu.allow_cardkit()
         async with serving(tmp_path, configured(feishu, model), "feishu") as service:
             model.reply(ModelReply(text=WORDS, hang_after=4))
@@ -145,7 +146,7 @@ async def test_files_and_words_that_are_sent_together_are_one_turn(tmp_path: Pat
 
 
 async def test_a_card_that_was_withdrawn_costs_no_answer(tmp_path: Path) -> None:
-    async with FakeFeishu() as feishu, FakeModelServer(token_delay_s=0.1) as model:
+    async with FakeFeishu() as feishu, FakeModelServer(ModelSwitches(token_delay_s=0.1)) as model:
         feishu.allow_cardkit()
         async with serving(tmp_path, configured(feishu, model), "feishu"):
             model.reply(WORDS)

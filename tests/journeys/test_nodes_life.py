@@ -9,6 +9,7 @@ import anyio.to_thread
 import pytest
 
 from tests.fakes.model import FakeModelServer
+from tests.fakes.model_switches import ModelSwitches
 from tests.fakes.postgres import MISSING, PostgresServer
 from tests.journeys.nodes import PLATFORMS, answers_go_on, slow_model, two_nodes, write_all
 from tests.journeys.service import Service, serving, with_model
@@ -55,7 +56,7 @@ async def test_all_nodes_are_replaced_while_everybody_talks(
     tmp_path: Path, server: PostgresServer
 ) -> None:
     async with PlatformServers() as platforms, AsyncExitStack() as running:
-        model = await running.enter_async_context(FakeModelServer(token_delay_s=0.1))
+        model = await running.enter_async_context(FakeModelServer(ModelSwitches(token_delay_s=0.1)))
         url = running.enter_context(server.database())
         config = {
             **with_model(model.base_url), "channels": platforms.channels, "database": {"url": url},

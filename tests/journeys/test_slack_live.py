@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fakes.model_switches import ModelSwitches
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_state import SlackMessage
 from tests.journeys.service import Service, serving, with_model
@@ -33,7 +34,7 @@ async def answered(slack: FakeSlack, asked: SlackMessage) -> SlackMessage:
 
 
 async def test_an_answer_grows_and_is_the_answer(tmp_path: Path) -> None:
-    async with FakeSlack() as slack, FakeModelServer(token_delay_s=0.08) as model:
+    async with FakeSlack() as slack, FakeModelServer(ModelSwitches(token_delay_s=0.08)) as model:
         async with serving(tmp_path, config(slack, model, streaming=True), "slack"):
             model.reply(WORDS)
             plain = await _grown(slack, slack.mention("tell me"))
@@ -43,7 +44,7 @@ async def test_an_answer_grows_and_is_the_answer(tmp_path: Path) -> None:
             model.reply(f"Here:\n\n{TABLE}\n\nThat was <!channel> all.")
             table = await _grown(slack, slack.dm("a table"))
             assert [block["type"] for block in table.blocks] == ["markdown", "table", "rich_text"]
-            model.token_delay_s = 0.001
+            model.switches.token_delay_s = 0.001
             await _goes_on_in_further_messages(slack, model)
         assert slack.violations == []
 
@@ -72,7 +73,7 @@ async def _goes_on_in_further_messages(slack: FakeSlack, model: FakeModelServer)
 
 
 async def test_a_crash_while_an_answer_grows_goes_on_in_the_same_message(tmp_path: Path) -> None:
-    async with FakeSlack() as slack, FakeModelServer(token_delay_s=0.1) as model:
+    async with FakeSlack() as slack, FakeModelServer(ModelSwitches(token_delay_s=0.1)) as model:
         async with serving(tmp_path, config(slack, model, streaming=True), "slack") as service:
             model.reply(WORDS, WORDS)
             asked = slack.mention("tell me")
@@ -96,7 +97,7 @@ async def _stopped(slack: FakeSlack, model: FakeModelServer, asked: SlackMessage
 
 
 async def test_slacks_own_stop_button_ends_a_growing_answer(tmp_path: Path) -> None:
-    async with FakeSlack() as slack, FakeModelServer(token_delay_s=0.1) as model:
+    async with FakeSlack() as slack, FakeModelServer(ModelSwitches(token_delay_s=0.1)) as model:
         slack.declare_agent()
         async with serving(tmp_path, config(slack, model, streaming=True), "slack"):
             model.reply(ModelReply(text=WORDS, hang_after=5))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
+from tests.fakes.model_switches import ModelSwitches
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramUpload
 from tests.journeys.service import serving, with_model
@@ -23,7 +24,10 @@ def said(telegram: TelegramServer, chat: int) -> list[str]:
 
 
 async def test_answers_grow_and_each_word_is_in_one_message(tmp_path: Path) -> None:
-    async with TelegramServer() as telegram, FakeModelServer(token_delay_s=0.1) as model:
+    async with (
+        TelegramServer() as telegram,
+        FakeModelServer(ModelSwitches(token_delay_s=0.1)) as model,
+    ):
         async with serving(tmp_path, config(telegram, model, streaming=True), "telegram"):
             model.reply(WORDS, WORDS)
             telegram.dm("tell me")

@@ -1,0 +1,118 @@
+"""The switches of `FakeModelServer`: what it refuses, how long it waits, and which prompts it has cached."""
+
+import json
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from agent.token_estimate import IMAGE_TOKENS, estimate_tokens
+from tests.fakes.chat_template import template_problem
+
+MIN_CACHED_TOKENS = 1_024
+"""Shorter prompts are not cached: platform.openai.com/docs/guides/prompt-caching, and Anthropic's for most models."""
+
+_BLOCK_CHARS = 512
+"""Prefixes are cached in steps of 128 tokens (same page); in English a token has 4 characters."""
+
+_PROMPT_KEYS = ("tools", "system", "instructions", "input", "messages")
+"""Parts of a request's body that are the prompt, in the order in which providers cache them."""
+
+_FILE = re.compile(r'(data:[\w.+-]+/[\w.+-]+;base64,|"data": ")[A-Za-z0-9+/=]+')
+_CACHE_MARK = re.compile(r'(, )?"cache_control": \{[^}]*\}')
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error of the provider.
+
+    Attributes:
+        text: The message.
+        code: OpenAI's code; the status is 400.
+    """
+
+    text: str
+    code: str
+
+
+@dataclass(kw_only=True)
+class ModelSwitches:
+    """How a model server treats requests. A switch may be changed while the server runs.
+
+    Attributes:
+        strict: Refuse what strict chat templates refuse: a system message that is not the first, two messages of users
+            in a row, results that do not follow their calls (tests/fakes/chat_template.py).
+        max_tokens: Refuse longer prompts (`prompt_tokens`) with OpenAI's error; None = accept all.
+        max_tools: Refuse requests with more tools; 128 at OpenAI; None = accept all.
+        caches_prefixes: Remember prompts, and report in `usage` how many tokens of a prompt began an earlier one.
+        first_token_delay_s: Pause before the first chunk of an answer.
+        token_delay_s: Pause before each further chunk.
+    """
+
+    strict: bool = False
+    max_tokens: int | None = None
+    max_tools: int | None = None
+    caches_prefixes: bool = False
+    first_token_delay_s: float = 0.0
+    token_delay_s: float = 0.0
+
+    def refusal(self, body: dict[str, Any]) -> Refusal | None:
+        """Return why the server refuses a request with this body; None = it accepts it."""
+        if self.strict and (problem := template_problem(body.get("messages", ()))):
+            return Refusal(problem, "BadRequestError")
+        count = len(body.get("tools", ()))
+        if self.max_tools is not None and count > self.max_tools:
+            text = (
+                f"Invalid 'tools': array too long. Expected an array with maximum length {self.max_tools}, "
+                f"but got an array with length {count} instead."
+            )
+            return Refusal(text, "array_above_max_length")
+        if self.max_tokens is not None and (tokens := prompt_tokens(body)) > self.max_tokens:
+            text = (
+                f"This model's maximum context length is {self.max_tokens} tokens. However, your messages "
+                f"resulted in {tokens} tokens. Please reduce the length of the messages."
+            )
+            return Refusal(text, "context_length_exceeded")
+        return None
+
+
+def prompt_tokens(body: dict[str, Any]) -> int:
+    """Estimate the tokens of a request's prompt: messages, instructions and tools."""
+    return _tokens(_prompt_text(body))
+
+
+class PrefixCache:
+    """The prompts that a server has read, as hashes of their beginnings."""
+
+    def __init__(self) -> None:
+        self._known: set[bytes] = set()
+
+    def cached_tokens(self, body: dict[str, Any]) -> int:
+        """Return how many tokens of the prompt are cached, and cache the prompt.
+
+        As with Anthropic, a prompt with `cache_control` is cached up to its last mark.
+        """
+        marked = _prompt_text(body)
+        text = _CACHE_MARK.sub("", marked)
+        marks = [mark.start() for mark in _CACHE_MARK.finditer(marked)]
+        cacheable = len(_CACHE_MARK.sub("", marked[: marks[-1]])) if marks else len(text)
+        digest = blake2b(str(body.get("model")).encode(), digest_size=16)
+        known = 0
+        for end in range(_BLOCK_CHARS, len(text) + 1, _BLOCK_CHARS):
+            digest.update(text[end - _BLOCK_CHARS : end].encode("utf-8", "surrogatepass"))
+            if digest.digest() in self._known:
+                known = end
+            elif end <= cacheable:
+                self._known.add(digest.digest())
+        tokens = _tokens(text[:known])
+        return tokens if tokens >= MIN_CACHED_TOKENS else 0
+
+
+def _prompt_text(body: dict[str, Any]) -> str:
+    return "".join(json.dumps(body[key], ensure_ascii=False) for key in _PROMPT_KEYS if key in body)
+
+
+def _tokens(text: str) -> int:
+    """Count a file as an image, whatever its size: its base64 is not text for the model."""
+    words, files = _FILE.subn(r"\1", text)
+    return estimate_tokens(words) + files * IMAGE_TOKENS
