@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 from anyio import to_thread
 
 from agent.errors import ArchiveMemberTooLarge, PathNotAllowed
 from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.thread_storage import ThreadStorage
 from agent.zip_directory import has_small_directory
+from store.files.mirror import FileMirror, thread_area
 
 mimetypes.init()  # it reads files of the machine, so not on the event loop with the first artifact
 
@@ -112,6 +114,18 @@ class ArtifactFile:
                 return
             left -= len(chunk)
             yield chunk
+
+
+async def fetch_artifact(
+    folders: ThreadStorage, mirror: FileMirror, thread_id: str, path: str
+) -> ArtifactFile | ArchiveMember:
+    """Open a file of a thread, as its nodes have it now. Raises what `open_artifact` raises, and StoreError."""
+    folders.folders(thread_id)  # validates the id
+    await mirror.fetch(thread_area(thread_id))
+    # Shielded: the open file would be lost, and stay open, if the caller were cancelled meanwhile.
+    with anyio.CancelScope(shield=True):
+        found = await to_thread.run_sync(open_artifact, folders, thread_id, path)
+    return found  # noqa: RET504 - mypy: a scope may end the block early
 
 
 def open_artifact(

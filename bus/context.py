@@ -10,7 +10,7 @@ from bus.access.intake_stats import IntakeStats
 from bus.config import BusConfig, ChannelPolicy
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, Clock
-from bus.runs.port import Runs
+from bus.runs.port import Runs, ThreadFiles
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
 from bus.stores import JournalStores
@@ -24,12 +24,14 @@ class AgentServer:
     """The servers of the agents.
 
     Attributes:
-        runs: Threads and runs.
-        gateway: The client of the REST API. Its base URL ends in `/api`.
-        graphs: The graphs besides Parley's agent, if the embedded runtime is used.
+        runs: Its threads and runs.
+        files: The files of its threads.
+        gateway: The REST API, for commands; the base URL ends in `/api`. Callers set a deadline around each request.
+        graphs: The graphs besides Parley's agent, if it is the embedded runtime.
     """
 
     runs: Runs
+    files: ThreadFiles
     gateway: httpx.AsyncClient
     graphs: frozenset[str] = frozenset()
 
@@ -46,7 +48,8 @@ class BusContext:
         stores: The journal.
         calls: Calls to and from other processes that share the journal.
         runs: Threads and runs at the agent's server.
-        gateway: The client of the gateway's REST API. Its base URL ends in `/api`.
+        files: The files of threads.
+        gateway: The gateway's REST API; its base URL ends in `/api`.
         graphs: The embedded runtime's graphs besides the agent.
         delivery: Sends the rows of the outbox.
         settings: Settings that people chose by command.
@@ -63,6 +66,7 @@ class BusContext:
     stores: JournalStores
     calls: NodeCalls
     runs: Runs
+    files: ThreadFiles
     gateway: httpx.AsyncClient
     graphs: frozenset[str]
     delivery: DeliveryWorker

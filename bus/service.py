@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
-import httpx
 from anyio.abc import TaskGroup
 
 from bus.broadcasts.broadcasts import Broadcasts
@@ -35,6 +34,7 @@ from bus.outbound.rows import has_failed, last_keys
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
 from bus.retry import Backoff, StoreRetry
+from bus.runs.port import ThreadFiles
 from bus.runs.stream import messages_in
 from bus.runs.uploads import FileUploader
 from bus.settings.choices import AllowedChoices
@@ -233,9 +233,10 @@ async def run_bus(
             stores=stores,
             calls=calls,
             runs=server.runs,
+            files=server.files,
             gateway=server.gateway,
             graphs=server.graphs,
-            delivery=_delivery_worker(adapters, stores, server.gateway, database, now, tracer),
+            delivery=_delivery_worker(adapters, stores, server.files, database, now, tracer),
             settings=settings,
             languages=LanguageResolver(config, policies, settings),
             now=now,
@@ -290,7 +291,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         history=stores.history,
         questions=questions,
         runs=runs,
-        uploads=FileUploader(context.gateway),
+        uploads=FileUploader(context.files),
         delivery=delivery,
         slots=RunSlots(context.config.max_concurrent_runs),
         max_chars=context.config.max_answer_chars,
@@ -321,7 +322,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
 def _delivery_worker(
     adapters: Mapping[str, Adapter],
     stores: JournalStores,
-    gateway: httpx.AsyncClient,
+    files: ThreadFiles,
     database: Database,
     now: Clock,
     tracer: MessageTracer,
@@ -329,7 +330,7 @@ def _delivery_worker(
     """Return the delivery worker. It waits for working credentials as long as failed rows are kept."""
     days = database.retention_days or math.inf
     timings = RetryTimings(credentials_after_s=days * 24 * 3600)
-    return DeliveryWorker(adapters, stores.outbox, gateway, now=now, timings=timings, tracer=tracer)
+    return DeliveryWorker(adapters, stores.outbox, files, now=now, timings=timings, tracer=tracer)
 
 
 async def _take_housekeeping(bus: Bus, database: Database, now: Clock) -> None:

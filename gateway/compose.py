@@ -23,11 +23,13 @@ from bus.config import ChannelPolicy
 from bus.context import AgentServer
 from bus.runs.port import Runs
 from bus.runs.remote import RemoteRuns
+from bus.runs.remote_files import RemoteFiles
 from bus.service import run_bus
 from gateway.agent_setup import agent_setup_from_config
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
+from gateway.embedded_files import EmbeddedFiles
 from gateway.embedded_runs import EmbeddedRuns
 from gateway.forwarding.routing import open_node_router
 from gateway.graphs import load_graphs
@@ -40,7 +42,6 @@ from gateway.runtime.runs import RunManager
 from gateway.services import Services
 from gateway.telemetry_port import Telemetry
 from gateway.terminal.other_terminals import connect_terminals
-from gateway.transport import InProcessClient
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.checkpoints import open_checkpointer
@@ -199,9 +200,12 @@ async def _warm_up(agents: AgentFactory) -> None:
 
 async def _agent_server(stack: AsyncExitStack, config: Config, app: FastAPI) -> AgentServer:
     services: Services = app.state.services
+    gateway = await stack.enter_async_context(_gateway_client(config, app))
+    is_remote = bool(config.bus.gateway_url)
     return AgentServer(
         runs=await _runs(stack, config, app),
-        gateway=await _gateway_client(stack, config, app),
+        files=RemoteFiles(gateway) if is_remote else EmbeddedFiles(services.agent_services),
+        gateway=gateway,
         graphs=frozenset(services.runs.graphs) - {LEAD_ASSISTANT},
     )
 
@@ -213,15 +217,15 @@ async def _runs(stack: AsyncExitStack, config: Config, app: FastAPI) -> Runs:
     return EmbeddedRuns(lambda: app.state.services)
 
 
-async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> httpx.AsyncClient:
+def _gateway_client(config: Config, app: FastAPI) -> httpx.AsyncClient:
+    """Return a client of the REST API. One of this process holds whole responses in memory, and knows no timeouts."""
     if config.bus.gateway_url:
         # A configured token is valid for both gateways, a generated one only here.
         token = config.gateway.admin_token
-        client = httpx.AsyncClient(
+        return httpx.AsyncClient(
             base_url=f"{config.bus.gateway_url.rstrip('/')}/api",
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=REST_TIMEOUT,
         )
-    else:
-        client = InProcessClient(app, base_url=f"{INTERNAL_URL}/api", timeout=REST_TIMEOUT)
-    return await stack.enter_async_context(client)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url=f"{INTERNAL_URL}/api")

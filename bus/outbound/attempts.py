@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import anyio
-import httpx
 
 from bus.errors import DeliveryError, MessageTooLong, unwrapped
 from bus.messages import (
@@ -28,6 +27,7 @@ from bus.outbound.sending import RowSender, first_part, message_key, next_part
 from bus.outbound.split import split_text
 from bus.platform import Adapter, Clock, SupportsMessageLookup
 from bus.retry import StoreRetry
+from bus.runs.port import ThreadFiles
 from bus.tracing import NO_TRACER, MessageTracer
 from store.outbox import OutboxRow, OutboxStore
 
@@ -87,7 +87,7 @@ class DeliveryAttempts:
         self,
         *,
         outbox: OutboxStore,
-        gateway: httpx.AsyncClient,
+        files: ThreadFiles,
         limiter: SendRateLimiter,
         store: StoreRetry,
         timings: RetryTimings,
@@ -95,7 +95,7 @@ class DeliveryAttempts:
         tracer: MessageTracer = NO_TRACER,
     ) -> None:
         self._outbox = outbox
-        self._sender = RowSender(outbox, gateway)
+        self._sender = RowSender(outbox, files)
         self._limiter = limiter
         self._store = store
         self._timings = timings

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TypeGuard, assert_never
 
 import anyio
-import httpx
 
 from bus.errors import DeliveryError, decoration
 from bus.messages import (
@@ -26,6 +25,7 @@ from bus.platform import (
     SupportsEditing,
     SupportsStreaming,
 )
+from bus.runs.port import ThreadFiles
 from store.outbox import OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
@@ -38,13 +38,13 @@ class RowSender:
     """Sends rows through the adapters.
 
     Args:
-        outbox: Contains the platform's IDs of the messages that rows edit.
-        gateway: The gateway's REST API, for files that the agent presents.
+        outbox: Holds the platform ids of the messages that rows edit.
+        files: The files of threads, which the agent presents.
     """
 
-    def __init__(self, outbox: OutboxStore, gateway: httpx.AsyncClient) -> None:
+    def __init__(self, outbox: OutboxStore, files: ThreadFiles) -> None:
         self._outbox = outbox
-        self._artifacts = ArtifactDownloader(gateway)
+        self._artifacts = ArtifactDownloader(files)
 
     async def find_changed_message(self, body: OutboundMessage) -> MessageId | None:
         """Return the message that a row edits or deletes; None if it was not sent. Raises StoreError."""

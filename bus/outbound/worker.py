@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import anyio
-import httpx
 from anyio.abc import TaskGroup, TaskStatus
 
 from bus.bounded import BoundedDict
@@ -33,6 +32,7 @@ from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.rows import indicator_row
 from bus.platform import Adapter, Clock
 from bus.retry import StoreRetry
+from bus.runs.port import ThreadFiles
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ChatMigration, ConversationKey
 from store.errors import StoreError
@@ -56,7 +56,7 @@ class DeliveryWorker:
     Args:
         adapters: The adapters by channel name.
         outbox: The rows.
-        gateway: The gateway's REST API, for the files that the agent presents.
+        files: The files of threads, which the agent presents.
         now: The wall clock.
         timings: The worker's waits.
     """
@@ -65,7 +65,7 @@ class DeliveryWorker:
         self,
         adapters: Mapping[str, Adapter],
         outbox: OutboxStore,
-        gateway: httpx.AsyncClient,
+        files: ThreadFiles,
         *,
         now: Clock = time.time,
         timings: RetryTimings | None = None,
@@ -81,7 +81,7 @@ class DeliveryWorker:
         self._store = StoreRetry("delivery")
         self._attempts = DeliveryAttempts(
             outbox=outbox,
-            gateway=gateway,
+            files=files,
             limiter=self._limiter,
             store=self._store,
             timings=timings,

@@ -1,12 +1,16 @@
-"""Runs: the interface through which the bus uses threads and runs of the agent.
+"""Runs and ThreadFiles: the two ways from a conversation to an agent, whichever server it is at.
 
-`gateway/embedded_runs.py` executes runs in this process. `bus/runs/remote.py` has a LangGraph Server execute them
-(`channels.langgraph_url`). `tests/contracts/test_runs.py` tests that both behave the same.
+`gateway/embedded_runs.py` executes runs in this process; `bus/runs/remote.py` has a LangGraph Server execute them
+(`channels.langgraph_url`). `gateway/embedded_files.py` reads and writes the files of threads in this process;
+`bus/runs/remote_files.py` asks another gateway (`channels.gateway_url`). `tests/contracts/test_runs.py` and
+`test_thread_files.py` hold both classes of each to the same behavior.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Protocol
 
 from bus.errors import AgentThreadBusy, AgentThreadNotFound, AgentUnavailable, RunError
@@ -106,3 +110,37 @@ class Runs(Protocol):
             AgentThreadBusy: A run holds the thread.
             RewindUnsupported: The server cannot do this.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadFile:
+    """A file of a thread, open for reading.
+
+    Attributes:
+        mime: Its MIME type.
+        chunks: Its bytes; read them once. Raises DeliveryError.
+    """
+
+    mime: str
+    chunks: AsyncIterator[bytes]
+
+
+def uploaded_file(name: str, size_bytes: int, path: str) -> Mapping[str, Any]:
+    """Return an upload as `additional_kwargs.files` of a human message names it."""
+    return {"filename": name, "size": size_bytes, "path": path, "status": "uploaded"}
+
+
+class ThreadFiles(Protocol):
+    """The files of threads. No file is ever in memory as a whole.
+
+    Every method raises `DeliveryError`; one that is `retryable` may be followed by the same call.
+    """
+
+    async def put(self, thread_id: str, name: str, source: Path) -> Mapping[str, Any]:
+        """Copy a file to the uploads of a thread, under a name; documents are converted to text.
+
+        Returns the file as `additional_kwargs.files` of a human message names it.
+        """
+
+    def open(self, thread_id: str, path: str) -> AbstractAsyncContextManager[ThreadFile | None]:
+        """Open a file of a thread by its virtual path; None = there is no such file, or it may not be read."""

@@ -1,15 +1,13 @@
-"""Attachment uploads: files are downloaded from their platform and uploaded to the thread at the gateway."""
+"""Attachment uploads: files are downloaded from their platform and put into the uploads of their thread."""
 
 import hashlib
 import logging
-import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 import anyio
-import httpx
 from anyio import to_thread
 
 from bus.errors import DeliveryError, FileTooLarge
@@ -17,6 +15,7 @@ from bus.locales import Messages
 from bus.messages import Attachment
 from bus.platform import Adapter, SupportsDownloads
 from bus.retry import Backoff
+from bus.runs.port import ThreadFiles
 from bus.temporary_files import temporary_file_error, temporary_folder
 
 log = logging.getLogger(__name__)
@@ -30,13 +29,7 @@ MAX_FILE_BYTES = 50_000_000
 FILE_S = 120.0
 """Time limit for one file, including retries, seconds."""
 
-GATEWAY_TIMEOUT_S = 90.0
-"""How long the gateway may send nothing during an upload, seconds. It may be converting a document."""
-
 ATTEMPTS = 3
-
-CHUNK_BYTES = 256 * 1024
-
 
 _PICTURES = {b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".gif"}
 
@@ -74,11 +67,11 @@ class FileUploader:
     """Uploads attachments to the agent's threads.
 
     Args:
-        gateway: The gateway's REST API.
+        files: The files of threads.
     """
 
-    def __init__(self, gateway: httpx.AsyncClient) -> None:
-        self._gateway = gateway
+    def __init__(self, files: ThreadFiles) -> None:
+        self._files = files
         self._backoff = Backoff(first_s=0.5, cap_s=4.0)
 
     async def upload(
@@ -123,69 +116,20 @@ class FileUploader:
 
     async def _upload_with_retries(
         self, adapter: SupportsDownloads, thread_id: str, file: Attachment, copy: Path
-    ) -> Mapping[str, Any] | str:
-        """Download and upload a file, with retries. Raises DeliveryError."""
+    ) -> Mapping[str, Any]:
+        """Bring a file, repeating what may help. Raises DeliveryError."""
         attempt = 0
         while True:
             attempt += 1
             try:
                 await _fetch(adapter, file, copy)
-                return await self._upload(thread_id, file, copy)
+                head = await to_thread.run_sync(_read_head, copy)
+                return await self._files.put(thread_id, upload_filename(file, head), copy)
             except DeliveryError as error:
                 log.warning("the file %s could not be uploaded: %s", file.name, error)
                 if not error.retryable or attempt == ATTEMPTS:
                     raise
                 await anyio.sleep(error.retry_after_s or self._backoff.wait_s(attempt))
-
-    async def _upload(
-        self, thread_id: str, file: Attachment, copy: Path
-    ) -> Mapping[str, Any] | str:
-        head = await to_thread.run_sync(_read_head, copy)
-        form = _Form(upload_filename(file, head), file.mime, copy)
-        try:
-            answer = await self._gateway.post(
-                f"threads/{thread_id}/uploads",
-                content=form.chunks(),
-                headers=form.headers,
-                timeout=GATEWAY_TIMEOUT_S,
-            )
-        except httpx.HTTPError as error:
-            reason = f"the gateway cannot be reached ({type(error).__name__})"
-            raise DeliveryError(reason, retryable=True) from error
-        if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-            raise DeliveryError("the gateway could not keep it", retryable=True)
-        return _parse_upload(answer)
-
-
-class _Form:
-    """A multipart form with one file, read from disk while it is sent."""
-
-    def __init__(self, name: str, mime: str, copy: Path) -> None:
-        self._boundary = secrets.token_hex(16)
-        self._name = name.replace('"', "%22").replace("\r", " ").replace("\n", " ")
-        self._mime = mime if mime.isascii() and mime.isprintable() else "application/octet-stream"
-        self._copy = copy
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Content-Type": f"multipart/form-data; boundary={self._boundary}"}
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        disposition = f'form-data; name="files"; filename="{self._name}"'
-        head = f"--{self._boundary}\r\nContent-Disposition: {disposition}\r\nContent-Type: {self._mime}\r\n\r\n"
-        yield head.encode()
-        sent = 0
-        while chunk := await to_thread.run_sync(_read_at, self._copy, sent):
-            sent += len(chunk)
-            yield chunk
-        yield f"\r\n--{self._boundary}--\r\n".encode()
-
-
-def _read_at(copy: Path, offset: int) -> bytes:
-    """Return the next bytes. Opens the file for each read, because a cancelled upload would not close it."""
-    with copy.open("rb") as file:
-        file.seek(offset)
-        return file.read(CHUNK_BYTES)
 
 
 def _write(copy: Path, chunk: bytes, mode: str = "ab") -> None:
@@ -242,33 +186,11 @@ async def _fetch(adapter: SupportsDownloads, file: Attachment, copy: Path) -> No
             await to_thread.run_sync(_write, copy, chunk)
 
 
-def _parse_upload(answer: httpx.Response) -> Mapping[str, Any] | str:
-    """Return the file that the gateway stored, or why it did not."""
-    try:
-        document = answer.json()
-    except ValueError:
-        document = {}
-    if not isinstance(document, dict):
-        document = {}
-    if answer.is_error:
-        detail = document.get("detail")
-        return detail if isinstance(detail, str) else "the gateway refused it"
-    kept = [file for file in document.get("files") or [] if isinstance(file, dict)]
-    if not kept or not kept[0].get("filename"):
-        return "the gateway refused its name"
-    return {
-        "filename": str(kept[0]["filename"]),
-        "size": kept[0].get("size") or 0,
-        "path": str(kept[0].get("virtual_path") or kept[0].get("path") or ""),
-        "status": "uploaded",
-    }
-
-
 def _reason(error: DeliveryError, texts: Messages) -> str:
     """Return why a file is missing. Messages of platforms and the gateway are in English."""
     if isinstance(error, FileTooLarge):
         return texts.upload_too_large.format(megabytes=error.megabytes)
-    return str(error)
+    return error.user_message
 
 
 def _problem(file: Attachment, reason: str, texts: Messages) -> str:

@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from agent.artifacts import ArchiveMember, ArtifactFile, open_artifact
+from agent.artifacts import ArchiveMember, ArtifactFile, fetch_artifact
 from agent.errors import ArchiveMemberTooLarge, PathNotAllowed, ThreadIdInvalid
 from agent.paths import USER_DATA
 from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
-from store.files.mirror import thread_area
 
 router = APIRouter(responses=error_responses(400, 403, 404, 413))
 
@@ -64,10 +62,8 @@ async def get_artifact(
 ) -> Response:
     """Return a file, or a file inside a `.skill` archive. `path` is its virtual path without the leading slash."""
     try:
-        agent_services.folders.folders(thread_id)  # validates the id
-        await agent_services.mirror.fetch(thread_area(thread_id))
-        found = await to_thread.run_sync(
-            open_artifact, agent_services.folders, thread_id, f"/{path}"
+        found = await fetch_artifact(
+            agent_services.folders, agent_services.mirror, thread_id, f"/{path}"
         )
     except ThreadIdInvalid:
         raise HTTPException(422, "Invalid thread ID.") from None

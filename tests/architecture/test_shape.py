@@ -74,7 +74,6 @@ BROAD_EXCEPTS = {
     "bus/outbound/worker.py": "an outbox row that cannot be handled: it is set aside, the others go out",
     "gateway/setup/model_checks.py": "a check of a model: every provider's package raises its own types",
     "gateway/telemetry/otlp_logs.py": "a log handler: logging itself reports its errors",
-    "gateway/transport.py": "an application called in process: its error goes to whoever made the request",
     "gateway/app.py": "an HTTP handler: a 500 without a stack",
 }
 

@@ -140,8 +140,8 @@ async def test_telegram_an_album_that_arrives_in_another_order(
         telegram.changed()
         await telegram.wait_for(lambda: answers(telegram, GROUP))
         await settled(harness)
-        names = [name for _, name, _, _ in harness.gateway.uploads]
-        content = [content for _, _, _, content in harness.gateway.uploads]
+        names = [name for _, name, _ in harness.gateway.uploads]
+        content = [content for _, _, content in harness.gateway.uploads]
         assert content == [file.content for file in files]
         [prompt] = harness.prompts()
         assert f"[{names[1]}] the left one\n[{names[2]}] which is it?" in prompt
@@ -191,7 +191,7 @@ async def test_slack_a_mention_and_files_behind_it(tmp_path: Path) -> None:
             await eventually(lambda: [one.text for one in slack.replies(asked)] == ["Hello you"])
             await settled(harness)
             assert harness.prompts()[-1] == "compare these"
-            assert {name for _, name, _, _ in harness.gateway.uploads} == {"0.pdf", "1.pdf"}
+            assert {name for _, name, _ in harness.gateway.uploads} == {"0.pdf", "1.pdf"}
             assert len(harness.server.threads) == 1
             assert len([one for one in slack.messages("C1") if one.bot_id]) == 1
         assert slack.violations == []

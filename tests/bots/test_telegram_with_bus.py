@@ -100,7 +100,7 @@ async def test_an_album_is_one_turn(telegram: TelegramServer, tmp_path: Path) ->
         telegram.dm("and then this")
         await telegram.wait_for(lambda: said(telegram, 1001) == ["Hello you"] * 2)
         assert harness.prompts() == ["compare", "and then this"]
-        assert [name for _, name, _, _ in harness.gateway.uploads] == ["0.pdf", "1.pdf", "2.pdf"]
+        assert [name for _, name, _ in harness.gateway.uploads] == ["0.pdf", "1.pdf", "2.pdf"]
 
 
 async def test_the_general_topic_is_one_conversation(

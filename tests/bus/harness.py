@@ -16,6 +16,7 @@ from bus.context import AgentServer
 from bus.messages import Attachment, InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter, Disposition
 from bus.runs.remote import RemoteRuns
+from bus.runs.remote_files import RemoteFiles
 from bus.service import Bus, run_bus
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -39,7 +40,7 @@ class FakeGateway:
 
     Attributes:
         asked: Method, path and query of every request.
-        uploads: (thread id, name, type, bytes) of every file that was handed over.
+        uploads: (thread id, name, bytes) of every file that was handed over.
         refusals: Answers to the next uploads instead: (status, detail).
     """
 
@@ -58,7 +59,7 @@ class FakeGateway:
     )
     url: str = ""
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
-    uploads: list[tuple[str, str, str, bytes]] = field(default_factory=list)
+    uploads: list[tuple[str, str, bytes]] = field(default_factory=list)
     refusals: list[tuple[int, str]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -76,9 +77,9 @@ class FakeGateway:
         part = await (await request.multipart()).next()
         assert isinstance(part, BodyPartReader)
         assert part.name == "files"
-        name, kind = part.filename or "", part.headers["Content-Type"]
+        name = part.filename or ""
         content = bytes(await part.read())
-        self.uploads.append((request.match_info["thread"], name, kind, content))
+        self.uploads.append((request.match_info["thread"], name, content))
         path = f"/mnt/user-data/uploads/{name}"
         kept = {"filename": name, "size": len(content), "path": path, "virtual_path": path}
         return web.json_response({"success": True, "files": [kept], "skipped_files": []})
@@ -192,7 +193,10 @@ async def running_bus(
                 policies=dict.fromkeys(adapters, policy),
                 adapters=adapters,
                 server=AgentServer(
-                    runs=RemoteRuns(LangGraphClient(wire)), gateway=gateway, graphs=graphs
+                    runs=RemoteRuns(LangGraphClient(wire)),
+                    files=RemoteFiles(gateway),
+                    gateway=gateway,
+                    graphs=graphs,
                 ),
                 calls=calls,
                 now=clock,

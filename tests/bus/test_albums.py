@@ -28,7 +28,7 @@ def platform() -> DownloadingPlatform:
 
 
 def names(gateway: FakeGateway) -> list[str]:
-    return [name for _, name, _, _ in gateway.uploads]
+    return [name for _, name, _ in gateway.uploads]
 
 
 async def send(

@@ -16,6 +16,7 @@ from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Capabilities, WorkShown
 from bus.retry import Backoff
+from bus.runs.remote_files import RemoteFiles
 from store.chat_migrations import ChatMigrationStore
 from store.config import StoreConfig
 from store.conversations import ChatMigration, ConversationKey
@@ -46,7 +47,7 @@ async def delivering(
         worker = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=OutboxStore(database),
-            gateway=gateway,
+            files=RemoteFiles(gateway),
             now=clock or OffsetClock(),
             timings=TIMINGS,
         )

@@ -20,6 +20,7 @@ from bus.outbound.attempts import SEND_DEADLINE_S
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
+from bus.runs.remote_files import RemoteFiles
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -60,7 +61,7 @@ async def pump(
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=OutboxStore(database, now=clock),
-            gateway=gateway,
+            files=RemoteFiles(gateway),
             now=clock,
             timings=timings or RetryTimings(backoff=QUICK, lookup_after_s=0.05),
         )
@@ -603,7 +604,7 @@ async def test_an_attempt_that_begins_while_the_service_stops_does_not_hold_it_u
         httpx.AsyncClient() as gateway,
     ):
         outbox = StoppedOutbox(database)
-        delivery = DeliveryWorker({platform.name: platform}, outbox, gateway)
+        delivery = DeliveryWorker({platform.name: platform}, outbox, RemoteFiles(gateway))
 
         async def run() -> None:
             with outbox.scope:

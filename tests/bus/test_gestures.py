@@ -215,7 +215,7 @@ async def test_a_picture_and_its_words_are_one_turn(tmp_path: Path) -> None:
         await harness.send("what is this?", order=2)
         await harness.expect_replies("Hello you")
         assert harness.prompts() == ["what is this?"]
-        assert [name for _, name, _, _ in harness.gateway.uploads] == [uploaded(1)]
+        assert [name for _, name, _ in harness.gateway.uploads] == [uploaded(1)]
 
 
 async def test_the_words_behind_a_picture_tell_the_language_of_the_answer(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ async def test_each_caption_stands_at_its_picture(tmp_path: Path) -> None:
         await harness.send("left", album="A", **photo(2))
         await harness.expect_replies("Hello you")
         assert harness.prompts() == [f"[{uploaded(2)}] left\n[{uploaded(3)}] right"]
-        files = [name for _, name, _, _ in harness.gateway.uploads]
+        files = [name for _, name, _ in harness.gateway.uploads]
         assert files == [uploaded(1), uploaded(2), uploaded(3)]
 
 
@@ -245,7 +245,7 @@ async def test_a_caption_names_its_picture_as_the_thread_does(tmp_path: Path) ->
             file = replace(photo(number)["attachments"][0], name="image")
             await harness.send(words, attachments=(file,), order=number)
         await harness.expect_replies("Hello you")
-        first, second = (name for _, name, _, _ in harness.gateway.uploads)
+        first, second = (name for _, name, _ in harness.gateway.uploads)
         assert first.endswith(".jpg")
         assert harness.prompts() == [f"[{first}] before\n[{second}] after"]
 
@@ -281,7 +281,7 @@ async def test_a_steered_turn_is_run_again_with_its_files(tmp_path: Path) -> Non
         await harness.send("", **photo(1))
         await harness.expect_replies("Hello you")
         assert harness.server.runs[0].injected == []
-        assert [name for _, name, _, _ in harness.gateway.uploads] == [uploaded(1)]
+        assert [name for _, name, _ in harness.gateway.uploads] == [uploaded(1)]
 
 
 async def test_what_comes_after_words_of_the_answer_is_the_next_message(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ async def test_what_another_person_says_in_between_is_another_turn(tmp_path: Pat
         assert harness.prompts()[0] == "what is this?"
         await eventually(lambda: harness.prompts()[-1] == "hello")
         await harness.wait_until_finished()
-        assert [name for _, name, _, _ in harness.gateway.uploads] == [uploaded(1), uploaded(2)]
+        assert [name for _, name, _ in harness.gateway.uploads] == [uploaded(1), uploaded(2)]
 
 
 async def test_a_command_in_between_does_not_wait_and_ends_the_gesture(tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ async def test_what_comes_before_the_mention_belongs_to_it(tmp_path: Path) -> No
         await harness.send("compare", **in_group("e3", is_addressed=True, order=3))
         await harness.expect_replies("Hello you")
         assert harness.prompts() == ["compare"]
-        assert [name for _, name, _, _ in harness.gateway.uploads] == [uploaded(1), uploaded(2)]
+        assert [name for _, name, _ in harness.gateway.uploads] == [uploaded(1), uploaded(2)]
         reply = in_group("e4", replies_to=("e1",))
         assert await harness.send("and the first?", **reply) is Disposition.ACCEPTED
         await harness.wait_for_runs(2)
@@ -464,7 +464,7 @@ async def test_an_album_whose_last_caption_mentions_the_bot(tmp_path: Path) -> N
             assert await harness.send("", **early) is Disposition.ACCEPTED
         await harness.expect_replies("Hello you")
         assert harness.prompts() == [f"[{uploaded(3)}] what are they?"]
-        files = [name for _, name, _, _ in harness.gateway.uploads]
+        files = [name for _, name, _ in harness.gateway.uploads]
         assert files == [uploaded(1), uploaded(2), uploaded(3)]
 
 

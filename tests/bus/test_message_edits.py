@@ -193,7 +193,7 @@ async def test_files_are_brought_once_for_a_message_that_is_run_anew(tmp_path: P
         await edit(harness, "e1", "average", "c1", attachments=(attachment("a.csv"),))
         await harness.expect_replies("Hello you")
         assert harness.prompts() == ["sum", "average"]
-        assert [name for _, name, _, _ in harness.gateway.uploads] == ["a.csv"]
+        assert [name for _, name, _ in harness.gateway.uploads] == ["a.csv"]
         [told] = harness.server.runs[1].body["input"]["messages"]
         assert told["additional_kwargs"]["files"]
 

@@ -8,6 +8,7 @@ import anyio
 import httpx
 
 from bus.outbound.worker import DeliveryWorker
+from bus.runs.remote_files import RemoteFiles
 from store.config import StoreConfig
 from store.database import Database
 from store.outbox import NEXT_OPEN, OutboxStore
@@ -20,7 +21,7 @@ from tests.fakes.platform import FakePlatform
 async def pump(database: Database, platform: FakePlatform) -> AsyncIterator[DeliveryWorker]:
     async with httpx.AsyncClient(base_url="http://127.0.0.1:9/api/") as gateway:
         adapters = {platform.name: platform}
-        delivery = DeliveryWorker(adapters, OutboxStore(database), gateway)
+        delivery = DeliveryWorker(adapters, OutboxStore(database), RemoteFiles(gateway))
         async with anyio.create_task_group() as tasks:
             await tasks.start(delivery.run)
             yield delivery

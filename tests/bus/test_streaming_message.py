@@ -11,6 +11,7 @@ from bus.messages import InboundMessage, ReplyTarget, Sender, encode_inbound
 from bus.outbound.live import show_live_reply
 from bus.outbound.live_reply import LiveReply
 from bus.outbound.worker import DeliveryWorker
+from bus.runs.remote_files import RemoteFiles
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -43,7 +44,7 @@ async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[LiveReply
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=OutboxStore(database),
-            gateway=gateway,
+            files=RemoteFiles(gateway),
         )
         new = NewInboxRow(
             key=KEY,

@@ -24,6 +24,7 @@ from bus.outbound.worker import DeliveryWorker
 from bus.retry import PATIENCE_S
 from bus.runs.port import Runs
 from bus.runs.remote import RemoteRuns
+from bus.runs.remote_files import RemoteFiles
 from bus.runs.requests import AgentRunRequest
 from bus.runs.uploads import FileUploader
 from store.config import StoreConfig
@@ -120,7 +121,7 @@ async def turn_harness(
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
             outbox=OutboxStore(database),
-            gateway=gateway,
+            files=RemoteFiles(gateway),
         )
         inbox, conversations = InboxStore(database), ConversationStore(database)
         history, runs = MessageHistoryStore(database), RemoteRuns(client)
@@ -130,7 +131,7 @@ async def turn_harness(
             history=history,
             questions=Questions(history, delivery),
             runs=runs,
-            uploads=FileUploader(gateway),
+            uploads=FileUploader(RemoteFiles(gateway)),
             delivery=delivery,
             slots=RunSlots(16),
             patience_s=patience_s,

@@ -30,13 +30,13 @@ from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.webhooks import RunWebhooks
 from gateway.services import Services
-from gateway.transport import InProcessClient
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
 from store.node_calls import NodeCalls, open_node_calls
+from tests.asgi import StreamingASGITransport
 from tests.fakes.graphs import Graphs
 from tests.fakes.migrated import place_database
 
@@ -113,11 +113,12 @@ async def serving(
             calls: NodeCalls = app.state.services.node_calls
             await stack.enter_async_context(open_node_router(app, runs, calls))
         if way == "tcp":
-            url = await stack.enter_async_context(_listening(app)) + prefix
+            url = await stack.enter_async_context(listening(app)) + prefix
             client = httpx.AsyncClient(base_url=url, timeout=20.0, trust_env=False)
         else:
             url = f"http://parley.internal{prefix}"
-            client = InProcessClient(app, base_url=url, timeout=20.0)
+            transport = StreamingASGITransport(app)
+            client = httpx.AsyncClient(transport=transport, base_url=url, timeout=20.0)
         http = await stack.enter_async_context(client)
         yield ApiServer(
             sdk=LangGraphClient(http),
@@ -151,7 +152,7 @@ async def services_for(
 
 
 @asynccontextmanager
-async def _listening(app: FastAPI) -> AsyncIterator[str]:
+async def listening(app: FastAPI) -> AsyncIterator[str]:
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="websockets-sansio")

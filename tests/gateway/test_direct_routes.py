@@ -20,10 +20,10 @@ from gateway.langgraph import langgraph_routers
 from gateway.langgraph.direct_routes import DirectRoutes, direct_endpoint
 from gateway.langgraph.route import WireRoute
 from gateway.runtime.runs import RunManager
-from gateway.transport import StreamingASGITransport
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
+from tests.asgi import StreamingASGITransport
 from tests.fakes.graphs import Graphs
 from tests.gateway.langgraph_server import build_app, services_for, shared_routes
 

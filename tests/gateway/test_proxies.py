@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.gateway_config import GatewayConfig
 from gateway.proxies import ProxyMiddleware
-from gateway.transport import StreamingASGITransport
+from tests.asgi import StreamingASGITransport
 
 
 class Seen:

@@ -19,10 +19,10 @@ from bus.messages import OutboundText, ReplyTarget, encode_outbound
 from gateway.routes.artifacts import is_active
 from gateway.terminal.local_client import is_session_idle
 from gateway.terminal.session_events import SessionIdle, stream_session_events
-from gateway.transport import StreamingASGITransport
 from store.conversations import ConversationKey
 from store.outbox import NewOutboxRow
 from store.pairings import Pairing
+from tests.asgi import StreamingASGITransport
 from tests.eventually import eventually
 from tests.gateway.composed import ComposedService, composed
 

@@ -26,19 +26,20 @@ from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter
 from bus.runs.port import Runs
 from bus.runs.remote import RemoteRuns
+from bus.runs.remote_files import RemoteFiles
 from bus.runs.requests import RUN_OPTIONS, STREAM_MODES
 from bus.service import Bus, run_bus
 from gateway.app import Application
 from gateway.embedded_runs import EmbeddedRuns
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
-from gateway.transport import InProcessClient
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database, Transaction
 from store.node_calls import open_node_calls
 from store.work_group import WORK_GROUP
+from tests.asgi import StreamingASGITransport
 from tests.eventually import eventually
 from tests.fakes.platform import FakePlatform
 from tests.gateway.langgraph_server import build_app, services_for
@@ -367,7 +368,9 @@ async def _commands_beside_hanging_runs() -> tuple[float, float]:
 
 @asynccontextmanager
 async def _client(runs: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
-    async with InProcessClient(runs, base_url="http://bench/api", timeout=300) as client:
+    transport = StreamingASGITransport(runs)
+    base_url = "http://bench/api"
+    async with httpx.AsyncClient(transport=transport, base_url=base_url, timeout=300) as client:
         yield client
 
 
@@ -415,7 +418,9 @@ async def running_bus(
                     policies={platform.name: ChannelPolicy(dm_policy="open")},
                     adapters=adapters,
                     calls=calls,
-                    server=AgentServer(runs=_runs(client, runs), gateway=client),
+                    server=AgentServer(
+                        runs=_runs(client, runs), files=RemoteFiles(client), gateway=client
+                    ),
                 ) as bus,
             ):
                 group = WORK_GROUP.set(platform.name)  # as the adapters of the service do

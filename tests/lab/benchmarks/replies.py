@@ -17,14 +17,15 @@ from bus.context import AgentServer
 from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.runs.remote import RemoteRuns
+from bus.runs.remote_files import RemoteFiles
 from bus.runs.replies import ReplyFold
 from bus.runs.stream import MessageChunk, StateSnapshot
 from bus.service import run_bus
-from gateway.transport import StreamingASGITransport
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
 from store.node_calls import open_node_calls
+from tests.asgi import StreamingASGITransport
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.model import FakeModelServer, ModelReply
@@ -155,7 +156,11 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
                 policies={platform.name: ChannelPolicy(dm_policy="open")},
                 adapters={platform.name: platform},
                 calls=calls,
-                server=AgentServer(runs=RemoteRuns(LangGraphClient(client)), gateway=client),
+                server=AgentServer(
+                    runs=RemoteRuns(LangGraphClient(client)),
+                    files=RemoteFiles(client),
+                    gateway=client,
+                ),
             ) as bus,
         ):
             for number in range(cards):

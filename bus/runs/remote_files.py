@@ -1,0 +1,123 @@
+"""RemoteFiles: the files of threads at another gateway (`channels.gateway_url`), over its REST API."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from anyio import to_thread
+from typing_extensions import override
+
+from bus.errors import DeliveryError
+from bus.runs.port import ThreadFile, ThreadFiles, uploaded_file
+
+UPLOAD_TIMEOUT_S = 90.0
+"""Silence from the gateway that ends an upload: it may be converting a document."""
+
+FETCH_TIMEOUT_S = 30.0
+"""Silence from the gateway that ends a fetch."""
+
+CHUNK_BYTES = 256 * 1024
+
+
+class RemoteFiles(ThreadFiles):
+    """The files of the threads at one gateway.
+
+    Args:
+        gateway: The gateway's REST API; its base URL ends in `/api`.
+    """
+
+    def __init__(self, gateway: httpx.AsyncClient) -> None:
+        self._gateway = gateway
+
+    @override
+    async def put(self, thread_id: str, name: str, source: Path) -> Mapping[str, Any]:
+        form = _Form(name, source)
+        try:
+            answer = await self._gateway.post(
+                f"threads/{thread_id}/uploads",
+                content=form.chunks(),
+                headers=form.headers,
+                timeout=UPLOAD_TIMEOUT_S,
+            )
+        except httpx.HTTPError as error:
+            raise _unreachable(error) from error
+        if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+            raise DeliveryError("the gateway could not keep it", retryable=True)
+        return _parse_upload(answer)
+
+    @override
+    @asynccontextmanager
+    async def open(self, thread_id: str, path: str) -> AsyncIterator[ThreadFile | None]:
+        url = f"threads/{thread_id}/artifacts/{quote(path.lstrip('/'))}"
+        try:
+            async with self._gateway.stream("GET", url, timeout=FETCH_TIMEOUT_S) as answer:
+                if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+                    raise DeliveryError("the gateway could not read the file", retryable=True)
+                if answer.is_error:
+                    yield None
+                else:
+                    named = answer.headers.get("content-type", "application/octet-stream")
+                    mime = named.partition(";")[0]
+                    yield ThreadFile(mime=mime, chunks=answer.aiter_bytes())
+        except httpx.HTTPError as error:
+            raise _unreachable(error) from error
+
+
+class _Form:
+    """A multipart form with one file, read from disk while it is sent."""
+
+    def __init__(self, name: str, source: Path) -> None:
+        self._boundary = secrets.token_hex(16)
+        self._name = name.replace('"', "%22").replace("\r", " ").replace("\n", " ")
+        self._source = source
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Content-Type": f"multipart/form-data; boundary={self._boundary}"}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        disposition = f'form-data; name="files"; filename="{self._name}"'
+        head = f"--{self._boundary}\r\nContent-Disposition: {disposition}\r\n"
+        yield f"{head}Content-Type: application/octet-stream\r\n\r\n".encode()
+        sent = 0
+        while chunk := await to_thread.run_sync(_read_at, self._source, sent):
+            sent += len(chunk)
+            yield chunk
+        yield f"\r\n--{self._boundary}--\r\n".encode()
+
+
+def _read_at(source: Path, offset: int) -> bytes:
+    """Return the next bytes. The file is not kept open: nobody would close it if the upload is cancelled."""
+    with source.open("rb") as file:
+        file.seek(offset)
+        return file.read(CHUNK_BYTES)
+
+
+def _parse_upload(answer: httpx.Response) -> Mapping[str, Any]:
+    """Return the file that the gateway kept. Raises DeliveryError: it refused it."""
+    try:
+        document = answer.json()
+    except ValueError:
+        document = {}
+    if not isinstance(document, dict):
+        document = {}
+    if answer.is_error:
+        detail = document.get("detail")
+        raise DeliveryError(detail if isinstance(detail, str) else "the gateway refused it")
+    kept = [file for file in document.get("files") or [] if isinstance(file, dict)]
+    if not kept or not kept[0].get("filename"):
+        raise DeliveryError("the gateway refused its name")
+    return uploaded_file(
+        str(kept[0]["filename"]),
+        kept[0].get("size") or 0,
+        str(kept[0].get("virtual_path") or kept[0].get("path") or ""),
+    )
+
+
+def _unreachable(error: httpx.HTTPError) -> DeliveryError:
+    reason = f"the gateway cannot be reached ({type(error).__name__})"
+    return DeliveryError(reason, retryable=True)
