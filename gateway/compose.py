@@ -37,6 +37,7 @@ from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.langgraph_file import LEAD_ASSISTANT
 from gateway.request_stats import RequestStats
 from gateway.routes.metrics import METRICS_MODULE
+from gateway.runtime.elsewhere import open_elsewhere
 from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
 from gateway.services import Services
@@ -161,12 +162,14 @@ async def _open_embedded_app(
     runs = await stack.enter_async_context(
         RunManager(database, graphs, checkpointer, webhooks=build_webhooks(config))
     )
+    calls = await stack.enter_async_context(open_node_calls(database))
     services = Services(
         config=config,
         database=database,
-        node_calls=await stack.enter_async_context(open_node_calls(database)),
+        node_calls=calls,
         agents=agents,
         runs=runs,
+        elsewhere=await stack.enter_async_context(open_elsewhere(runs, calls)),
         stats=RequestStats(),
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(config.gateway.watchdog_s),

@@ -14,6 +14,7 @@ from bus.service import Bus
 from gateway.audit import AuditLog
 from gateway.config import Config
 from gateway.request_stats import RequestStats
+from gateway.runtime.elsewhere import Elsewhere
 from gateway.runtime.protocol import ThreadEventLogs
 from gateway.runtime.runs import RunManager
 from gateway.runtime.thread_states import ThreadStates
@@ -42,6 +43,7 @@ class Services:
         node_calls: Calls to the other nodes of the database.
         agents: Builds the agent's graphs, and holds its services.
         runs: The embedded runtime: threads, runs and assistants.
+        elsewhere: The runs of all nodes.
         tokens: The named tokens of the API.
         telemetry: Reports to OpenTelemetry.
         terminal: The adapter behind `parley chat`; None if disabled.
@@ -60,6 +62,7 @@ class Services:
     node_calls: NodeCalls
     agents: AgentFactory
     runs: RunManager
+    elsewhere: Elsewhere
     stats: RequestStats
     audit: AuditLog
     watchdog: Watchdog

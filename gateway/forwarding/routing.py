@@ -12,15 +12,13 @@ from gateway.app import Application
 from gateway.errors import NODE_HEADER, error_response
 from gateway.forwarding.followed_response import FollowedResponse
 from gateway.forwarding.requests import NodeRequests, ResponseBroken, open_node_requests
-from gateway.forwarding.watched_threads import WatchedThreads
 from gateway.langgraph.protocol_commands import EXECUTE_COMMAND, execute_called
 from gateway.langgraph.responses import HOPS
 from gateway.runtime.lifecycle import is_final
 from gateway.runtime.runs import RunManager
-from gateway.runtime.stopping import hand_over
 from gateway.services import DELETE_THREAD, Services
 from store.errors import StoreUnavailable
-from store.node_calls import HAND_OVER, NodeCalls
+from store.node_calls import NodeCalls
 
 MAX_HOPS = 4
 """How often a request is passed on, when the runs of its thread end and begin elsewhere meanwhile."""
@@ -36,7 +34,7 @@ _ID = r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}"
 _PATH = re.compile(
     # The event stream of a thread is made here, with copies of other nodes' runs: it survives those nodes.
     rf"/api(?:/langgraph)?(?:/threads/(?P<thread>{_ID}))?(?:/runs/(?P<run>{_ID}))?"
-    r"(?P<rest>(?:/(?:runs|state|history|stream(?!/events)|commands|copy|join|cancel)(?:/.*)?)?)"
+    r"(?P<rest>/runs(?:/(?:stream|wait))?|/commands|/state|/copy|)"
 )
 _CANCEL = re.compile(r"/api(?:/langgraph)?/runs/cancel")
 _EVENTS_OF_RUN = ("/join", "/stream")
@@ -79,7 +77,6 @@ class NodeRouter:
         self._calls = calls
         self._requests = requests
         calls.serve("run.find", self._find_here)
-        calls.serve(HAND_OVER, self._hand_over)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, here or elsewhere."""
@@ -109,7 +106,9 @@ class NodeRouter:
             rest = followed.next_request()
             target = _parse_target(rest["path"])
             try:
-                if target is not None:
+                if target is None:
+                    await self._app(rest, receive, followed.send)
+                else:
                     await self._route(target, rest, receive, followed.send)
             except (StoreUnavailable, ResponseBroken) as error:
                 if not attempts_left:
@@ -197,10 +196,6 @@ class NodeRouter:
     async def _find_here(self, run_id: str) -> str:
         return "here" if self._runs.find(None, run_id) is not None else ""
 
-    async def _hand_over(self, _body: str) -> str:
-        hand_over(self._runs.active)
-        return ""
-
     async def _ask_all(self, run_id: str) -> int | None:
         """Return the node that has a run without a row: one with a thread of its own."""
         having: list[int] = []
@@ -246,15 +241,11 @@ async def open_node_router(
     app: Application, runs: RunManager, calls: NodeCalls
 ) -> AsyncIterator[None]:
     """Let an application answer for the runs of all nodes of the database, until the block ends."""
-    async with open_node_requests(calls, app) as requests, anyio.create_task_group() as tasks:
-        watched = WatchedThreads(runs.subscribers, calls, requests, tasks)
-        tasks.start_soon(watched.run)
-        runs.subscribers.elsewhere = watched
+    async with open_node_requests(calls, app) as requests:
         app.by_node = NodeRouter(app.answer, runs, calls, requests)
         _serve_calls(app, calls)
         yield
-        runs.subscribers.elsewhere = app.by_node = None
-        tasks.cancel_scope.cancel()
+        app.by_node = None
 
 
 def _serve_calls(app: Application, calls: NodeCalls) -> None:

@@ -1,6 +1,6 @@
 """Responses about runs: the started run, its result at the end, or a stream of its events."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from fastapi import HTTPException
 from starlette.requests import Request
@@ -57,7 +57,7 @@ def stream_response(
     """
     wanted = _event_filter(request, services, _mode_filter(stream_modes))
     return EventStreamResponse(
-        stream_events(live.log.subscribe(after), wanted),
+        _stream_attempts(live, after, wanted),
         headers={
             **location_headers(request, live, "stream"),
             **(CANCEL_HEADERS if cancel_on_disconnect else {}),
@@ -65,6 +65,18 @@ def stream_response(
         heartbeat_s=services.heartbeat_s,
         on_disconnect=_on_disconnect(live, cancel=cancel_on_disconnect),
     )
+
+
+async def _stream_attempts(
+    live: LiveRun, after: int, wanted: EventPredicate
+) -> AsyncGenerator[bytes]:
+    """Yield the frames of a run, and of the attempts that follow if its node is lost."""
+    attempt: LiveRun | None = live
+    while attempt is not None:
+        reader = attempt.log.subscribe(after)
+        async for frames in stream_events(reader, wanted):
+            yield frames
+        after, attempt = reader.position, await attempt.next_attempt()
 
 
 def ended_response(request: Request, services: Services, log: EventLog, after: int) -> Response:

@@ -191,10 +191,10 @@ async def cancel_run(
     wait: Annotated[bool, Query(description="Respond only when the run has stopped")] = False,
 ) -> Response:
     """Cancel a run."""
-    live = await services.runs.cancel(
-        parse_id(thread_id, "thread"), parse_id(run_id, "run"), action
-    )
-    if not wait:
+    ids = parse_id(thread_id, "thread"), parse_id(run_id, "run")
+    live = await services.elsewhere.find(ids[1], thread_id=ids[0]) if wait else None
+    await services.elsewhere.cancel(*ids, action)
+    if live is None:
         return Response(status_code=202)
     return DelayedJsonResponse(
         live.finished,
@@ -234,7 +234,7 @@ async def join_stateless_run(
     cancel_on_disconnect: CancelOnDisconnect = False,
 ) -> Response:
     """Wait until a stateless run ends."""
-    live = _get_stateless_run(services, run_id)
+    live = await _get_stateless_run(services, run_id)
     return wait_response(request, services, live, cancel_on_disconnect=cancel_on_disconnect)
 
 
@@ -267,7 +267,7 @@ async def join_stateless_run_stream(
     request: Request, run_id: str, services: ServicesDep, options: JoinOptionsDep
 ) -> Response:
     """Stream the events of a stateless run."""
-    return options.respond(request, services, _get_stateless_run(services, run_id))
+    return options.respond(request, services, await _get_stateless_run(services, run_id))
 
 
 async def _start(
@@ -291,16 +291,16 @@ async def _get_run(services: Services, thread_id: str, run_id: str) -> Run:
 
 
 async def _find_run(services: Services, thread_id: str, run_id: str) -> tuple[Run, LiveRun | None]:
-    """Return a run, and its events if this node has them. Raises StoreUnavailable while a run moves between nodes."""
+    """Return a run, and its events if a node has them. Raises StoreUnavailable: none has it at this moment."""
     run = await _get_run(services, thread_id, run_id)
-    live = services.runs.find(run.thread_id, run.run_id)
+    live = await services.elsewhere.find(run.run_id, thread_id=run.thread_id)
     if live is None and not is_final(run.status):
         raise StoreUnavailable("The run is moving to another node. Try again.")
     return run, live
 
 
-def _get_stateless_run(services: Services, run_id: str) -> LiveRun:
-    live = services.runs.find(None, parse_id(run_id, "run"))
+async def _get_stateless_run(services: Services, run_id: str) -> LiveRun:
+    live = await services.elsewhere.find(parse_id(run_id, "run"))
     if live is None:
         raise RowNotFound("Run not found")
     return live

@@ -122,6 +122,13 @@ class EventLog:
             self._drop_oldest()
         self._wake()
 
+    def skip_to(self, first: int) -> None:
+        """Drop all events; the next one gets the number `first`. Readers get a gap."""
+        self._events.clear()
+        self._first = self._next = first
+        self._encoder = None
+        self.bytes = 0
+
     def close(self, state: bytes | None = None) -> None:
         """End the log: no more events follow.
 

@@ -8,13 +8,17 @@ import anyio
 from langchain_core.messages import AnyMessage
 
 from gateway.runtime.errors import InvalidRequest
-from gateway.runtime.lifecycle import CancelAction, RunFailure
+from gateway.runtime.lifecycle import CancelAction, RunFailure, is_final
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.serialization import dumps
 from store.errors import StoreError, StoreUnavailable
 from store.nodes import Nodes, preferred_node
 from store.run_requests import LeftRun
 from store.runs import RunOutcome, RunStore
+
+POLL_S = 0.1
+ATTEMPTS = 60
+"""How often to look for the node that executes a run while that one ends or joins."""
 
 RETRY_S = 0.5
 """After the database could not be used, seconds."""
@@ -64,6 +68,41 @@ class LeftRuns:
     async def take_of(self, thread_id: str, run_id: str) -> None:
         """Take over what was left on a thread, or that of a run, whoever's it is. Raises StoreUnavailable."""
         await self._take(await self._rows.requests.find_left(thread_id, run_id))
+
+    async def find_node(self, thread_id: str, run_id: str = "") -> tuple[int | None, bool]:
+        """Find the living node that has a run, or a thread's runs. This node takes over what an ended one left.
+
+        Args:
+            thread_id: The thread; "" = that of the run, which is not known.
+            run_id: The run; "" = those of the thread that are not over.
+
+        Returns:
+            The node, None if no living one is known, and whether the run is over.
+
+        Raises:
+            StoreUnavailable: The database cannot be used, or the node of the run was lost and nobody has the run yet.
+        """
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await anyio.sleep(POLL_S)
+            found = await self._look_up(thread_id, run_id)
+            if found is None:
+                return None, True
+            node, is_over = found
+            if node in {one.number for one in self._nodes.living}:
+                return node, is_over
+            if is_over:
+                return None, True
+            # The node was ended, hands its runs over, or has just joined.
+            await self.take_of(thread_id, run_id)
+        raise StoreUnavailable("The node that executes the run does not respond; try again.")
+
+    async def _look_up(self, thread_id: str, run_id: str) -> tuple[int, bool] | None:
+        if run_id:
+            found = await self._rows.find_run_node(run_id)
+            return None if found is None else (found[0], is_final(found[1]))
+        node = await self._rows.find_thread_node(thread_id)
+        return None if node is None else (node, False)
 
     async def hand_over(self, active: Iterable[LiveRun]) -> None:
         """Let other nodes have the runs that are left to them. If it fails, they have them when this one has ended."""

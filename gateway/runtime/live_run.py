@@ -203,6 +203,10 @@ class LiveRun:
         self.log.append("end", dumps(end))
         self.log.close(self._result)
 
+    async def next_attempt(self) -> "LiveRun | None":
+        """Return the attempt that follows where the log ended without the run's end; None = the run has ended."""
+        return None
+
     @property
     def lean_row(self) -> Run:
         """The row, without a request that is in the database as well."""

@@ -341,6 +341,18 @@ CREATE TABLE node_message (
     created_at DOUBLE PRECISION NOT NULL
 );
 
+-- Events of runs for the nodes that do not execute them, only while such a node reads them. A reader goes on only with
+-- the number after its last one: rows may become visible in another order, and a crash of PostgreSQL empties the table.
+CREATE UNLOGGED TABLE run_event (
+    run_id TEXT COLLATE "C" NOT NULL,
+    first_id BIGINT NOT NULL, -- number of the first event
+    last_id BIGINT NOT NULL,
+    body BYTEA NOT NULL, -- name and data of each event, one after the other, each on a line
+    result BYTEA, -- with the last events of a run: its result as JSON; NULL: that of the last `values` event
+    created_at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (run_id, first_id)
+);
+
 
 -- FILES IN A BUCKET
 

@@ -338,6 +338,17 @@ CREATE TABLE node_message (
     created_at REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Events of runs for the nodes that do not execute them. Always empty: a SQLite file has one node.
+CREATE TABLE run_event (
+    run_id TEXT NOT NULL,
+    first_id INTEGER NOT NULL, -- number of the first event
+    last_id INTEGER NOT NULL,
+    body BLOB NOT NULL, -- name and data of each event, one after the other, each on a line
+    result BLOB, -- with the last events of a run: its result as JSON; NULL: that of the last `values` event
+    created_at REAL NOT NULL,
+    PRIMARY KEY (run_id, first_id)
+) STRICT, WITHOUT ROWID;
+
 
 -- FILES IN A BUCKET
 

@@ -26,6 +26,7 @@ from gateway.forwarding.routing import open_node_router
 from gateway.langgraph import langgraph_routers
 from gateway.request_stats import RequestStats
 from gateway.runtime.assistants import GraphSource
+from gateway.runtime.elsewhere import open_elsewhere
 from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.webhooks import RunWebhooks
@@ -138,12 +139,14 @@ async def services_for(
     """Return services with these runs and the built-in agent."""
     config = load_config(None, {"PARLEY_HOME": str(home)})
     setup = AgentSetup(config=config.agent, home=home)
+    calls = await stack.enter_async_context(open_node_calls(database))
     return Services(
-        node_calls=await stack.enter_async_context(open_node_calls(database)),
+        node_calls=calls,
         config=config,
         database=database,
         agents=await stack.enter_async_context(open_agent_factory(setup)),
         runs=runs,
+        elsewhere=await stack.enter_async_context(open_elsewhere(runs, calls)),
         stats=RequestStats(),
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(0),

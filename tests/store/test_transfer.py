@@ -190,7 +190,14 @@ def test_progress_names_each_table_once_for_each_step(url: str, home: Path) -> N
     )
 
 
-FILLED_OTHERWISE = {"thread_metadata", "parley_schema", "node", "chat_owner", "node_message"}
+FILLED_OTHERWISE = {
+    "thread_metadata",
+    "parley_schema",
+    "node",
+    "chat_owner",
+    "node_message",
+    "run_event",
+}
 """Tables that triggers, migrations and running nodes fill."""
 
 
