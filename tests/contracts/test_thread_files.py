@@ -171,7 +171,7 @@ async def test_a_reader_that_stops_leaves_nothing_open(at: At) -> None:
         threads.write_output("a.bin", bytes(1_000_000))
         async with threads.files.open(THREAD, f"{OUTPUTS}/a.bin") as file:
             assert file is not None
-            assert await anext(file.chunks)  # type: ignore[call-overload]
+            assert await anext(file.chunks)
         with anyio.move_on_after(0):
             async with threads.files.open(THREAD, f"{OUTPUTS}/a.bin"):
                 await anyio.sleep_forever()
