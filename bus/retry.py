@@ -4,7 +4,8 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from inspect import iscoroutinefunction
+from functools import partial
+from types import CoroutineType
 from typing import TypeVar, cast
 
 import anyio
@@ -137,11 +138,28 @@ class _Retried:
 
     def __getattr__(self, attribute: str) -> object:
         found = getattr(self._store, attribute)
-        if not iscoroutinefunction(found):
+        if not callable(found):
             return found
 
-        async def call(*args: object, **named: object) -> object:
-            retry = StoreRetry(f"{self._name} ({attribute})")
-            return await retry.call(lambda: found(*args, **named))
+        def call(*args: object, **named: object) -> object:
+            result = found(*args, **named)
+            if not isinstance(result, CoroutineType):
+                return result
+            return self._until_it_works(attribute, result, partial(found, *args, **named))
 
         return call
+
+    async def _until_it_works(
+        self,
+        attribute: str,
+        first: Awaitable[object],
+        again: Callable[[], Awaitable[object]],
+    ) -> object:
+        try:
+            return await first
+        except (RowNotFound, RowConflict):
+            raise
+        except StoreError as error:
+            retry = StoreRetry(f"{self._name} ({attribute})")
+            await retry.wait(error)
+            return await retry.call(again)
