@@ -18,6 +18,9 @@ async def run_beside(*works: Callable[[], Awaitable[None]]) -> AsyncIterator[Non
     cancellation, anyio keeps the exception and the task's frames in a reference cycle until a full garbage collection.
     With two such tasks per turn, that was about 10 MB in 5,000 turns.
     """
+    if not works:
+        yield
+        return
     scopes = [anyio.CancelScope() for _ in works]
 
     async def run(work: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:

@@ -339,8 +339,9 @@ class TurnSteps:
         row, inbound = message.row, message.inbound
         is_first = not (row.starts or row.run_id or inbound.edit_count)
         target = inbound.reply_target
-        async with self._delivery.show_working(row.key.channel, target, is_first=is_first):
-            await anyio.sleep_forever()
+        show_working = self._delivery.show_working(row.key.channel, target, is_first=is_first)
+        if show_working is not None:
+            await show_working()
 
     async def conclude(self, turn: TurnRecord) -> Reply:
         """Return the answer after the last event. If the stream broke off, ask for the run's status.

@@ -1,8 +1,8 @@
 """Working, done and failure indicators: reactions, typing, statuses."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -20,7 +20,6 @@ from bus.messages import (
 from bus.outbound.rows import indicator_row, text_key
 from bus.platform import Adapter, SupportsIndicators, SupportsRefusalIndicator, WorkShown
 from bus.retry import Backoff
-from bus.tasks import run_beside
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
@@ -72,25 +71,24 @@ class IndicatorUpdater:
         self._rooms: dict[str, anyio.Semaphore] = {}
         self._was_shown = BoundedDict[_Message, WorkShown](MAX_REMEMBERED)
 
-    @asynccontextmanager
-    async def working(
+    def working(
         self, adapter: Adapter, target: ReplyTarget, *, is_first: bool = False
-    ) -> AsyncIterator[None]:
-        """Show the working indicator inside the block, after `SHOW_AFTER_S`. Makes no calls after the block.
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Return a function that shows the working indicator after `SHOW_AFTER_S`, until it is cancelled.
+
+        None = the platform has none.
 
         `is_first`: whether no other process has worked on the message at `target`.
         """
         if not isinstance(adapter, SupportsIndicators):
-            yield
-            return
-        # Without a limit, a burst of messages would cause more calls for typing than for answers.
+            return None
+        # Without a bound, a burst of messages makes more calls for typing than for answers.
         self._rooms.setdefault(adapter.name, anyio.Semaphore(MAX_WORKING, fast_acquire=True))
         message = (adapter.name, target)
         if is_first and message not in self._was_shown:
             self._was_shown[message] = WorkShown.NO
         refresh_s = adapter.capabilities.indicator_refresh_s
-        async with run_beside(partial(self._refresh, adapter, message, refresh_s)):
-            yield
+        return partial(self._refresh, adapter, message, refresh_s)
 
     async def finished(
         self, adapter: Adapter, target: ReplyTarget, *, ok: bool, age_s: float = 0.0

@@ -34,10 +34,11 @@ async def show_live_reply(
     live_reply = _best_type(adapter, inbound)(delivery, row, inbound)
     # A message with a run was injected into another message's run and already has an indicator.
     is_first = live_reply.is_first_attempt and row.run_id is None
-    async with delivery.show_working(row.key.channel, inbound.reply_target, is_first=is_first):
-        await live_reply.open()
-        async with run_beside(live_reply.run_safely):
-            yield live_reply
+    show_working = delivery.show_working(row.key.channel, inbound.reply_target, is_first=is_first)
+    show_reply = live_reply.run_safely if type(live_reply) is not LiveReply else None
+    await live_reply.open()
+    async with run_beside(*filter(None, (show_working, show_reply))):
+        yield live_reply
 
 
 def _best_type(adapter: Adapter, inbound: InboundMessage) -> type[LiveReply]:

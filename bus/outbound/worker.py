@@ -15,8 +15,7 @@ outcome.
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -204,8 +203,8 @@ class DeliveryWorker:
 
     def show_working(
         self, channel: str, target: ReplyTarget, *, is_first: bool = False
-    ) -> AbstractAsyncContextManager[None]:
-        """Show the working indicator inside the block. See `IndicatorUpdater.working`."""
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Return a function that shows the working indicator (see `IndicatorUpdater.working`). It raises nothing."""
         return self._indicators.working(self._adapters[channel], target, is_first=is_first)
 
     async def show_finished(self, key: ConversationKey, target: ReplyTarget, *, ok: bool) -> None:

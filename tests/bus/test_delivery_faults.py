@@ -1,6 +1,6 @@
 """The delivery worker when the store, an adapter, or a row fails: nothing lost, nothing sent twice, nobody stopped."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Capabilities, WorkShown
 from bus.retry import Backoff
-from bus.runs.remote_files import RemoteFiles
+from bus.tasks import run_beside
 from store.chat_migrations import ChatMigrationStore
 from store.config import StoreConfig
 from store.conversations import ChatMigration, ConversationKey
@@ -499,6 +499,12 @@ class FailingIndicatorsPlatform(CardPlatform):
         raise OSError("a bug")
 
 
+def working(worker: DeliveryWorker, place: ReplyTarget) -> Callable[[], Awaitable[None]]:
+    show = worker.show_working("fake", place)
+    assert show is not None
+    return show
+
+
 async def test_failing_indicators_raise_nothing(tmp_path: Path) -> None:
     platform = FailingIndicatorsPlatform("fake")
     async with (
@@ -506,19 +512,9 @@ async def test_failing_indicators_raise_nothing(tmp_path: Path) -> None:
         delivering(database, platform) as worker,
     ):
         place = ReplyTarget(chat="c")
-        async with worker.show_working("fake", place):
+        async with run_beside(working(worker, place)):
             await eventually(lambda: platform.has_failed)
         await worker.show_finished(KEY, place, ok=True)
         await worker.show_finished(replace(KEY, channel="gone"), place, ok=True)
         await worker.show_refused("fake", place)
         await worker.show_refused("gone", place)
-
-
-async def test_what_the_block_of_an_indicator_raises_arrives_as_itself(tmp_path: Path) -> None:
-    async with (
-        Database.open(StoreConfig(), tmp_path) as database,
-        delivering(database, CardPlatform("fake")) as worker,
-    ):
-        with pytest.raises(StoreUnavailable):
-            async with worker.show_working("fake", ReplyTarget(chat="c")):
-                raise StoreUnavailable("full")

@@ -1,6 +1,7 @@
 """The done indicator appears although the platform refuses it for a while, or Parley is killed right before it."""
 
 import gc
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from bus.locales.en import ENGLISH
 from bus.messages import OutboundRemoval, OutboundText, ReplyTarget, encode_outbound
 from bus.outbound.indicators import MAX_WORKING, IndicatorUpdater
 from bus.platform import WorkShown
+from bus.tasks import run_beside
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -267,14 +269,26 @@ class TypingPlatform(CardPlatform):
         self.typing.append(place.chat)
 
 
+def working(
+    indicators: IndicatorUpdater,
+    platform: TypingPlatform,
+    place: ReplyTarget,
+    *,
+    is_first: bool = False,
+) -> Callable[[], Awaitable[None]]:
+    show = indicators.working(platform, place, is_first=is_first)
+    assert show is not None
+    return show
+
+
 async def test_the_indicators_of_a_burst_are_bounded() -> None:
     platform, indicators = TypingPlatform(), IndicatorUpdater()
     scopes = [anyio.CancelScope() for _ in range(MAX_WORKING + 3)]
 
     async def show(number: int) -> None:
         with scopes[number]:
-            async with indicators.working(platform, ReplyTarget(chat=f"{number}")):
-                await anyio.sleep_forever()
+            await working(indicators, platform, ReplyTarget(chat=f"{number}"))()
+            await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:
         for number in range(len(scopes)):
@@ -291,9 +305,9 @@ async def test_the_indicators_of_a_burst_are_bounded() -> None:
 
 async def test_an_answer_that_comes_at_once_has_no_working_indicator_in_its_way() -> None:
     platform, indicators = TypingPlatform(), IndicatorUpdater()
-    async with indicators.working(platform, ReplyTarget(chat="quick")):
+    async with run_beside(working(indicators, platform, ReplyTarget(chat="quick"))):
         await anyio.wait_all_tasks_blocked()
-    async with indicators.working(platform, ReplyTarget(chat="slow")):
+    async with run_beside(working(indicators, platform, ReplyTarget(chat="slow"))):
         await eventually(lambda: platform.typing == ["slow"])
 
 
@@ -317,14 +331,16 @@ async def test_the_end_tells_whether_work_was_shown() -> None:
     quick, slow, again, unknown = (
         ReplyTarget(chat=chat) for chat in ("quick", "slow", "again", "unknown")
     )
-    async with indicators.working(platform, quick, is_first=True):
+    async with run_beside(working(indicators, platform, quick, is_first=True)):
         await anyio.wait_all_tasks_blocked()
     for place in (slow, again):
-        async with indicators.working(platform, place, is_first=True):
+        async with run_beside(working(indicators, platform, place, is_first=True)):
             await eventually(lambda: platform.typing, lambda shown: place.chat in shown)  # noqa: B023
-    async with indicators.working(platform, again, is_first=True):
+    async with run_beside(working(indicators, platform, again, is_first=True)):
         await anyio.wait_all_tasks_blocked()
-    async with indicators.working(platform, unknown):  # an earlier process may have shown it
+    async with run_beside(
+        working(indicators, platform, unknown)
+    ):  # an earlier process may have shown it
         await anyio.wait_all_tasks_blocked()
     for place in (quick, slow, again, unknown):
         assert await indicators.finished(platform, place, ok=True) is None
