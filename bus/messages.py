@@ -226,8 +226,17 @@ class InboundMessage:
 
     @property
     def prompt(self) -> str:
-        """The text for the agent: the sender's own words, then the quotations."""
-        return "\n\n".join(part for part in (self.text, self.quoted) if part)
+        """The text for the agent: the sender's own words, then what they quote."""
+        return prompt_of(self.text, self.quoted)
+
+
+def prompt_of(words: str, quoted: str) -> str:
+    r"""Return the text for the agent: someone's own words, then what they quote.
+
+    >>> prompt_of("Why?", "> It rains."), prompt_of("Why?", "")
+    ('Why?\n\n> It rains.', 'Why?')
+    """
+    return f"{words}\n\n{quoted}" if words and quoted else words or quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,14 @@
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
 
-from bus.messages import InboundMessage
+from bus.messages import InboundMessage, prompt_of
 from store.inbox import InboxRow
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class QueuedMessage:
     @property
     def prompt(self) -> str:
         """The text for the agent: the words, then the quotations."""
-        return replace(self.inbound, text=self.text).prompt
+        return prompt_of(self.text, self.inbound.quoted)
 
 
 class Control:

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -182,6 +182,8 @@ class TurnSteps:
         if row is None or row.start is None:
             return None
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
+        if row.follows_question == row.start.follows_question:
+            return row
         return replace(row, follows_question=row.start.follows_question)
 
     async def open_question(self, turn: TurnRecord) -> OpenQuestion | None:
@@ -233,7 +235,14 @@ class TurnSteps:
         """
         attempt = turn.attempt
         if not attempt.thread_exists:
-            await self._runs.create_thread(attempt.thread_id, asdict(turn.row.key))
+            key = turn.row.key
+            metadata = {
+                "channel": key.channel,
+                "workspace": key.workspace,
+                "chat": key.chat,
+                "topic": key.topic,
+            }
+            await self._runs.create_thread(attempt.thread_id, metadata)
         elif len(attempt.ids) > 1:
             return await self._replace_earlier_versions(turn)
         return attempt.message_id

@@ -9,6 +9,7 @@ from dataclasses import replace
 import anyio
 
 from bus.context import BusContext
+from bus.messages import chat_of
 from store.conversations import ChatMigration, ConversationKey
 from store.errors import StoreUnavailable
 from store.node_calls import NodeCalls
@@ -42,8 +43,8 @@ class ChatMigrations:
             self._delivery.add_migration(migration)
 
     def original_chat(self, key: ConversationKey) -> str:
-        """Return a chat's first ID; "" if it has not changed."""
-        *_, first = self._ids(replace(key, topic=""))
+        """Return the first id that a chat had; "" if it has it still."""
+        *_, first = self._ids(chat_of(key))
         return first if first != key.chat else ""
 
     def _ids(self, chat: ConversationKey) -> Iterator[str]:

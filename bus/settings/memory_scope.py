@@ -1,7 +1,5 @@
 """Memory scopes: a private chat uses its person's memory, and a group has its own. Pure."""
 
-from dataclasses import replace
-
 from bus.messages import InboundMessage
 
 
@@ -17,18 +15,22 @@ def memory_scope(inbound: InboundMessage) -> str:
     All topics of a group share one scope, also after the chat was migrated to another id. So do all private
     chats of a person with the bot.
     """
-    key = inbound.key
-    if inbound.is_private:
-        return f"person:{global_user_id(inbound)}"
-    return ":".join(
-        ("room", key.channel, _part(key.workspace), _part(inbound.original_chat or key.chat))
-    )
+    return _scope(inbound, is_private=inbound.is_private)
 
 
 def run_memory_scope(inbound: InboundMessage) -> str:
     """Return the scope of a message's run. In a group, it is the author's if only the author sees the answer."""
     is_private = inbound.is_private or bool(inbound.reply_target.response_url)
-    return memory_scope(replace(inbound, is_private=is_private))
+    return _scope(inbound, is_private=is_private)
+
+
+def _scope(inbound: InboundMessage, *, is_private: bool) -> str:
+    if is_private:
+        return f"person:{global_user_id(inbound)}"
+    key = inbound.key
+    return ":".join(
+        ("room", key.channel, _part(key.workspace), _part(inbound.original_chat or key.chat))
+    )
 
 
 def _part(name: str) -> str:

@@ -16,6 +16,7 @@ from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Capabilities, WorkShown
 from bus.retry import Backoff
+from bus.runs.remote_files import RemoteFiles
 from bus.tasks import run_beside
 from store.chat_migrations import ChatMigrationStore
 from store.config import StoreConfig
