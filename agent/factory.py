@@ -24,16 +24,18 @@ from agent.config import AgentConfig
 from agent.config.subagents import INHERIT
 from agent.custom_agents import unknown_groups
 from agent.listed_names import find_unmatched_names
-from agent.middleware import Middleware, chain_middleware, middleware_stack
+from agent.middleware.chain import Middleware, join_middleware
 from agent.middleware.chat import ChatMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.content_blocks import ContentBlocksMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.file_storage import FileStorageMiddleware
+from agent.middleware.final_answer import FinalAnswerMiddleware
 from agent.middleware.guardrails import guardrail_middleware
+from agent.middleware.incomplete_answer import IncompleteAnswerMiddleware
 from agent.middleware.llm_retry import LlmRetryMiddleware, fallback_order
 from agent.middleware.loop_detection import LoopDetectionMiddleware
-from agent.middleware.memory import MemoryMiddleware
+from agent.middleware.memory_and_date import MemoryAndDateMiddleware
 from agent.middleware.output_budget import ToolOutputBudgetMiddleware
 from agent.middleware.sandbox import SandboxMiddleware
 from agent.middleware.sanitization import SanitizationMiddleware
@@ -42,7 +44,6 @@ from agent.middleware.steering import SteeringMiddleware
 from agent.middleware.subagent_limit import SubagentLimitMiddleware
 from agent.middleware.summarization import SummarizationMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
-from agent.middleware.title import TitleMiddleware
 from agent.middleware.todo_list import TodoListMiddleware
 from agent.middleware.tool_call_repair import ToolCallRepairMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
@@ -60,6 +61,8 @@ from agent.spec import AgentSpec, ConfigRevision, load_spec, read_agent_files
 from agent.state import ThreadState
 from agent.subagents.subagent_types import SubagentType, available_types, configured_types
 from agent.subagents.tool import task_tool
+from agent.summarizer import SummarizationHook
+from agent.titles import TitleWriter
 from agent.tools.bash import BASH
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
@@ -85,7 +88,7 @@ class AgentFactory:
         services: The services that all runs share.
         checkpointer: Stores threads; None = the caller's own (LangGraph Server brings one).
         available_skills: Names of the skills the agent may use; None = all enabled skills.
-        middleware: The embedding program's middleware; see `middleware_stack`.
+        middleware: The embedding program's middleware; see `join_middleware`.
 
     Raises:
         ObjectNotImportable: The configuration names a tool that cannot be imported.
@@ -171,7 +174,6 @@ class AgentFactory:
         subagents = _SubagentGraphs(services, spec, tools) if options.subagent_enabled else None
         title = spec.config.title
         title_model = title.model_name and await services.auxiliary_models.get(title.model_name)
-        concurrency = options.max_concurrent_subagents
         return create_agent(
             model,
             deduplicate_tools([*tools, subagents.task_tool()]) if subagents else tools,
@@ -182,27 +184,61 @@ class AgentFactory:
                 has_bash=any(tool.name == BASH for tool in tools),
                 has_network=services.sandboxes.has_network,
             ),
-            middleware=chain_middleware(
-                middleware_stack(
-                    SteeringMiddleware(),
-                    FileStorageMiddleware(services.mirror) if services.mirror.is_remote else None,
-                    *_shared_middleware(services, spec, spec.model_name, model, spec.skills),
-                    UploadsMiddleware(
-                        services.uploads.snapshot, supports_vision=spec.supports_vision
-                    ),
-                    ChatMiddleware(),
-                    SandboxMiddleware(services.sandboxes),
-                    TodoListMiddleware() if options.is_plan_mode else None,
-                    TitleMiddleware(title, model=title_model or None) if title.enabled else None,
-                    MemoryMiddleware(services.memory),
-                    SubagentLimitMiddleware(concurrency) if subagents and concurrency else None,
-                    TurnLimitMiddleware(),
-                    ClarificationMiddleware(),
-                    extra=self._extra_middleware,
-                )
+            middleware=self._lead_middleware(
+                spec, model, title_model or None, delegates=subagents is not None
             ),
             state_schema=ThreadState,
             checkpointer=self._checkpointer,
+        )
+
+    def _lead_middleware(
+        self,
+        spec: AgentSpec,
+        model: BaseChatModel,
+        title_model: BaseChatModel | None,
+        *,
+        delegates: bool,
+    ) -> list[Middleware]:
+        """Return the lead agent's middleware, from the outermost to the innermost.
+
+        The embedding program's comes right outside of the last two.
+
+        Raises:
+            ModelUnusable: Summarization uses fractions, and the model's context size is unknown.
+            ValueError: Two have the same name.
+        """
+        services, config, revision = self.services, spec.config, spec.revision
+        vision, title = spec.supports_vision, config.title
+        concurrency = spec.options.max_concurrent_subagents
+        titles = TitleWriter(title, model=title_model) if title.enabled else None
+        return join_middleware(
+            [
+                SteeringMiddleware(),
+                FileStorageMiddleware(services.mirror) if services.mirror.is_remote else None,
+                ToolOutputBudgetMiddleware(config, services.sandboxes),
+                SanitizationMiddleware(),
+                IncompleteAnswerMiddleware(safety=config.safety_finish_reason.enabled),
+                ThreadDataMiddleware(services.folders),
+                UploadsMiddleware(services.uploads.snapshot, supports_vision=vision),
+                ChatMiddleware(),
+                SandboxMiddleware(services.sandboxes),
+                FinalAnswerMiddleware(services.memory, services.sandboxes, titles),
+                DanglingToolCallMiddleware(),
+                guardrail_middleware(config.guardrails, revision.guardrail),
+                SkillToolsMiddleware(spec.skills),
+                ToolErrorMiddleware(),
+                _summarization(
+                    services, config, model, hooks=(services.memory.before_summarization,)
+                ),
+                TodoListMiddleware() if spec.options.is_plan_mode else None,
+                MemoryAndDateMiddleware(services.memory),
+                ViewImageMiddleware(services.folders, services.uploads.images) if vision else None,
+                SubagentLimitMiddleware(concurrency) if delegates and concurrency else None,
+                TurnLimitMiddleware(),
+                *_model_call_middleware(services, spec, spec.model_name, model),
+            ],
+            self._extra_middleware,
+            [ClarificationMiddleware(), ToolSchemaMiddleware()],
         )
 
     async def _warn_of_unmatched_names(self, spec: AgentSpec) -> None:
@@ -297,57 +333,55 @@ class _SubagentGraphs:
             model,
             [tool for tool in tools if tool.name != VIEW_IMAGE or has_vision],
             system_prompt=subagent_prompt(kind.system_prompt, skills_section(skills)),
-            # No SandboxMiddleware: it would release the sandbox after the final answer, while the parent still works.
-            middleware=chain_middleware(
-                middleware_stack(
-                    *_shared_middleware(
-                        services, parent, model_name, model, skills, is_subagent=True
-                    ),
-                    TurnLimitMiddleware(kind.max_turns),
-                )
-            ),
+            middleware=self._middleware(kind, model_name, model, skills),
             state_schema=ThreadState,
             checkpointer=False,
         )
 
+    def _middleware(
+        self,
+        kind: SubagentType,
+        model_name: str,
+        model: BaseChatModel,
+        skills: Sequence[Skill],
+    ) -> list[Middleware]:
+        """Return a subagent's middleware, from the outermost to the innermost.
 
-def _shared_middleware(
-    services: AgentServices,
-    spec: AgentSpec,
-    model_name: str,
-    model: BaseChatModel,
-    skills: Sequence[Skill],
-    *,
-    is_subagent: bool = False,
-) -> list[Middleware | None]:
-    """Return the middleware that the agent and its subagents share.
+        Neither SandboxMiddleware nor FinalAnswerMiddleware is among them: the parent still works in the sandbox.
 
-    Raises:
-        ModelUnusable: Summarization uses fractions, and the model's context size is unknown.
-    """
-    config = spec.config
-    loops = config.loop_detection
-    return [
-        ToolOutputBudgetMiddleware(config, services.sandboxes),
-        SanitizationMiddleware(safety=config.safety_finish_reason.enabled),
-        ThreadDataMiddleware(services.folders),
-        DanglingToolCallMiddleware(),
-        guardrail_middleware(config.guardrails, spec.revision.guardrail, is_subagent=is_subagent),
-        SkillToolsMiddleware(skills),
-        ToolErrorMiddleware(),
-        SummarizationMiddleware(
-            config.summarization,
-            model=model,
-            summarizer=services.summarizer,
-            skills=config.skills.container_path,
-            hooks=() if is_subagent else (services.memory.before_summarization,),
+        Raises:
+            ModelUnusable: Summarization uses fractions, and the model's context size is unknown.
+        """
+        parent, services = self._parent, self._services
+        config, revision = parent.config, parent.revision
+        vision = revision.supports_vision(model_name)
+        return join_middleware(
+            [
+                ToolOutputBudgetMiddleware(config, services.sandboxes),
+                SanitizationMiddleware(),
+                IncompleteAnswerMiddleware(safety=config.safety_finish_reason.enabled),
+                ThreadDataMiddleware(services.folders),
+                DanglingToolCallMiddleware(),
+                guardrail_middleware(config.guardrails, revision.guardrail, is_subagent=True),
+                SkillToolsMiddleware(skills),
+                ToolErrorMiddleware(),
+                _summarization(services, config, model),
+                ViewImageMiddleware(services.folders, services.uploads.images) if vision else None,
+                TurnLimitMiddleware(kind.max_turns),
+                *_model_call_middleware(services, parent, model_name, model),
+                ToolSchemaMiddleware(),
+            ]
         )
-        if config.summarization.enabled
-        else None,
-        ViewImageMiddleware(services.folders, services.uploads.images)
-        if spec.revision.supports_vision(model_name)
-        else None,
-        LoopDetectionMiddleware(loops) if loops.enabled else None,
+
+
+def _model_call_middleware(
+    services: AgentServices, spec: AgentSpec, model_name: str, model: BaseChatModel
+) -> tuple[Middleware | None, ...]:
+    """Return the middleware right around a model call, the same for the lead agent and for subagents."""
+    config = spec.config
+    vision = spec.revision.supports_vision(model_name)
+    return (
+        LoopDetectionMiddleware(config.loop_detection) if config.loop_detection.enabled else None,
         ToolCallRepairMiddleware(),
         LlmRetryMiddleware(
             config.llm_retry,
@@ -355,11 +389,26 @@ def _shared_middleware(
             models=services.auxiliary_models.get,
             breakers=services.circuit_breakers,
         ),
-        ContentBlocksMiddleware(
-            config, model, supports_vision=spec.revision.supports_vision(model_name)
-        ),
-        ToolSchemaMiddleware(),
-    ]
+        ContentBlocksMiddleware(config, model, supports_vision=vision),
+    )
+
+
+def _summarization(
+    services: AgentServices,
+    config: AgentConfig,
+    model: BaseChatModel,
+    hooks: Sequence[SummarizationHook] = (),
+) -> SummarizationMiddleware | None:
+    """Return the middleware that summarizes long threads; None = disabled."""
+    if not config.summarization.enabled:
+        return None
+    return SummarizationMiddleware(
+        config.summarization,
+        model=model,
+        summarizer=services.summarizer,
+        skills=config.skills.container_path,
+        hooks=hooks,
+    )
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from langchain_core.runnables import RunnableConfig
 
 from agent.custom_agents import normalize_agent_name
-from agent.middleware import Middleware
+from agent.middleware.chain import Middleware
 
 ASSISTANT: Final = "lead_agent"
 MAX_RECURSION: Final = 1000

@@ -67,6 +67,30 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
         return await self._tool_call(request, handler)
 
 
+def join_middleware(
+    outer: Sequence[Middleware | None],
+    extra: Sequence[Middleware] = (),
+    inner: Sequence[Middleware] = (),
+) -> list[Middleware]:
+    """Return the middleware in the given order, with Parley's own joined into chains.
+
+    Args:
+        outer: Parley's own; None is skipped.
+        extra: The embedding program's.
+        inner: Parley's own that goes inside of `extra`.
+
+    Raises:
+        ValueError: Two have the same name.
+    """
+    outermost = [one for one in outer if one is not None]
+    names = [one.name for one in (*outermost, *extra, *inner)]
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"invalid middleware: {duplicates[0]} is given twice")
+    if not extra:
+        return [MiddlewareChain([*outermost, *inner])]
+    return [MiddlewareChain(outermost), *extra, MiddlewareChain(inner)]
+
+
 def _join_model_hooks(outer: ModelHook, inner: ModelHook) -> ModelHook:
     """Return one hook that calls the outer one around the inner one, and joins their updates of the state."""
 

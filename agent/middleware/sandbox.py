@@ -1,4 +1,4 @@
-"""Records the thread's sandbox in its state, and releases it when the turn is over."""
+"""Records the thread's sandbox in its state, and answers `bash` calls where commands are disabled."""
 
 from typing import Any
 
@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from agent.errors import CommandsDisabled
 from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
-from agent.middleware.tool_calls import calls_tools
 from agent.options import thread_id_for_run
 from agent.sandbox.protocol import SandboxProvider
 from agent.state import SandboxState, ThreadState
@@ -23,10 +22,10 @@ from agent.tools.bash import BASH
 
 
 class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Sets `sandbox` with the first model call of a thread, and releases the sandbox after a final answer.
+    """Sets `sandbox` with the first model call of a thread.
 
-    The first tool that needs the sandbox creates it. If the sandbox
-    has no commands, the result of a `bash` call says which settings to change.
+    The first tool that needs the sandbox creates it. If the sandbox has no commands, the result of a `bash` call says
+    which settings to change.
     """
 
     def __init__(self, sandboxes: SandboxProvider) -> None:
@@ -39,8 +38,6 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ExtendedModelResponse[Any]:
         wanted = self._sandbox_id(request)
         response = await handler(request)
-        if not calls_tools(response.result):
-            await self._sandboxes.release(wanted)
         return ExtendedModelResponse(response, _update(request, wanted))
 
     @override

@@ -1,4 +1,4 @@
-"""Escapes reserved tags in people's messages, and explains empty and incomplete responses."""
+"""Cleans requests: escapes reserved tags in people's messages, drops empty answers, joins system messages."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,25 +7,17 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import (
-    AIMessage,
     AnyMessage,
     BaseMessage,
     SystemMessage,
 )
 from typing_extensions import override
 
-from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
-from agent.middleware.localization import localized_messages
-from agent.middleware.system_message import add_reminder, append_to_system_message
-from agent.middleware.tool_calls import append_note, without_tool_calls
-from agent.models.answers import THINKING_FIELDS
-from agent.models.failures import is_fallback
-from agent.models.finish_reasons import finish_kind, finish_reason
+from agent.middleware.system_message import append_to_system_message
+from agent.middleware.tool_calls import is_empty_answer
 from agent.state import ThreadState
 from agent.user_messages import HUMAN, RESERVED_TAGS
-
-EMPTY_ANSWER_REMINDER = "Your answer was empty. Write the answer to the user now."
 
 _HIDDEN = r"[\s\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*+"
 """White space and invisible characters. A model may ignore them inside a tag."""
@@ -35,62 +27,22 @@ _RESERVED_TAG = re.compile(
     re.IGNORECASE,
 )
 
-_ODD = re.compile(r"[^\w-]")
-
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
 
 
 class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Cleans requests and responses. The thread keeps the original text of people and tools.
+    """Cleans requests. The thread keeps the original text of people and tools.
 
-    Requests: in people's text, the opening bracket of a reserved tag becomes `&lt;`. All other text stays the same,
-    byte for byte. Tool results also stay the same: their role shows where they come from, and the system prompt says
-    that tags in them have no meaning. Empty answers of earlier turns are dropped, because some providers reject them.
+    In people's text, the opening bracket of a reserved tag becomes `&lt;`. All other text stays the same, byte for
+    byte. Tool results also stay the same: their role shows where they come from, and the system prompt says that tags
+    in them have no meaning. Empty answers of earlier turns are dropped, because some providers reject them.
     System messages from clients are appended to the agent's own, because some providers reject several.
-
-    Responses: if a response is empty, the model is called once more. Calls of a filtered response are dropped. A line
-    under the text says why an answer is incomplete.
-
-    Args:
-        safety: Whether to handle filtered responses.
     """
-
-    def __init__(self, *, safety: bool = True) -> None:
-        super().__init__()
-        self._safety = safety
 
     @override
     async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
-        clean = sanitize_request(request)
-        response = await handler(clean)
-        if _is_empty_response(response):
-            response = await handler(add_reminder(clean, EMPTY_ANSWER_REMINDER))
-        words = localized_messages(request)
-        result = [self._finished(message, words) for message in response.result]
-        return ModelResponse(result=result, structured_response=response.structured_response)
-
-    def _finished(self, message: BaseMessage, words: AgentMessages) -> BaseMessage:
-        """Append a line that says why the message ended, unless it ended normally."""
-        if not isinstance(message, AIMessage) or is_fallback(message):
-            return message
-        kind = finish_kind(message)
-        if kind == "filtered" and self._safety:
-            is_silent = not message.text.strip()
-            note = words.filtered if is_silent else words.answer_filtered
-            bare = without_tool_calls(message)
-            return append_note(bare, note) if isinstance(bare, AIMessage) else bare
-        if kind in ("whole", "filtered") or _calls(message):
-            return message
-        if kind == "length" and _only_thought(message):
-            return append_note(message, words.only_thought)
-        note = {
-            "length": words.answer_cut_off,
-            "stopped": words.answer_stopped,
-        }.get(
-            kind, words.answer_ended_oddly.format(reason=_ODD.sub("_", finish_reason(message))[:40])
-        )
-        return append_note(message, note)
+        return await handler(sanitize_request(request))
 
 
 def sanitize_request(request: Request) -> Request:
@@ -128,7 +80,7 @@ def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage |
             harmless = _escape_content(content)
             if harmless is not content:
                 yield at, message.model_copy(update={"content": harmless})
-        elif _may_be_empty(message) and _is_empty(message):
+        elif _may_be_empty(message) and is_empty_answer(message):
             yield at, None
 
 
@@ -155,40 +107,3 @@ def _may_be_empty(message: BaseMessage) -> bool:
     return message.type == "ai" and (
         not content or not isinstance(content, str) or content.isspace()
     )
-
-
-def _is_empty(message: BaseMessage) -> bool:
-    """Return whether an answer has no text and no calls in any form."""
-    return isinstance(message, AIMessage) and not message.text.strip() and not _calls(message)
-
-
-def _calls(message: AIMessage) -> bool:
-    extra = message.additional_kwargs
-    return bool(
-        message.tool_calls
-        or message.invalid_tool_calls
-        or extra.get("tool_calls")
-        or extra.get("function_call")
-    )
-
-
-def _is_empty_response(response: Response) -> bool:
-    """Return whether a response is empty and another attempt may succeed."""
-    answers = [message for message in response.result if isinstance(message, AIMessage)]
-    return (
-        bool(answers)
-        and len(answers) == len(response.result)
-        and all(
-            _is_empty(message) and finish_kind(message) not in ("filtered", "length")
-            for message in answers
-        )
-    )
-
-
-def _only_thought(message: AIMessage) -> bool:
-    """Return whether a model wrote nothing but thinking."""
-    if message.text.strip():
-        return False
-    usage = message.usage_metadata
-    tokens = usage.get("output_token_details", {}).get("reasoning") if usage else 0
-    return bool(tokens) or any(message.additional_kwargs.get(name) for name in THINKING_FIELDS)

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.system_message import append_to_system_message
+from agent.middleware.tool_calls import has_calls
 from agent.models.failures import is_fallback
 from agent.state import ThreadState, Todo
 from agent.tool_names import EXEMPT_KEY
@@ -134,12 +135,8 @@ def _is_final(messages: Sequence[BaseMessage]) -> bool:
     last = messages[-1] if messages else None
     if not isinstance(last, AIMessage) or is_fallback(last) or not last.text.strip():
         return False
-    extra = last.additional_kwargs
     return not (
-        last.tool_calls
-        or last.invalid_tool_calls
-        or extra.get("tool_calls")
-        or extra.get("function_call")
+        has_calls(last)
         or last.response_metadata.get("finish_reason") in _TOOL_REASONS
         or last.response_metadata.get("stop_reason") in _TOOL_REASONS
     )

@@ -1,4 +1,4 @@
-"""Removes tool calls from a model's response, in every form that providers use. Pure."""
+"""Finds and removes tool calls in a model's response, in every form that providers use. Pure."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -41,6 +41,22 @@ def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -
 def calls_tools(messages: Sequence[BaseMessage]) -> bool:
     """Return whether a response calls tools."""
     return any(isinstance(message, AIMessage) and message.tool_calls for message in messages)
+
+
+def has_calls(message: AIMessage) -> bool:
+    """Return whether an answer has calls in any form, valid or not."""
+    extra = message.additional_kwargs
+    return bool(
+        message.tool_calls
+        or message.invalid_tool_calls
+        or extra.get("tool_calls")
+        or extra.get("function_call")
+    )
+
+
+def is_empty_answer(message: BaseMessage) -> bool:
+    """Return whether an answer has no text and no calls in any form."""
+    return isinstance(message, AIMessage) and not message.text.strip() and not has_calls(message)
 
 
 def without_tool_calls(message: BaseMessage, note: str = "") -> BaseMessage:

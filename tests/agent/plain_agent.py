@@ -12,19 +12,22 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from agent.config import TitleConfig
+from agent.config import AgentConfig, TitleConfig
 from agent.factory import AgentGraph
-from agent.middleware import Middleware, chain_middleware, middleware_stack
+from agent.memory.service import MemoryService
+from agent.middleware.chain import Middleware, join_middleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.final_answer import FinalAnswerMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
-from agent.middleware.title import TitleMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
 from agent.thread_storage import ThreadFolders, ThreadStorage
+from agent.titles import TitleWriter
 from agent.tools.registry import built_in_tools
 from agent.tools.results import ToolLimits
+from tests.agent.memory_model import MemoryModel
 
 THREAD = "11111111-2222-4333-8444-555555555555"
 CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
@@ -50,18 +53,25 @@ class PlainAgent:
         return dict((await self.graph.aget_state(CONFIG)).values)
 
 
+def memory_not_open(home: Path) -> MemoryService:
+    """Return a memory service that is not open, so it takes no turns."""
+    return MemoryService(home, AgentConfig, MemoryModel().given)
+
+
 def plain_middleware(
     folders: ThreadStorage,
+    home: Path,
     title: TitleConfig | None = None,
     title_model: BaseChatModel | None = None,
 ) -> list[Middleware | None]:
     """Return the middleware that every agent has."""
     title = title or TitleConfig()
+    titles = TitleWriter(title, model=title_model) if title.enabled else None
     return [
         ThreadDataMiddleware(folders),
+        FinalAnswerMiddleware(memory_not_open(home), LocalSandboxProvider(folders), titles),
         DanglingToolCallMiddleware(),
         ToolErrorMiddleware(),
-        TitleMiddleware(title, model=title_model) if title.enabled else None,
         ClarificationMiddleware(),
     ]
 
@@ -83,9 +93,7 @@ async def open_plain_agent(
         graph = create_agent(
             model,
             [*built_in, *tools],
-            middleware=chain_middleware(
-                middleware_stack(*plain_middleware(folders, title, title_model))
-            ),
+            middleware=join_middleware(plain_middleware(folders, home, title, title_model)),
             state_schema=ThreadState,
             checkpointer=checkpointer,
         )

@@ -14,9 +14,12 @@ from agent.config import AgentConfig
 from agent.custom_agents import CustomAgent
 from agent.memory.scope import MemoryScope
 from agent.memory.service import open_memory
-from agent.middleware.memory import MemoryMiddleware
+from agent.middleware.final_answer import FinalAnswerMiddleware
+from agent.middleware.memory_and_date import MemoryAndDateMiddleware
 from agent.paths import OUTPUTS
+from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
+from agent.thread_storage import ThreadStorage
 from tests.agent.agent_harness import open_agent
 from tests.agent.memory_model import MemoryModel
 from tests.fakes.model import ModelReply, ToolCall
@@ -141,9 +144,12 @@ async def test_the_block_and_the_date_end_the_system_message(tmp_path: Path) -> 
     reader, model = MemoryModel(), ScriptedChatModel.playing("One.", "Two.")
     async with open_memory(tmp_path, lambda: config, reader.given) as memory:
         await memory.create_fact(MemoryScope(scope=ANN), "builds ships")
-        link = MemoryMiddleware(memory, now=lambda: datetime(2026, 3, 1, tzinfo=UTC))
+        links = [
+            FinalAnswerMiddleware(memory, LocalSandboxProvider(ThreadStorage(tmp_path))),
+            MemoryAndDateMiddleware(memory, now=lambda: datetime(2026, 3, 1, tzinfo=UTC)),
+        ]
         graph = create_agent(
-            model, system_prompt="Be brief.", middleware=[link], state_schema=ThreadState
+            model, system_prompt="Be brief.", middleware=links, state_schema=ThreadState
         )
         context: Any = {"thread_id": "t1", "memory_scope": ANN}
         question: Any = {"messages": [HumanMessage("markone", id="1")]}

@@ -18,8 +18,11 @@ from langchain_core.messages import HumanMessage
 from agent.config import AgentConfig
 from agent.memory.scope import MemoryScope
 from agent.memory.service import MemoryService, open_memory
-from agent.middleware.memory import MemoryMiddleware
+from agent.middleware.final_answer import FinalAnswerMiddleware
+from agent.middleware.memory_and_date import MemoryAndDateMiddleware
+from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
+from agent.thread_storage import ThreadStorage
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.settings.memory_scope import memory_scope
 from store.conversations import ConversationKey
@@ -87,10 +90,15 @@ speakers = st.builds(
 class MemoryChats:
     """Turns of anybody, in one agent."""
 
-    def __init__(self, memory: MemoryService) -> None:
+    def __init__(self, memory: MemoryService, home: Path) -> None:
         self._model = ScriptedChatModel.playing()
         self._graph = create_agent(
-            self._model, middleware=[MemoryMiddleware(memory)], state_schema=ThreadState
+            self._model,
+            middleware=[
+                FinalAnswerMiddleware(memory, LocalSandboxProvider(ThreadStorage(home))),
+                MemoryAndDateMiddleware(memory),
+            ],
+            state_schema=ThreadState,
         )
 
     async def say(self, speaker: MemoryUser | None, text: str, *, thread: str) -> str:
@@ -104,7 +112,7 @@ class MemoryChats:
 
 async def nobody_sees_another_s(home: Path, people: Sequence[MemoryUser]) -> None:
     async with open_memory(home, lambda: CONFIG, MemoryModel().given) as memory:
-        chats = MemoryChats(memory)
+        chats = MemoryChats(memory, home)
         for number, speaker in enumerate(people):
             await chats.say(speaker, f"markno{number}end", thread=f"t{number}")
         await chats.say(None, "marknobodyend", thread="t")
@@ -112,7 +120,7 @@ async def nobody_sees_another_s(home: Path, people: Sequence[MemoryUser]) -> Non
     hanging = MemoryModel()
     hanging.hold()
     async with open_memory(home, lambda: CONFIG, hanging.given, flush_s=0) as memory:
-        chats = MemoryChats(memory)
+        chats = MemoryChats(memory, home)
         for speaker in people:
             shown = await chats.say(speaker, "hello again", thread="later")
             found = {n for n in range(len(people)) if f"markno{n}end" in shown}

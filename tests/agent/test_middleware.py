@@ -12,22 +12,20 @@ from langgraph.types import interrupt
 
 from agent.config import TitleConfig
 from agent.errors import ThreadIdInvalid
-from agent.middleware import MIDDLEWARE_ORDER, middleware_stack
+from agent.middleware.chain import MiddlewareChain, join_middleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import (
     INTERRUPTED,
-    DanglingToolCallMiddleware,
     repair_history,
 )
 from agent.middleware.thread_data import ThreadDataMiddleware
-from agent.middleware.title import TitleMiddleware
 from agent.middleware.todo_list import TodoListMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
-from agent.middleware.tool_schemas import ToolSchemaMiddleware
 from agent.paths import OUTPUTS
 from agent.thread_storage import ThreadStorage
+from agent.titles import TitleWriter
 from agent.tools.ask_clarification import ask_clarification_tool, question_text
-from tests.agent.plain_agent import CONFIG, open_plain_agent, plain_middleware
+from tests.agent.plain_agent import CONFIG, open_plain_agent
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 
@@ -50,24 +48,18 @@ def result(call_id: str, text: str = "ok") -> ToolMessage:
 # ---- the chain ---------------------------------------------------------------------------------
 
 
-def test_the_order_is_pinned(tmp_path: Path) -> None:
-    links = plain_middleware(ThreadStorage(tmp_path))
-    kinds = [type(link) for link in middleware_stack(*reversed(links))]
-    assert kinds == [
-        ThreadDataMiddleware,
-        DanglingToolCallMiddleware,
-        ToolErrorMiddleware,
-        TitleMiddleware,
-        ClarificationMiddleware,
+def test_the_given_order_stays_and_no_name_is_there_twice() -> None:
+    outer = [ThreadDataMiddleware(ThreadStorage(Path())), None, ToolErrorMiddleware()]
+    assert [type(one) for one in join_middleware(outer)] == [MiddlewareChain]
+    own, inner = TodoListMiddleware(), ClarificationMiddleware()
+    chains = join_middleware(outer, [own], [inner])
+    assert [one.name for one in chains] == [
+        "MiddlewareChain(ThreadDataMiddleware)",
+        "TodoListMiddleware",
+        "MiddlewareChain(ClarificationMiddleware)",
     ]
-    assert [kind for kind in MIDDLEWARE_ORDER if kind in kinds] == kinds
-    assert MIDDLEWARE_ORDER[-2:] == (ClarificationMiddleware, ToolSchemaMiddleware)
-    own = TodoListMiddleware()
-    stack = middleware_stack(*links, ToolSchemaMiddleware(), extra=[own])
-    assert stack[-3:-1] == (own, links[-1])
-    assert middleware_stack(None) == ()
-    with pytest.raises(ValueError, match="a type is given twice"):
-        middleware_stack(*links, ClarificationMiddleware())
+    with pytest.raises(ValueError, match="ClarificationMiddleware is given twice"):
+        join_middleware(outer, [ClarificationMiddleware()], [inner])
 
 
 async def test_the_chain_adds_no_step_and_no_checkpoint(tmp_path: Path) -> None:
@@ -402,9 +394,9 @@ async def test_the_title_s_words_stay_out_of_the_stream(tmp_path: Path) -> None:
 async def test_a_slow_title_model_is_left_behind(tmp_path: Path) -> None:
     slow = ScriptedChatModel.playing()
     slow.hold()
-    middleware = TitleMiddleware(TitleConfig(), model=slow, deadline_s=0.05)
+    titles = TitleWriter(TitleConfig(), model=slow, deadline_s=0.05)
     with anyio.fail_after(20):
-        assert await middleware._generate_title("user", "assistant") == ""
+        assert await titles._generate_title("user", "assistant") == ""
 
 
 # ---- clarification -----------------------------------------------------------------------------

@@ -1,12 +1,16 @@
 """The middleware stack of the service: with everything enabled it adds no node, step or checkpoint."""
 
+import importlib
+import inspect
+import pkgutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain.agents.middleware import AgentMiddleware
 
-from agent.middleware import MIDDLEWARE_ORDER
+import agent.middleware
+from agent.middleware.chain import MiddlewareChain
 from agent.paths import WORKSPACE
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
@@ -30,37 +34,24 @@ SYNC_HOOKS = ("wrap_model_call", "wrap_tool_call")
 NODES = ("before_agent", "before_model", "after_model", "after_agent")
 
 
-def test_the_order_is_pinned() -> None:
-    assert [kind.__name__.removesuffix("Middleware") for kind in MIDDLEWARE_ORDER] == [
-        "Steering",
-        "FileStorage",
-        "ToolOutputBudget",
-        "Sanitization",
-        "ThreadData",
-        "Uploads",
-        "Chat",
-        "Sandbox",
-        "DanglingToolCall",
-        "Guardrail",
-        "SkillTools",
-        "ToolError",
-        "Summarization",
-        "TodoList",
-        "Title",
-        "Memory",
-        "ViewImage",
-        "SubagentLimit",
-        "TurnLimit",
-        "LoopDetection",
-        "ToolCallRepair",
-        "LlmRetry",
-        "ContentBlocks",
-        "Clarification",
-        "ToolSchema",
+def _all_middleware() -> list[type[Any]]:
+    """Return the middleware classes of `agent.middleware`, chains aside."""
+    modules = [
+        importlib.import_module(f"agent.middleware.{found.name}")
+        for found in pkgutil.iter_modules(agent.middleware.__path__)
+    ]
+    return [
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if inspect.isclass(kind)
+        and issubclass(kind, AgentMiddleware)
+        and kind is not MiddlewareChain
+        and kind.__module__ == module.__name__
     ]
 
 
-@pytest.mark.parametrize("kind", MIDDLEWARE_ORDER, ids=lambda kind: str(kind.__name__))
+@pytest.mark.parametrize("kind", _all_middleware(), ids=lambda kind: str(kind.__name__))
 def test_middleware_has_async_hooks_only_and_adds_no_node(kind: type[Any]) -> None:
     assert any(_overrides(kind, f"a{hook}") for hook in SYNC_HOOKS)
     assert not any(_overrides(kind, hook) for hook in SYNC_HOOKS)

@@ -9,13 +9,14 @@ from langchain_core.tools import BaseTool, tool
 from typing_extensions import override
 
 from agent.errors import ThreadIdInvalid
+from agent.middleware.final_answer import FinalAnswerMiddleware
 from agent.middleware.sandbox import SandboxMiddleware
 from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import built_in_tools
 from agent.tools.results import ToolLimits
-from tests.agent.plain_agent import CONFIG, THREAD
+from tests.agent.plain_agent import CONFIG, THREAD, memory_not_open
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 
@@ -25,6 +26,7 @@ class RecordingSandboxProvider(LocalSandboxProvider):
 
     def __init__(self, home: Path) -> None:
         super().__init__(ThreadStorage(home))
+        self.home = home
         self.released: list[str] = []
 
     @override
@@ -38,7 +40,10 @@ async def turn(
     graph = create_agent(
         ScriptedChatModel.playing(*script),
         [*built_in_tools(sandboxes, ToolLimits()), *tools],
-        middleware=[SandboxMiddleware(sandboxes)],
+        middleware=[
+            SandboxMiddleware(sandboxes),
+            FinalAnswerMiddleware(memory_not_open(sandboxes.home), sandboxes),
+        ],
         state_schema=ThreadState,
     )
     state: ThreadState = await graph.ainvoke({"messages": [HumanMessage("go")]}, CONFIG)  # type: ignore[assignment]

@@ -12,10 +12,8 @@ from langchain_core.tools import tool
 
 from agent.locales.en import ENGLISH
 from agent.locales.zh import CHINESE
-from agent.middleware.sanitization import (
-    EMPTY_ANSWER_REMINDER,
-    escape_reserved_tags,
-)
+from agent.middleware.incomplete_answer import EMPTY_ANSWER_REMINDER
+from agent.middleware.sanitization import escape_reserved_tags
 from agent.paths import OUTPUTS, WORKSPACE
 from agent.user_messages import RESERVED_TAGS
 from tests.agent.agent_harness import open_agent

@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from agent.config import AgentConfig
 from agent.factory import open_agent_factory
 from agent.locales.en import ENGLISH
-from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
+from agent.middleware.incomplete_answer import EMPTY_ANSWER_REMINDER
 from agent.models.failures import classify_error
 from agent.services import AgentSetup
 from agent.suggestions import ConversationMessage, suggest_follow_ups

@@ -36,7 +36,7 @@ BROAD_EXCEPTS = {
     "agent/middleware/llm_retry.py": "a model's call: provider errors are classified, and others are raised again",
     "agent/middleware/summarization.py": "hooks of summaries: the run continues without them",
     "agent/summarizer.py": "a summary: providers raise their own types, and the thread continues without it",
-    "agent/middleware/title.py": "a title: it must not fail a run",
+    "agent/titles.py": "a title: it must not fail a run",
     "agent/middleware/tool_errors.py": "a tool call: the model gets its error",
     "agent/models/factory.py": "a provider's constructor: each raises its own types",
     "agent/suggestions.py": "suggestions: providers raise their own types, and suggestions are optional",

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
+from agent.middleware.incomplete_answer import EMPTY_ANSWER_REMINDER
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.telegram_chats import detect

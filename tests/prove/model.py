@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
+from agent.middleware.incomplete_answer import EMPTY_ANSWER_REMINDER
 from agent.models.roles import BETWEEN, NO_ANSWER
 from tests.fakes.model import ModelReply, ModelRequest, ToolCall, text_of
 from tests.prove.plan import ModelBehavior, PlannedMessage

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
+from agent.middleware.incomplete_answer import EMPTY_ANSWER_REMINDER
 from agent.models.roles import arrange_messages
 from tests.fakes.model import ModelReply, ModelRequest
 from tests.prove.model import ProofModel, answer_text

@@ -1,23 +1,16 @@
-"""Sets the thread's title after the first exchange."""
+"""TitleWriter: writes the title of a thread, with a model or from the user's first words."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
-from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AnyMessage, HumanMessage
-from langgraph.types import Command
-from typing_extensions import override
+from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage
 
 from agent.config import TitleConfig
-from agent.middleware.handlers import ModelHandler
-from agent.middleware.tool_calls import calls_tools
 from agent.models.auxiliary import auxiliary_run_config
 from agent.models.thinking_tags import without_thinking
-from agent.state import ThreadState
 from agent.user_messages import is_user_message, strip_framework_blocks
 
 logger = logging.getLogger(__name__)
@@ -28,11 +21,12 @@ PROMPT_CHARS = 500  # length of each text shown to the title model
 DEADLINE_S = 10.0  # time limit for that model; the user already has the answer, but the run waits
 
 
-class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Sets `title` together with a model's answer, without an additional step or checkpoint.
+class TitleWriter:
+    """Writes the title of a thread after its first exchange.
 
-    Without a title model, the first model call sets the title to the user's first words. With a title model, the first
-    final answer triggers it: the title model is called once, and if it fails, the user's words are used.
+    Without a title model, the first answer sets the title to the user's first words, even if it calls tools. With a
+    title model, the first final answer triggers it: the model is called once, and if it fails, the user's words are
+    used.
     """
 
     def __init__(
@@ -42,23 +36,19 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
         model: BaseChatModel | None = None,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        super().__init__()
         self._config = config
         self._model = model
         self._deadline_s = deadline_s
 
-    @override
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: ModelHandler
-    ) -> ExtendedModelResponse[Any]:
-        response = await handler(request)
-        user = _untitled_text(request)
-        if user is None or (self._model is not None and calls_tools(response.result)):
-            return ExtendedModelResponse(response)
-        answer = "".join(message.text for message in response.result)
-        written = await self._generate_title(user, answer)
-        title = written or fallback_title(user, self._config.max_chars)
-        return ExtendedModelResponse(response, Command(update={"title": title}))
+    async def write(
+        self, state: Mapping[str, Any], answer: Sequence[BaseMessage], *, is_final: bool
+    ) -> str | None:
+        """Return a title for the thread; None if it has one, or if it is too early for one."""
+        user = None if state.get("title") else first_user_text(state["messages"])
+        if user is None or (self._model is not None and not is_final):
+            return None
+        written = await self._generate_title(user, "".join(message.text for message in answer))
+        return written or fallback_title(user, self._config.max_chars)
 
     async def _generate_title(self, user: str, assistant: str) -> str:
         """Return a title from the model; "" if it fails or takes too long."""
@@ -105,14 +95,6 @@ def clean_title(answer: str, max_chars: int) -> str:
 
 def _truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3].rstrip() + "..."
-
-
-def _untitled_text(request: ModelRequest[Any]) -> str | None:
-    """Return the user's first text if the thread has no title, else None."""
-    state = request.state
-    if state.get("title"):
-        return None
-    return first_user_text(state["messages"])
 
 
 def first_user_text(messages: Sequence[AnyMessage]) -> str | None:

@@ -1,4 +1,4 @@
-"""Adds memory and today's date to the system message, and queues finished turns for memory extraction."""
+"""Adds memory and today's date to the system message."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -13,7 +13,6 @@ from agent.memory.prompt_block import date_block
 from agent.memory.service import MemoryService
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.system_message import append_to_system_message
-from agent.middleware.tool_calls import calls_tools
 from agent.options import RunContext
 from agent.state import ThreadState
 
@@ -22,7 +21,7 @@ def _local_now() -> datetime:
     return datetime.now().astimezone()
 
 
-class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
+class MemoryAndDateMiddleware(AgentMiddleware[ThreadState, Any]):
     """Extends the system message of each request; the state stays as it is.
 
     Args:
@@ -40,11 +39,7 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         caller = RunContext.from_runtime(request.runtime.context, get_config())
-        response = await handler(self._add_memory(request, await self._memory.prompt_block(caller)))
-        if response.result and not calls_tools(response.result):
-            messages = [*request.state["messages"], *response.result]
-            await self._memory.enqueue_turn(messages, caller)
-        return response
+        return await handler(self._add_memory(request, await self._memory.prompt_block(caller)))
 
     def _add_memory(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
         # Memory before the date: caches match prefixes, and the date changes at midnight.
