@@ -18,6 +18,9 @@ GROUP = "group"
 PRIVATE = "private"
 """Values of `chat_type` and `context.chat.type`."""
 
+SILENCE = "NO_REPLY"
+"""The answer that people do not see. The bus knows it too (bus/runs/replies.py)."""
+
 MAX_NAME_CHARS = 80
 MAX_TITLE_CHARS = 120
 
@@ -26,10 +29,17 @@ _PLATFORMS = {"slack": "Slack", "telegram": "Telegram", "feishu": "Feishu"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """The author of a message in a group: their unique id on the platform, and their name; "" = unknown."""
+    """The author of a message in a group.
+
+    Attributes:
+        id: Unique on the platform; "" = unknown.
+        name: "" = unknown.
+        is_addressing: Whether the message mentions the bot or replies to it.
+    """
 
     id: str
     name: str = ""
+    is_addressing: bool = True
 
     @property
     def line(self) -> str:
@@ -37,8 +47,11 @@ class Speaker:
 
         >>> Speaker(id="U0A1", name="Ann Lee").line
         '<speaker id="U0A1">Ann Lee</speaker>'
+        >>> Speaker(id="U0A1", name="Ann Lee", is_addressing=False).line
+        '<speaker id="U0A1" addressed="no">Ann Lee</speaker>'
         """
-        return f'<{SPEAKER} id="{self.id}">{self.name}</{SPEAKER}>'
+        addressed = "" if self.is_addressing else ' addressed="no"'
+        return f'<{SPEAKER} id="{self.id}"{addressed}>{self.name}</{SPEAKER}>'
 
     @override
     def __str__(self) -> str:
@@ -65,7 +78,9 @@ def speaker_of(message: BaseMessage) -> Speaker | None:
     if not isinstance(sender, Mapping):
         return None
     name, user_id = (one_line(sender.get(key), MAX_NAME_CHARS) for key in ("name", "id"))
-    return Speaker(id=user_id, name=name) if user_id or name else None
+    if not (user_id or name):
+        return None
+    return Speaker(id=user_id, name=name, is_addressing=extra.get("is_addressed") is not False)
 
 
 def chat_section(context: object, config: Mapping[str, object] | None) -> str:
@@ -97,7 +112,10 @@ def chat_section(context: object, config: Mapping[str, object] | None) -> str:
     return (
         f"<chat>\nThis is the group{named} {where}{in_topic}. Several people write here and read your answers, and "
         f"anyone may reply. Each person's message begins with a <{SPEAKER}> line: the author's name, and the author's "
-        "id on the platform, which tells people with the same name apart.\n</chat>"
+        "id on the platform, which tells people with the same name apart.\n"
+        'addressed="no" in that line: the message does not mention you. Answer it only if it continues a conversation '
+        "with you or asks for something that you can do. If people talk to each other, or nothing is left to say, "
+        f"reply with {SILENCE} and nothing else: then people see nothing.\n</chat>"
     )
 
 

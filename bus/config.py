@@ -9,6 +9,7 @@ from bus.locales import LANGUAGES, supported_language
 DmPolicy = Literal["open", "allowlist", "pairing", "disabled"]
 GroupPolicy = Literal["mention", "open", "allowlist", "pairing", "disabled"]
 ExternalPolicy = Literal["deny", "allowlist", "open"]
+ThreadFollowups = Literal["mention", "smart", "all"]
 Busy = Literal["queue", "interrupt", "steer"]
 
 AUTO = "auto"
@@ -67,6 +68,14 @@ DEFAULT_SESSION = SessionConfig(
 )
 
 
+class ChatPolicy(BaseModel):
+    """A chat's overrides of its channel's rules."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    thread_followups: ThreadFollowups | None = None
+
+
 class ChannelPolicy(BaseModel):
     """The access policy and session of one channel. Every channel section has these keys."""
 
@@ -79,6 +88,14 @@ class ChannelPolicy(BaseModel):
     dm_policy: DmPolicy | None = None
     group_policy: GroupPolicy = "mention"
     external_policy: ExternalPolicy = "deny"
+    thread_followups: ThreadFollowups = Field(
+        default="smart",
+        description="messages without a mention in a conversation's thread: mention = ignored, smart = the agent may"
+        " stay silent, all = answered",
+    )
+    chats: dict[str, ChatPolicy] = Field(
+        default_factory=dict, description="chat ID -> what differs from the channel"
+    )
     max_bot_messages: int = Field(
         default=0,
         ge=0,
@@ -93,6 +110,11 @@ class ChannelPolicy(BaseModel):
     language: Language | None = None
     rate_limit: RateOverride = Field(default_factory=RateOverride)
     session: SessionConfig = Field(default_factory=SessionConfig)
+
+    def followups_in(self, chat: str) -> ThreadFollowups:
+        """Return what becomes of messages without a mention in a thread of a chat."""
+        override = self.chats.get(chat)
+        return (override and override.thread_followups) or self.thread_followups
 
 
 class BusConfig(BaseModel):

@@ -170,6 +170,7 @@ class InboundMessage:
         album: The common ID of messages that were sent together, one for each file; "" = none.
         order: The platform's order of a chat's messages (Telegram's number, Slack's and Feishu's time); 0 = unknown.
         is_bare_mention: Whether it only mentions the bot, without words. `text` then asks for help.
+        mentions_others: Whether its own words mention people or groups of people, and not the bot.
         is_forwarded: Whether it is a forwarded message. More may follow it.
         is_cut: Whether the text is as long as the platform's clients allow, so that the rest of a paste may follow.
         parts: The messages of its gesture, in order, if there are several (bus/inbound/gestures.py). `text`, `quoted`
@@ -201,6 +202,7 @@ class InboundMessage:
     album: str = ""
     order: int = 0
     is_bare_mention: bool = False
+    mentions_others: bool = False
     is_forwarded: bool = False
     is_cut: bool = False
     parts: tuple[MessagePart, ...] = ()
@@ -218,6 +220,11 @@ class InboundMessage:
     def chat_type(self) -> Literal["private", "group"]:
         """The kind of chat for the agent: whether other people read and write there."""
         return "private" if self.is_private else "group"
+
+    @property
+    def may_be_declined(self) -> bool:
+        """Whether the agent may stay silent: people may have said it to each other."""
+        return not (self.is_private or self.is_addressed or self.answers_row)
 
     @property
     def author(self) -> Sender:

@@ -30,6 +30,7 @@ class Disposition(StrEnum):
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     NOT_ADDRESSED = "not_addressed"
+    DECLINED = "declined"
     NOT_ALLOWED = "not_allowed"
     EXTERNAL = "external"
     PAIRING = "pairing"

@@ -306,6 +306,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         ),
         inbox=stores.inbox,
         conversations=stores.conversations,
+        stats=context.stats,
         tracer=context.tracer,
         now=context.now,
     )

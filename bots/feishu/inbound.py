@@ -133,7 +133,8 @@ def _message(
     content = _content(shown, bot, context)
     is_forwarded = _is_forwarded(shown, sender)
     words, commanded = ("", False) if is_forwarded else _command(content.text, bot)
-    mentioned = any(mention_id(mention) == bot.open_id for mention in message.items("mentions"))
+    mentions = {mention_id(mention) for mention in message.items("mentions")} - {"", "all"}
+    mentioned = bot.open_id in mentions
     is_addressed = private or commanded or mentioned
     _check_meant(message, sender, private=private, is_addressed=is_addressed)
     quotes = [quote_message(context.parent, context.names)] if context.parent is not None else []
@@ -158,6 +159,7 @@ def _message(
         ),
         sent_at=message.seconds("create_time"),
         order=message.milliseconds("create_time") or 0,
+        mentions_others=bool(mentions) and not mentioned and not is_forwarded,
         is_forwarded=is_forwarded,
         chat_title="" if private else clean_name(context.chat_title),
     )

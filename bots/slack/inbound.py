@@ -254,6 +254,7 @@ def parse_message(
         attachments=content.files,
         sent_at=parse_timestamp(ts),
         order=parse_order(ts),
+        mentions_others=content.mentions_people and not mentioned,
         is_forwarded=content.is_forwarded,
         is_cut=content.is_cut,
     )

@@ -106,6 +106,15 @@ def take_bot(text: str, bot: str) -> tuple[str, bool]:
     return without.strip(), count > 0
 
 
+def mentions_people(text: str) -> bool:
+    """Return whether a text mentions people or user groups.
+
+    >>> mentions_people(f"ask {mention_mark('U2')}"), mentions_people(f"in {channel_mark('C5')}")
+    (True, False)
+    """
+    return any(match[1] == "@" for match in _MARK.finditer(text))
+
+
 def cut(text: str, limit: int | None) -> str:
     """Return at most `limit` characters of a text, and an ellipsis if it is longer. No mark is cut in two."""
     if limit is None or len(text) <= limit:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from bots.slack.attachments import describe_content, parse_attachments
 from bots.slack.block_text import block_images, read_blocks
-from bots.slack.mentions import OWN_NAME, author_mark, cut, plain, take_bot
+from bots.slack.mentions import OWN_NAME, author_mark, cut, mentions_people, plain, take_bot
 from bots.slack.mrkdwn_parser import date_words, link, parse_mrkdwn, parse_plain
 from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str
 from bots.text.quotations import FORWARDED, quotation
@@ -51,6 +51,7 @@ class SlackContent:
         quoted: Messages that it forwards or links to, as quotations.
         files: Its files, then those of the forwarded messages.
         mentions_bot: Whether its own words mention the bot, which are then without the mention.
+        mentions_people: Whether its own words mention anybody else.
         is_forwarded: Whether it passes on another message.
         is_cut: Whether Slack may have cut it from a longer text.
     """
@@ -59,6 +60,7 @@ class SlackContent:
     quoted: str
     files: tuple[Attachment, ...]
     mentions_bot: bool = False
+    mentions_people: bool = False
     is_forwarded: bool = False
     is_cut: bool = False
 
@@ -82,6 +84,7 @@ def read_message(message: Mapping[str, Any], me: SlackIdentity) -> SlackContent:
         quoted="\n\n".join(_forwarded_messages(message, me, depth=0)),
         files=parse_attachments(list(_files(message, depth=0)), installation=me.installation),
         mentions_bot=mentions_bot,
+        mentions_people=mentions_people(typed),
         is_forwarded=any(one.get("is_share") is True for one in _attachments(message)),
         is_cut=CUT_CHARS - _CUT_EARLIER <= size <= CUT_CHARS,
     )

@@ -40,7 +40,7 @@ class TelegramContent:
         plain: The words of its text or caption without formatting, for commands.
         files: Its files.
         is_own: Whether it is of words or files, unlike a place, a poll or a sticker.
-        mentioned, command, for_other: See `ParsedText`.
+        mentioned, mentions_people, command, for_other: See `ParsedText`.
     """
 
     text: str = ""
@@ -48,6 +48,7 @@ class TelegramContent:
     files: tuple[Attachment, ...] = ()
     is_own: bool = False
     mentioned: bool = False
+    mentions_people: bool = False
     command: str = ""
     for_other: bool = False
 
@@ -89,6 +90,7 @@ def read_content(message: Json, identity: TelegramIdentity) -> TelegramContent:
         files=tuple(files.values()),
         is_own=bool(own.text or own.mentioned or rich_files or _OWN & message.keys()),
         mentioned=own.mentioned,
+        mentions_people=own.mentions_people,
         command=own.command,
         for_other=own.for_other,
     )
@@ -120,7 +122,13 @@ def _own_words(
                 text = reader.read(words)
             except UNREADABLE:
                 return ParsedText(text=unreadable(field)), ()
-            return ParsedText(text=text, plain=text, mentioned=reader.mentioned), reader.files
+            parsed = ParsedText(
+                text=text,
+                plain=text,
+                mentioned=reader.mentioned,
+                mentions_people=reader.mentions_people,
+            )
+            return parsed, reader.files
         return ParsedText(text=unreadable(field)), ()
     return ParsedText(text=""), ()
 

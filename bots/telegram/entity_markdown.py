@@ -24,6 +24,7 @@ _LITERAL = ("pre", "code")
 _QUOTES = ("blockquote", "expandable_blockquote")
 _LABELS = ("text_link", "date_time")
 _FORMATS = frozenset({*_QUOTES, *_LABELS, *STYLES})
+_PEOPLE = ("mention", "text_mention")
 _OURS = "ours"
 """A mention of the bot, or a command that names it."""
 
@@ -46,6 +47,7 @@ class ParsedText:
         text: Markdown, without mentions of the bot and `@bot` suffixes of its commands.
         plain: The same without formatting, for commands.
         mentioned: Whether the bot was named.
+        mentions_people: Whether anybody else was named.
         command: The command that the text begins with, lower case; "" for none.
         for_other: Whether that command is another bot's.
     """
@@ -53,6 +55,7 @@ class ParsedText:
     text: str
     plain: str = ""
     mentioned: bool = False
+    mentions_people: bool = False
     command: str = ""
     for_other: bool = False
 
@@ -110,6 +113,10 @@ def parse_text(text: str, entities: Sequence[object], identity: TelegramIdentity
         text=_finish(units, marked),
         plain=_finish(units, links),
         mentioned=bool(ours),
+        mentions_people=any(
+            span.kind in _PEOPLE and not _names_bot(span, _shown(units, span), identity)
+            for span in live
+        ),
         command=name.lower(),
         for_other=bool(owner) and owner.casefold() != identity.username.casefold(),
     )

@@ -92,6 +92,7 @@ def parse_message(
         album=str(message.get("media_group_id") or ""),
         order=as_int(message["message_id"]) or 0,
         is_bare_mention=is_bare,
+        mentions_others=content.mentions_people and not content.mentioned,
         is_forwarded=is_forwarded(message),
         is_cut=utf16_length(clean(as_str(message.get("text")))) > _CUT_FROM_UNITS,
         chat_title=chat_title(message),

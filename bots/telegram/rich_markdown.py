@@ -22,6 +22,7 @@ class RichReader:
     Attributes:
         files: Its files, in their order.
         mentioned: Whether it names the bot.
+        mentions_people: Whether it names anybody else.
     """
 
     def __init__(self, identity: TelegramIdentity) -> None:
@@ -29,6 +30,7 @@ class RichReader:
         self._level = 0
         self.files: list[Attachment] = []
         self.mentioned = False
+        self.mentions_people = False
         self._blocks_by_type: Mapping[str, Callable[[Json], str]] = {
             "paragraph": self._paragraph,
             "footer": self._paragraph,
@@ -176,6 +178,7 @@ class RichReader:
             self.mentioned = True
             return ""
         kind = as_str(said.get("type"))
+        self.mentions_people = self.mentions_people or kind in ("mention", "text_mention")
         if known := self._texts_by_type.get(kind):
             return known(said)
         words = self._text(said.get("text") or "")

@@ -30,6 +30,8 @@ def decide_access(
         return Disposition.EMPTY
     if message.is_private:
         return _decide_private(message.sender, policy, is_approved=is_approved)
+    if message.mentions_others and not message.is_addressed:
+        return Disposition.NOT_ADDRESSED
     is_addressed = message.is_addressed or is_known_reply
     return _decide_group(message.sender, policy, is_addressed=is_addressed, is_approved=is_approved)
 

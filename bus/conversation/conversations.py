@@ -15,6 +15,7 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskGroup
 
+from bus.access.intake_stats import IntakeStats
 from bus.config import SessionConfig
 from bus.conversation.control import CancelReason, QueuedMessage
 from bus.conversation.queue import ConversationQueue
@@ -22,7 +23,7 @@ from bus.conversation.steps import TurnSteps
 from bus.conversation.turn import Turn
 from bus.log_context import bind_conversation
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, encode_inbound
-from bus.platform import Clock
+from bus.platform import Clock, Disposition
 from bus.settings.sessions import InvalidSession, SessionResolver
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationStore
@@ -39,6 +40,7 @@ class Conversations:
     Args:
         tasks: Owns the queues' tasks.
         steps: The steps of turns.
+        stats: Counts the messages that the agent does not answer.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Conversations:
         sessions: SessionResolver,
         inbox: InboxStore,
         conversations: ConversationStore,
+        stats: IntakeStats,
         tracer: MessageTracer = NO_TRACER,
         now: Clock = time.time,
     ) -> None:
@@ -58,6 +61,7 @@ class Conversations:
         self._sessions = sessions
         self._inbox = inbox
         self._conversations = conversations
+        self._stats = stats
         self._present: dict[ConversationKey, ConversationQueue] = {}
         self._former: dict[tuple[ConversationKey, str], ConversationQueue] = {}
         self._active: set[ConversationQueue] = set()
@@ -346,7 +350,7 @@ class Conversations:
             self._tracer.record_wait(row, ended_at=self._now())
         try:
             await turn.run()
-            self._trace_end(turn)
+            self._record_end(turn)
         except Exception:
             # The live reply failed. The row stays unfinished, and the dispatcher resumes it.
             log.exception("turn %s ended unexpectedly", row.id)
@@ -354,8 +358,11 @@ class Conversations:
             self._row_ids.discard(row.id)
         self._row_ids -= queue.finish_turn(turn)
 
-    def _trace_end(self, turn: Turn) -> None:
+    def _record_end(self, turn: Turn) -> None:
         now, outcome = self._now(), str(turn.control.reason or turn.stage)
+        reply = turn.outcome.reply
+        if reply is not None and reply.silent:
+            self._stats.record(turn.message.inbound, Disposition.DECLINED, at=now)
         self._tracer.record_end(turn.row, outcome=outcome, ended_at=now)
         for message in turn.outcome.taken:
             if message.row.id != turn.row.id:

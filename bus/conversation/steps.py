@@ -35,6 +35,7 @@ from bus.outbound.rows import (
     repeated_edit_rows,
     reply_buttons,
     reply_rows,
+    silent_rows,
     streaming_key,
 )
 from bus.outbound.split import split_text
@@ -319,7 +320,10 @@ class TurnSteps:
     def new_fold(self, turn: TurnRecord) -> ReplyFold:
         """Return an empty fold for the run's events."""
         return ReplyFold(
-            turn.attempt.message_id, self.max_chars, approval_hint=self._approval_hint(turn)
+            turn.attempt.message_id,
+            self.max_chars,
+            approval_hint=self._approval_hint(turn),
+            may_be_silent=not turn.message.inbound.is_private,
         )
 
     async def set_run(self, turn: TurnRecord) -> None:
@@ -346,6 +350,8 @@ class TurnSteps:
     async def keep_indicator(self, message: QueuedMessage) -> None:
         """Show the working indicator of an injected message until cancelled."""
         row, inbound = message.row, message.inbound
+        if inbound.may_be_declined:
+            await anyio.sleep_forever()
         is_first = not (row.starts or row.run_id or inbound.edit_count)
         target = inbound.reply_target
         show_working = self._delivery.show_working(row.key.channel, target, is_first=is_first)
@@ -475,13 +481,18 @@ class TurnSteps:
         reply = outcome.reply if reason is None else cancelled_reply(turn, seen)
         rows: list[NewOutboxRow] = []
         question = None
-        if reply is not None:
+        outcomes: dict[ReplyTarget, bool] = {}
+        if reply is not None and reply.silent:
+            rows = silent_rows(row, inbound, seen)
+            was_shown = seen.exist or row.starts > 1 or not inbound.may_be_declined
+            outcomes |= {inbound.reply_target: True} if was_shown else {}
+        elif reply is not None:
             reply = limit_length(reply, self.max_chars, turn.texts)
             rows = await self._reply_rows(turn, reply, seen)
             question = self._questions.record(row, inbound, reply.question)
             rows += rerun_offers(turn)
         ok = reply is not None and not (reply.failed or reply.stopped)
-        outcomes = {message.inbound.reply_target: ok for message in outcome.taken}
+        outcomes |= {message.inbound.reply_target: ok for message in outcome.taken}
         if reply is None and reason is not None:
             outcomes[inbound.reply_target] = False
         rows += self._indicator_rows(row, outcomes)

@@ -39,6 +39,7 @@ class FindConversationStage(Stage):
         self._delivery = bus.delivery
         self._history = bus.stores.history
         self._owners = bus.stores.owners
+        self._policies = bus.policies
         self._now = bus.now
         self._read = BoundedDict[ConversationKey, int](MAX_READ)
 
@@ -60,10 +61,23 @@ class FindConversationStage(Stage):
                 key.channel, message.reply_target.chat, within_s=RECORDED_S
             )
         if not (message.is_private or message.is_addressed):
-            is_known = is_known or await self._is_known(message)
-            if is_known and await self._is_reply_to_bot(message):
-                context.message = replace(message, is_addressed=True)
-            context.is_known_reply = is_known or await self._is_in_conversation(message)
+            await self._note_followup(context, is_known=is_known)
+
+    async def _note_followup(self, context: InboundContext, *, is_known: bool) -> None:
+        """Find out whether a message without a mention is for the bot, as `thread_followups` says."""
+        message = context.message
+        is_known = is_known or await self._is_known(message)
+        if is_known and await self._is_reply_to_bot(message):
+            context.message = replace(message, is_addressed=True)
+            return
+        if not (is_known or await self._is_in_conversation(message)):
+            return
+        policy = self._policies.get(message.key.channel)
+        followups = policy.followups_in(message.key.chat) if policy is not None else "smart"
+        # A message that names others is for them; `decide_access` sees to it.
+        is_for_bot = followups == "all" and not message.mentions_others
+        context.message = replace(message, is_addressed=is_for_bot)
+        context.is_known_reply = followups != "mention"
 
     async def _read_questions(self, chat: ConversationKey) -> None:
         """Expect answers to questions of an earlier process, or of the chat's previous owner. Reads each chat once.

@@ -116,6 +116,7 @@ class Messages:
     why_reason: str = "{code} ({meaning})"
     why_duplicate: str = "the platform sent it twice"
     why_not_addressed: str = "in a group, and not addressed to the bot"
+    why_declined: str = "without a mention, and the agent decided that it was not meant for it"
     why_not_allowed: str = "the sender is not among the allowed users"
     why_external: str = "the sender is from outside the organization"
     why_pairing: str = "the sender was asked to pair first"

@@ -82,6 +82,7 @@ CHINESE = Messages(
     why_reason="{code}（{meaning}）",
     why_duplicate="平台重复推送",
     why_not_addressed="群聊消息，未 @ 机器人",
+    why_declined="未 @ 机器人，智能体判断消息不是发给它的",
     why_not_allowed="发送者不在允许名单中",
     why_external="发送者是组织外部人员",
     why_pairing="发送者需要先完成配对",

@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import cast
 
+import anyio
+
 from bus.messages import InboundMessage
 from bus.outbound.draft import DraftReply
 from bus.outbound.live_reply import LiveReply
@@ -28,6 +30,8 @@ async def show_live_reply(
 ) -> AsyncIterator[LiveReply]:
     """Show inside the block that a turn runs. After the block, sends no indicators or edits for it.
 
+    If the agent may stay silent, nothing is shown before its first words.
+
     Raises only what the block raises. Failures to show something are logged.
     """
     adapter = delivery.adapter(row.key.channel)
@@ -36,6 +40,19 @@ async def show_live_reply(
     is_first = live_reply.is_first_attempt and row.run_id is None
     show_working = delivery.show_working(row.key.channel, inbound.reply_target, is_first=is_first)
     show_reply = live_reply.run_safely if type(live_reply) is not LiveReply else None
+    await live_reply.find_shown()
+    if inbound.may_be_declined:
+
+        async def show_once_there_are_words() -> None:
+            await live_reply.wait_for_words()
+            await live_reply.open()
+            async with run_beside(*filter(None, (show_working,))):
+                await live_reply.run_safely()
+                await anyio.sleep_forever()  # The indicator stays until the turn ends.
+
+        async with run_beside(show_once_there_are_words):
+            yield live_reply
+        return
     await live_reply.open()
     async with run_beside(*filter(None, (show_working, show_reply))):
         yield live_reply

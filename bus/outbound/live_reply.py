@@ -51,11 +51,18 @@ class LiveReply:
         self._progress = progress or _nothing
         self._changed.set()
 
-    async def open(self) -> None:
-        """Show that work starts. After a restart, find what an earlier process showed.
+    async def find_shown(self) -> None:
+        """Find what an earlier process showed. Waits while the store is unavailable."""
 
-        Waits while the store is unavailable.
-        """
+    async def open(self) -> None:
+        """Show that work starts, unless it is shown. Waits while the store is unavailable."""
+
+    async def wait_for_words(self) -> None:
+        """Wait until there are words of the answer to show, or an earlier process showed any."""
+        while not (self.shown.exist or self._text()):
+            await self._changed.wait()
+            self._changed = anyio.Event()
+        self._changed.set()
 
     async def run(self) -> None:
         """Show changes until cancelled."""

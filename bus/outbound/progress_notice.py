@@ -11,8 +11,7 @@ class ProgressNotice(LiveReply):
     """Shows nothing until a turn has taken `progress_notice_after_s`."""
 
     @override
-    async def open(self) -> None:
-        """Find the notice of an earlier process."""
+    async def find_shown(self) -> None:
         if self.is_first_attempt:
             return
         if await self._store.call(lambda: self._delivery.find_row(self._key)) is not None:

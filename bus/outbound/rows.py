@@ -150,6 +150,16 @@ def reply_rows(
     return _rows(row, {**named, last: replace(named[last], final_status=status)})
 
 
+def silent_rows(row: InboxRow, inbound: InboundMessage, seen: LiveMessages) -> list[NewOutboxRow]:
+    """Return the rows that remove what a turn showed before the agent decided to say nothing."""
+    keys = [streaming_key(row, index) for index in range(seen.streaming_count)]
+    keys += [seen.notice_key] if seen.notice_key else []
+    bodies: list[OutboundMessage] = [_removal(row, inbound, key) for key in keys]
+    if bodies:
+        bodies[-1] = replace(bodies[-1], final_status="ok")
+    return _rows(row, _named("unused", bodies))
+
+
 def repeated_edit_rows(reply: Sequence[NewOutboxRow], *, now: float) -> list[NewOutboxRow]:
     """Return rows that repeat the edits of a reply `REPEAT_EDIT_AFTER_S` later.
 

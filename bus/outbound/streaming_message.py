@@ -30,15 +30,17 @@ class StreamingMessage(LiveReply):
     _ids: dict[int, MessageId]
 
     @override
-    async def open(self) -> None:
-        """Enqueue the first message. After a restart, continue with existing ones."""
+    async def find_shown(self) -> None:
         self._patches, self._ids = {}, {}
         while not self.is_first_attempt and await self._exists(self.shown.streaming_count):
             self._count()
+        if self.shown.streaming_count:
+            self._note_doubt()  # an earlier process may have sent edits
+
+    @override
+    async def open(self) -> None:
         if self.shown.streaming_count == 0:
             await self._open_message()
-        else:
-            self._note_doubt()  # An earlier process may have sent edits.
 
     @override
     async def run(self) -> None:

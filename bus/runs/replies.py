@@ -36,6 +36,12 @@ CHUNKS_PER_BLOCK = 256
 """Number of deltas to join into one block, so that a reply of 100,000 deltas is about 400 objects."""
 
 
+SILENCE = "NO_REPLY"
+"""The answer with which the agent says nothing. Its prompt in groups names it (agent/speakers.py)."""
+
+_AROUND_SILENCE = " \t\r\n`*_\"'.[]()"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """A finished answer.
@@ -49,6 +55,7 @@ class Reply:
         stopped: Whether a person stopped it; `markdown` then says so.
         retry: Whether it failed for a reason that may have disappeared at a retry.
         question: The question that it ends with.
+        silent: Whether the agent says nothing; `markdown` is then empty, and people see nothing.
     """
 
     markdown: str
@@ -59,6 +66,7 @@ class Reply:
     stopped: bool = False
     retry: bool = False
     question: Question = NO_QUESTION
+    silent: bool = False
 
 
 class ReplyFold:
@@ -68,15 +76,22 @@ class ReplyFold:
         message_id: ID of the human message that the run answers. Only later messages of the state belong to the reply.
         max_shown: Maximum length of `shown_text`, characters.
         approval_hint: As for `question_text`.
+        may_be_silent: Whether an answer may be silent: in groups. Elsewhere, a text says that there is none.
 
     Attributes:
         length: Characters of `text`.
     """
 
     def __init__(
-        self, message_id: str, max_shown: int = 60_000, *, approval_hint: str = ""
+        self,
+        message_id: str,
+        max_shown: int = 60_000,
+        *,
+        approval_hint: str = "",
+        may_be_silent: bool = False,
     ) -> None:
         self.length = 0
+        self._may_be_silent = may_be_silent
         self._approval_hint = approval_hint
         self._max_shown = max_shown
         self._message_id = message_id
@@ -113,8 +128,9 @@ class ReplyFold:
         return "".join([*self._blocks, *self._pieces])
 
     def shown_text(self) -> str:
-        """Return the text to show now: `text`, or the beginning of a long one."""
-        return self.text[: self._max_shown]
+        """Return the text to show now: `text`, or the beginning of a long one; "" while it may become `SILENCE`."""
+        text = self.text[: self._max_shown]
+        return "" if SILENCE.startswith(text.strip(_AROUND_SILENCE)) else text
 
     @property
     def values(self) -> Mapping[str, Any] | None:
@@ -139,23 +155,24 @@ class ReplyFold:
         messages = turn_messages(self._values, self._message_id)
         if self._interrupts:
             asked = list(self._interrupts.values())
-            before = [text_of(m).strip() for m in messages[-1:] if m.get("type") == "ai"]
-            words = [*before, question_text(asked, texts, self._approval_hint)]
+            said = [without_silence(text_of(m)) for m in messages[-1:] if m.get("type") == "ai"]
+            parts = [*said, question_text(asked, texts, self._approval_hint)]
             options, values = interrupt_choices(asked)
             return Reply(
-                markdown="\n\n".join(part for part in words if _is_readable(part)),
+                markdown="\n\n".join(part for part in parts if _is_readable(part)),
                 question=Question(
                     options=options,
                     values=values if values != options else (),
                     interrupts=pending_interrupts(asked),
                 ),
             )
-        streamed = self.text if _is_readable(self.text) else texts.no_answer
-        return Reply(
-            markdown=answer_text(messages) or streamed,
-            artifacts=presented_files(messages),
-            question=Question(options=offered_options(messages)),
-        )
+        words = without_silence(answer_text(messages) or self.text)
+        artifacts, options = presented_files(messages), offered_options(messages)
+        if not _is_readable(words):
+            if self._may_be_silent and not (artifacts or options):
+                return Reply(markdown="", silent=True)
+            words = texts.no_answer
+        return Reply(markdown=words, artifacts=artifacts, question=Question(options=options))
 
     def _add_chunk(self, chunk: MessageChunk) -> bool:
         if not chunk.text:
@@ -206,6 +223,16 @@ def limit_length(reply: Reply, max_chars: int, texts: Messages) -> Reply:
     note = texts.answer_endless if reply.endless else texts.answer_in_file
     shown = f"{beginning}{closing}\n\n{note.format(count=f'{max_chars:,}')}"
     return replace(reply, markdown=shown, whole=reply.markdown)
+
+
+def without_silence(text: str) -> str:
+    r"""Return an answer without `SILENCE` as its only or last line; models add formatting to it.
+
+    >>> without_silence(" **NO_REPLY**. "), without_silence("Done.\n\nNO_REPLY"), without_silence("It says NO_REPLY")
+    ('', 'Done.', 'It says NO_REPLY')
+    """
+    before, _, last = text.strip().rpartition("\n")
+    return before.strip() if last.strip(_AROUND_SILENCE) == SILENCE else text.strip()
 
 
 def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence[Message]:

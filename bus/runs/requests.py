@@ -7,7 +7,7 @@ from typing import Any
 
 from bus.config import LEAD_AGENT
 from bus.messages import InboundMessage, Sender
-from bus.runs.stream import CHAT_TYPE, FRAMEWORK_NAMES, SENDER
+from bus.runs.stream import CHAT_TYPE, FRAMEWORK_NAMES, IS_ADDRESSED, SENDER
 
 STREAM_MODES = ("messages-tuple", "values", "custom")
 """The stream modes that the bus reads."""
@@ -104,6 +104,8 @@ def human_message(
         SENDER: {"id": author.user_id, "name": author.name},
         CHAT_TYPE: request.inbound.chat_type,
     }
+    if request.inbound.may_be_declined:
+        further[IS_ADDRESSED] = False
     if request.files:
         further["files"] = [dict(file) for file in request.files]
     name = message_name(author) if request.assistant_id != LEAD_AGENT else ""

@@ -22,6 +22,9 @@ SENDER = "sender"
 CHAT_TYPE = "chat_type"
 """Key in `additional_kwargs` that says whether a message was written in a `private` chat or in a `group`."""
 
+IS_ADDRESSED = "is_addressed"
+"""Key in `additional_kwargs`: False for a message of a group that does not mention the bot."""
+
 CLARIFICATION = "ask_clarification"
 """The tool that asks the person a question."""
 

@@ -395,3 +395,16 @@ def test_a_mention_by_another_bot_is_left_to_the_bus() -> None:
     assert ignored(event(sender=app, mentions=[AT_BOT], chat_type="p2p")).reason is (
         Disposition.FROM_BOT
     )
+
+
+@pytest.mark.parametrize(
+    ("mentions", "mentions_others"),
+    [
+        ([], False),
+        ([{"key": "@_user_2", "id": {"open_id": "ou_bob"}, "name": "Bob"}], True),
+        ([{"key": "@_all", "id": {"open_id": "all"}, "name": "Everyone"}], False),
+        ([AT_BOT, {"key": "@_user_2", "id": {"open_id": "ou_bob"}, "name": "Bob"}], False),
+    ],
+)
+def test_mentions_of_others(mentions: list[object], mentions_others: bool) -> None:
+    assert read(event(mentions=mentions)).mentions_others is mentions_others

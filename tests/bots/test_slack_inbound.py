@@ -379,3 +379,20 @@ def test_a_mention_alone_in_private_asks_for_help_and_an_edit_to_one_for_nothing
     said = {"user": "U1", "ts": "5.000001", "text": "<@UBOT>"}
     edit = body(subtype="message_changed", message=said, previous_message=said | {"text": "hi"})
     assert skipped(parse_event(edit, ME)) is Disposition.EMPTY
+
+
+@pytest.mark.parametrize(
+    ("text", "mentions_others"),
+    [
+        ("hi", False),
+        ("<@U2> lunch?", True),
+        ("ask <!subteam^S1|@devs>", True),
+        ("<!here> look", False),
+        ("see <#C2|general>", False),
+        ("<@UBOT> ask <@U2>", False),
+        ("`<@U2>` is how Slack writes it", True),
+    ],
+)
+def test_mentions_of_others(text: str, mentions_others: bool) -> None:
+    found = taken(parse_event(body(text=text, channel_type="channel"), ME))
+    assert found.mentions_others is mentions_others

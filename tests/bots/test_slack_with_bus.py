@@ -9,6 +9,7 @@ from bus.platform import ConnectionState
 from tests.bots.slack_rig import FAST, config, fast_slack
 from tests.bus.harness import BusHarness, running_bus
 from tests.eventually import eventually
+from tests.fakes.langgraph import Script
 from tests.fakes.slack import FakeSlack
 
 
@@ -43,4 +44,27 @@ async def test_a_working_reaction_goes_after_kills_during_slacks_rate_limit(tmp_
                 (await harness.bus.outbox.list_open())[0].conversation
             )
             await eventually(lambda: slack.reactions(asked) == {"white_check_mark"})
+    assert slack.violations == []
+
+
+async def test_people_who_talk_to_each_other_in_the_bots_thread_are_left_alone(
+    tmp_path: Path,
+) -> None:
+    async with fast_slack() as slack, serving(slack, tmp_path) as harness:
+        asked = slack.mention("when does the ferry leave?", user="U1ANN")
+        await eventually(lambda: slack.reactions(asked) == {"white_check_mark"})
+        calls = len(harness.server.runs)
+        # The first two name somebody; of the others, the agent says that they are not meant for it.
+        slack.say("<@U2BOB> lunch?", user="U1ANN", thread_ts=asked.ts, marked=True)
+        slack.say("ask <!subteam^S1|@devs>", user="U2BOB", thread_ts=asked.ts, marked=True)
+        harness.server.scripts += [Script(words=("NO_", "REPLY")), Script(words=("NO_REPLY",))]
+        third = slack.say("sure, at noon", user="U2BOB", thread_ts=asked.ts)
+        fourth = slack.say("thanks!", user="U1ANN", thread_ts=asked.ts)
+        await harness.wait_for_runs(calls + 2)
+        await harness.wait_until_finished()
+        further = slack.mention("and back?", thread_ts=asked.ts)
+        await eventually(lambda: slack.reactions(further) == {"white_check_mark"})
+        assert len(harness.server.runs) == calls + 3
+        assert slack.reactions(third) == slack.reactions(fourth) == set()
+        assert len(slack.replies(asked)) == 2
     assert slack.violations == []

@@ -453,3 +453,31 @@ def test_a_mention_by_another_bot_is_left_to_the_bus() -> None:
 def test_fields_of_another_type_are_stored_as_they_are_read(fields: dict[str, Any]) -> None:
     inbound = accepted(**fields)
     assert decode(encode(inbound)) == inbound
+
+
+@pytest.mark.parametrize(
+    ("fields", "mentions_others"),
+    [
+        ({"text": "hi"}, False),
+        ({"text": "@bob lunch?"}, True),
+        (
+            {
+                "caption": "@bob look",
+                "photo": [{"file_id": "f", "file_unique_id": "u", "width": 1, "height": 1}],
+            },
+            True,
+        ),
+        (
+            {
+                "text": "Bob look",
+                "entities": [
+                    {"type": "text_mention", "offset": 0, "length": 3, "user": ALICE | {"id": 9}}
+                ],
+            },
+            True,
+        ),
+        ({"text": "@parley_bot ask @bob"}, False),
+    ],
+)
+def test_mentions_of_others(fields: dict[str, Any], mentions_others: bool) -> None:
+    assert accepted(chat=PLAIN, **fields).mentions_others is mentions_others

@@ -12,6 +12,7 @@ from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 from bus.outbound.indicators import IndicatorUpdater
 from bus.platform import Disposition, SupportsDrafts, SupportsStreaming
+from bus.tasks import run_beside
 from tests.bots.telegram_rig import FAST, adapter_for, talking
 from tests.fakes.telegram import TelegramServer
 
@@ -148,7 +149,7 @@ async def test_no_sign_arrives_after_the_answer(telegram: TelegramServer, sign: 
     telegram.fail(method, lag_s=0.2)  # the server is slow to act on it
     async with anyio.create_task_group() as tasks:
         if sign == "typing":
-            async with IndicatorUpdater().working(adapter, ALICE):
+            async with run_beside(*filter(None, (IndicatorUpdater().working(adapter, ALICE),))):
                 await telegram.wait_for(lambda: telegram.calls(method))
         else:
             tasks.start_soon(lambda: adapter.send_draft(ALICE, "Half", key="7", stop=STOP))
@@ -162,7 +163,7 @@ async def test_a_hanging_indicator_does_not_delay_the_answer(telegram: TelegramS
     adapter = adapter_for(telegram, timeouts=replace(FAST, indicator_s=0.05))
     telegram.fail("sendChatAction", lag_s=60.0)
     with anyio.fail_after(5.0):
-        async with IndicatorUpdater().working(adapter, ALICE):
+        async with run_beside(*filter(None, (IndicatorUpdater().working(adapter, ALICE),))):
             await telegram.wait_for(lambda: telegram.calls("sendChatAction"))
     await adapter.send(ALICE, "Whole", key="k")
     assert [what for what, _, _ in telegram.log] == ["message"]
