@@ -4,14 +4,12 @@
 ARG BASE=python:3.13-slim-bookworm
 
 FROM ${BASE} AS build
-# requirements.lock leaves out the conversion of PDF and Office documents, and 280 MB with it.
-ARG LOCK=requirements-documents.lock
 # An index other than PyPI.
 ARG PIP_INDEX_URL
 WORKDIR /src
-COPY requirements.lock requirements-documents.lock ./
+COPY requirements.lock ./
 RUN python -m venv /venv \
-    && /venv/bin/pip install --no-cache-dir --no-compile --disable-pip-version-check --require-hashes --no-deps -r ${LOCK} \
+    && /venv/bin/pip install --no-cache-dir --no-compile --disable-pip-version-check --require-hashes --no-deps -r requirements.lock \
     && /venv/bin/pip uninstall -q -y pip setuptools
 COPY LICENSE pyproject.toml config.example.yaml /app/
 COPY store /app/store

@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install documents peers peers-python peers-js test test-long test-slowest coverage lint format bench bench-quick prove soak docs pictures wheel lock sbom clean
+.PHONY: run install peers peers-python peers-js test test-long test-slowest coverage lint format bench bench-quick prove soak docs pictures wheel lock sbom clean
 
 # Installs one lock file into the target's folder: with uv (seconds), or with pip if uv has no wheel.
 define install_lock
@@ -52,14 +52,6 @@ $(V)/.run: requirements.lock requirements-bootstrap.lock
 $(V)/.dev: requirements-dev.lock $(V)/.run
 	$(call install_lock,requirements-dev.lock,$@)
 
-# Converts PDF and Office documents to text for the agent.
-$(V)/.documents: requirements-documents.lock $(V)/.run
-	@echo "Installing document conversion (240 MB) into $(V) ..."
-	$(call install_lock,requirements-documents.lock,$@)
-	$(remove_installer)
-
-documents: $(V)/.documents
-
 # Builds the documentation as a site, which the gateway serves under /docs.
 docs: $(V)/.dev
 	@rm -rf gateway/docs_site
@@ -76,7 +68,7 @@ wheel: docs
 	$(V)/bin/python -m hatchling build -t wheel
 
 # Also updates document conversion if it is installed.
-install: $(V)/.run $(wildcard $(V)/.documents)
+install: $(V)/.run
 
 run: install
 	@$(V)/bin/parley serve
@@ -156,9 +148,8 @@ UV_LOCK = $(V)/bin/uv pip compile -q --universal --python-version 3.11 --generat
 lock: $(V)/.dev
 	echo uv | $(UV_LOCK) - -o requirements-bootstrap.lock
 	$(UV_LOCK) pyproject.toml -o requirements.lock
-	$(UV_LOCK) --extra documents -c requirements.lock pyproject.toml -o requirements-documents.lock
-	$(UV_LOCK) --group dev --extra anthropic --extra langfuse --extra documents -c requirements-documents.lock \
-		pyproject.toml -o requirements-dev.lock
+	$(UV_LOCK) --group dev --extra anthropic --extra langfuse -c requirements.lock pyproject.toml \
+		-o requirements-dev.lock
 	@# LangGraph's own server needs an older protobuf than all other packages.
 	sed '/^protobuf==/,/[^\\]$$/d' requirements.lock > $(V)/peers-constraints.txt
 	$(UV_LOCK) --group peers -c $(V)/peers-constraints.txt pyproject.toml -o requirements-peers.lock

@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -31,7 +32,6 @@ MAX_UNPACKED_BYTES = 400_000_000
 """Maximum unpacked size of an Office file, bytes. Normal files have less than a tenth of this."""
 
 MAX_PARTS = 20_000
-CONVERTER_PACKAGE = "markitdown"
 _CUT = "\n\n[The document is too long: the rest is omitted.]\n"
 _OLE = b"\xd0\xcf\x11\xe0"  # Office formats before 2007, and encrypted files since
 _ZIPPED = {".doc": ".docx", ".ppt": ".pptx", ".xls": ".xlsx"}
@@ -42,7 +42,6 @@ PROTECTED = "the document is password-protected"
 TOO_LARGE = "the document is too large to convert"
 WITHOUT_TEXT = "the document contains no text; it may consist of images"
 UNAVAILABLE = "the document converter cannot be loaded"
-NOT_INSTALLED = "document conversion is not installed; the operator of Parley can install it with `make documents`"
 
 
 class ConversionRefused(Exception):
@@ -93,8 +92,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return TOO_LARGE
     if isinstance(error, ImportError):
-        return NOT_INSTALLED if error.name == CONVERTER_PACKAGE else UNAVAILABLE
-    is_protected = "Password" in type(error).__name__ or "password" in str(error).lower()
+        return UNAVAILABLE
+    is_protected = any(word in str(error).lower() for word in ("password", "encrypted"))
     return PROTECTED if is_protected else DAMAGED
 
 
@@ -140,22 +139,129 @@ def _check_parts(document: BinaryIO) -> None:
 
 
 def _markdown(suffix: str, document: BinaryIO) -> str:
-    # Import it after the limits are set. Choose the converter explicitly: other converters of the package start
-    # # programs or use the network.
-    from markitdown import StreamInfo, converters  # noqa: PLC0415
-
-    kinds: dict[str, Any] = {
-        ".pdf": converters.PdfConverter,
-        ".docx": converters.DocxConverter,
-        ".pptx": converters.PptxConverter,
-        ".xlsx": converters.XlsxConverter,
-        ".xls": converters.XlsConverter,
-    }
-    result = kinds[suffix]().convert(document, StreamInfo(extension=suffix))
-    text = str(result.markdown)
+    text = _READERS[suffix](document)
     if not text.strip():
         raise ConversionRefused(WITHOUT_TEXT)
     return text
+
+
+# The packages that read documents are imported in the functions, so that the limits are set before.
+
+
+def _read_pdf(document: BinaryIO) -> str:
+    """Return the text of the pages, each under a heading with its number. Pages without text are left out."""
+    import pypdfium2  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    pages = []
+    for number, page in enumerate(pypdfium2.PdfDocument(document), 1):
+        # U+FFFE marks where a word is hyphenated at the end of a line.
+        text = page.get_textpage().get_text_bounded().replace("\r\n", "\n").replace("\ufffe", "")
+        if text.strip():
+            pages.append(f"## Page {number}\n\n{text.strip()}")
+    return "\n\n".join(pages)
+
+
+def _read_docx(document: BinaryIO) -> str:
+    import mammoth  # type: ignore[import-untyped]  # noqa: PLC0415
+    from markdownify import markdownify  # noqa: PLC0415
+
+    html = mammoth.convert_to_html(document, ignore_empty_paragraphs=True).value
+    text = markdownify(
+        html, heading_style="ATX", bullets="-", strip=["img"], table_infer_header=True
+    )
+    return text.strip()
+
+
+def _read_pptx(document: BinaryIO) -> str:
+    from pptx import Presentation  # noqa: PLC0415
+
+    slides = []
+    for number, slide in enumerate(Presentation(document).slides, 1):
+        title = slide.shapes.title
+        heading = " ".join(title.text_frame.text.split()) if title is not None else ""
+        parts = [f"# {heading or 'No title'} (slide {number})"]
+        parts += _shape_texts(
+            shape for shape in slide.shapes if shape.shape_id != getattr(title, "shape_id", None)
+        )
+        if slide.has_notes_slide and (notes := slide.notes_slide.notes_text_frame):
+            parts.append(f"Notes: {notes.text}" if notes.text.strip() else "")
+        slides.append("\n\n".join(filter(None, parts)))
+    return "\n\n".join(slides)
+
+
+def _shape_texts(shapes: Iterable[Any]) -> Iterator[str]:
+    for shape in shapes:
+        if hasattr(shape, "shapes"):
+            yield from _shape_texts(shape.shapes)
+        elif getattr(shape, "has_table", False):
+            yield _table([cell.text for cell in row.cells] for row in shape.table.rows)
+        elif getattr(shape, "has_chart", False):
+            plot = shape.chart.plots[0]
+            yield _table(
+                [["", *plot.categories], *([series.name, *series.values] for series in plot.series)]
+            )
+        elif shape.has_text_frame:
+            yield shape.text_frame.text.strip()
+
+
+def _read_xlsx(document: BinaryIO) -> str:
+    import openpyxl  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    book = openpyxl.load_workbook(document, read_only=True, data_only=True)
+    sheets = []
+    for sheet in book.worksheets:
+        sheet.reset_dimensions()  # some programs write wrong ones
+        sheets.append((sheet.title, sheet.iter_rows(values_only=True)))
+    return _sheets(sheets)
+
+
+def _read_xls(document: BinaryIO) -> str:
+    import xlrd  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    book = xlrd.open_workbook(file_contents=document.read())
+
+    def value(cell: xlrd.sheet.Cell) -> object:
+        is_date = cell.ctype == xlrd.XL_CELL_DATE
+        return xlrd.xldate_as_datetime(cell.value, book.datemode) if is_date else cell.value
+
+    return _sheets((sheet.name, (map(value, row) for row in sheet.get_rows())) for sheet in book)
+
+
+def _sheets(sheets: Iterable[tuple[str, Iterable[Iterable[object]]]]) -> str:
+    return "\n\n".join(f"## {name}\n\n{text}" for name, rows in sheets if (text := _table(rows)))
+
+
+def _table(rows: Iterable[Iterable[object]]) -> str:
+    r"""Return rows as a Markdown table whose first row is its header. Empty rows and columns at the end are left out.
+
+    >>> print(_table([["a", None], [1.0, "x|y"], [None, None]]))
+    | a |  |
+    | --- | --- |
+    | 1 | x\|y |
+    """
+    table = [[_cell(value) for value in row] for row in rows]
+    width = max((n for row in table for n, cell in enumerate(row, 1) if cell), default=0)
+    while table and not any(table[-1]):
+        table.pop()
+    lines = [f"| {' | '.join([*row[:width], *[''] * (width - len(row))])} |" for row in table]
+    return "\n".join([*lines[:1], f"|{' --- |' * width}", *lines[1:]]) if lines else ""
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return " ".join(str(value).split()).replace("|", "\\|")
+
+
+_READERS: dict[str, Callable[[BinaryIO], str]] = {
+    ".pdf": _read_pdf,
+    ".docx": _read_docx,
+    ".pptx": _read_pptx,
+    ".xlsx": _read_xlsx,
+    ".xls": _read_xls,
+}
 
 
 def _smaller_image(file: BinaryIO) -> bytes:

@@ -101,11 +101,6 @@ def _check_configuration(config: Config) -> list[CheckResult]:
     found.append(system_checks.check_data_folder(config.home, config.agent.sandbox))
     found.append(system_checks.check_database(config.database, config.home))
     found.append(system_checks.check_sandbox(config.agent.sandbox, config.files))
-    installed = system_checks.is_document_conversion_installed()
-    has_make = system_checks.is_checkout()
-    found.append(
-        system_checks.check_documents(config.agent.uploads, installed=installed, has_make=has_make)
-    )
     return found
 
 

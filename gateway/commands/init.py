@@ -34,7 +34,6 @@ from gateway.setup.config_files import (
     parse_config,
     referenced_variable,
 )
-from gateway.setup.document_conversion import offer_document_conversion
 from gateway.setup.model_checks import check_model
 from gateway.setup.prompts import SetupPrompter
 from gateway.setup.steps import MODELS, PLATFORMS, SetupField, SetupStep
@@ -90,7 +89,6 @@ def run_setup(
         answers = prompt_for_answers(
             person, place, place.known, steps=place.platforms, has_models=place.has_models
         )
-        offer_document_conversion(person)
     if not answers.platforms and answers.model is None:
         person.show(NOTHING_CHOSEN)
         return

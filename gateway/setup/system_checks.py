@@ -12,7 +12,6 @@ from agent.errors import AgentError
 from agent.sandbox.bubblewrap import probe_bubblewrap
 from agent.sandbox.factory import build_sandbox_provider
 from agent.thread_storage import ThreadStorage
-from agent.uploads.worker import CONVERTER_PACKAGE
 from bots.common.diagnosis import CheckResult, Severity, problem
 from store.config import StoreConfig
 from store.database_check import find_database_problem, find_eavesdroppers
@@ -76,28 +75,6 @@ def check_sandbox(config: SandboxConfig, home: Path) -> CheckResult:
     if config.use == "auto" and probe_bubblewrap(config.bubblewrap_path):
         return CheckResult(subject="sandbox", text=label, severity=Severity.NOTE, fix=_GUIDE)
     return CheckResult(subject="sandbox", text=label)
-
-
-def is_document_conversion_installed() -> bool:
-    """Return whether PDF and Office documents can be converted to text."""
-    return importlib.util.find_spec(CONVERTER_PACKAGE) is not None
-
-
-def is_checkout() -> bool:
-    """Return whether this is a checkout of the repository with its `.venv`, for which `make` installs packages."""
-    return (_ROOT / "Makefile").is_file() and Path(sys.prefix) == _ROOT / ".venv"
-
-
-def check_documents(config: UploadsConfig, *, installed: bool, has_make: bool) -> CheckResult:
-    """Report whether people's documents are converted to text. `has_make`: see `is_checkout`."""
-    if not config.auto_convert_documents:
-        return CheckResult(subject="documents", text="uploads.auto_convert_documents is false")
-    if installed:
-        return CheckResult(subject="documents", text="converted to text")
-    text = "PDF and Office documents are not converted to text"
-    extra = "install Parley's extra `documents` (240 MB): see docs/howto/install.md"
-    fix = "`make documents` installs document conversion (240 MB)" if has_make else extra
-    return CheckResult(subject="documents", text=text, severity=Severity.NOTE, fix=fix)
 
 
 async def check_langgraph_server(url: str) -> CheckResult:

@@ -50,7 +50,6 @@ OTHER_SITES = {
     "https://agentclientprotocol.com",
     "https://docs.astral.sh/uv/",
     "https://docs.langchain.com/langgraph-platform/why-langgraph",
-    "https://github.com/microsoft/markitdown",
     "https://semver.org/",
     "https://www.contributor-covenant.org/version/2/1/code_of_conduct/",
 }

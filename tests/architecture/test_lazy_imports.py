@@ -21,7 +21,7 @@ STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "registry": ("import bots.registry", SDKS),
     "agent": ("import agent.factory", (*PROVIDERS, "tiktoken", "fastapi")),
     "store": ("import store.database, store.checkpoints", ("psycopg",)),
-    "serving": ("import gateway.serving", (*SDKS, *PROVIDERS, "markitdown")),
+    "serving": ("import gateway.serving", (*SDKS, *PROVIDERS, "bs4", "pypdfium2")),
     "service": ("import gateway.compose, store.files.opening", ("obstore",)),
     "feishu": (
         "from bots.config import FeishuConfig\nfrom bots.feishu.adapter import build",

@@ -26,7 +26,7 @@ def bill_of(lock: str) -> dict[str, Any]:
     return bill
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-documents.lock"])
+@pytest.mark.parametrize("lock", ["requirements.lock"])
 def test_the_bill_of_materials_is_the_lock(lock: str) -> None:
     text = (ROOT / lock).read_text("utf-8")
     bill = bill_of(lock)

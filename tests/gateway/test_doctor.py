@@ -228,18 +228,6 @@ def test_a_data_folder_on_a_disk_that_is_gone(tmp_path: Path) -> None:
     assert system_checks.check_data_folder(tmp_path / "a" / "b", sandbox).severity is Severity.OK
 
 
-def test_missing_document_conversion_is_a_note_that_says_how_to_install_it() -> None:
-    uploads = AgentConfig().uploads
-    check = partial(system_checks.check_documents, has_make=True)
-    missing = check(uploads, installed=False)
-    assert (missing.severity, "make documents" in missing.fix) == (Severity.NOTE, True)
-    packaged = system_checks.check_documents(uploads, installed=False, has_make=False)
-    assert "extra `documents`" in packaged.fix  # a wheel has no Makefile
-    assert check(uploads, installed=True).severity is Severity.OK
-    turned_off = AgentConfig.model_validate({"uploads": {"auto_convert_documents": False}}).uploads
-    assert check(turned_off, installed=False).severity is Severity.OK
-
-
 def test_a_report_for_programs() -> None:
     report = DoctorReport()
     report.add(

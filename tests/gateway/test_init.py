@@ -18,10 +18,6 @@ from gateway.commands.init import run_setup
 from gateway.config import Config, load_config
 from gateway.config_upgrade import ConfigUpgradeError
 from gateway.setup.config_files import HEADER_COMMENT, config_draft, env_draft, write_drafts
-from gateway.setup.document_conversion import (
-    install_document_conversion,
-    offer_document_conversion,
-)
 from gateway.setup.prompts import SetupPrompter
 from gateway.setup.steps import SetupStep
 from gateway.setup.wizard import CredentialCheck, SetupAnswers, check_package, prompt_for_answers
@@ -493,24 +489,6 @@ def test_an_input_that_ends_early_writes_nothing(
         assert main(["init", "--config", str(tmp_path / "config.yaml")]) == 1
     assert "the input ended" in one_line(capsys.readouterr().err)
     assert names(tmp_path) == []
-
-
-def test_document_conversion_is_installed_by_the_makefile_of_the_checkout(tmp_path: Path) -> None:
-    makefile = tmp_path / "Makefile"
-    makefile.write_text("documents:\n\t@touch installed\n")
-    person = ScriptedPrompter()
-    install_document_conversion(person, tmp_path)
-    assert (tmp_path / "installed").exists()
-    assert person.told == ""
-    makefile.write_text("documents:\n\t@false\n")
-    install_document_conversion(person, tmp_path)
-    assert "make documents" in person.told
-
-
-def test_document_conversion_is_not_offered_if_it_is_installed() -> None:
-    person = ScriptedPrompter()
-    offer_document_conversion(person)
-    assert (person.asked, person.told) == ([], "")
 
 
 async def test_at_a_terminal_tokens_stay_hidden_and_ctrl_c_leaves_everything_as_it_is(

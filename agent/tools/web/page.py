@@ -1,15 +1,12 @@
 """Converts pages to Markdown. Blocking: parsing takes up to a second; run it in a worker thread."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+
+from bs4 import BeautifulSoup, Tag
+from markdownify import MarkdownConverter
 
 from agent.errors import WebError
 from agent.tools.web.client import WebResponse
-
-if TYPE_CHECKING:
-    from bs4 import BeautifulSoup, Tag
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _UNTOLD = frozenset({"", "application/octet-stream"})
@@ -68,8 +65,6 @@ def html_to_markdown(html: bytes, charset: str | None = None) -> tuple[str, str]
     >>> html_to_markdown(b"<title>T</title><body><nav>menu</nav><h1>Hi</h1><p>you <b>all</b></p>")
     ('T', '# Hi\n\nyou **all**')
     """
-    from bs4 import BeautifulSoup  # noqa: PLC0415
-
     soup = BeautifulSoup(html, "lxml", from_encoding=charset)
     title = soup.title.get_text(" ", strip=True) if soup.title else ""
     for tag in soup(list(_NOISE)):
@@ -88,8 +83,6 @@ def _main_part(soup: BeautifulSoup) -> Tag:
 
 
 def _markdown(part: Tag) -> str:
-    from markdownify import MarkdownConverter  # noqa: PLC0415
-
     converter = MarkdownConverter(
         heading_style="ATX",
         bullets="-",
