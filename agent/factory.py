@@ -106,7 +106,7 @@ class AgentFactory:
         self._checkpointer = checkpointer
         self._available_skills = available_skills
         self._extra_middleware = middleware
-        self._revision = ConfigRevision.load(services.config.get())
+        self._revision = ConfigRevision.load(services.config.get(), services)
         self._graphs: OrderedDict[AgentSpec, AgentGraph] = OrderedDict()
         self._building = anyio.Lock()
         self._warned: set[str] = set()
@@ -155,7 +155,7 @@ class AgentFactory:
         Raises:
             ObjectNotImportable: The configuration names a tool that cannot be imported. Nothing changes.
         """
-        revision = await anyio.to_thread.run_sync(ConfigRevision.load, config)
+        revision = await anyio.to_thread.run_sync(ConfigRevision.load, config, self.services)
         self.services.config.replace(config)
         self._revision = revision
         self._graphs.clear()

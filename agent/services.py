@@ -28,7 +28,9 @@ from agent.skills.scanner import SkillScanner
 from agent.subagents.executor import SubagentExecutor, open_subagent_executor
 from agent.summarizer import Summarizer, open_summarizer
 from agent.thread_storage import ThreadStorage
+from agent.tools.services import ToolServices
 from agent.tracing import HandlerFactory, Tracing, open_tracing
+from agent.uploads.converter import DocumentConverter
 from agent.uploads.service import UploadService
 from store.files.config import StorageConfig
 from store.files.mirror import SHARED_AREA, FileMirror, SharedFolder, thread_area
@@ -111,6 +113,7 @@ class AgentServices:
         mcp: The tools of MCP servers.
         memory: Long-term memory of people and rooms.
         uploads: Uploaded files.
+        for_tools: The services of configured tools.
         tracing: The tracers of runs.
     """
 
@@ -132,6 +135,7 @@ class AgentServices:
     mcp: McpToolRegistry
     memory: MemoryService
     uploads: UploadService
+    for_tools: ToolServices
     tracing: Tracing
 
     async def fetch_files(self, config: RunnableConfig) -> None:
@@ -172,7 +176,13 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     extensions = ExtensionsFile(setup.extensions_file)
     skills = await _load_skills(setup, config, extensions)
     sandboxes = setup.sandboxes or await _sandbox_provider(setup, folders, skills)
-    uploads = _upload_service(setup, config, folders)
+    converter = DocumentConverter()
+    uploads = UploadService(
+        folders,
+        setup.mirror,
+        converts=lambda: config.get().uploads.auto_convert_documents,
+        converter=converter,
+    )
     http_client = ModelHttpClient()
     models = AuxiliaryModels(config.get, http_client)
     try:
@@ -211,6 +221,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
                 mcp=mcp,
                 memory=memory,
                 uploads=uploads,
+                for_tools=ToolServices(folders=folders, models=models.get, converter=converter),
                 tracing=tracing,
             )
     finally:
@@ -229,14 +240,6 @@ async def _sandbox_provider(
 ) -> SandboxProvider:
     return await anyio.to_thread.run_sync(
         build_sandbox_provider, setup.config.sandbox, folders, skills.mounts
-    )
-
-
-def _upload_service(
-    setup: AgentSetup, config: CurrentConfig, folders: ThreadStorage
-) -> UploadService:
-    return UploadService(
-        folders, setup.mirror, converts=lambda: config.get().uploads.auto_convert_documents
     )
 
 

@@ -35,7 +35,7 @@ class ConfigRevision:
     guardrail: GuardrailProvider | None
 
     @classmethod
-    def load(cls, config: AgentConfig) -> "ConfigRevision":
+    def load(cls, config: AgentConfig, services: AgentServices) -> "ConfigRevision":
         """Import the tools and the guardrail that the configuration names. Blocking.
 
         Raises:
@@ -43,7 +43,7 @@ class ConfigRevision:
         """
         return cls(
             config=config,
-            tools=tuple(configured_tools(config.tools)),
+            tools=tuple(configured_tools(config.tools, services.for_tools)),
             guardrail=build_guardrail_provider(config.guardrails),
         )
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterable
+from inspect import signature
 
 from langchain_core.tools import BaseTool
 
@@ -15,6 +16,7 @@ from agent.tools.bash import bash_tool
 from agent.tools.files import file_tools
 from agent.tools.present_files import present_files_tool
 from agent.tools.results import ToolLimits
+from agent.tools.services import ToolServices
 
 logger = logging.getLogger(__name__)
 
@@ -30,20 +32,27 @@ def built_in_tools(sandboxes: SandboxProvider, limits: ToolLimits) -> tuple[Base
 
 
 def configured_tools(
-    entries: Iterable[ToolConfig], *, groups: Collection[str] | None = None
+    entries: Iterable[ToolConfig],
+    services: ToolServices | None = None,
+    *,
+    groups: Collection[str] | None = None,
 ) -> list[BaseTool]:
     """Resolve the `tools` section. Blocking: it imports modules.
 
-    `use` names a tool, or a callable that receives the entry's other keys and returns one.
+    `use` names a tool, or a callable that receives the entry's other keys and returns one. A callable with a parameter
+    `services` receives the services too.
 
     Args:
         entries: The section.
+        services: What tools may use; None = the tools are built to be checked, and not called.
         groups: Only tools of these groups; None = all.
 
     Raises:
         ObjectNotImportable: An entry is not a tool.
     """
-    return [_tool_of(entry) for entry in entries if groups is None or entry.group in groups]
+    return [
+        _tool_of(entry, services) for entry in entries if groups is None or entry.group in groups
+    ]
 
 
 def deduplicate_tools(tools: Iterable[BaseTool]) -> list[BaseTool]:
@@ -57,11 +66,14 @@ def deduplicate_tools(tools: Iterable[BaseTool]) -> list[BaseTool]:
     return list(kept.values())
 
 
-def _tool_of(entry: ToolConfig) -> BaseTool:
+def _tool_of(entry: ToolConfig, services: ToolServices | None) -> BaseTool:
     found = import_object(entry.use)
     if not isinstance(found, BaseTool) and callable(found):
         try:
-            found = found(**entry.extra_keys())
+            keys = entry.extra_keys()
+            if "services" in signature(found).parameters:
+                keys["services"] = services
+            found = found(**keys)
         except ObjectNotImportable as error:
             raise ObjectNotImportable(f"tools: {entry.name}: {error}") from error
         except Exception as error:

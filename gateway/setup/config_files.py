@@ -18,6 +18,12 @@ from gateway.config_upgrade import ConfigUpgradeError, load_mapping, round_trip_
 ENV_FILE = ".env"
 PRIVATE_MODE = 0o600
 HEADER_COMMENT = "# Created by `parley init`. All keys: config.example.yaml and docs/reference/configuration.md.\n"
+WEB_TOOLS: Sequence[Mapping[str, str]] = (
+    {"name": "web_search", "group": "web", "use": "agent.tools.web:ddgs_search"},
+    {"name": "web_fetch", "group": "web", "use": "agent.tools.web:fetch_page"},
+)
+"""The tools of a new configuration with a model. They need no keys."""
+
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/@+=-]*")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
@@ -83,7 +89,8 @@ def config_draft(path: Path, keys: KeyValues, model: Mapping[str, Any] | None) -
     Args:
         path: The file, which need not exist.
         keys: Key path -> value.
-        model: An entry to put first in `models`. If an entry has the same name, it is replaced in place.
+        model: An entry to put first in `models`. If an entry has the same name, it is replaced in place. A new file
+            gets the web tools too.
 
     Raises:
         ConfigUpgradeError: The file exists and is not a configuration.
@@ -95,6 +102,8 @@ def config_draft(path: Path, keys: KeyValues, model: Mapping[str, Any] | None) -
         tree["config_version"] = CONFIG_VERSION
     if model is not None:
         _add_model(tree, model, replaced)
+        if current is None:
+            tree["tools"] = [dict(tool) for tool in WEB_TOOLS]
     for keys_down, value in keys.items():
         _set_key(tree, keys_down, value, replaced)
     out = io.StringIO()

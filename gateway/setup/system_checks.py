@@ -1,13 +1,11 @@
 """Checks of this machine: free disk space and inodes, database, sandbox, LangGraph server."""
 
-import importlib.util
 import os
-import sys
 from pathlib import Path
 
 import httpx
 
-from agent.config import SandboxConfig, UploadsConfig
+from agent.config import SandboxConfig
 from agent.errors import AgentError
 from agent.sandbox.bubblewrap import probe_bubblewrap
 from agent.sandbox.factory import build_sandbox_provider

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool
 
 from agent.config import ToolConfig
@@ -13,6 +14,7 @@ from agent.errors import ObjectNotImportable
 from agent.tools.registry import configured_tools
 from agent.tools.web.page import html_to_markdown
 from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import THREAD
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 from tests.fakes.web import PAGE, WebServer, web_server
@@ -31,7 +33,17 @@ def tool(use: str, **keys: object) -> BaseTool:
 
 
 async def ask(built: BaseTool, **arguments: object) -> str:
-    answer = await built.ainvoke(dict(arguments))
+    """Call a tool as the graph does."""
+    runtime: ToolRuntime[None, dict[str, Any]] = ToolRuntime(
+        state={},
+        context=None,
+        config={"configurable": {"thread_id": THREAD}},
+        stream_writer=lambda _: None,
+        tool_call_id="call-1",
+        store=None,
+    )
+    needs_runtime = built.name == "web_fetch"
+    answer = await built.ainvoke(arguments | ({"runtime": runtime} if needs_runtime else {}))
     assert isinstance(answer, str)
     return answer
 
@@ -125,6 +137,43 @@ async def test_private_urls_are_not_sent_to_services(use: str, url: str, told: s
     assert answer.startswith("Error: ")
     assert told in answer
     assert "secret" not in answer.replace("secrets", "")
+
+
+# --- SearXNG and public search engines, without a key -----------------------------------------------------------
+
+
+async def test_searxng_searches() -> None:
+    async with web_server() as server:
+        results = [
+            {"title": f"T{n}", "url": f"https://e.example/{n}", "content": f"text {n}"}
+            for n in range(9)
+        ]
+        server.answer("/search", {"query": "parley", "results": [None, *results]})
+        search = tool("searxng_search", base_url=server.url, max_results=2)
+        answer = json.loads(await ask(search, query="parley & more"))
+    assert answer == [
+        {"title": "T0", "url": "https://e.example/0", "snippet": "text 0"},
+        {"title": "T1", "url": "https://e.example/1", "snippet": "text 1"},
+    ]
+    assert server.paths == ["/search?q=parley+%26+more&format=json"]
+
+
+async def test_a_searxng_that_does_not_answer_in_json_is_reported() -> None:
+    async with web_server() as server:
+        server.answer("/search", "forbidden", status=403)
+        answer = await ask(tool("searxng_search", base_url=server.url), query="parley")
+    assert answer == "Error: SearXNG denied access (HTTP 403)."
+    with pytest.raises(ObjectNotImportable, match="base_url"):
+        tool("searxng_search")
+
+
+async def test_search_engines_that_cannot_be_reached_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with web_server() as server:
+        monkeypatch.setenv("DDGS_PROXY", server.url)  # a proxy that connects to nothing
+        answer = await ask(tool("ddgs_search", timeout=5), query="parley")
+    assert answer.startswith("Error: No search engine")
 
 
 # --- Tavily ----------------------------------------------------------------------------------------------------

@@ -5,14 +5,12 @@ import shutil
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from agent.config import AgentConfig
 from bots.common.diagnosis import CheckResult, Severity
 from gateway.cli import main
 from gateway.commands.doctor import MACHINE, MODELS, run_checks

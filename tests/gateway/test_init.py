@@ -11,6 +11,8 @@ import yaml
 from dotenv import dotenv_values
 from typing_extensions import override
 
+from agent.config import ToolConfig
+from agent.tools.registry import configured_tools
 from bots.common.diagnosis import CheckResult
 from gateway.cli import build_parser, main
 from gateway.command_errors import CommandFailed
@@ -426,6 +428,14 @@ def test_a_model_of_the_same_name_is_replaced_and_reported(tmp_path: Path) -> No
     assert [m["name"] for m in yaml.safe_load(draft.new_text)["models"]] == ["gpt", "c"]
     draft = config_draft(file, {}, {"name": "d", "model": "new", "use": "a:b"})
     assert [m["name"] for m in yaml.safe_load(draft.new_text)["models"]] == ["d", "gpt", "c"]
+
+
+def test_a_new_configuration_with_a_model_has_web_tools_without_keys(tmp_path: Path) -> None:
+    model = {"name": "gpt", "model": "m", "use": "a:b"}
+    tools = yaml.safe_load(config_draft(tmp_path / "config.yaml", {}, model).new_text)["tools"]
+    assert [tool["name"] for tool in tools] == ["web_search", "web_fetch"]
+    assert len(configured_tools([ToolConfig.model_validate(tool) for tool in tools])) == len(tools)
+    assert "tools" not in config_draft(tmp_path / "config.yaml", {("a",): 1}, None).new_text
 
 
 def test_a_folder_that_refuses_leaves_both_files_as_they_are(tmp_path: Path) -> None:

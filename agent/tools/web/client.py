@@ -9,7 +9,7 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -24,6 +24,15 @@ logger = logging.getLogger(__name__)
 
 AGENT = "Mozilla/5.0 (compatible; Parley/0.1)"
 MAX_REDIRECTS = 5
+MAX_FILE_BYTES = 30_000_000
+"""Largest file that is downloaded, bytes. Pages have their own limit, `max_bytes`."""
+
+HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+UNKNOWN_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+TEXT_TYPES = HTML_TYPES | {
+    f"application/{name}"
+    for name in ("json", "xml", "javascript", "x-ndjson", "yaml", "x-yaml", "toml")
+}
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _STATUS_TEXTS = {
@@ -47,6 +56,7 @@ class WebResponse:
         media_type: Lower case, without parameters; "" if unknown.
         charset: From its header, or None.
         body: Decompressed; `truncated` if it exceeded the limit.
+        headers: All headers, by names in lower case.
     """
 
     url: httpx.URL
@@ -54,6 +64,15 @@ class WebResponse:
     charset: str | None
     body: bytes
     truncated: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether this is a file to download: neither a page nor text."""
+        if self.media_type in UNKNOWN_TYPES:
+            return b"\0" in self.body[:8192] or self.body.startswith(b"%PDF-")
+        is_text = self.media_type.startswith("text/") or self.media_type in TEXT_TYPES
+        return not is_text and not self.media_type.endswith(("+json", "+xml"))
 
     @property
     def text(self) -> str:
@@ -132,10 +151,11 @@ class WebClient:
         return found
 
     async def fetch(self, url: str) -> WebResponse:
-        """Fetch a page that the model chose, through the guard. A body over the limit is truncated.
+        """Fetch a page or file that the model chose, through the guard. A page over the limit is truncated.
 
         Raises:
-            WebError: Blocked by the guard (also after a redirect), unreachable, or an error status.
+            WebError: Blocked by the guard (also after a redirect), unreachable, an error status, or a file over
+                MAX_FILE_BYTES.
         """
         tls = await self._tls_context()
         target = parse_url(url)
@@ -147,7 +167,7 @@ class WebClient:
                 async with client.stream("GET", target, headers=self._headers(None)) as response:
                     if response.status_code not in _REDIRECTS or "location" not in response.headers:
                         _require_success(response, "The page")
-                        return await _read(response, self.keys.max_bytes)
+                        return await _read_page_or_file(response, self.keys.max_bytes)
                     target = _next(response)
             raise WebError(f"The page redirects more than {MAX_REDIRECTS} times.")
 
@@ -201,6 +221,22 @@ def _next(response: httpx.Response) -> httpx.URL:
     return parse_url(joined)
 
 
+async def _read_page_or_file(response: httpx.Response, limit: int) -> WebResponse:
+    kind = _media_type(response)
+    is_page = kind.startswith("text/") or kind in TEXT_TYPES
+    answer = await _read(response, limit if is_page else max(limit, MAX_FILE_BYTES))
+    if answer.is_file:
+        if answer.truncated:
+            raise WebError(f"The file is larger than {MAX_FILE_BYTES // 1_000_000} MB.")
+        return answer
+    is_over = len(answer.body) > limit
+    return replace(answer, body=answer.body[:limit], truncated=answer.truncated or is_over)
+
+
+def _media_type(response: httpx.Response) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
 async def _read(response: httpx.Response, limit: int, *, whole: str | None = None) -> WebResponse:
     """Read a body. The limit applies during decompression, which stops decompression bombs.
 
@@ -220,13 +256,13 @@ async def _read(response: httpx.Response, limit: int, *, whole: str | None = Non
             break
     if whole is not None and len(body) > limit:
         raise WebError(f"{whole} returned more than {limit} bytes.")
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return WebResponse(
         url=response.url,
-        media_type=kind,
+        media_type=_media_type(response),
         charset=response.charset_encoding,
         body=bytes(body[:limit]),
         truncated=len(body) > limit,
+        headers=dict(response.headers),
     )
 
 

@@ -1,19 +1,35 @@
-"""web_fetch without a service: pages are fetched directly."""
+"""web_fetch without a service: pages and files are fetched directly."""
+
+import logging
 
 import anyio.to_thread
+from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool
 
+from agent.errors import WebError
+from agent.options import thread_id_for_run
+from agent.tools.services import ToolServices
 from agent.tools.web.client import WebClient
+from agent.tools.web.downloads import save_download
 from agent.tools.web.keys import parse_web_keys
 from agent.tools.web.page import page_text
 from agent.tools.web.tools import fetch_tool
 
+logger = logging.getLogger(__name__)
 
-def fetch_page(**keys: object) -> BaseTool:
+
+def fetch_page(*, services: ToolServices | None = None, **keys: object) -> BaseTool:
     """Build web_fetch without a service. Keys: see WebKeys."""
-    return fetch_tool(_fetch, WebClient(parse_web_keys(keys), "the page"))
 
+    async def fetch(client: WebClient, url: str, runtime: ToolRuntime) -> str:
+        answer = await client.fetch(url)
+        if not answer.is_file or services is None:
+            return await anyio.to_thread.run_sync(page_text, answer)
+        thread_id = thread_id_for_run(runtime.context, runtime.config)
+        try:
+            return await save_download(answer, services, thread_id)
+        except OSError as error:
+            logger.warning("a download cannot be saved: %s", error)
+            raise WebError("The file cannot be saved in the workspace.") from error
 
-async def _fetch(client: WebClient, url: str) -> str:
-    answer = await client.fetch(url)
-    return await anyio.to_thread.run_sync(page_text, answer)
+    return fetch_tool(fetch, WebClient(parse_web_keys(keys), "the page"), services)

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import anyio.to_thread
 import httpx
+from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool
 
 from agent.errors import WebError
 from agent.network.url_guard import check_remote_fetch
+from agent.tools.services import ToolServices
 from agent.tools.web.client import WebClient
 from agent.tools.web.keys import parse_web_keys
 from agent.tools.web.page import page_text
@@ -17,12 +19,12 @@ SERVICE = "Jina"
 PUBLIC = "https://r.jina.ai"
 
 
-def jina_fetch(**keys: object) -> BaseTool:
+def jina_fetch(*, services: ToolServices | None = None, **keys: object) -> BaseTool:
     """Build web_fetch over Jina. Keys: see WebKeys; `api_key` is optional and raises the rate limit."""
-    return fetch_tool(_fetch, WebClient(parse_web_keys(keys), SERVICE))
+    return fetch_tool(_fetch, WebClient(parse_web_keys(keys), SERVICE), services)
 
 
-async def _fetch(client: WebClient, url: str) -> str:
+async def _fetch(client: WebClient, url: str, _: ToolRuntime) -> str:
     await check_remote_fetch(client.guard, url)
     given = {"X-Return-Format": "html", "X-Timeout": f"{max(1, round(client.keys.timeout))}"}
     if client.keys.api_key is not None:

@@ -16,6 +16,7 @@ class WebKeys(Section):
         max_chars: Maximum characters of a page per call; `offset` continues reading.
         max_bytes: Maximum size of a response, decompressed bytes.
         timeout: Time limit of one call, seconds.
+        model_name: The `models` entry that answers questions about pages; None = the first.
         allow_private_hosts: Names, addresses or networks that may be fetched although they are not public.
     """
 
@@ -25,6 +26,7 @@ class WebKeys(Section):
     max_chars: int = Field(default=2_000_000, ge=100, le=50_000_000)
     max_bytes: int = Field(default=2_000_000, ge=1_000, le=50_000_000)
     timeout: float = Field(default=10.0, gt=0, le=300)
+    model_name: str | None = None
     allow_private_hosts: list[str] = Field(default_factory=list)
 
     @field_validator("api_key")

@@ -1,19 +1,16 @@
 """Converts pages to Markdown. Blocking: parsing takes up to a second; run it in a worker thread."""
 
-import re
+from __future__ import annotations
 
-from bs4 import BeautifulSoup, Tag
-from markdownify import MarkdownConverter
+import re
+from typing import TYPE_CHECKING
 
 from agent.errors import WebError
-from agent.tools.web.client import WebResponse
+from agent.tools.web.client import HTML_TYPES, UNKNOWN_TYPES, WebResponse
 
-_HTML = frozenset({"text/html", "application/xhtml+xml"})
-_UNTOLD = frozenset({"", "application/octet-stream"})
-_TEXT = frozenset(
-    f"application/{name}"
-    for name in ("json", "xml", "javascript", "x-ndjson", "yaml", "x-yaml", "toml")
-)
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+
 _NOISE = (
     *("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed"),
     *("nav", "aside", "footer", "form", "button", "select", "dialog"),
@@ -38,13 +35,14 @@ def page_text(answer: WebResponse) -> str:
     >>> page_text(page)
     '# a.example\n\nhello'
     """
+    if answer.is_file:
+        raise WebError(f"The page has the type {answer.media_type[:60]}, which is not text.")
     if _is_html(answer):
         title, text = html_to_markdown(answer.body, answer.charset)
-    elif answer.media_type.startswith("text/") or _is_data(answer.media_type):
-        _require_text(answer)
-        title, text = "", answer.text
+    elif b"\0" in answer.body[:8192]:
+        raise WebError("The page contains binary data, not text.")
     else:
-        raise WebError(f"The page has the type {answer.media_type[:60]}, which is not text.")
+        title, text = "", answer.text
     if answer.truncated:
         text += f"\n\n[The page is longer than {len(answer.body)} bytes; the rest was not loaded.]"
     return with_title(title or answer.url.host, text)
@@ -65,6 +63,8 @@ def html_to_markdown(html: bytes, charset: str | None = None) -> tuple[str, str]
     >>> html_to_markdown(b"<title>T</title><body><nav>menu</nav><h1>Hi</h1><p>you <b>all</b></p>")
     ('T', '# Hi\n\nyou **all**')
     """
+    from bs4 import BeautifulSoup  # noqa: PLC0415
+
     soup = BeautifulSoup(html, "lxml", from_encoding=charset)
     title = soup.title.get_text(" ", strip=True) if soup.title else ""
     for tag in soup(list(_NOISE)):
@@ -83,6 +83,8 @@ def _main_part(soup: BeautifulSoup) -> Tag:
 
 
 def _markdown(part: Tag) -> str:
+    from markdownify import MarkdownConverter  # noqa: PLC0415
+
     converter = MarkdownConverter(
         heading_style="ATX",
         bullets="-",
@@ -101,16 +103,7 @@ def _markdown(part: Tag) -> str:
 
 
 def _is_html(answer: WebResponse) -> bool:
-    if answer.media_type in _HTML:
+    if answer.media_type in HTML_TYPES:
         return True
     head = answer.body[:512].lstrip().lower()
-    return answer.media_type in _UNTOLD and head.startswith((b"<!doctype html", b"<html"))
-
-
-def _is_data(kind: str) -> bool:
-    return kind in _UNTOLD or kind in _TEXT or kind.endswith(("+json", "+xml"))
-
-
-def _require_text(answer: WebResponse) -> None:
-    if b"\0" in answer.body[:8192]:
-        raise WebError("The page contains binary data, not text.")
+    return answer.media_type in UNKNOWN_TYPES and head.startswith((b"<!doctype html", b"<html"))

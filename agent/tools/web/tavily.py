@@ -2,10 +2,12 @@
 
 from functools import partial
 
+from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool
 
 from agent.errors import WebError
 from agent.network.url_guard import check_remote_fetch
+from agent.tools.services import ToolServices
 from agent.tools.web.client import WebClient
 from agent.tools.web.fields import first_text, iter_objects
 from agent.tools.web.keys import parse_web_keys
@@ -21,9 +23,9 @@ def tavily_search(**keys: object) -> BaseTool:
     return search_tool(partial(_search, WebClient(parse_web_keys(keys), SERVICE)))
 
 
-def tavily_fetch(**keys: object) -> BaseTool:
+def tavily_fetch(*, services: ToolServices | None = None, **keys: object) -> BaseTool:
     """Build web_fetch over Tavily. Keys: see WebKeys; `api_key` is required."""
-    return fetch_tool(_fetch, WebClient(parse_web_keys(keys), SERVICE))
+    return fetch_tool(_fetch, WebClient(parse_web_keys(keys), SERVICE), services)
 
 
 async def _search(client: WebClient, query: str) -> list[SearchResult]:
@@ -44,7 +46,7 @@ async def _search(client: WebClient, query: str) -> list[SearchResult]:
     return found[: client.keys.max_results]
 
 
-async def _fetch(client: WebClient, url: str) -> str:
+async def _fetch(client: WebClient, url: str, _: ToolRuntime) -> str:
     await check_remote_fetch(client.guard, url)
     answer = await client.json(
         "POST",

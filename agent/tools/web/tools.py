@@ -6,12 +6,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
-from agent.errors import WebError
-from agent.tools.results import text_page
+from agent.errors import AgentError
+from agent.tools.results import error_text, text_page
+from agent.tools.services import ToolServices
 from agent.tools.web.client import WebClient
+from agent.tools.web.extraction import answer_from_page
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,10 @@ class FetchArgs(BaseModel):
     )
     offset: int = Field(
         default=0, description="Characters to skip, to continue reading a long page."
+    )
+    question: str | None = Field(
+        default=None,
+        description="What you want to know from a long page: you get a short answer with quotes instead of the page.",
     )
 
 
@@ -78,12 +85,28 @@ def search_tool(search: Callable[[str], Awaitable[list[SearchResult]]]) -> BaseT
     )
 
 
-def fetch_tool(fetch: Callable[[WebClient, str], Awaitable[str]], client: WebClient) -> BaseTool:
-    """Build web_fetch, which returns `# title` and the page as Markdown."""
+def fetch_tool(
+    fetch: Callable[[WebClient, str, ToolRuntime], Awaitable[str]],
+    client: WebClient,
+    services: ToolServices | None = None,
+) -> BaseTool:
+    """Build web_fetch, which returns `# title` and the page as Markdown, or a model's answer from the page.
 
-    async def web_fetch(url: str, offset: int = 0) -> str:
+    Args:
+        fetch: Fetches one URL.
+        client: The tool's client.
+        services: The agent's services; None = nobody will call the tool.
+    """
+
+    async def web_fetch(
+        url: str, runtime: ToolRuntime, offset: int = 0, question: str | None = None
+    ) -> str:
         async def work() -> str:
-            return text_page(await fetch(client, url.strip()), offset, client.keys.max_chars)
+            text = await fetch(client, url.strip(), runtime)
+            if question and services is not None:
+                model = await services.models(client.keys.model_name)
+                return await answer_from_page(model, question, url, text)
+            return text_page(text, offset, client.keys.max_chars)
 
         return await _run(work)
 
@@ -91,7 +114,8 @@ def fetch_tool(fetch: Callable[[WebClient, str], Awaitable[str]], client: WebCli
         coroutine=web_fetch,
         name="web_fetch",
         description=(
-            "Read a public web page as Markdown. Pages that require a login and private networks are not accessible."
+            "Read a public web page as Markdown. Documents and other files are saved in the workspace. "
+            "Pages that require a login and private networks are not accessible."
         ),
         args_schema=FetchArgs,
     )
@@ -118,6 +142,6 @@ def image_tool(search: Callable[[ImageArgs], Awaitable[dict[str, object]]]) -> B
 async def _run(work: Callable[[], Awaitable[str]]) -> str:
     try:
         return await work()
-    except WebError as error:
+    except AgentError as error:
         logger.info("web tool error: %s", error.user_message)
-        return f"Error: {error.user_message}"[:600]
+        return error_text(error)

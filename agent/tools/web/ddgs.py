@@ -1,0 +1,51 @@
+"""Search with public search engines, without a key: the package `ddgs` asks several of them."""
+
+import logging
+from functools import partial
+
+import anyio.to_thread
+from langchain_core.tools import BaseTool
+
+from agent.errors import WebError
+from agent.tools.web.fields import first_text
+from agent.tools.web.keys import WebKeys, parse_web_keys
+from agent.tools.web.tools import SearchResult, search_tool
+
+logger = logging.getLogger(__name__)
+
+
+def ddgs_search(**keys: object) -> BaseTool:
+    """Build web_search over public search engines. Keys: see WebKeys; `max_results` and `timeout` apply."""
+    return search_tool(partial(_search, parse_web_keys(keys)))
+
+
+async def _search(keys: WebKeys, query: str) -> list[SearchResult]:
+    try:
+        with anyio.fail_after(2 * keys.timeout):
+            found = await anyio.to_thread.run_sync(_ask, keys, query, abandon_on_cancel=True)
+    except TimeoutError as error:
+        raise WebError(f"No search engine answered within {2 * keys.timeout:g} seconds.") from error
+    return [
+        SearchResult(
+            title=first_text(entry, "title"),
+            url=first_text(entry, "href"),
+            snippet=first_text(entry, "body"),
+        )
+        for entry in found
+    ]
+
+
+def _ask(keys: WebKeys, query: str) -> list[dict[str, str]]:
+    """Ask the engines. Blocking: also imports the package."""
+    from ddgs import DDGS  # noqa: PLC0415
+    from ddgs.exceptions import DDGSException  # noqa: PLC0415
+
+    engines = DDGS(timeout=round(keys.timeout))
+    try:
+        found: list[dict[str, str]] = engines.text(query, max_results=keys.max_results)
+    except DDGSException as error:
+        if "No results" in str(error):
+            return []
+        logger.info("web search failed: %s", type(error).__name__)
+        raise WebError(f"No search engine gave results ({type(error).__name__}).") from error
+    return found

@@ -1,0 +1,39 @@
+"""SearXNG: search with a server of one's own, without a key (docs.searxng.org, `GET /search?format=json`)."""
+
+from functools import partial
+
+from langchain_core.tools import BaseTool
+
+from agent.errors import ObjectNotImportable
+from agent.tools.web.client import WebClient
+from agent.tools.web.fields import first_text, iter_objects
+from agent.tools.web.keys import parse_web_keys
+from agent.tools.web.tools import SearchResult, search_tool
+
+SERVICE = "SearXNG"
+
+
+def searxng_search(**keys: object) -> BaseTool:
+    """Build web_search over SearXNG. Keys: see WebKeys; `base_url` is required.
+
+    The server must allow the format `json` (`search.formats` in its settings).
+    """
+    parsed = parse_web_keys(keys)
+    if parsed.base_url is None:
+        raise ObjectNotImportable("searxng_search needs `base_url`, the URL of the SearXNG server")
+    return search_tool(partial(_search, WebClient(parsed, SERVICE)))
+
+
+async def _search(client: WebClient, query: str) -> list[SearchResult]:
+    answer = await client.json(
+        "GET", client.url("/search", ""), query={"q": query, "format": "json"}
+    )
+    found = [
+        SearchResult(
+            title=first_text(entry, "title"),
+            url=first_text(entry, "url"),
+            snippet=first_text(entry, "content"),
+        )
+        for entry in iter_objects(answer.get("results"))
+    ]
+    return found[: client.keys.max_results]
