@@ -106,14 +106,10 @@ class Application(FastAPI):
     Args:
         services: The services; the composition root may replace `app.state.services` later.
         options: Options of FastAPI.
-
-    Attributes:
-        by_node: Has requests answered by the node that they concern; None = all by this process.
     """
 
     def __init__(self, services: Services, **options: Any) -> None:  # noqa: ANN401 - FastAPI's
         super().__init__(**options)
-        self.by_node: ASGIApp | None = None
         self.router.redirect_slashes = False
         self.state.services = services
         self.state.agent_services = services.agent_services
@@ -123,10 +119,6 @@ class Application(FastAPI):
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self.by_node or self.answer)(scope, receive, send)
-
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request in this process."""
         endpoint = self._direct.find(scope)
         if endpoint is None:
             await super().__call__(scope, receive, send)

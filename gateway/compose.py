@@ -31,7 +31,6 @@ from gateway.audit import AuditLog
 from gateway.config import Config
 from gateway.embedded_files import EmbeddedFiles
 from gateway.embedded_runs import EmbeddedRuns
-from gateway.forwarding.routing import open_node_router
 from gateway.graphs import load_graphs
 from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.langgraph_file import LEAD_ASSISTANT
@@ -179,8 +178,8 @@ async def _open_embedded_app(
     warming.start_soon(run_housekeeping, agents.services.mirror, database.nodes)
     warming.start_soon(run_expiry_loop, runs, services.delete_thread_files, database.nodes)
     app = build_app(services)
+    services.serve_calls()
     if database.nodes.number:
-        await stack.enter_async_context(open_node_router(app, runs, services.node_calls))
         # This node may soon take over many turns of other nodes at once.
         await anyio.to_thread.run_sync(app.prepare)
     warming.start_soon(telemetry.export_metrics, partial(_collect_metrics, app))

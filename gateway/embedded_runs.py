@@ -39,7 +39,7 @@ from bus.runs.stream import (
 from gateway.errors import STATUS_BY_ERROR, describe_error
 from gateway.langgraph.request_models import RunCreate
 from gateway.langgraph.route import parse_json, validate_body
-from gateway.langgraph.runs import start_run
+from gateway.langgraph.runs import resolve_run
 from gateway.langgraph.views import state_view
 from gateway.runtime.errors import InvalidRequest, UnknownAssistant
 from gateway.runtime.lifecycle import is_final
@@ -85,7 +85,8 @@ class EmbeddedRuns(Runs):
         try:
             # The run must not share objects with its caller, as over HTTP.
             checked = validate_body(RunCreate, parse_json(orjson.dumps(body)))
-            live = await start_run(services, request.thread_id, checked, restartable=False)
+            run = await resolve_run(services, request.thread_id, checked, restartable=False)
+            live = await services.runs.start(run)
         except ThreadElsewhere as error:
             await _translated(services.runs.left_runs.take_of(request.thread_id, ""))
             raise AgentThreadBusy from error

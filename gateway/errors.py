@@ -35,7 +35,6 @@ from gateway.runtime.errors import (
     UnknownAssistant,
 )
 from store.errors import RowConflict, RowNotFound, StoreError
-from store.runs import ThreadElsewhere
 
 log = logging.getLogger(__name__)
 
@@ -97,9 +96,6 @@ LOGGED_ERRORS = (StoreError, AgentError, MemoryError)
 
 RETRY_AFTER_S = 1
 
-NODE_HEADER = "x-parley-node"
-"""Header with the number of the node whose run causes a 409 response. `NodeRouter` passes the request on to it."""
-
 
 def describe_error(error: Exception) -> tuple[int, str]:
     """Return the HTTP status of an error in the table, and the text for clients."""
@@ -121,8 +117,6 @@ def error_response(error: Exception) -> JSONResponse:
     if _kind(error) in LOGGED_ERRORS:
         log.error("request failed", exc_info=error)
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == SERVICE_UNAVAILABLE else None
-    if isinstance(error, ThreadElsewhere):
-        headers = {NODE_HEADER: str(error.node)}
     return JSONResponse({"detail": detail}, status_code=status, headers=headers)
 
 

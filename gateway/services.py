@@ -90,29 +90,32 @@ class Services:
     async def delete_thread(self, thread_id: str) -> bool:
         """Stop a thread's runs, and delete it with its runs, state and files. False if none of these exist.
 
+        Another node that executes runs on the thread does it.
+
         Raises:
             OSError: The files could not be deleted; everything else is gone.
-            ThreadElsewhere: Another node executes runs on the thread.
+            StoreUnavailable: The other node does not answer.
         """
-        await self.runs.rows.check_thread(thread_id)
+        try:
+            return await self._delete_thread_here(thread_id)
+        except ThreadElsewhere as error:
+            calls = self.node_calls
+            answer = await calls.call(error.node, DELETE_THREAD, thread_id, within_s=DELETE_S)
+            return bool(answer)
+
+    def serve_calls(self) -> None:
+        """Delete the threads for other nodes whose runs are here."""
+
+        async def delete(thread_id: str) -> str:
+            return "deleted" if await self._delete_thread_here(thread_id) else ""
+
+        self.node_calls.serve(DELETE_THREAD, delete)
+
+    async def _delete_thread_here(self, thread_id: str) -> bool:
+        await self.runs.check_thread(thread_id)
         is_known = await self.runs.delete_thread(thread_id)
         had_files = await self.agent_services.delete_files(thread_id)
         return is_known or had_files
-
-    async def delete_thread_anywhere(self, thread_id: str) -> bool:
-        """Delete a thread like `delete_thread`, but at the node that executes its runs.
-
-        Raises:
-            OSError: The files could not be deleted; everything else is gone.
-            StoreUnavailable: That node does not answer.
-        """
-        try:
-            return await self.delete_thread(thread_id)
-        except ThreadElsewhere as error:
-            answer = await self.node_calls.call(
-                error.node, DELETE_THREAD, thread_id, within_s=DELETE_S
-            )
-            return bool(answer)
 
     async def delete_thread_files(self, thread_id: str) -> None:
         """Delete the files of a thread. Logs and keeps files that cannot be deleted."""

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import orjson
 from fastapi import HTTPException
 
 from gateway.langgraph import protocol_state
@@ -14,12 +13,11 @@ from gateway.langgraph.route import parse_id, validate_body
 from gateway.langgraph.run_requests import build_run_request
 from gateway.runtime.errors import RunRequestError
 from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
-from gateway.runtime.serialization import dumps
 from gateway.services import Services
 from store.errors import RowConflict, RowNotFound
 
-EXECUTE_COMMAND = "thread.command"
-"""The call to another node that executes a command at the node of a thread's runs."""
+LATEST = "-"
+"""Instead of a run's ID: the run that a thread's newest events are from."""
 
 Json = dict[str, Any]
 Handler = Callable[[Services, str, Json], Awaitable[Json]]
@@ -66,41 +64,6 @@ async def execute_command(
     }
 
 
-async def execute_elsewhere(services: Services, thread_id: str, body: object) -> Json | None:
-    """Execute a command at the node that executes the thread's runs. None if this node must execute it.
-
-    Raises:
-        StoreUnavailable: The other node does not answer.
-    """
-    calls = services.node_calls
-    if not calls.others or services.runs.active_on_thread(thread_id):
-        return None
-    node = await services.runs.rows.find_thread_node(thread_id)
-    if node is None:
-        return None
-    if node not in calls.others:
-        await services.runs.left_runs.take_of(thread_id, "")
-        return None
-    given = {"thread_id": thread_id, "command": body}
-    asked = dumps(given).decode()
-    reply: Json = orjson.loads(await calls.call(node, EXECUTE_COMMAND, asked))
-    if "meta" in reply:
-        # Each node numbers a thread's events differently.
-        applied = services.event_logs.for_thread(thread_id).last_seq
-        reply["meta"] = {"applied_through_seq": applied}
-    return reply
-
-
-async def execute_called(services: Services, asked: str) -> str:
-    """Execute a command that another node passed on. Return the reply."""
-    given = orjson.loads(asked)
-    try:
-        reply = await execute_command(services, given["thread_id"], given["command"], {})
-    except HTTPException as error:
-        reply = error_reply(None, "invalid_argument", error.detail)
-    return dumps(reply).decode()
-
-
 def error_reply(number: int | None, code: str, message: str) -> Json:
     """Return an error reply of the protocol."""
     return {"type": "error", "id": number, "error": code, "message": message}
@@ -108,16 +71,16 @@ def error_reply(number: int | None, code: str, message: str) -> Json:
 
 async def _get_tree(services: Services, thread_id: str, params: Json) -> Json:
     """Return the graphs of a run, by default of the latest run."""
-    begun = services.runs.subscribers.runs(thread_id)
     wanted = params.get("run_id")
     if wanted is not None:
         wanted = parse_id(str(wanted), "run")
-        begun = [live for live in begun if live.run_id == wanted]
-    if not begun:
+    begun = await services.runs.subscribers.runs_since(thread_id, wanted or LATEST)
+    chosen = [live for live in begun if wanted in {None, live.run_id}]
+    if not chosen:
         raise ProtocolError("no_such_run", "The thread has no run with available events.")
     sequence = services.event_logs.for_thread(thread_id)
-    sequence.advance(services.runs.subscribers.runs(thread_id))
-    tree = sequence.tree(begun[-1].run_id)
+    sequence.advance(begun)
+    tree = sequence.tree(chosen[-1].run_id)
     if tree is None:
         raise ProtocolError("no_such_run", "The run was canceled before it started.")
     return {"tree": tree.to_wire()}
@@ -167,7 +130,7 @@ async def _has_pending_interrupts(services: Services, thread_id: str) -> bool:
         thread = await services.runs.threads.get(thread_id)
     except RowNotFound:
         return False
-    return bool(thread.interrupts) and not services.runs.active_on_thread(thread_id)
+    return bool(thread.interrupts) and thread.status != "busy"
 
 
 async def _respond(services: Services, thread_id: str, params: Json) -> Json:
@@ -205,7 +168,7 @@ async def _inject_input(services: Services, thread_id: str, params: Json) -> Jso
         raise ProtocolError("invalid_argument", "messages must be a list of messages.")
     wanted = params.get("run_id")
     run_id = None if wanted is None else parse_id(str(wanted), "run")
-    listening = await services.runs.inject(thread_id, run_id, said)
+    listening = await services.elsewhere.inject(thread_id, run_id, said)
     if listening is None:
         raise ProtocolError("no_such_run", "No active run on this thread accepts messages.")
     return {"run_id": listening, "accepted": True}
@@ -218,7 +181,7 @@ async def _create_run(services: Services, thread_id: str, body: Json) -> Json:
         "if_not_exists": "create",
     }
     request = build_run_request(validate_body(RunCreate, {**body, **streaming}), thread_id)
-    live = await services.runs.start(await resolve_assistant(services, request))
+    live = await services.elsewhere.start(await resolve_assistant(services, request))
     return {"run_id": live.run_id}
 
 

@@ -15,7 +15,6 @@ from gateway.langgraph.event_filters import EventFilter, parse_event_filter, par
 from gateway.langgraph.protocol_commands import execute_command
 from gateway.langgraph.request_models import ProtocolCommand, ProtocolEvents
 from gateway.langgraph.response_models import ProtocolReply
-from gateway.langgraph.responses import HOPS
 from gateway.langgraph.route import WireRoute, json_response, parse_id, parse_json
 from gateway.runtime.event_log import COALESCE_S
 from gateway.runtime.protocol import RESUME_GAP, ProtocolEvent
@@ -42,11 +41,7 @@ def _described(model: type[BaseModel]) -> dict[str, Any]:
 async def send_command(request: Request, thread_id: str, services: ServicesDep) -> Response:
     """Execute a command of the newer streaming protocol."""
     body = await _read_json(request)
-    reply = await execute_command(services, parse_id(thread_id, "thread"), body, {})
-    if HOPS in request.scope:
-        # The client's streams come from another node, and each node numbers a thread's events differently.
-        reply.pop("meta", None)
-    return json_response(reply)
+    return json_response(await execute_command(services, parse_id(thread_id, "thread"), body, {}))
 
 
 @router.post(

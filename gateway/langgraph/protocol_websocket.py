@@ -17,7 +17,6 @@ from gateway.langgraph.protocol_commands import (
     Handler,
     error_reply,
     execute_command,
-    execute_elsewhere,
 )
 from gateway.langgraph.protocol_state import ProtocolError
 from gateway.langgraph.protocol_stream import wait_for_events
@@ -160,11 +159,6 @@ class ProtocolConnection:
     async def _execute(self, frame: str | bytes) -> Json:
         try:
             body = parse_json(frame)
-            method = body.get("method") if isinstance(body, dict) else None
-            if not isinstance(method, str) or method not in self._handlers:
-                reply = await execute_elsewhere(self._services, self._thread_id, body)
-                if reply is not None:
-                    return reply
             return await execute_command(self._services, self._thread_id, body, self._handlers)
         except orjson.JSONDecodeError:
             return error_reply(None, "invalid_argument", "Each frame must be one command, as JSON.")

@@ -23,12 +23,6 @@ from gateway.sse import (
 ON_NODE_LOSS, INTERRUPT = "X-Parley-On-Node-Loss", "interrupt"
 """Header of runs that no other node may restart, because the bus does it."""
 
-HOPS = "parley.hops"
-"""Scope key: how many nodes have passed the request on."""
-
-CANCEL_HEADERS = {"X-Parley-On-Disconnect": "cancel"}
-"""Header of a response whose client cancels the run by disconnecting. The node that passes the response on reads it."""
-
 
 def run_response(request: Request, live: LiveRun) -> Response:
     """Return the response for a started run."""
@@ -58,10 +52,7 @@ def stream_response(
     wanted = _event_filter(request, services, _mode_filter(stream_modes))
     return EventStreamResponse(
         _stream_attempts(live, after, wanted),
-        headers={
-            **location_headers(request, live, "stream"),
-            **(CANCEL_HEADERS if cancel_on_disconnect else {}),
-        },
+        headers=location_headers(request, live, "stream"),
         heartbeat_s=services.heartbeat_s,
         on_disconnect=_on_disconnect(live, cancel=cancel_on_disconnect),
     )
@@ -94,10 +85,7 @@ def wait_response(
     return DelayedJsonResponse(
         live.finished,
         lambda: live.result,
-        headers={
-            **location_headers(request, live, "join"),
-            **(CANCEL_HEADERS if cancel_on_disconnect else {}),
-        },
+        headers=location_headers(request, live, "join"),
         heartbeat_s=services.heartbeat_s,
         on_disconnect=_on_disconnect(live, cancel=cancel_on_disconnect),
     )

@@ -13,10 +13,7 @@ from gateway.langgraph.response_models import RunResponse
 from gateway.langgraph.route import WireRoute, json_response, parse_id
 from gateway.langgraph.run_requests import build_run_request
 from gateway.langgraph.runs import CancelAction
-from gateway.runtime.live_run import LiveRun
 from gateway.runtime.wire import run_to_wire
-from gateway.services import Services
-from store.errors import RowNotFound
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
 
@@ -44,19 +41,15 @@ async def cancel_runs(
     body: CancelMany, services: ServicesDep, action: CancelAction = "interrupt"
 ) -> None:
     """Cancel runs of one thread, or all runs with a status."""
-    runs = _select_runs(services, body)
-    if not runs:
-        raise RowNotFound("No runs found to cancel.")
-    await services.runs.cancel_all(runs, action)
-
-
-def _select_runs(services: Services, body: CancelMany) -> list[LiveRun]:
+    thread_id, run_ids = "", list[str]()
     if body.status is not None:
         if body.thread_id or body.run_ids:
             raise HTTPException(422, "Set either status, or thread_id and run_ids.")
-        return [run for run in services.runs.active if body.status in {"all", run.row.status}]
-    if not (body.thread_id and body.run_ids):
+    elif not (body.thread_id and body.run_ids):
         raise HTTPException(422, "Set thread_id and run_ids, or status.")
-    ids = {parse_id(run_id, "run") for run_id in body.run_ids}
-    on_thread = services.runs.active_on_thread(parse_id(body.thread_id, "thread"))
-    return [run for run in on_thread if run.run_id in ids and not run.is_finished]
+    else:
+        run_ids = [parse_id(run_id, "run") for run_id in body.run_ids]
+        thread_id = parse_id(body.thread_id, "thread")
+    await services.elsewhere.cancel_many(
+        status=body.status, thread_id=thread_id, run_ids=run_ids, action=action
+    )

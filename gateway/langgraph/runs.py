@@ -32,6 +32,7 @@ from gateway.langgraph.run_requests import build_run_request
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.lifecycle import is_final
 from gateway.runtime.live_run import LiveRun
+from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.serialization import dumps
 from gateway.runtime.wire import run_to_wire
 from gateway.services import Services
@@ -169,8 +170,7 @@ async def get_run(thread_id: str, run_id: str, services: ServicesDep) -> Respons
 async def delete_run(thread_id: str, run_id: str, services: ServicesDep) -> None:
     """Delete a run that has ended."""
     ids = parse_id(thread_id, "thread"), parse_id(run_id, "run")
-    live = services.runs.find(*ids)
-    if live and not live.is_finished:
+    if not is_final((await services.runs.get(*ids)).status):
         raise HTTPException(409, "The run has not ended: cancel it first.")
     if not await services.runs.rows.delete(*ids):
         raise RowNotFound("Run not found")
@@ -274,16 +274,17 @@ async def _start(
     request: Request, services: Services, thread_id: str | None, body: RunCreate
 ) -> LiveRun:
     restartable = request.headers.get(ON_NODE_LOSS) != INTERRUPT
-    return await start_run(services, thread_id, body, restartable=restartable)
+    run = await resolve_run(services, thread_id, body, restartable=restartable)
+    return await services.elsewhere.start(run)
 
 
-async def start_run(
+async def resolve_run(
     services: Services, thread_id: str | None, body: RunCreate, *, restartable: bool
-) -> LiveRun:
-    """Start the run of a request, on a thread or stateless. Raises errors of the table in `gateway/errors.py`."""
+) -> GraphRunRequest:
+    """Return the run of a request, on a thread or stateless. Raises errors of the table in `gateway/errors.py`."""
     thread_id = None if thread_id is None else parse_id(thread_id, "thread")
     run = await resolve_assistant(services, build_run_request(body, thread_id))
-    return await services.runs.start(run if restartable else replace(run, restartable=False))
+    return run if restartable else replace(run, restartable=False)
 
 
 async def _get_run(services: Services, thread_id: str, run_id: str) -> Run:

@@ -271,10 +271,10 @@ async def _search_result(services: Services, thread: Thread, body: ThreadSearch)
 
 async def _prune_thread(services: Services, thread_id: str, strategy: TtlStrategy) -> bool:
     if strategy == "delete":
-        return await services.delete_thread_anywhere(thread_id)
+        return await services.delete_thread(thread_id)
     try:
         await services.runs.threads.get(thread_id)
-        await services.runs.rows.check_thread(thread_id)
+        await services.runs.check_thread(thread_id)
     except (RowNotFound, ThreadElsewhere):
         return False
     # A run trims its own old checkpoints when it ends.

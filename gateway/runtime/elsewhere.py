@@ -1,34 +1,56 @@
 """Elsewhere: runs of all nodes, for the routes of any node. Those of other nodes are read and changed from here."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, replace
 from typing import Any
 
 import anyio
 import orjson
 from anyio.abc import TaskGroup
 
-from gateway.runtime.errors import RunRequestError
+from agent.trace_context import TRACEPARENT
+from gateway.runtime.errors import (
+    InvalidRequest,
+    RunRequestError,
+    RuntimeClosing,
+    ThreadBusyError,
+    UnknownAssistant,
+)
 from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.live_run import LiveRun
-from gateway.runtime.run_copies import RunCopies
+from gateway.runtime.new_run import decode_start, encode_start
+from gateway.runtime.request import GraphRunRequest
+from gateway.runtime.run_copies import RunCopies, describe
 from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
 from gateway.runtime.shared_events import EventWriter
 from gateway.runtime.stopping import hand_over
-from store.errors import RowNotFound, StoreError
+from store.errors import RowNotFound, StoreError, StoreUnavailable
 from store.node_calls import HAND_OVER, NodeCalls
 from store.run_events import RunEventStore
+from store.runs import Run, ThreadElsewhere
+from store.work_group import WORK_GROUP
 
-CANCEL = "runs.cancel"
-"""The calls to the node that executes a run."""
+START, CANCEL, CANCEL_MANY, INJECT = "runs.start", "runs.cancel", "runs.cancel_many", "runs.inject"
+"""The calls to the nodes that execute the runs."""
+
+CALL_S = 30.0
+"""How long to wait for the answer of a living node, seconds: as long as a write to the database may take."""
+
+MOVES = 20
+MOVE_S = 0.1
+"""How often to look where a thread's runs are when they end and begin elsewhere, and how long to wait, seconds."""
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[Json]]
 
-_REFUSALS = (RunRequestError, RowNotFound)
-_KINDS = {RowNotFound.__name__: RowNotFound}
+_REFUSALS = (RunRequestError, RowNotFound, ThreadElsewhere)
+_KINDS: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (InvalidRequest, RowNotFound, RuntimeClosing, ThreadBusyError, UnknownAssistant)
+}
 """What a node may refuse a call with; its caller raises it again."""
 
 log = logging.getLogger(__name__)
@@ -50,12 +72,52 @@ class Elsewhere:
         store = RunEventStore(calls.database)
         self.writer = EventWriter(store, calls, lambda run_id: runs.find(None, run_id) is not None)
         self.copies = RunCopies(runs, store, calls, self.writer, self._cancel_soon, tasks)
+        self._serve(START, self._start_here)
         self._serve(CANCEL, self._cancel_here)
+        self._serve(CANCEL_MANY, self._cancel_many_here)
+        self._serve(INJECT, self._inject_here)
         calls.serve(HAND_OVER, self._hand_over)
 
     async def find(self, run_id: str, *, thread_id: str = "") -> LiveRun | None:
         """Return a run whose events a node has in memory. As of `RunCopies.find`."""
         return await self.copies.find(run_id, thread_id=thread_id)
+
+    async def start(self, request: GraphRunRequest) -> LiveRun:
+        """Start a run, or queue it behind others of its thread at the node that executes these.
+
+        Raises:
+            Exception: As of `RunManager.start`.
+            StoreUnavailable: The other node does not answer: perhaps the run was started.
+        """
+        for _ in range(MOVES):
+            try:
+                return await self._runs.start(request)
+            except ThreadElsewhere as error:
+                node = error.node
+            if node in self._calls.others:
+                with suppress(ThreadElsewhere):
+                    return await self._start_at(node, request)
+            else:
+                await self._runs.left_runs.take_of(request.thread_id or "", "")
+            await anyio.sleep(MOVE_S)
+        raise StoreUnavailable("The runs of this thread move from node to node; try again.")
+
+    async def _start_at(self, node: int, request: GraphRunRequest) -> LiveRun:
+        given = {
+            "request": encode_start(request),
+            "traceparent": TRACEPARENT.get(),
+            "work_group": WORK_GROUP.get(),
+        }
+        started = await self._ask(node, START, given)
+        copy = await self.copies.copied(node, started["run"])
+        copy.row = replace(Run(**started["row"]), status=copy.row.status)
+        return copy
+
+    async def _start_here(self, asked: Json) -> Json:
+        TRACEPARENT.set(asked["traceparent"])
+        WORK_GROUP.set(asked["work_group"])
+        live = await self._runs.start(decode_start(asked["request"]))
+        return {"run": describe(live), "row": asdict(live.row)}
 
     async def cancel(self, thread_id: str, run_id: str, action: CancelAction = "interrupt") -> None:
         """Cancel an active run.
@@ -75,6 +137,44 @@ class Elsewhere:
     async def _cancel_here(self, asked: Json) -> Json:
         await self._runs.cancel(asked["thread_id"], asked["run_id"], asked["action"])
         return {}
+
+    async def cancel_many(
+        self, *, status: str | None, thread_id: str, run_ids: Sequence[str], action: CancelAction
+    ) -> None:
+        """Cancel active runs at all nodes. Arguments: as of `RunManager.select`.
+
+        Raises:
+            RowNotFound: There are none at the nodes that answered.
+        """
+        given = {"status": status, "thread_id": thread_id, "run_ids": run_ids, "action": action}
+        canceled = (await self._cancel_many_here(given))["runs"]
+        answers = await self._calls.call_others(CANCEL_MANY, dumps(given).decode())
+        canceled += sum(orjson.loads(one)["answer"]["runs"] for one in answers.values() if one)
+        if not canceled:
+            raise RowNotFound("No runs found to cancel.")
+
+    async def _cancel_many_here(self, asked: Json) -> Json:
+        found = self._runs.select(
+            status=asked["status"], thread_id=asked["thread_id"], run_ids=asked["run_ids"]
+        )
+        await self._runs.cancel_all(found, asked["action"])
+        return {"runs": len(found)}
+
+    async def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
+        """Hand messages to an active run. As of `RunManager.inject`."""
+        taken_by = await self._runs.inject(thread_id, run_id, messages)
+        if taken_by is not None or not self._calls.others or self._runs.active_on_thread(thread_id):
+            return taken_by
+        node, _ = await self._runs.left_runs.find_node(thread_id)
+        if node is None or node == self._calls.node:
+            return await self._runs.inject(thread_id, run_id, messages)
+        given = {"thread_id": thread_id, "run_id": run_id, "messages": messages}
+        answer: str | None = (await self._ask(node, INJECT, given))["run_id"]
+        return answer
+
+    async def _inject_here(self, asked: Json) -> Json:
+        given = asked["thread_id"], asked["run_id"], asked["messages"]
+        return {"run_id": await self._runs.inject(*given)}
 
     def _cancel_soon(self, live: LiveRun, action: CancelAction) -> None:
         self._tasks.start_soon(self._cancel_quietly, live, action)
@@ -104,8 +204,11 @@ class Elsewhere:
 
     async def _ask(self, node: int, method: str, given: Json) -> Json:
         """Return the answer of a node. Raises StoreUnavailable, and what the node refuses it with."""
-        answered = orjson.loads(await self._calls.call(node, method, dumps(given).decode()))
+        body = dumps(given).decode()
+        answered = orjson.loads(await self._calls.call(node, method, body, within_s=CALL_S))
         if refusal := answered.get("refusal"):
+            if refusal["kind"] == ThreadElsewhere.__name__:
+                raise ThreadElsewhere(**refusal["details"])
             raise _KINDS[refusal["kind"]](refusal["text"], **refusal["details"])
         answer: Json = answered["answer"]
         return answer

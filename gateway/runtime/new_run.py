@@ -1,7 +1,7 @@
 """From a request to its run, and back from what is stored of it: another process starts the run again. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import orjson
@@ -50,16 +50,32 @@ def new_live_run(
 
 def encode_request(request: GraphRunRequest, live: LiveRun) -> str:
     """Return what is stored of a request, JSON. A run with a row has `kwargs` there."""
-    given = {field.name: getattr(request, field.name) for field in _STORED_FIELDS}
     stored = {
-        **given,
+        **encode_start(request),
         "thread_id": live.thread_id,
         "graph_id": live.graph_id,
-        "stream_mode": sorted(request.modes.requested),
-        "subgraphs": request.modes.subgraphs,
         "kwargs": request.kwargs if live.temporary else None,
     }
     return dumps(stored).decode()
+
+
+def encode_start(request: GraphRunRequest) -> dict[str, Any]:
+    """Return a request as JSON has it, for another node that is to start it."""
+    return {
+        **{field.name: getattr(request, field.name) for field in _STORED_FIELDS},
+        "stream_mode": sorted(request.modes.requested),
+        "subgraphs": request.modes.subgraphs,
+        "kwargs": request.kwargs,
+        "restartable": request.restartable,
+    }
+
+
+def decode_start(body: Mapping[str, Any], **changed: Any) -> GraphRunRequest:  # noqa: ANN401 - fields of a request
+    """Return what `encode_start` was given, with some fields changed. Raises KeyError, TypeError, ValueError."""
+    given = {field.name: body[field.name] for field in _STORED_FIELDS if field.name in body}
+    modes = parse_stream_modes(body["stream_mode"], subgraphs=body["subgraphs"])
+    others = {"kwargs": body["kwargs"] or {}, "restartable": body.get("restartable", True)}
+    return GraphRunRequest(**(given | {"modes": modes} | others | changed))
 
 
 def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, LiveRun]:
@@ -72,13 +88,10 @@ def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, Live
     """
     try:
         body: dict[str, Any] = orjson.loads(left.body)
-        given = {field.name: body[field.name] for field in _STORED_FIELDS if field.name in body}
-        given["after_seconds"] = max(0.0, given["after_seconds"] - (now - left.created_at))
-        request = GraphRunRequest(
-            **given,
-            modes=parse_stream_modes(body["stream_mode"], subgraphs=body["subgraphs"]),
-            kwargs=orjson.loads(left.kwargs or "null") or body["kwargs"] or {},
-        )
+        rest_s = max(0.0, body["after_seconds"] - (now - left.created_at))
+        request = decode_start(body, after_seconds=rest_s)
+        if left.kwargs:
+            request = replace(request, kwargs=orjson.loads(left.kwargs) or request.kwargs)
         live = _next_attempt(left, request, body)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidRequest(f"The stored request cannot be read: {error!r}") from error

@@ -38,7 +38,7 @@ ANSWER_S = 2.0
 """How long a client waits for the nodes that do not answer, seconds."""
 
 FETCH_S = 5.0
-"""How long a client waits for the events of runs that ended elsewhere, seconds."""
+"""How long a client waits for the events of earlier runs elsewhere, seconds."""
 
 NEXT_ATTEMPTS = 100
 NEXT_S = 0.1
@@ -186,7 +186,7 @@ class RunCopies(RunsElsewhere):
         for node, until in self._watchers.get(live.thread_id, {}).items():
             if until > now and node in self._calls.others:
                 self._writer.add_reader(live, node)
-                self._calls.tell(node, STARTED, dumps(_described(live)).decode())
+                self._calls.tell(node, STARTED, dumps(describe(live)).decode())
 
     @override
     def copies(self, thread_id: str) -> list[LiveRun]:
@@ -194,7 +194,7 @@ class RunCopies(RunsElsewhere):
         return self._ended.for_thread(thread_id) + active
 
     @override
-    async def fetch_ended(self, thread_id: str) -> list[LiveRun]:
+    async def fetch(self, thread_id: str) -> list[LiveRun]:
         found: list[LiveRun] = []
 
         async def ask(node: int) -> None:
@@ -202,8 +202,7 @@ class RunCopies(RunsElsewhere):
                 begun = await self._ask(node, threads=[thread_id])
             except StoreUnavailable:
                 return
-            ended = [described for described in begun if described["is_finished"]]
-            found.extend([await self._copied(node, described) for described in ended])
+            found.extend([await self.copied(node, described) for described in begun])
 
         with anyio.move_on_after(FETCH_S):
             async with anyio.create_task_group() as tasks:
@@ -310,7 +309,7 @@ class RunCopies(RunsElsewhere):
             self._writer.add_reader(live, node)
         await self._writer.flush()
         known = {live.attempt_id: live for live in [*begun, *read]}
-        return dumps([_described(live) for live in known.values()]).decode()
+        return dumps([describe(live) for live in known.values()]).decode()
 
     def _take_started(self, node: int, body: str) -> None:
         self._take(node, orjson.loads(body))
@@ -336,7 +335,7 @@ class RunCopies(RunsElsewhere):
     async def _copy_from(self, node: int, run_id: str) -> LiveRun | None:
         """Return the copy of a run that a node has. Raises StoreUnavailable."""
         for described in await self._ask(node, runs=[run_id]):
-            return await self._copied(node, described)
+            return await self.copied(node, described)
         return None
 
     async def _copy_from_any(self, run_id: str) -> LiveRun | None:
@@ -355,7 +354,7 @@ class RunCopies(RunsElsewhere):
                 tasks.start_soon(ask, node)
         return found[0] if found else None
 
-    async def _copied(self, node: int, described: Json) -> CopiedRun:
+    async def copied(self, node: int, described: Json) -> CopiedRun:
         """Return a copy that has the events that its run had when it was described."""
         copy = self._copy(node, described)
         with anyio.move_on_after(ANSWER_S):
@@ -463,7 +462,8 @@ def _thread_of(live: LiveRun) -> str:
     return "" if live.temporary else live.thread_id
 
 
-def _described(live: LiveRun) -> Json:
+def describe(live: LiveRun) -> Json:
+    """Return what another node must know of a run to copy it."""
     return {
         "run_id": live.run_id,
         "thread_id": live.thread_id,

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -49,7 +49,7 @@ from store.database import Database
 from store.errors import RowNotFound, StoreUnavailable
 from store.items import ItemStore
 from store.run_requests import LeftRun
-from store.runs import Run, RunStatus, RunStore
+from store.runs import Run, RunStatus, RunStore, ThreadElsewhere
 from store.threads import ThreadStore
 
 log = logging.getLogger(__name__)
@@ -276,6 +276,15 @@ class RunManager:
             live.request_cancel(action)
         await self.left_runs.store_cancel(runs, action)
 
+    def select(
+        self, *, status: str | None, thread_id: str, run_ids: Container[str]
+    ) -> list[LiveRun]:
+        """Return the active runs with a status (`all` = any), or else those of a thread with these ids."""
+        if status is not None:
+            return [live for live in self.active if status in {"all", live.row.status}]
+        on_thread = self.active_on_thread(thread_id)
+        return [live for live in on_thread if live.run_id in run_ids and not live.is_finished]
+
     async def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
         """Hand messages to an active run; its agent takes them before its next model call.
 
@@ -317,6 +326,16 @@ class RunManager:
         await self.checkpointer.adelete_thread(thread_id)
         self._finished_runs.remove_thread(thread_id)
         return known or bool(running)
+
+    async def check_thread(self, thread_id: str) -> None:
+        """Raise ThreadElsewhere if another node executes runs on a thread. What an ended one left is taken over."""
+        try:
+            await self.rows.check_thread(thread_id)
+        except ThreadElsewhere as error:
+            if error.node in {node.number for node in self._nodes.living}:
+                raise
+            await self.left_runs.take_of(thread_id, "")
+            await self.rows.check_thread(thread_id)
 
     @asynccontextmanager
     async def lock_thread(self, thread_id: str) -> AsyncIterator[None]:

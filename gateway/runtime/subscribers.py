@@ -52,8 +52,8 @@ class RunsElsewhere(Protocol):
         """Tell the nodes that watch its thread of a run of this node."""
         ...
 
-    async def fetch_ended(self, thread_id: str) -> list[LiveRun]:
-        """Return the runs on a thread that ended at other nodes, and whose events these still have."""
+    async def fetch(self, thread_id: str) -> list[LiveRun]:
+        """Return the runs on a thread whose events other nodes have in memory."""
         ...
 
     def copies(self, thread_id: str) -> list[LiveRun]:
@@ -112,8 +112,8 @@ class ThreadSubscribers:
         known = {live.attempt_id: live for live in self.runs(thread_id)}
         is_known = any(live.run_id == run_id for live in known.values())
         if self.elsewhere is not None and run_id and not is_known:
-            ended = await self.elsewhere.fetch_ended(thread_id)
-            known = {live.attempt_id: live for live in ended} | known
+            fetched = await self.elsewhere.fetch(thread_id)
+            known = {live.attempt_id: live for live in fetched} | known
         return sorted(known.values(), key=_start_order)
 
     def publish(self, live: LiveRun) -> None:

@@ -13,7 +13,7 @@ from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateSnapshot, StateUpdate
 from langgraph_sdk.runtime import AccessContext
 
-from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.errors import InvalidRequest, ThreadBusyError
 from gateway.runtime.graph_sources import GraphFactory
 from gateway.runtime.known_checkpoint import require_checkpoint
 from gateway.runtime.lifecycle import state_fields
@@ -145,7 +145,9 @@ class ThreadStates:
             self._runs.lock_thread(thread.thread_id),
             self._open(graph_id, thread, "threads.update") as graph,
         ):
-            await self._runs.rows.check_thread(thread.thread_id)
+            await self._runs.check_thread(thread.thread_id)
+            if self._runs.active_on_thread(thread.thread_id):
+                raise ThreadBusyError  # what another node left
             await require_checkpoint(self._runs.checkpointer, thread.thread_id, change.checkpoint)
             try:
                 values = parse_state_values(change.values, has_messages=has_messages(graph))

@@ -44,7 +44,6 @@ BROAD_EXCEPTS = {
     "agent/skills/scanner.py": "a model's scan: any failure blocks the skill",
     "agent/subagents/executor.py": "a subagent: its error goes to the lead agent",
     "store/node_calls.py": "a call of another node: whatever failed here, the caller is told",
-    "gateway/forwarding/requests.py": "a forwarded request: whatever failed here, the node that forwarded it is told",
     "store/postgres/node.py": "a heartbeat: without one the other nodes would end this process",
     "gateway/runtime/run_creation.py": "the write of a run's start: it goes to whoever starts the run",
     "gateway/runtime/executor.py": "a run's worker: one that cannot be finished must not end the others",

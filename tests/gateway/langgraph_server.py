@@ -22,7 +22,6 @@ from agent.services import AgentSetup
 from gateway.app import Application
 from gateway.audit import AuditLog
 from gateway.config import load_config
-from gateway.forwarding.routing import open_node_router
 from gateway.langgraph import langgraph_routers
 from gateway.request_stats import RequestStats
 from gateway.runtime.assistants import GraphSource
@@ -36,7 +35,7 @@ from store.api_tokens import ApiTokenStore
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
-from store.node_calls import NodeCalls, open_node_calls
+from store.node_calls import open_node_calls
 from tests.asgi import StreamingASGITransport
 from tests.fakes.graphs import Graphs
 from tests.fakes.migrated import place_database
@@ -110,9 +109,7 @@ async def serving(
                 max_searched_threads=max_searched_threads,
             )
         )
-        if database.nodes.number:
-            calls: NodeCalls = app.state.services.node_calls
-            await stack.enter_async_context(open_node_router(app, runs, calls))
+        app.state.services.serve_calls()
         if way == "tcp":
             url = await stack.enter_async_context(listening(app)) + prefix
             client = httpx.AsyncClient(base_url=url, timeout=20.0, trust_env=False)

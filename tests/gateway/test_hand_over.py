@@ -1,4 +1,4 @@
-"""Runs of a node that stops, without other nodes. For several nodes, see `test_run_forwarding.py`."""
+"""Runs of a node that stops, without other nodes. For several nodes, see `test_runs_elsewhere.py`."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from tests.eventually import eventually
 from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_features import Receiver
 from tests.gateway.test_langgraph_runs import new_thread
-from tests.gateway.test_run_forwarding import two_nodes_beside
+from tests.gateway.test_runs_elsewhere import two_nodes_beside
 
 FIRST_IS_LOST = [b"", b"200 OK"]
 

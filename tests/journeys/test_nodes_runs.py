@@ -11,7 +11,7 @@ from langgraph_sdk.client import LangGraphClient
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
-from tests.gateway.test_run_forwarding import assert_attempts
+from tests.gateway.test_runs_elsewhere import assert_attempts
 from tests.journeys.service import Service, serving, with_model
 
 AGENT = "lead_agent"

@@ -1,4 +1,4 @@
-"""Runs of two nodes on one PostgreSQL database: whichever is asked, the one that executes the run answers."""
+"""Runs of two nodes on one PostgreSQL database: any of them is asked, and answers."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +11,9 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
+from gateway.runtime.shared_events import WROTE
 from gateway.runtime.stopping import hand_over
+from store.run_events import EventRow, RunEventStore
 from tests.eventually import eventually
 from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_features import Receiver
@@ -233,7 +235,27 @@ async def test_a_client_that_disconnects_cancels_its_run_at_another_node(
             await a.graphs.stopped.wait()
 
 
-async def test_what_is_lost_on_the_way_is_sent_again(url: str, tmp_path: Path) -> None:
+async def test_a_lost_wake_up_costs_a_second(url: str, tmp_path: Path) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        run = await a.sdk.runs.create(
+            thread, "paced", input=HELLO, stream_mode=["messages-tuple", "values"]
+        )
+        b.app.state.services.node_calls.receive(WROTE, lambda _node, _body: None)
+        seen: list[Any] = []
+        stream = b.sdk.runs.join_stream(thread, run["run_id"])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow, stream, seen)
+            for number in range(6):
+                a.graphs.tokens.release()
+                with anyio.fail_after(10):  # a second, on a busy machine
+                    await eventually(partial(count_tokens, seen), partial(lt, number))
+        at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
+        assert shape(seen) == shape(at_a)
+
+
+async def test_a_broken_connection_loses_no_event(url: str, tmp_path: Path) -> None:
     async with two_nodes(url, tmp_path) as (a, b):
         thread = await new_thread(a)
         run = await a.sdk.runs.create(thread, "drip", input=HELLO, stream_mode=["messages-tuple"])
@@ -252,6 +274,71 @@ async def test_what_is_lost_on_the_way_is_sent_again(url: str, tmp_path: Path) -
         at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
         assert len(at_a) > 200
         assert shape(seen) == shape(at_a)
+
+
+@pytest.mark.parametrize("comes_late", [False, True])
+async def test_missing_events_are_waited_for_and_then_leave_a_gap(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_late: bool
+) -> None:
+    """Rows may become visible in another order, and a crash of PostgreSQL empties the table."""
+    append = RunEventStore.append
+    lost: list[EventRow] = []
+
+    async def lose_one(store: RunEventStore, rows: list[EventRow]) -> None:
+        if seen and not lost:
+            lost.extend(rows)
+            return
+        await append(store, rows)
+        if comes_late and lost:
+            await append(store, lost)
+
+    monkeypatch.setattr(RunEventStore, "append", lose_one)
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        run = await a.sdk.runs.create(
+            thread, "paced", input=HELLO, stream_mode=["messages-tuple", "values"]
+        )
+        seen: list[Any] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow, b.sdk.runs.join_stream(thread, run["run_id"]), seen)
+            await eventually(lambda: seen, within_s=30)
+            a.graphs.tokens.release()
+            await eventually(lambda: lost, within_s=30)
+            for _ in range(5):
+                a.graphs.tokens.release()
+        numbers = [int(part.id) for part in seen]
+        assert numbers == sorted(numbers)
+        assert seen[-1].event == "end"
+        at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
+        if comes_late:
+            assert shape(seen) == shape(at_a)
+            return
+        gap = [part.event for part in seen].index("gap")
+        assert seen[gap + 1].event == "values"
+        assert shape(seen[gap + 2 :]) == shape(at_a[seen[gap].data["resumes_at"] - 1 :])
+
+
+async def test_events_are_written_while_they_are_read_and_deleted_by_age(
+    url: str, tmp_path: Path
+) -> None:
+    count = "SELECT count(*) AS number FROM run_event"
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        await a.sdk.runs.wait(thread, "agent", input=HELLO)
+        assert (await a.database.read(count))[0]["number"] == 0
+        run = await a.sdk.runs.create(thread, "slow", input={"n": 1})
+        await a.graphs.reached.wait()
+        store = RunEventStore(b.database)
+        async with anyio.create_task_group() as group:
+            group.start_soon(collect, b.sdk.runs.join_stream(thread, run["run_id"]))
+            await eventually(partial(store.read, run["run_id"], after=0, until=99), within_s=30)
+            await store.delete_old(keep_s=0)
+            assert await store.read(run["run_id"], after=0, until=99)
+            a.graphs.gate.set()
+        await store.delete_old(keep_s=60)
+        assert (await a.database.read(count))[0]["number"] > 0
+        await store.delete_old(keep_s=0)
+        assert (await a.database.read(count))[0]["number"] == 0
 
 
 async def test_large_responses_arrive_whole(url: str, tmp_path: Path) -> None:
