@@ -29,6 +29,9 @@ EVENTS_PER_ATTEMPT = 1_000_000_000
 """The events of a run's second attempt are numbered from this on, those of the third from twice this, and so on: what
 a dead process numbered last is not known."""
 
+RUN_BYTES = 2000
+"""Bytes of a run that ended, besides its events: the objects and their attributes."""
+
 _LOST = dumps({"__error__": {"error": "InternalError", "message": "The run was lost."}})
 
 
@@ -86,31 +89,6 @@ class LiveRun:
     def __post_init__(self) -> None:
         self.write_retry = WriteRetry(self.row.run_id)
 
-    @classmethod
-    def ended(
-        cls,
-        row: Run,
-        log: EventLog,
-        *,
-        graph_id: str,
-        temporary: bool,
-        attempt: int,
-        result: bytes | None,
-    ) -> "LiveRun":
-        """Return a run that ended. `result`: see `own_result`; the others: the attributes."""
-        live = cls(
-            row=row,
-            graph_id=graph_id,
-            ticket=QueueTicket(row.thread_id),
-            temporary=temporary,
-            attempt=attempt,
-            log=log,
-            _result=result,
-        )
-        live.finished.set()
-        live.stopped.set()
-        return live
-
     @property
     def run_id(self) -> str:
         """The run's id."""
@@ -134,19 +112,17 @@ class LiveRun:
     @property
     def result(self) -> bytes:
         """What `join` returns after the end: the values, `{}` for a run without any, or `__error__`. JSON."""
-        if self._result is None:
-            return self.log.last_data("values") or b"{}"
-        return self._result
+        return self._result or self.log.final_state() or b"{}"
 
     @property
     def own_result(self) -> bytes | None:
-        """The result, if it is not the data of the last `values` event."""
-        return self._result
+        """The result after the end, if it is not the data of the last `values` event."""
+        return self.log.stored()[1]
 
     @property
     def stored_bytes(self) -> int:
-        """The size of its events and its result in memory."""
-        return self.log.bytes + len(self._result or b"")
+        """Its size in memory, once it has ended."""
+        return RUN_BYTES + self.log.bytes
 
     def transition_to(
         self, status: RunStatus, *, now: float, failure: dict[str, str] | None = None
@@ -207,18 +183,13 @@ class LiveRun:
         """Return the attempt that follows where the log ended without the run's end; None = the run has ended."""
         return None
 
-    @property
-    def lean_row(self) -> Run:
-        """The row, without a request that is in the database as well."""
-        return self.row if self.temporary else replace(self.row, kwargs={}, metadata={})
-
-    def rebase(self, later: "LiveRun") -> None:
-        """Of a run that ended, store large events as differences from those of a later run on the same thread."""
-        self.log.rebase(later.log)
-
-    def compress(self) -> None:
-        """Compress the large events of a run that ended."""
-        self.log.compress()
+    def seal(self) -> None:
+        """Compress the events of a run that ended, and drop a request that is in the database as well."""
+        if self.own_result is not None:
+            self._result = None  # the log has it
+        self.log.seal()
+        if not self.temporary:
+            self.row = replace(self.row, kwargs={}, metadata={})
 
     def values_json(self) -> bytes | None:
         """Return the thread's values so far, as JSON."""

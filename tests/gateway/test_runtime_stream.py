@@ -1,4 +1,5 @@
 import random
+from collections.abc import Sequence
 
 import anyio
 import pytest
@@ -11,6 +12,8 @@ from gateway.runtime.serialization import dumps
 from gateway.runtime.stream_modes import StreamEncoder, parse_stream_modes
 
 LONG_S = 20.0
+
+Frames = Sequence[tuple[str, bytes]]
 
 
 async def everything(reader: EventLogReader) -> list[RunEvent]:
@@ -167,12 +170,11 @@ def test_the_memory_of_an_answer_is_linear_in_every_stream_mode() -> None:
             encoder.encode((), "values", {"messages": ["an earlier message"] * 500, "said": said})
     assert log.last_id > 2_000
     assert log.bytes < 40 * len(said)
-    last = log.read(log.last_id - 1)[0]
+    last = log.subscribe(log.last_id - 1).read()[0]
     assert said.encode() in last.data
 
 
-@pytest.mark.parametrize("is_newest", [True, False])
-async def test_a_finished_run_holds_little_of_a_long_threads_state(*, is_newest: bool) -> None:
+async def test_a_finished_run_holds_little_of_a_long_threads_state() -> None:
     """Each run's first `values` event holds the whole thread; its result is the last one."""
     earlier = [f"message number {number} of this conversation" for number in range(5_000)]
     log = EventLog()
@@ -182,22 +184,55 @@ async def test_a_finished_run_holds_little_of_a_long_threads_state(*, is_newest:
     seen = live.read()
     for state in states[1:]:
         log.append("values", state)
-    assert log.bytes > len(states[0])
+    assert len(states[0]) < log.bytes < 1.1 * len(states[0])
     log.close()
-    if is_newest:
-        log.compress()
-        assert log.bytes < len(states[0]) / 4
-    else:
-        later = EventLog()
-        later.append("values", dumps({"messages": [*earlier, *range(9)]}))
-        later.close()
-        log.rebase(later)
-        assert log.bytes < len(states[0]) / 100
-        later.compress()
-    assert log.last_data("values") == states[-1]
+    log.seal()
+    assert log.bytes < len(states[0]) / 4
+    assert log.final_state() == states[-1]
     seen += await everything(live)
     assert [event.data for event in seen] == states
     assert await everything(log.subscribe(2)) == seen[2:]
+
+
+SMALL: Frames = (
+    ("metadata", dumps({"run_id": "1"})),
+    *(("messages", dumps([{"content": "ab\n\u2028" * n}, {"node": "x"}])) for n in range(120)),
+    ("updates|child:1", b"{}"),
+    ("custom\nname", b""),
+    ("end", b"null"),
+)
+LARGE: Frames = tuple(("values", dumps({"text": "x" * 20_000 + str(n)})) for n in range(9))
+
+
+@pytest.mark.parametrize("state", [None, b'{"n":"\n"}'])
+@pytest.mark.parametrize("frames", [(), SMALL, LARGE, (*SMALL, *LARGE, *SMALL)])
+async def test_a_sealed_log_is_read_as_before(frames: Frames, state: bytes | None) -> None:
+    log = EventLog(first=7)
+    for name, data in frames:
+        log.append(name, data)
+    halfway = log.subscribe(60)
+    seen = halfway.read()
+    log.close(state)
+    starts = (0, *range(6, log.last_id + 2))
+    before = [await everything(log.subscribe(after)) for after in starts]
+    final_state, size = log.final_state(), log.bytes
+    for _ in range(2):
+        log.seal()
+        assert [await everything(log.subscribe(after)) for after in starts] == before
+        assert log.final_state() == final_state
+    assert not frames or log.bytes < size / 2
+    assert seen + await everything(halfway) == await everything(log.subscribe(60))
+
+
+async def test_a_sealed_log_that_dropped_events_tells_of_the_gap() -> None:
+    log = EventLog(state=lambda: b"{}", max_bytes=lambda: 20_000)
+    for name, data, key in similar_events(1):
+        log.append(name, data, key)
+    log.close(b'{"n":100}')
+    before = await everything(log.subscribe(3))
+    assert [(event.name, event.data) for event in before[:2]][1] == ("values", b'{"n":100}')
+    log.seal()
+    assert await everything(log.subscribe(3)) == before
 
 
 async def test_a_read_is_limited_in_bytes() -> None:
