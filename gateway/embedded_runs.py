@@ -4,6 +4,7 @@ It calls the same functions as the routes of the LangGraph API, without HTTP req
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -19,7 +20,14 @@ from bus.errors import (
     RunError,
     SteeringUnsupported,
 )
-from bus.runs.port import FIND_LIMIT, Runs, StreamedPart, error_of_status
+from bus.runs.port import (
+    FIND_LIMIT,
+    Runs,
+    StreamedPart,
+    begin_again,
+    error_of_status,
+    find_active,
+)
 from bus.runs.requests import (
     RUN_OPTIONS,
     AgentRunRequest,
@@ -47,7 +55,7 @@ from gateway.runtime.serialization import dumps
 from gateway.runtime.thread_states import ThreadStateUpdate
 from gateway.services import Services
 from store.errors import RowConflict, RowNotFound
-from store.runs import ThreadElsewhere
+from store.runs import RunExists, ThreadElsewhere
 
 _REFUSALS: tuple[type[Exception], ...] = (HTTPException, TypeError, *STATUS_BY_ERROR)
 
@@ -79,6 +87,10 @@ class EmbeddedRuns(Runs):
 
     @override
     async def start(self, request: AgentRunRequest) -> str:
+        begun = await begin_again(self, request)
+        return begun if isinstance(begun, str) else await self._start(begun)
+
+    async def _start(self, request: AgentRunRequest) -> str:
         body = {**run_body(request), **RUN_OPTIONS, "assistant_id": request.assistant_id}
         services = self._services()
         token = TRACEPARENT.set(request.traceparent)
@@ -86,7 +98,9 @@ class EmbeddedRuns(Runs):
             # The run must not share objects with its caller, as over HTTP.
             checked = validate_body(RunCreate, parse_json(orjson.dumps(body)))
             run = await resolve_run(services, request.thread_id, checked, restartable=False)
-            live = await services.runs.start(run)
+            live = await services.runs.start(replace(run, start_key=request.message_id))
+        except RunExists as error:
+            return error.run_id
         except ThreadElsewhere as error:
             await _translated(services.runs.left_runs.take_of(request.thread_id, ""))
             raise AgentThreadBusy from error
@@ -132,13 +146,15 @@ class EmbeddedRuns(Runs):
         return values_of(await _EmbeddedStates(self._services(), thread_id).latest())
 
     @override
-    async def cancel(self, thread_id: str, run_id: str) -> None:
+    async def cancel(self, thread_id: str, run_id: str, message_id: str = "") -> bool:
+        run_id = run_id or await find_active(self, thread_id, message_id)
         try:
             await self._services().runs.cancel(thread_id, run_id)
         except RowNotFound:
-            return
+            return False
         except _REFUSALS as error:
             raise _run_error(error) from error
+        return True
 
     @override
     async def inject(self, thread_id: str, run_id: str, steering: SteeringMessage) -> bool:

@@ -1,6 +1,6 @@
 """Runs of the LangGraph-compatible API: request, thread, status and outcome."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,9 +25,16 @@ INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at, metadat
 VALUES (:thread_id, :now, :now, :now, :tags, 'busy')
 """
 _INSERT = """
-INSERT INTO run (run_id, thread_id, assistant_id, status, metadata, kwargs, multitask_strategy, node,
+INSERT INTO run (run_id, thread_id, assistant_id, status, metadata, kwargs, multitask_strategy, node, start_key,
     created_at, updated_at)
-VALUES (:run_id, :thread_id, :assistant_id, :status, :metadata, :kwargs, :multitask, :node, :now, :now)
+VALUES (:run_id, :thread_id, :assistant_id, :status, :metadata, :kwargs, :multitask, :node, :start_key, :now, :now)
+ON CONFLICT (thread_id, start_key) WHERE start_key IS NOT NULL AND status IN ('pending', 'running', 'success')
+    DO NOTHING
+RETURNING run_id
+"""
+_FIND_STARTED = """
+SELECT run_id FROM run
+WHERE thread_id = :thread_id AND start_key = :start_key AND status IN ('pending', 'running', 'success')
 """
 _RUNNING = "UPDATE run SET status = 'running', updated_at = :now WHERE run_id = :run_id"
 _BUSY_AGAIN = """
@@ -112,9 +119,24 @@ class ThreadElsewhere(RowConflict):
         self.node = node
 
 
+class RunExists(RowConflict):
+    """A run with the same start key waits, works or has succeeded.
+
+    Attributes:
+        run_id: Its id.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__("A run with this start key exists.")
+        self.run_id = run_id
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A row. Times are Unix seconds; `kwargs` is the request; `error` is {"error", "message"}."""
+    """A row. Times are Unix seconds; `kwargs` is the request; `error` is {"error", "message"}.
+
+    `start_key` is unique among the runs of a thread that wait, work or have succeeded; None = it has none.
+    """
 
     run_id: str
     thread_id: str
@@ -126,6 +148,7 @@ class Run:
     created_at: float
     updated_at: float
     error: dict[str, str] | None = None
+    start_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +190,13 @@ class RunStore:
         self.requests = RunRequestStore(database)
 
     async def create(
-        self, run: Run, *, tags: Mapping[str, str], create_thread: bool, request: str | None = None
+        self,
+        run: Run,
+        *,
+        tags: Mapping[str, str],
+        create_thread: bool,
+        request: str | None = None,
+        undone: Container[str] = (),
     ) -> None:
         """Add a run and mark its thread busy, in one transaction.
 
@@ -176,9 +205,11 @@ class RunStore:
             tags: Merged into the thread's metadata (graph and assistant id).
             create_thread: Create the thread if it does not exist.
             request: The request to start the run again, JSON; None = it is not started again.
+            undone: Runs whose starts are being taken back: one of them with the same start key makes room.
 
         Raises:
             RowNotFound: the thread does not exist and `create_thread` is false.
+            RunExists: a run of this thread has the start key; nothing is changed.
             ThreadElsewhere: another node executes runs on this thread, or ended and left some on it.
         """
         node = self._database.nodes.number
@@ -197,7 +228,12 @@ class RunStore:
             # The thread's row is locked, so two nodes cannot both conclude that no other node executes runs on it.
             if node and (found := tx.run(_FIND_OTHER_NODE, params)):
                 raise ThreadElsewhere(found[0]["node"])
-            tx.run(_INSERT, params)
+            if not tx.run(_INSERT, params):
+                [started] = tx.run(_FIND_STARTED, params)
+                if started["run_id"] not in undone:
+                    raise RunExists(started["run_id"])
+                tx.run(_DELETE, {"run_id": started["run_id"], "thread_id": run.thread_id})
+                tx.run(_INSERT, params)
             if request is not None:
                 stored = self.requests.insert_statement(
                     run.run_id, run.thread_id, request, now=run.created_at
@@ -327,6 +363,7 @@ def _params(run: Run) -> dict[str, Value]:
         "metadata": encode(run.metadata),
         "kwargs": encode(run.kwargs),
         "multitask": run.multitask_strategy,
+        "start_key": run.start_key,
         "now": run.created_at,
     }
 

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import anyio
 
@@ -25,7 +24,7 @@ from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, RunMoves
 from bus.history.versions import trace_message
 from bus.locales import Messages
 from bus.log_context import bind_conversation
-from bus.messages import ReplyTarget, RewindPoint
+from bus.messages import ReplyTarget
 from bus.outbound.live import show_live_reply
 from bus.outbound.live_reply import LiveReply
 from bus.outbound.rows import (
@@ -53,7 +52,7 @@ from bus.runs.replies import (
     turn_messages,
 )
 from bus.runs.requests import AgentRunRequest
-from bus.runs.stream import INTERRUPTS, RunFailed, messages_in
+from bus.runs.stream import INTERRUPTS, RunFailed, has_message
 from bus.runs.uploads import AttachmentUploadResult, FileUploader
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationStore
@@ -117,18 +116,6 @@ class QuestionMatch:
     question: OpenQuestion | None = None
     resume: object = None
     refusal: Refusal | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartedRun:
-    """The run that answers a message.
-
-    Attributes:
-        values: The state of the thread if the run has already succeeded; None = read the run's events.
-    """
-
-    id: str
-    values: Mapping[str, Any] | None = None
 
 
 class TurnSteps:
@@ -277,45 +264,26 @@ class TurnSteps:
         resume = resume_value(interrupts, answer, asked.question)
         return QuestionMatch(question=asked, resume=resume)
 
-    async def start(self, turn: TurnRecord) -> StartedRun:
-        """Start the run of the message, or find the existing one.
-
-        Raises:
-            RewindUnsupported: The server cannot remove the message that this one replaces from the thread.
-            RunError: The server cannot be reached, or refuses.
-        """
-        attempt, point = turn.attempt, turn.message.inbound.rewind_point
-        text: str | None = attempt.files.prompt(turn.message.prompt, turn.texts)
-        if attempt.is_again:
-            found = await self._runs.find_run(
-                attempt.thread_id, attempt.run_id or None, attempt.message_id
-            )
-            if found is not None and found[1] in ACTIVE_STATUSES:
-                return StartedRun(id=found[0])
-            values = await self._runs.get_state(attempt.thread_id)
-            # The answer to an interrupt is not a message in the thread. If it has a run, it arrived.
-            resumed = found is not None and attempt.question is not None
-            if resumed or _has_message(values, attempt.message_id):
-                if found is not None and found[1] == "success":
-                    return StartedRun(id=found[0], values=values)
-                text = None  # Continue from the last checkpoint.
-        if point is not None and text is not None:
-            await self._rewind(attempt.thread_id, point)
-        run_id = await self._runs.start(
+    async def start(self, turn: TurnRecord) -> str:
+        """Start the run of the message, or return the one that answers it. Raises RunError (see `Runs.start`)."""
+        attempt = turn.attempt
+        return await self._runs.start(
             AgentRunRequest(
                 thread_id=attempt.thread_id,
                 assistant_id=turn.assistant_id,
                 message_id=attempt.message_id,
                 inbound=turn.message.inbound,
-                text=text if attempt.resume is None else None,
+                text=attempt.files.prompt(turn.message.prompt, turn.texts),
                 resume=attempt.resume,
+                is_again=attempt.is_again,
+                known_run_id=attempt.run_id,
+                answers_question=attempt.question is not None,
                 files=attempt.files.files,
                 config=turn.session.config,
                 context=turn.context,
                 traceparent=self._tracer.traceparent(turn.row),
             )
         )
-        return StartedRun(id=run_id)
 
     def new_fold(self, turn: TurnRecord) -> ReplyFold:
         """Return an empty fold for the run's events."""
@@ -398,10 +366,7 @@ class TurnSteps:
             return
         try:
             with anyio.fail_after(CANCEL_DEADLINE_S):
-                if attempt.run_id:
-                    await self._runs.cancel(attempt.thread_id, attempt.run_id)
-                else:
-                    await self._cancel_active(attempt.thread_id, attempt.message_id)
+                await self._runs.cancel(attempt.thread_id, attempt.run_id, attempt.message_id)
         except (RunError, TimeoutError) as error:
             log.warning("run %s could not be cancelled: %s", attempt.run_id, error)
 
@@ -424,7 +389,7 @@ class TurnSteps:
             except RunError as error:
                 log.info("it is not known whether run %s succeeded: %s", attempt.run_id, error)
                 return None
-            if not _has_message(values, attempt.message_id):
+            if not has_message(values, attempt.message_id):
                 return None  # It answered an earlier version of the message.
             attempt.fold.set_state(values)
             reply = attempt.fold.reply(turn.texts)
@@ -582,30 +547,13 @@ class TurnSteps:
             # The edit was injected, so the run goes on with the ID with which it began.
             return found.own
         for message_id in earlier[-MAX_EARLIER_RUNS:]:
-            if await self._cancel_active(attempt.thread_id, message_id):
+            if await self._runs.cancel(attempt.thread_id, "", message_id):
                 raise AgentThreadBusy
         try:
             await self._runs.rewind(attempt.thread_id, *earlier)
         except RewindUnsupported:
             log.info("thread %s keeps the earlier version of an edited message", attempt.thread_id)
         return newest
-
-    async def _cancel_active(self, thread_id: str, message_id: str) -> bool:
-        """Cancel the active run of a message. Return whether there was one. Raises RunError."""
-        found = await self._runs.find_run(thread_id, None, message_id)
-        if found is None or found[1] not in ACTIVE_STATUSES:
-            return False
-        await self._runs.cancel(thread_id, found[0])
-        return True
-
-    async def _rewind(self, thread_id: str, point: RewindPoint) -> None:
-        """Remove the message to answer again from the thread. Raises RunError."""
-        try:
-            await self._runs.rewind(thread_id, point.message_id, *point.earlier_ids)
-        except RewindUnsupported:
-            if not point.allow_duplicate:
-                raise
-            log.info("thread %s keeps a message that is answered again", thread_id)
 
     def _refusal(self, turn: TurnRecord, asked: OpenQuestion) -> Refusal | None:
         """Return the refusal of a message that does not decide; None = it decides."""
@@ -716,7 +664,3 @@ def _failed_reply(turn: TurnRecord, failure: RunFailed) -> Reply:
         failed=True,
         retry=is_retryable(failure, error_reason(messages)),
     )
-
-
-def _has_message(values: Mapping[str, Any], message_id: str) -> bool:
-    return any(message.get("id") == message_id for message in messages_in(values))

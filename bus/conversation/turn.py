@@ -203,18 +203,15 @@ class Turn(TurnRecord):
         attempt.is_asked = True
         # There is one run per message, however often this is repeated. A message that it replaces is removed only
         # before the first start.
-        run = await control.starting(partial(do.start, self))
-        if run.id != attempt.run_id or not attempt.seen:  # Positions belong to one run.
-            attempt.run_id, attempt.seen, attempt.fold = run.id, "", do.new_fold(self)
-        bind_run(run.id)
+        run_id = await control.starting(partial(do.start, self))
+        if run_id != attempt.run_id or not attempt.seen:  # Positions belong to one run.
+            attempt.run_id, attempt.seen, attempt.fold = run_id, "", do.new_fold(self)
+        bind_run(run_id)
         # COMMIT 2: The row names the run.
         await do.set_run(self)
-        if run.values is not None:
-            attempt.fold.set_state(run.values)
-        else:
-            reply = await self._read_events()
-            if reply is not None:
-                return reply
+        reply = await self._read_events()
+        if reply is not None:
+            return reply
         return await do.conclude(self)
 
     async def _read_events(self) -> Reply | None:

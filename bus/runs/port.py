@@ -6,20 +6,32 @@
 `test_thread_files.py` hold both classes of each to the same behavior.
 """
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
-from bus.errors import AgentThreadBusy, AgentThreadNotFound, AgentUnavailable, RunError
+from bus.errors import (
+    AgentThreadBusy,
+    AgentThreadNotFound,
+    AgentUnavailable,
+    RewindUnsupported,
+    RunError,
+)
 from bus.runs.requests import AgentRunRequest, SteeringMessage
-from bus.runs.stream import RunPart
+from bus.runs.stream import RunPart, has_message
+
+log = logging.getLogger(__name__)
 
 ACTIVE_STATUSES = ("pending", "running")
 """The statuses of a run that has not ended."""
 
+
+STARTED_STATUSES = (*ACTIVE_STATUSES, "success")
+"""The statuses of a run that is not followed by another one for the same message."""
 
 FIND_LIMIT = 20
 """Maximum number of a thread's newest runs to search for the run of a message."""
@@ -60,9 +72,15 @@ class Runs(Protocol):
         """Create a thread. Does not change an existing one."""
 
     async def start(self, request: AgentRunRequest) -> str:
-        """Start a run after the other runs of its thread. Return its ID. It runs even if no one reads its events.
+        """Start the run of a message after the other runs of its thread. Return its ID.
 
-        Some servers respond only when the run begins.
+        If a run of the message is pending, running or successful, return that one instead. After a failed or lost run,
+        continue from the thread's last checkpoint if that has the message or took the answer. Otherwise the run begins
+        with the message, and the message that it replaces (`rewind_point`) is removed from the thread first. A run
+        continues even if no one reads its events. Some servers respond only when the run begins.
+
+        Raises:
+            RewindUnsupported: The server cannot remove the replaced message from the thread.
         """
 
     def events(
@@ -88,8 +106,14 @@ class Runs(Protocol):
     async def get_state(self, thread_id: str) -> Mapping[str, Any]:
         """Return the present values of a thread as JSON, with its interrupts; empty for a new thread."""
 
-    async def cancel(self, thread_id: str, run_id: str) -> None:
-        """Cancel a run. Does nothing if it has ended."""
+    async def cancel(self, thread_id: str, run_id: str, message_id: str = "") -> bool:
+        """Cancel a run. Return whether it was active.
+
+        Args:
+            thread_id: The thread.
+            run_id: The run; "" = the newest run of the message, whose ID is unknown.
+            message_id: The message.
+        """
 
     async def inject(self, thread_id: str, run_id: str, steering: SteeringMessage) -> bool:
         """Inject a message into a run. Return whether the run accepted it; False = it accepts no messages now.
@@ -110,6 +134,36 @@ class Runs(Protocol):
             AgentThreadBusy: A run holds the thread.
             RewindUnsupported: The server cannot do this.
         """
+
+
+async def begin_again(runs: Runs, request: AgentRunRequest) -> str | AgentRunRequest:
+    """Return the run that answers a message already, or how its run is started now: see `Runs.start`."""
+    text = request.text
+    if request.is_again:
+        found = await runs.find_run(
+            request.thread_id, request.known_run_id or None, request.message_id
+        )
+        if found is not None and found[1] in STARTED_STATUSES:
+            return found[0]
+        # An answer to what a thread waits for is no message in it: its run says that it came.
+        has_answer = found is not None and request.answers_question
+        if has_answer or has_message(await runs.get_state(request.thread_id), request.message_id):
+            text = None  # it goes on from what was done
+    point = request.inbound.rewind_point
+    if point is not None and text is not None:
+        try:
+            await runs.rewind(request.thread_id, point.message_id, *point.earlier_ids)
+        except RewindUnsupported:
+            if not point.allow_duplicate:
+                raise
+            log.info("thread %s keeps a message that is answered again", request.thread_id)
+    return replace(request, text=text if request.resume is None else None)
+
+
+async def find_active(runs: Runs, thread_id: str, message_id: str) -> str:
+    """Return the run of a message that has not ended; "" if there is none."""
+    found = await runs.find_run(thread_id, None, message_id)
+    return found[0] if found is not None and found[1] in ACTIVE_STATUSES else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,14 @@ from bus.errors import (
     RunError,
     SteeringUnsupported,
 )
-from bus.runs.port import FIND_LIMIT, Runs, StreamedPart, error_of_status
+from bus.runs.port import (
+    FIND_LIMIT,
+    Runs,
+    StreamedPart,
+    begin_again,
+    error_of_status,
+    find_active,
+)
 from bus.runs.requests import (
     RUN_OPTIONS,
     STREAM_MODES,
@@ -79,6 +86,10 @@ class RemoteRuns(Runs):
 
     @override
     async def start(self, request: AgentRunRequest) -> str:
+        begun = await begin_again(self, request)
+        return begun if isinstance(begun, str) else await self._start(begun)
+
+    async def _start(self, request: AgentRunRequest) -> str:
         is_plain = request.thread_id in self._plain_threads
         stream = self._stream(request, PLAIN_OPTIONS if is_plain else RUN_OPTIONS)
         try:
@@ -91,7 +102,7 @@ class RemoteRuns(Runs):
             self._plain_threads[request.thread_id] = None
         except httpx.HTTPError as error:
             raise run_error(error) from error
-        return await self.start(request)
+        return await self._start(request)
 
     @override
     async def events(
@@ -140,15 +151,19 @@ class RemoteRuns(Runs):
         return values_of(await _RemoteStates(self._client, thread_id).latest())
 
     @override
-    async def cancel(self, thread_id: str, run_id: str) -> None:
+    async def cancel(self, thread_id: str, run_id: str, message_id: str = "") -> bool:
+        run_id = run_id or await find_active(self, thread_id, message_id)
+        if not run_id:
+            return False
         if (opened := self._opened.pop(run_id, None)) is not None:
             await opened.aclose()
         try:
             await self._client.runs.cancel(thread_id, run_id, wait=False)
         except (NotFoundError, ConflictError):
-            return
+            return False
         except httpx.HTTPError as error:
             raise run_error(error) from error
+        return True
 
     @override
     async def inject(self, thread_id: str, run_id: str, steering: SteeringMessage) -> bool:

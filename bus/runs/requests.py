@@ -32,10 +32,14 @@ class AgentRunRequest:
 
     Attributes:
         inbound: The message that it answers. The agent gets the names of its sender and chat.
-        text: The person's text; None = continue from the thread's last checkpoint.
+        text: The person's text.
         resume: The answer to the thread's interrupts, instead of `text`; None = none.
         files: Its files, as named in the thread's uploads.
-        message_id: The human message's ID, by which a restart finds it in the state.
+        message_id: The human message's ID, by which a restart finds it in the state. One run answers a message, so it
+            is also the key of the start.
+        is_again: Whether an earlier start may have reached the server or changed the thread.
+        known_run_id: The run that answers the message; "" = unknown. Servers without metadata know a run only by this.
+        answers_question: Whether the message answers an interrupt of the thread, now or before an earlier start.
         traceparent: The W3C trace context of the run; "" = none.
     """
 
@@ -45,6 +49,9 @@ class AgentRunRequest:
     inbound: InboundMessage
     text: str | None
     resume: object = None
+    is_again: bool = False
+    known_run_id: str = ""
+    answers_question: bool = False
     files: Sequence[Mapping[str, Any]] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)

@@ -217,6 +217,11 @@ def messages_in(values: Mapping[str, Any]) -> list[Message]:
     return [one for one in values.get("messages") or [] if isinstance(one, dict)]
 
 
+def has_message(values: Mapping[str, Any], message_id: str) -> bool:
+    """Return whether a state holds a message."""
+    return any(message.get("id") == message_id for message in messages_in(values))
+
+
 def interrupts_in(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the interrupts of a thread's state. Older servers report them only with the tasks.
 

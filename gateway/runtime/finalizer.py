@@ -26,6 +26,9 @@ class RunFinalizer:
         now: Returns the time, Unix seconds.
         delivery: Posts webhooks; None = nothing does.
         write_s: Time limit of a write, seconds.
+
+    Attributes:
+        undone: The runs whose starts are taken back, or will be.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class RunFinalizer:
         self._delivery = delivery
         self._write_s = write_s
         self._unsaved: list[RunOutcome] = []
+        self.undone: set[str] = set()
 
     async def finish(self, live: LiveRun, outcome: RunResult) -> RunWebhook | None:
         """Write the end to disk, then publish it: whoever is notified finds it on disk.
@@ -107,6 +111,7 @@ class RunFinalizer:
             await self._rows.finish(end, now=self._now())
         if limit.cancelled_caught:
             raise StoreUnavailable("The database did not take the end of a run in time.")
+        self.undone.discard(end.run_id)
 
     async def roll_back(self, live: LiveRun) -> None:
         """Restore the thread's state from before the run."""

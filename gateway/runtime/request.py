@@ -54,6 +54,8 @@ class GraphRunRequest:
         webhook: The URL to post the result to.
         shown_assistant_id: The requested assistant's id, if it is not the graph's default one.
         kwargs: The request, as shown with the run.
+        start_key: Repeated requests with this key, on the same thread, start one run (`RunManager.start`); None = each
+            starts one.
         restartable: The run goes on at another node, or after a restart, when its process ends; else it is
             `interrupted`, because its client starts it again.
     """
@@ -77,6 +79,7 @@ class GraphRunRequest:
     webhook: str | None = None
     shown_assistant_id: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    start_key: str | None = None
     restartable: bool = True
 
 
@@ -120,6 +123,7 @@ def new_run_row(
         metadata={"graph_id": graph_id, **request.metadata, "assistant_id": assistant_id},
         kwargs=dict(request.kwargs),
         multitask_strategy=request.multitask,
+        start_key=request.start_key,
         created_at=now,
         updated_at=now,
     )

@@ -46,7 +46,7 @@ class RunCreation:
             request: What it is to do.
 
         Raises:
-            RowNotFound, ThreadElsewhere: As of `RunStore.create`.
+            RowNotFound, RunExists, ThreadElsewhere: As of `RunStore.create`.
             StoreUnavailable: It could not be written in time. If it was, or will be, it is taken back.
             RuntimeClosing: This process stops.
         """
@@ -59,6 +59,7 @@ class RunCreation:
             await write.over.wait()
         if not write.over.is_set():
             write.is_late = True
+            self._finalizer.undone.add(live.run_id)  # whoever starts it again does not find it
             raise StoreUnavailable("The database did not take the run in time.")
         error, write.error = write.error, None
         try:
@@ -75,10 +76,14 @@ class RunCreation:
             write.error = None
         except Exception as error:  # noqa: BLE001 - it goes to whoever starts the run
             write.error = error
+            if isinstance(error, OutcomeUnknown):
+                self._finalizer.undone.add(live.run_id)
         finally:
             write.over.set()
         if (write.is_late and write.error is None) or isinstance(write.error, OutcomeUnknown):
             await self._finalizer.undo_start(live)
+        else:
+            self._finalizer.undone.discard(live.run_id)
 
     async def _insert(self, live: LiveRun, request: GraphRunRequest, stored: str | None) -> None:
         if live.temporary:
@@ -89,4 +94,5 @@ class RunCreation:
             tags={"graph_id": live.graph_id, "assistant_id": live.row.assistant_id},
             create_thread=request.create_thread or request.thread_id is None,
             request=stored,
+            undone=self._finalizer.undone,
         )

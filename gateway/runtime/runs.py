@@ -156,6 +156,8 @@ class RunManager:
         Raises:
             RuntimeClosing, ThreadBusyError, ThreadElsewhere, UnknownAssistant, InvalidRequest: Nothing was started.
             RowNotFound: The thread, or the checkpoint to continue from, does not exist.
+            RunExists: A run of the thread with the request's `start_key` waits, works or has succeeded; it is found
+                before the request's multitask strategy does anything to others.
             StoreError: The row could not be written, at least not in time.
         """
         tasks = self._tasks

@@ -243,10 +243,14 @@ CREATE TABLE run (
     multitask_strategy TEXT NOT NULL,
     error TEXT, -- JSON
     node INTEGER NOT NULL DEFAULT 0, -- the node that executes it
+    start_key TEXT, -- of the request that started it; NULL = it had none
     created_at REAL NOT NULL,
     updated_at REAL NOT NULL
 ) STRICT;
 CREATE INDEX run_by_thread ON run (thread_id, seq);
+-- A request that is repeated finds its run, unless that failed.
+CREATE UNIQUE INDEX run_by_start_key ON run (thread_id, start_key)
+    WHERE start_key IS NOT NULL AND status IN ('pending', 'running', 'success');
 CREATE INDEX run_unfinished ON run (thread_id) WHERE status IN ('pending', 'running');
 CREATE INDEX run_finished ON run (updated_at)
     WHERE status IN ('success', 'error', 'timeout', 'interrupted');

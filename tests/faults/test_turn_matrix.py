@@ -17,7 +17,7 @@ import bus
 from bus.conversation.control import START_S, CancelReason, QueuedMessage
 from bus.conversation.record import Outcome, TurnStage
 from bus.conversation.steering import Injection
-from bus.conversation.steps import QuestionMatch, StartedRun, TurnSteps
+from bus.conversation.steps import QuestionMatch, TurnSteps
 from bus.conversation.turn import ENDLESS, Turn
 from bus.errors import AgentUnavailable, RunError, RunMoves
 from bus.messages import InboundMessage, ReplyTarget, Sender
@@ -120,9 +120,9 @@ class ScriptedSteps:
     async def match_question(self, _: Turn, __: object) -> QuestionMatch:
         return QuestionMatch()
 
-    async def start(self, _: Turn) -> StartedRun:
+    async def start(self, _: Turn) -> str:
         await self._step("start")
-        return StartedRun(id=self.run_ids.pop(0) if len(self.run_ids) > 1 else self.run_ids[0])
+        return self.run_ids.pop(0) if len(self.run_ids) > 1 else self.run_ids[0]
 
     def new_fold(self, turn: Turn) -> ReplyFold:
         return ReplyFold(turn.attempt.message_id)

@@ -30,7 +30,7 @@ from store.checkpoints import KEEP, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
 from store.errors import RowNotFound, StoreUnavailable
-from store.runs import MultitaskStrategy
+from store.runs import MultitaskStrategy, RunExists
 from store.work_group import WORK_GROUP
 from tests.eventually import eventually
 from tests.fakes.graphs import Graphs, State
@@ -237,6 +237,27 @@ async def test_a_start_that_is_written_too_late_is_undone(
         assert await runs.rows.list_by_thread(THREAD) == []
         assert (await runs.threads.get(THREAD)).status == "idle"
         assert graphs.calls == {}
+
+
+async def test_a_start_that_will_be_undone_is_not_found_by_its_key(
+    url: str, tmp_path: Path
+) -> None:
+    settings = RuntimeSettings(write_s=0.5, sweep_s=0.1)
+    async with runtime(tmp_path, settings, url) as (runs, _):
+        await runs.threads.create(THREAD, {}, now=1.0)
+        asked = replace(asking("instant"), start_key="m")
+        with psycopg.connect(url) as other:
+            other.execute("LOCK TABLE thread IN EXCLUSIVE MODE")
+            with pytest.raises(StoreUnavailable):
+                await runs.start(asked)
+        live = await runs.start(asked)
+        await live.finished.wait()
+        assert live.row.status == "success"
+        with pytest.raises(RunExists) as found:
+            await runs.start(replace(asked, multitask="reject"))
+        assert found.value.run_id == live.run_id
+        assert [run.run_id for run in await runs.rows.list_by_thread(THREAD)] == [live.run_id]
+        assert (await runs.threads.get(THREAD)).status == "idle"
 
 
 async def test_a_graph_that_cannot_be_built_is_a_failed_run(tmp_path: Path) -> None:

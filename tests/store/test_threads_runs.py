@@ -1,14 +1,16 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from store.config import StoreConfig
 from store.database import Database
 from store.errors import RowConflict, RowNotFound
-from store.runs import Run, RunOutcome, RunStatus, RunStore
+from store.runs import Run, RunExists, RunOutcome, RunStatus, RunStore
 from store.threads import FEW_THREADS, ThreadQuery, ThreadStore
 
 TAGS = {"graph_id": "g"}
@@ -207,3 +209,76 @@ async def test_a_filter_that_matches_many_threads_keeps_the_order(database: Data
     found = [one.thread_id for one in await threads.search(query)]
     assert found == [f"t{FEW_THREADS + 3 - n:04}" for n in range(3)]
     assert await threads.count(query) == FEW_THREADS + 5
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def runs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RunStore]:
+    """Yield the runs of a database of each engine."""
+    url = "" if request.param == "sqlite" else str(request.getfixturevalue("url"))
+    async with Database.open(StoreConfig(url=url) if url else StoreConfig(), tmp_path) as database:
+        yield RunStore(database)
+
+
+def keyed(run_id: str, thread_id: str = "t") -> Run:
+    return replace(a_run(run_id, thread_id, "pending"), start_key="m")
+
+
+async def create(runs: RunStore, run: Run, *undone: str) -> None:
+    await runs.create(run, tags=TAGS, create_thread=True, undone=undone)
+
+
+@pytest.mark.parametrize("status", ["success", "error", "timeout", "interrupted"])
+async def test_a_start_key_has_one_run_unless_that_failed(
+    runs: RunStore, status: RunStatus
+) -> None:
+    await create(runs, keyed("r1"))
+    with pytest.raises(RunExists) as found:
+        await create(runs, keyed("r2"))
+    assert found.value.run_id == "r1"
+    await create(runs, keyed("of-another-thread", "t2"))
+    await create(runs, a_run("without-a-key"))
+
+    end = RunOutcome(run_id="r1", thread_id="t", status=status, thread_status="idle")
+    await runs.finish(end, now=6.0)
+    if status == "success":
+        with pytest.raises(RunExists):
+            await create(runs, keyed("r2"))
+    else:
+        await create(runs, keyed("r2"))
+    expected = ["without-a-key", "r1"] if status == "success" else ["r2", "without-a-key", "r1"]
+    assert [run.run_id for run in await runs.list_by_thread("t")] == expected
+
+
+async def test_of_starts_at_once_one_makes_the_run(runs: RunStore) -> None:
+    found: list[str] = []
+
+    async def start(number: int) -> None:
+        try:
+            await create(runs, keyed(f"r{number}"))
+        except RunExists as error:
+            found.append(error.run_id)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(8):
+            tasks.start_soon(start, number)
+    [run] = await runs.list_by_thread("t")
+    assert found == [run.run_id] * 7
+
+
+async def test_a_start_that_finds_a_run_changes_nothing(runs: RunStore) -> None:
+    await create(runs, keyed("r1"))
+    end = RunOutcome(run_id="r1", thread_id="t", status="success", thread_status="idle")
+    await runs.finish(end, now=6.0)
+    threads = ThreadStore(runs._database)
+    before = await threads.get("t")
+    with pytest.raises(RunExists):
+        await create(runs, replace(keyed("r2"), created_at=7.0))
+    assert await threads.get("t") == before
+
+
+async def test_a_start_that_is_taken_back_is_not_found(runs: RunStore) -> None:
+    await create(runs, keyed("late"))
+    await create(runs, keyed("r2"), "late")
+    assert [run.run_id for run in await runs.list_by_thread("t")] == ["r2"]
+    with pytest.raises(RunExists):
+        await create(runs, keyed("r3"), "late")
