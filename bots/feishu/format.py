@@ -6,11 +6,14 @@ Component"). It documents no entities inside code, so code with a live tag is wr
 
 import json
 import re
+from dataclasses import dataclass
+from functools import lru_cache
 
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import close_open, parse
+from bots.text.measure import RENDERED_KEPT
 from bots.text.renderer import code_span, fence, render_blocks
-from bots.text.tree import Block, ImageInline, Table, Text, walk
+from bots.text.tree import ImageInline, Table, Text, walk
 
 __all__ = ["fits", "render"]
 
@@ -48,16 +51,15 @@ def render(markdown: str, *, partial: bool = False) -> str:
     >>> render("# Hi <at id=all></at>")
     '#### Hi &lt;at id=all>&lt;/at>'
     """
-    return _emit(parse(close_open(markdown) if partial else markdown)).strip("\n")
+    return _emit(close_open(markdown) if partial else markdown).text.strip("\n")
 
 
 def fits(markdown: str) -> bool:
     """Tell whether a reply is one card: bytes as sent (JSON in JSON, UTF-8) and tables within the limits."""
     if len(markdown) > MAX_BYTES * 2:
         return False
-    blocks = parse(markdown)
-    tables = sum(isinstance(block, Table) for block in walk(blocks))
-    return tables <= MAX_TABLES and _sent_bytes(_emit(blocks)) <= MAX_BYTES
+    card = _emit(markdown)
+    return card.tables <= MAX_TABLES and _sent_bytes(card.text) <= MAX_BYTES
 
 
 def _sent_bytes(text: str) -> int:
@@ -65,8 +67,17 @@ def _sent_bytes(text: str) -> int:
     return len(json.dumps(once, ensure_ascii=False).encode())
 
 
-def _emit(blocks: tuple[Block, ...]) -> str:
-    return render_blocks(blocks, _Feishu(), flat_code=True)
+@dataclass(frozen=True, slots=True)
+class _CardText:
+    text: str
+    tables: int
+
+
+@lru_cache(RENDERED_KEPT)
+def _emit(markdown: str) -> _CardText:
+    blocks = parse(markdown)
+    tables = sum(isinstance(block, Table) for block in walk(blocks))
+    return _CardText(render_blocks(blocks, _Feishu(), flat_code=True), tables)
 
 
 def _escape(text: str) -> str:

@@ -6,6 +6,7 @@ A `markdown` block holds text that every reader of Markdown shows alike. Text th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +17,7 @@ from bots.slack.tables import native_table, table_block, table_chars, table_load
 from bots.text import tree
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import parse
+from bots.text.measure import RENDERED_KEPT
 from bots.text.renderer import code_span, fence, render_blocks
 from bots.text.table_grid import table_grid
 from bots.text.tree import walk
@@ -60,9 +62,9 @@ def render(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     >>> render("**hi** <!here>").text
     '*hi* &lt;!here&gt;'
     """
-    blocks = tree.open_details(parse(markdown))
-    shown = _shown(blocks) or ({"type": "markdown", "text": EMPTY},)
-    text = render_mrkdwn(blocks, limit=MAX_TEXT) or EMPTY
+    layout = _lay_out(markdown)
+    shown = _shown(layout) or ({"type": "markdown", "text": EMPTY},)
+    text = render_mrkdwn(layout.blocks, limit=MAX_TEXT) or EMPTY
     return SlackText(text=text, blocks=(*shown, *action_blocks(buttons)))
 
 
@@ -83,30 +85,51 @@ def fits(markdown: str) -> bool:
     """Tell whether a reply is one message: characters, expanded items, one table within Slack's limits."""
     if len(markdown) > MAX_BLOCK * 2:
         return False
-    blocks = tree.open_details(parse(markdown))
-    tables = [table for block in blocks if (table := native_table(block))]
-    shown = list(_runs([block for block in blocks if native_table(block) is None]))
+    layout = _lay_out(markdown)
+    tables = [table for block in layout.blocks if (table := native_table(block))]
+    shown = (*layout.before, *layout.after)
     chars = sum(map(_size, shown)) + sum(map(table_chars, tables))
-    headings = sum(isinstance(block, tree.HeadingBlock | tree.Rule) for block in walk(blocks))
+    headings = sum(
+        isinstance(block, tree.HeadingBlock | tree.Rule) for block in walk(layout.blocks)
+    )
     items = headings + 1 + max(len(shown) - 1, 0) + 2 * len(tables)
     return items <= MAX_ITEMS and chars <= ROOM and table_load(tables) <= 1
 
 
-def _shown(blocks: Sequence[tree.Block]) -> tuple[dict[str, Any], ...]:
-    """Return the blocks of a message: the first table as one, what stands around it as text."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """A text as blocks of a message: the first table that fits as one, and the text before and after it."""
+
+    blocks: tuple[tree.Block, ...]
+    before: tuple[dict[str, Any], ...]
+    table: tree.Table | None = None
+    after: tuple[dict[str, Any], ...] = ()
+
+
+@lru_cache(RENDERED_KEPT)
+def _lay_out(markdown: str) -> _Layout:
+    blocks = tree.open_details(parse(markdown))
     for at, block in enumerate(blocks):
         table = native_table(block)
         if table is not None and table_load([table]) <= 1:
-            before = _within(blocks[:at], MAX_BLOCK)
-            used = sum(map(_size, before))
-            return (*before, table_block(table), *_within(blocks[at + 1 :], MAX_BLOCK - used))
-    return _within(blocks, MAX_BLOCK)
+            before, after = tuple(_runs(blocks[:at])), tuple(_runs(blocks[at + 1 :]))
+            return _Layout(blocks=blocks, before=before, table=table, after=after)
+    return _Layout(blocks=blocks, before=tuple(_runs(blocks)))
 
 
-def _within(blocks: Sequence[tree.Block], room: int) -> tuple[dict[str, Any], ...]:
-    """Return what blocks show, as far as there is room: of a long `markdown` block the beginning."""
+def _shown(layout: _Layout) -> tuple[dict[str, Any], ...]:
+    """Return the blocks of a message, without what has no room in it."""
+    before = _within(layout.before, MAX_BLOCK)
+    if layout.table is None:
+        return before
+    used = sum(map(_size, before))
+    return (*before, table_block(layout.table), *_within(layout.after, MAX_BLOCK - used))
+
+
+def _within(blocks: Sequence[dict[str, Any]], room: int) -> tuple[dict[str, Any], ...]:
+    """Return the blocks for which there is room: of a long `markdown` block the beginning."""
     shown: list[dict[str, Any]] = []
-    for block in _runs(blocks):
+    for block in blocks:
         size = _size(block)
         if size > room:
             if block["type"] == "markdown" and room > 0:

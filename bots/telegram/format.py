@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from bots.telegram.capabilities import MAX_TEXT
 from bots.telegram.entities import EntityWriter, FormattedText, TextEntity, limit_entities
@@ -9,6 +10,7 @@ from bots.text import tree
 from bots.text.characters import is_visible, utf16_length
 from bots.text.links import is_clickable_url
 from bots.text.markdown import parse
+from bots.text.measure import RENDERED_KEPT
 from bots.text.table_grid import table_grid
 from bots.text.tree import plain
 
@@ -37,12 +39,11 @@ def render(markdown: str) -> FormattedText:
     FormattedText(text='a b', entities=(TextEntity(type='bold', offset=0, length=1, url='', language=''),\
  TextEntity(type='code', offset=2, length=1, url='', language='')))
     """
-    blocks = parse(markdown)
-    message = _write(blocks, bare=False)
+    message = _write(markdown)
     if len(message.entities) > MAX_ENTITIES:
         limited = limit_entities(message, MAX_ENTITIES)
         # Too many names: they are disguised, and the formatting goes.
-        message = limited or FormattedText(text=_write(blocks, bare=True).text, entities=())
+        message = limited or FormattedText(text=_write(markdown, bare=True).text, entities=())
     return message if is_visible(message.text) else FormattedText(text=EMPTY, entities=())
 
 
@@ -50,7 +51,7 @@ def fits(markdown: str) -> bool:
     """Tell whether a reply is one message: at most 4,096 UTF-16 units and 100 entities."""
     if len(markdown) > MAX_TEXT * 4:
         return False
-    message = _write(parse(markdown), bare=False)
+    message = _write(markdown)
     return utf16_length(message.text) <= MAX_TEXT and len(message.entities) <= MAX_ENTITIES
 
 
@@ -59,9 +60,10 @@ def is_clickable(url: str) -> bool:
     return is_clickable_url(url, also=_SCHEMES) and not _MENTION_LINK.match(url)
 
 
-def _write(blocks: Sequence[tree.Block], *, bare: bool) -> FormattedText:
+@lru_cache(RENDERED_KEPT)
+def _write(markdown: str, *, bare: bool = False) -> FormattedText:
     renderer = _Renderer(EntityWriter(bare=bare))
-    renderer.blocks(blocks, gap="\n\n")
+    renderer.blocks(parse(markdown), gap="\n\n")
     return renderer.writer.finish()
 
 

@@ -9,6 +9,9 @@ from bots.text.characters import safe_cut
 _TOLERANCE = 8
 """An eighth of a message may stay empty: another rendering costs more than the rest is worth."""
 
+RENDERED_KEPT = 64
+"""Rendered messages that each platform keeps: an answer is rendered when it is split, and sent soon after."""
+
 _FIRST = 1_000
 """Characters of the first guess: cheap to render, enough to learn from."""
 
