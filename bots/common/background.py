@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -12,7 +11,7 @@ from bus.errors import DeliveryError, unwrapped
 
 log = logging.getLogger(__name__)
 
-MAX_TASKS: Final = 100
+MAX_TASKS = 100
 """Tasks that run at once; while so many run, new ones are dropped."""
 
 

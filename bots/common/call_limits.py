@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
 
 import anyio
 
@@ -13,10 +12,10 @@ from bus.errors import DeliveryError
 Windows = Mapping[float, int]
 """Seconds -> calls allowed within them."""
 
-RESERVED_S: Final = 3600.0
+RESERVED_S = 3600.0
 """How long a call stays reserved; by then it was made, or given up."""
 
-_MAX_CHATS: Final = 2_000
+_MAX_CHATS = 2_000
 
 
 class RateLimiter:

@@ -1,7 +1,6 @@
 """The connection loop of every adapter: connect, serve, reconnect with backoff, report health."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import anyio
 
@@ -14,7 +13,7 @@ RECONNECT = Backoff(first_s=1.0, cap_s=60.0, jitter=0.25)
 """Delays between attempts while a platform is unreachable. The jitter spreads bots that lost one server together."""
 
 
-_CLOSED: Final = "The connection was closed; connecting again."
+_CLOSED = "The connection was closed; connecting again."
 
 
 class ConnectionFailure(BusError):

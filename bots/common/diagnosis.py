@@ -5,18 +5,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
 
 from bus.platform import Clock, CommandInfo
 
-CLOCK_TIMEOUT_S: Final = 5.0
+CLOCK_TIMEOUT_S = 5.0
 """Deadline of the request that compares the clocks."""
 
-_OK_SKEW_S: Final = 30.0
-_MAX_SKEW_S: Final = 240.0
+_OK_SKEW_S = 30.0
+_MAX_SKEW_S = 240.0
 """Platforms refuse signatures that are 5 minutes off; beyond this a request may fail."""
 
 

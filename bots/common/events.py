@@ -1,12 +1,11 @@
 """The result of parsing an event that adapters hand over to nobody."""
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 from bus.messages import InboundMessage
 from bus.platform import Disposition
 
-HELP: Final = "/help"
+HELP = "/help"
 """What somebody means who mentions the bot and says nothing."""
 
 

@@ -1,7 +1,6 @@
 """The working indicator as reactions: one while a message is answered, another for the outcome."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
 
 from typing_extensions import override
 
@@ -9,7 +8,7 @@ from bus.bounded import BoundedDict
 from bus.messages import ReplyTarget
 from bus.platform import SupportsIndicators, SupportsRefusalIndicator, WorkShown
 
-_MAX_SHOWN: Final = 1_000
+_MAX_SHOWN = 1_000
 
 
 class ReactionIndicator(SupportsIndicators, SupportsRefusalIndicator):

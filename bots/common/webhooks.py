@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import anyio
 
@@ -29,15 +29,15 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_AGE_S: Final = 300.0
+MAX_AGE_S = 300.0
 """How old, or how far ahead, the time of a signed request may be (Slack's documentation and SDK: 5 minutes)."""
 
-MAX_BODY_BYTES: Final = 1_000_000
+MAX_BODY_BYTES = 1_000_000
 """Largest request. The largest that a platform makes is a Feishu text of 150 KB, encrypted and in base64."""
 
-_MAX_REMEMBERED: Final = 20_000
-_LOG_INTERVAL_S: Final = 60.0
-_MAX_DIGITS: Final = 12
+_MAX_REMEMBERED = 20_000
+_LOG_INTERVAL_S = 60.0
+_MAX_DIGITS = 12
 
 
 def webhook_path(channel: str) -> str:
@@ -75,10 +75,10 @@ class WebhookResponse:
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
 
 
-ACKNOWLEDGED: Final = WebhookResponse()
+ACKNOWLEDGED = WebhookResponse()
 """The platform may forget the request."""
 
-RETRY_LATER: Final = WebhookResponse(
+RETRY_LATER = WebhookResponse(
     status=503, body=json.dumps({"detail": "Not accepted now; send it again."}).encode()
 )
 """Nothing was kept."""
@@ -146,7 +146,7 @@ class WebhookReceiver:
         self._running: set[anyio.CancelScope] = set()
         self._logged_at = -_LOG_INTERVAL_S
         self._unlogged = 0
-        self.endpoint: Final = WebhookEndpoint(handle=self.handle)
+        self.endpoint = WebhookEndpoint(handle=self.handle)
 
     @contextmanager
     def serving(self, handler: WebhookHandler) -> Iterator[None]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from bots.common.call_limits import AccountLimiter, Windows
@@ -14,18 +14,18 @@ from bots.feishu.json_node import JsonNode
 from bots.feishu.rest import FeishuRestClient, QueryParams, RequestBody, json_body
 from bus.errors import DeliveryError
 
-_MESSAGES: Final = "/open-apis/im/v1/messages"
-_CHATS: Final = "/open-apis/im/v1/chats"
-_USERS: Final = "/open-apis/contact/v3/users/batch"
-_REACTION_GONE: Final = 231007
+_MESSAGES = "/open-apis/im/v1/messages"
+_CHATS = "/open-apis/im/v1/chats"
+_USERS = "/open-apis/contact/v3/users/batch"
+_REACTION_GONE = 231007
 
-CALL_WINDOWS: Final[Windows] = {1.0: 45, 60.0: 950}
+CALL_WINDOWS: Windows = {1.0: 45, 60.0: 950}
 """Calls of one API within so many seconds. The platform allows 50 a second and 1,000 a minute."""
 
-_FRAME_SHARE: Final = 0.8
+_FRAME_SHARE = 0.8
 """The part of a window that growing cards may use, so that finished answers always find room."""
 
-_MAX_WAIT_S: Final = 3.0
+_MAX_WAIT_S = 3.0
 """Longer waits are left to the caller, who knows what else there is to do."""
 
 

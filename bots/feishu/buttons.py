@@ -1,14 +1,13 @@
 """Card callbacks as button presses, and responses as toasts. Pure."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from bots.feishu.cards import PRIVATE_FIELD, TOKEN_FIELD
 from bots.feishu.events import sender_kind
 from bots.feishu.json_node import JsonNode
 from bus.messages import ButtonPress, ConversationKey, PressResponse, ReplyTarget, Sender
 
-CARD_ACTION: Final = "card.action.trigger"
+CARD_ACTION = "card.action.trigger"
 
 
 def parse_button_press(envelope: JsonNode, channel: str) -> ButtonPress | None:

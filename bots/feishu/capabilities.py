@@ -1,17 +1,16 @@
 """Feishu's and Lark's capabilities and limits. Sources: the open platform's message and card pages."""
 
 from dataclasses import replace
-from typing import Final
 
 from bus.platform import Capabilities
 
-IMAGE_BYTES: Final = 10 * 1024 * 1024
+IMAGE_BYTES = 10 * 1024 * 1024
 """Largest picture of `im/v1/images`; a larger one is sent as a file."""
 
-FILE_BYTES: Final = 30 * 1024 * 1024
+FILE_BYTES = 30 * 1024 * 1024
 """Largest file of `im/v1/files`. An empty file is refused."""
 
-FEISHU: Final = Capabilities(
+FEISHU = Capabilities(
     streaming=True,
     # A message takes 5 patches a second (code 230020 beyond); half of that leaves room for retries.
     stream_interval_s=0.5,
@@ -27,7 +26,7 @@ FEISHU: Final = Capabilities(
     max_file_bytes=FILE_BYTES,
 )
 
-STREAMING: Final = replace(
+STREAMING = replace(
     FEISHU,
     # A card entity takes 10 operations a second and the app 1,000 a minute: half a dozen answers at once.
     stream_interval_s=0.25,

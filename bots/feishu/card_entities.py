@@ -8,7 +8,6 @@ lives.
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from bots.feishu.api import SentMessage
 from bots.feishu.cardkit import CardEntity, CardKitApi
@@ -19,14 +18,14 @@ from bus.messages import MessageId
 
 log = logging.getLogger(__name__)
 
-_KEPT: Final = 1000
-_FAILURES: Final = 3
+_KEPT = 1000
+_FAILURES = 3
 """So many failures one after the other that may mend themselves, and entities are given up as well."""
 
-_CLOCKS_S: Final = 2.0
+_CLOCKS_S = 2.0
 """How far apart the platform's clocks may be."""
 
-SCOPE: Final = "cardkit:card:write"
+SCOPE = "cardkit:card:write"
 
 
 class CardEntities:

@@ -10,23 +10,22 @@ The platform has four forms of one card:
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
 from bots.feishu.feishu_markdown import link, named, plain_markdown, utc_minute
 from bots.feishu.json_node import JsonNode
 from bots.feishu.people import People
 from bots.feishu.posts import fenced
 
-_MAX_DEPTH: Final = 40
+_MAX_DEPTH = 40
 """Levels of elements in elements that are read; the platform allows five."""
 
-_MAX_ROWS: Final = 200
+_MAX_ROWS = 200
 """Rows of a table or chart that are read."""
 
-_UPGRADE: Final = ("请升级至最新版本客户端", "Please upgrade to the latest version")
+_UPGRADE = ("请升级至最新版本客户端", "Please upgrade to the latest version")
 """The platform's substitute for a card JSON 2.0 begins with this text."""
 
-_STYLES: Final = (("bold", "**"), ("italic", "*"), ("strikethrough", "~~"))
+_STYLES = (("bold", "**"), ("italic", "*"), ("strikethrough", "~~"))
 
 
 def card_markdown(content: JsonNode, people: People) -> str:
@@ -316,7 +315,7 @@ class _CardReader:
         return "\n".join(filter(None, [label, *(self._many(node.values(name)) for name in names)]))
 
 
-_LOCALES: Final = ("en_us", "zh_cn", "ja_jp")
+_LOCALES = ("en_us", "zh_cn", "ja_jp")
 
 _Reader = Callable[[_CardReader, JsonNode], str]
 
@@ -325,7 +324,7 @@ def _said(text: str) -> _Reader:
     return lambda reader, node: text  # noqa: ARG005 - the same for every element of its kind
 
 
-_READERS: Final[Mapping[str, _Reader]] = {
+_READERS: Mapping[str, _Reader] = {
     "plain_text": _CardReader.plain_text, "text": _CardReader.plain_text,
     "markdown": _CardReader.markdown, "lark_md": _CardReader.markdown, "markdown_v1": _CardReader.markdown,
     "div": _CardReader.div, "note": _CardReader.note,

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Final
 from urllib.parse import quote
 
 from bots.feishu.api import call_limiter, dump_json, rate_limited
@@ -11,8 +10,8 @@ from bots.feishu.cards import TEXT_ELEMENT_ID, Card
 from bots.feishu.errors import FeishuError, FeishuResponse
 from bots.feishu.rest import FeishuRequest, FeishuRestClient, json_body
 
-_CARDS: Final = "/open-apis/cardkit/v1/cards"
-_CREATE_S: Final = 5.0
+_CARDS = "/open-apis/cardkit/v1/cards"
+_CREATE_S = 5.0
 """Bound of making a card: nothing is shown before, and without one it can be shown as well."""
 
 

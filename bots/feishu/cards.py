@@ -7,7 +7,6 @@ a card cannot be patched), one Markdown element, while the agent works one small
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from bus.characters import clean_outbound
 from bus.messages import Button
@@ -15,18 +14,18 @@ from bus.messages import Button
 Card = Mapping[str, object]
 Element = Mapping[str, object]
 
-TEXT_ELEMENT_ID: Final = "answer"
+TEXT_ELEMENT_ID = "answer"
 """Id of the element whose text streams: letters, digits and underscores, a letter first."""
 
-TOKEN_FIELD: Final = "token"  # noqa: S105 - a field's name
-PRIVATE_FIELD: Final = "private"
+TOKEN_FIELD = "token"  # noqa: S105 - a field's name
+PRIVATE_FIELD = "private"
 """What comes back with a press: the button's token, and whether the chat has but one person (the platform
 does not tell)."""
 
-MAX_BYTES: Final = 30_000
+MAX_BYTES = 30_000
 """Bytes of a card as it is sent, JSON in JSON: the platform takes 30 KB for the whole body of a request."""
 
-_STREAMING_CONFIG: Final[Card] = {
+_STREAMING_CONFIG: Card = {
     "print_frequency_ms": {"default": 30},
     "print_step": {"default": 5},
     "print_strategy": "fast",
@@ -34,10 +33,10 @@ _STREAMING_CONFIG: Final[Card] = {
 """How clients type what a streaming card adds: 160 characters a second, and what is left at once when more comes.
 The platform's own 14 a second are slower than any model."""
 
-_EMPTY: Final = "…"
+_EMPTY = "…"
 """Stands for an answer without text: a card needs an element."""
 
-_STYLES: Final[Mapping[str, str]] = {"plain": "default", "primary": "primary", "danger": "danger"}
+_STYLES: Mapping[str, str] = {"plain": "default", "primary": "primary", "danger": "danger"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ class CardFooter:
     note: str = "⏳"
 
 
-NO_FOOTER: Final = CardFooter()
+NO_FOOTER = CardFooter()
 
 
 def final_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Final, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from bots.feishu.card_text import card_markdown, is_card_withheld
@@ -22,8 +22,8 @@ from bus.messages import Attachment
 
 Kind = Literal["file", "image", "audio", "video"]
 
-_OFFICE: Final = "application/vnd.openxmlformats-officedocument"
-_MIMES: Final[Mapping[str, str]] = {
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_MIMES: Mapping[str, str] = {
     ".csv": "text/csv", ".doc": "application/msword", ".docx": f"{_OFFICE}.wordprocessingml.document",
     ".gif": "image/gif", ".htm": "text/html", ".html": "text/html", ".jpeg": "image/jpeg", ".jpg": "image/jpeg",
     ".json": "application/json", ".md": "text/markdown", ".mov": "video/quicktime", ".mp3": "audio/mpeg",
@@ -34,30 +34,30 @@ _MIMES: Final[Mapping[str, str]] = {
     ".zip": "application/zip",
 }  # fmt: skip
 """Not `mimetypes`: it reads files of the machine, so that its answers differ between machines."""
-_PICTURE: Final = "image.png"
+_PICTURE = "image.png"
 """Pictures come without a name or type; the platform keeps most as PNG or JPEG."""
 
-MERGE_FORWARD: Final = "merge_forward"
+MERGE_FORWARD = "merge_forward"
 """The type of a message that holds others."""
 
-CARD: Final = "interactive"
+CARD = "interactive"
 
-FORWARDED_NAME: Final = "forwarded-messages.md"
+FORWARDED_NAME = "forwarded-messages.md"
 """The name of the file with forwarded messages that are too long for the prompt."""
 
-FORWARDED_REF: Final = "forwarded/"
+FORWARDED_REF = "forwarded/"
 """Begins the reference to it; the id of the message that holds them follows."""
 
-MAX_FORWARDED_CHARS: Final = 8_000
+MAX_FORWARDED_CHARS = 8_000
 """Forwarded messages up to this length are in the prompt, some 2,000 tokens; longer ones become a file."""
 
-_PAUSE_MS: Final = 5 * 60_000
+_PAUSE_MS = 5 * 60_000
 """After a pause like this, forwarded messages show the time again."""
 
-_MAX_LEVELS: Final = 10
+_MAX_LEVELS = 10
 """Forwarded messages inside forwarded messages that are read; the rest is dropped."""
 
-_PLACEHOLDER: Final = re.compile(r"@_user_(\d{1,6})( ?)|(@_all)(?!\w)")
+_PLACEHOLDER = re.compile(r"@_user_(\d{1,6})( ?)|(@_all)(?!\w)")
 
 
 class UnsupportedContent(ValueError):
@@ -243,7 +243,7 @@ def _post(source: _Source) -> FeishuContent:
     return FeishuContent(text=text, attachments=tuple(attachments))
 
 
-_POST_FILES: Final[Mapping[str, Kind]] = {"media": "video", "file": "file", "audio": "audio"}
+_POST_FILES: Mapping[str, Kind] = {"media": "video", "file": "file", "audio": "audio"}
 
 
 def _image(source: _Source) -> FeishuContent:
@@ -336,7 +336,7 @@ def _unknown(source: _Source, kind: str) -> FeishuContent:
 
 _Reader = Callable[[_Source], FeishuContent]
 
-_READERS: Final[Mapping[str, _Reader]] = {
+_READERS: Mapping[str, _Reader] = {
     "text": _text,
     "post": _post,
     "image": _image,

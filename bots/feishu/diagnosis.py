@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from bots.common.connection import ConnectionFailure
 from bots.common.diagnosis import (
@@ -22,13 +22,13 @@ from bots.feishu.long_connection import fetch_endpoint
 from bots.feishu.rest import FeishuApp, FeishuRestClient
 from bots.feishu.timeouts import FeishuTimeouts
 
-TIMEOUTS: Final = FeishuTimeouts(call_s=15.0, connect_s=15.0)
+TIMEOUTS = FeishuTimeouts(call_s=15.0, connect_s=15.0)
 
-_CONSOLE: Final = "in the developer console"
-_PUBLISH: Final = "create a version and publish it"
-_GRANTED: Final = 1
+_CONSOLE = "in the developer console"
+_PUBLISH = "create a version and publish it"
+_GRANTED = 1
 
-_STATES: Final[Mapping[int, str]] = {
+_STATES: Mapping[int, str] = {
     0: "it is not installed in the tenant yet",
     1: "the tenant switched it off",
     3: "it is installed and not switched on yet",
@@ -48,7 +48,7 @@ class _RequiredScope:
     essential: bool = False
 
 
-_REQUIRED_SCOPES: Final = (
+_REQUIRED_SCOPES = (
     _RequiredScope(
         ("im:message.p2p_msg:readonly", "im:message.p2p_msg"), "no direct messages", essential=True
     ),
@@ -70,7 +70,7 @@ _REQUIRED_SCOPES: Final = (
     ),
     _RequiredScope(("im:resource", "im:resource:upload"), "no files to people"),
 )
-_ALL_GROUP_MESSAGES: Final = _RequiredScope(
+_ALL_GROUP_MESSAGES = _RequiredScope(
     ("im:message.group_msg", "im:message.group_msg:readonly"),
     "group_policy: open sees only mentions",
 )

@@ -4,7 +4,6 @@ import logging
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import anyio
 
@@ -17,13 +16,13 @@ from bus.bounded import BoundedDict
 
 log = logging.getLogger(__name__)
 
-FRESH_S: Final = 3600.0
+FRESH_S = 3600.0
 """How long a name is trusted, and how long one that cannot be had is not asked for again."""
 
-_MAX_NAMES: Final = 20_000
-_MAX_GROUPS: Final = 1_000
-_MAX_GROUPS_ASKED: Final = 5
-_MAX_PEOPLE_ASKED: Final = 50
+_MAX_NAMES = 20_000
+_MAX_GROUPS = 1_000
+_MAX_GROUPS_ASKED = 5
+_MAX_PEOPLE_ASKED = 50
 """People in one call: the platform's limit."""
 
 

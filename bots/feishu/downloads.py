@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 import httpx
 from anyio import to_thread
@@ -16,7 +16,7 @@ from bots.feishu.rest import FeishuRestClient
 from bus.errors import FileTooLarge
 from bus.messages import Attachment
 
-_CHUNK_BYTES: Final = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 
 
 class FeishuDownloader:

@@ -7,12 +7,11 @@ Signed: SHA-256 over time, nonce, encrypt key and raw body (open.feishu.cn, "Enc
 import base64
 import binascii
 import hashlib
-from typing import Final
 
 from Crypto.Cipher import AES
 from Crypto.Util.Padding import unpad
 
-_BLOCK: Final = AES.block_size
+_BLOCK = AES.block_size
 
 
 class DecryptionError(ValueError):

@@ -5,40 +5,39 @@ Codes are those of the open platform's message, card and authentication pages.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import httpx
 
 from bus.errors import DeliveryError, PlaceGone
 
-TOKEN_CODES: Final = frozenset({99991661, 99991663, 99991664, 99991668, 99991677})
+TOKEN_CODES = frozenset({99991661, 99991663, 99991664, 99991668, 99991677})
 """The tenant token is missing, invalid or expired: fetch a new one, once."""
 
-CREDENTIAL_CODES: Final = frozenset({10003, 10012, 10014, 10015, 99991543})
+CREDENTIAL_CODES = frozenset({10003, 10012, 10014, 10015, 99991543})
 """The token page does not know this app id and secret."""
 
-APP_LIMIT_CODE: Final = 99991400
-SCOPE_CODE: Final = 99991672
+APP_LIMIT_CODE = 99991400
+SCOPE_CODE = 99991672
 """The app lacks a scope for what it asked."""
 
-CLOSED_CODES: Final = frozenset({300309, 200850})
+CLOSED_CODES = frozenset({300309, 200850})
 """The card does not stream any more: ten minutes are over, or nothing came for too long."""
 
-SEQUENCE_CODE: Final = 300317
+SEQUENCE_CODE = 300317
 """An operation on a card whose number is not above the last one's."""
 
-CHAT_ERROR_CODES: Final = frozenset({230002, 230006, 230013, 230018, 230025, 230028, 232009})
+CHAT_ERROR_CODES = frozenset({230002, 230006, 230013, 230018, 230025, 230028, 232009})
 """Refusals that a new message would meet as well as a changed one: of the text, the chat, the person."""
 
-_RATE_CODES: Final = frozenset({230020, APP_LIMIT_CODE, 11232})
-_GONE_CODES: Final = frozenset({230011, 231003, 230031, 230017, 230110})
-_THREAD_GONE_CODES: Final = frozenset({230011, 230019, 230071, 230110, 231003})
-_CHAT_GONE_CODES: Final = frozenset({230002, 230018, 230035, 232006, 232009, 232011})
-_CARD_CODES: Final = frozenset({230099, 200570, 200621, 11310})
-_LATER_CODES: Final = frozenset({1, 2200, 55001, 230049, 1000040343})
+_RATE_CODES = frozenset({230020, APP_LIMIT_CODE, 11232})
+_GONE_CODES = frozenset({230011, 231003, 230031, 230017, 230110})
+_THREAD_GONE_CODES = frozenset({230011, 230019, 230071, 230110, 231003})
+_CHAT_GONE_CODES = frozenset({230002, 230018, 230035, 232006, 232009, 232011})
+_CARD_CODES = frozenset({230099, 200570, 200621, 11310})
+_LATER_CODES = frozenset({1, 2200, 55001, 230049, 1000040343})
 """Busy or an internal error of the platform, whatever the HTTP status: not delivered, try again."""
 
-_MESSAGES: Final[Mapping[int, str]] = {
+_MESSAGES: Mapping[int, str] = {
     230001: "Feishu found a bad parameter in the message",
     230002: "the bot is not in this chat: add it to the group again",
     230006: "the app's bot ability is off: switch it on in the developer console and publish a version",
@@ -64,13 +63,13 @@ _MESSAGES: Final[Mapping[int, str]] = {
     SCOPE_CODE: "the app lacks a scope: add it in the developer console and publish a version",
 }
 
-_RETRY_S: Final = 1.0
+_RETRY_S = 1.0
 """Wait after a rate limit whose answer names no time: the windows are one second long."""
 
-_REFUSED_RETRY_S: Final = 60.0
-_MSG_CHARS: Final = 200
+_REFUSED_RETRY_S = 60.0
+_MSG_CHARS = 200
 
-_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
 class FeishuError(DeliveryError):

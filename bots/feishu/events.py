@@ -1,15 +1,14 @@
 """Feishu events other than messages: recalled messages, opened chats, groups with the bot, menu clicks. Pure."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from bots.feishu.json_node import JsonNode
 from bus.messages import ConversationKey, MessageDeletion, Sender, SenderKind
 
-_RECALLED: Final = "im.message.recalled_v1"
-_ADDED: Final = "im.chat.member.bot.added_v1"
-_ENTERED: Final = "im.chat.access_event.bot_p2p_chat_entered_v1"
-_MENU: Final = "application.bot.menu_v6"
+_RECALLED = "im.message.recalled_v1"
+_ADDED = "im.chat.member.bot.added_v1"
+_ENTERED = "im.chat.access_event.bot_p2p_chat_entered_v1"
+_MENU = "application.bot.menu_v6"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,21 +4,20 @@ import html
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
 
 from bots.feishu.people import People
 
-_CODE: Final = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]+`)", re.DOTALL)
-_PAIR: Final = re.compile(
+_CODE = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]+`)", re.DOTALL)
+_PAIR = re.compile(
     r"<(at|person|text_tag|link|a|local_datetime|audio)\b([^<>]*)>([^<>]{0,500})</\1>"
 )
-_ATTRIBUTE: Final = re.compile(r"""(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|([^\s'"/>]+))""")
-_BREAK: Final = re.compile(r"<(br|hr)\s*/?>")
-_STYLE: Final = re.compile(r"</?(?:font|number_tag|raw|text_tag|at|person)\b[^<>]*>")
+_ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|([^\s'"/>]+))""")
+_BREAK = re.compile(r"<(br|hr)\s*/?>")
+_STYLE = re.compile(r"</?(?:font|number_tag|raw|text_tag|at|person)\b[^<>]*>")
 """Tags that only style their text, and those that have no partner."""
 
-_IMAGE: Final = re.compile(r"!\[([^\]\n]{0,200})\]\((img_[\w-]{1,200})\)")
-_JOINER: Final = "\u2060"
+_IMAGE = re.compile(r"!\[([^\]\n]{0,200})\]\((img_[\w-]{1,200})\)")
+_JOINER = "\u2060"
 """Invisible: `format.py` puts it into what the bot says."""
 
 

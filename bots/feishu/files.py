@@ -4,7 +4,6 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -16,14 +15,14 @@ from bots.feishu.rest import RequestBody
 from bus.characters import clean_outbound
 from bus.platform import OutgoingFile
 
-_CHUNK_BYTES: Final = 64 * 1024
-_NAME_CHARS: Final = 200
+_CHUNK_BYTES = 64 * 1024
+_NAME_CHARS = 200
 
-_PICTURES: Final = frozenset({
+_PICTURES = frozenset({
     "image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/x-icon",
 })  # fmt: skip
 
-_TYPES: Final[Mapping[str, str]] = {
+_TYPES: Mapping[str, str] = {
     ".pdf": "pdf", ".doc": "doc", ".docx": "doc", ".xls": "xls", ".xlsx": "xls", ".ppt": "ppt", ".pptx": "ppt",
 }  # fmt: skip
 """`file_type` by suffix; everything else is a `stream`. Sound and video uploaded under their own

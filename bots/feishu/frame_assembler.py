@@ -3,13 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from bots.feishu.sdk import Frame
 
-_MAX_PARTS: Final = 1000
-_DIGITS: Final = 10
-_MAX_BYTES: Final = 16 * 1024 * 1024
+_MAX_PARTS = 1000
+_DIGITS = 10
+_MAX_BYTES = 16 * 1024 * 1024
 """More than this of unfinished events is dropped, oldest first: the platform sends them again."""
 
 

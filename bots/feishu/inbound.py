@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from bots.common.events import HELP, IgnoredEvent
 from bots.feishu.api import FeishuBot
@@ -33,14 +32,14 @@ from bus.messages import (
 )
 from bus.platform import Disposition
 
-_MESSAGE: Final = "im.message.receive_v1"
-_SPOKEN: Final = frozenset(
+_MESSAGE = "im.message.receive_v1"
+_SPOKEN = frozenset(
     {"text", "post", "image", "file", "audio", "media", "video", CARD, MERGE_FORWARD}
 )
 """Types of messages that can be meant for everybody in a group. Others (a sticker, a poll) are for the bot only where
 they reply to it or are in its topic."""
 
-_COMMAND_SUFFIX: Final = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
+_COMMAND_SUFFIX = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ class FeishuContext:
     chat_title: str = ""
 
 
-NO_CONTEXT: Final = FeishuContext()
+NO_CONTEXT = FeishuContext()
 
 
 class _IgnoreEvent(Exception):

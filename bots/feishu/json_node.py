@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from bus.characters import clean
 
-_CLOCK_DIGITS: Final = 15
+_CLOCK_DIGITS = 15
 
 
 def parse_json(data: bytes | str) -> object:

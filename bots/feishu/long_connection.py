@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -30,13 +30,13 @@ from bots.feishu.sdk import FrameCodec
 from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import unwrapped
 
-_ENDPOINT: Final = "/callback/ws/endpoint"
-_MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+_ENDPOINT = "/callback/ws/endpoint"
+_MAX_FRAME_BYTES = 16 * 1024 * 1024
 
-_BUSY_CODES: Final = frozenset({1, 1000040343})
+_BUSY_CODES = frozenset({1, 1000040343})
 """Endpoint answers that mend themselves: the platform is busy, or has an internal error."""
 
-_TOO_MANY: Final = "1000040350"
+_TOO_MANY = "1000040350"
 """`handshake-autherrcode` of an app that holds its 50 connections already."""
 
 

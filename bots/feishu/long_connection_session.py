@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,11 +20,11 @@ from bots.feishu.timeouts import FeishuTimeouts
 
 log = logging.getLogger(__name__)
 
-_CONTROL: Final = 0
-_DONE: Final = 200
-_AGAIN: Final = 500
-_LONGEST_PING_S: Final = 3600
-_MAX_HANDLERS: Final = 256
+_CONTROL = 0
+_DONE = 200
+_AGAIN = 500
+_LONGEST_PING_S = 3600
+_MAX_HANDLERS = 256
 """Events handled at once; beyond, the reader waits for room, which slows the platform down."""
 
 EventHandler = Callable[[JsonNode], Awaitable[EventAck]]

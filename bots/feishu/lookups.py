@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import anyio
 
@@ -24,7 +23,7 @@ from bus.messages import InboundMessage
 
 log = logging.getLogger(__name__)
 
-_KEPT: Final = 2_000
+_KEPT = 2_000
 
 
 @dataclass(slots=True)

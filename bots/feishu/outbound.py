@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from typing_extensions import override
 
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_CARD: Final = "interactive"
+_CARD = "interactive"
 """The message type of cards."""
 
-_UUID_CHARS: Final = 40
+_UUID_CHARS = 40
 """Characters of the `uuid` of a send; Feishu takes 50, and sends once in an hour what has the same one."""
 
-_FENCE_CHARS: Final = 100
-_FRAME_CHARS: Final = MAX_BYTES // 4
+_FENCE_CHARS = 100
+_FRAME_CHARS = MAX_BYTES // 4
 """Code with so many characters fits into a card, whatever they are: none takes more than 4 bytes as it is sent."""
 
 

@@ -1,15 +1,14 @@
 """Names of people and groups while a message is read. Pure."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from bots.feishu.json_node import JsonNode
 from bus.characters import clean_name
 
-YOU: Final = "You"
+YOU = "You"
 """The author of the bot's own words, for the model."""
 
-SOMEONE: Final = "someone"
+SOMEONE = "someone"
 """Replaces the unknown name of a person in a mention."""
 
 

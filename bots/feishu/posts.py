@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterator
-from typing import Final
 
 from bots.feishu.feishu_markdown import image_keys, link, plain_markdown
 from bots.feishu.json_node import JsonNode
 from bots.feishu.people import People
 
-_STYLES: Final = (("codeInline", "`"), ("bold", "**"), ("italic", "*"), ("lineThrough", "~~"))
+_STYLES = (("codeInline", "`"), ("bold", "**"), ("italic", "*"), ("lineThrough", "~~"))
 """Styles of a text, innermost first, with their marks; Markdown has none for `underline`."""
 
 

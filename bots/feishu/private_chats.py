@@ -1,11 +1,10 @@
 """Private chats seen so far: button presses and menu clicks do not say whether a chat is private, or with whom."""
 
 from collections import OrderedDict
-from typing import Final
 
 from bus.messages import InboundMessage, Sender
 
-_MAX_CHATS: Final = 10_000
+_MAX_CHATS = 10_000
 """Chats that are remembered; beyond, those that were quiet for longest are forgotten."""
 
 

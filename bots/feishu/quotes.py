@@ -1,7 +1,6 @@
 """Quotations of messages that people reply to. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from bots.feishu.content import (
     MERGE_FORWARD,
@@ -15,10 +14,10 @@ from bots.feishu.people import YOU, People
 from bots.text.characters import safe_cut
 from bots.text.quotations import FORWARDED, quotation
 
-MAX_OWN_CHARS: Final = 10_000
+MAX_OWN_CHARS = 10_000
 """The bot's own words are quoted up to this length: usually the conversation has the rest."""
 
-_UNREADABLE: Final = "[Not readable here: the message that this one replies to]"
+_UNREADABLE = "[Not readable here: the message that this one replies to]"
 
 
 def quote_message(page: Sequence[JsonNode], names: Mapping[str, str]) -> FeishuContent:

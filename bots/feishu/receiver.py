@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import assert_never
 
 import anyio
 
@@ -47,8 +47,8 @@ class EventAck:
     response: Mapping[str, object] = field(default_factory=dict)
 
 
-ACCEPTED: Final = EventAck(accepted=True)
-RETRY: Final = EventAck(accepted=False)
+ACCEPTED = EventAck(accepted=True)
+RETRY = EventAck(accepted=False)
 
 
 class FeishuReceiver:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -24,13 +24,13 @@ from bots.feishu.errors import (
 from bots.feishu.timeouts import FeishuTimeouts
 from bus.retry import Backoff
 
-_TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
-_FAILURE_DELAYS: Final = Backoff()
+_TOKEN_PATH = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
+_FAILURE_DELAYS = Backoff()
 
 QueryParams = Mapping[str, str | list[str]]
 """Query parameters; a list repeats its parameter."""
 
-_RENEW_S: Final = 600.0
+_RENEW_S = 600.0
 """A token is renewed this long before it expires. The platform hands out a new one in its last
 half hour, and the old one stays good, so that nothing fails in between."""
 

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
-_ROOT: Final = "lark_oapi"
-_PACKAGES: Final = ("", ".ws", ".ws.pb.google")
-_FRAMES: Final = "lark_oapi.ws.pb.pbbp2_pb2"
-_MESSAGES: Final = "lark_oapi.ws.pb.google.protobuf.message"
+_ROOT = "lark_oapi"
+_PACKAGES = ("", ".ws", ".ws.pb.google")
+_FRAMES = "lark_oapi.ws.pb.pbbp2_pb2"
+_MESSAGES = "lark_oapi.ws.pb.google.protobuf.message"
 
 
 class FrameError(ValueError):

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
 
 import anyio
 
@@ -20,18 +19,18 @@ from bus.bounded import BoundedDict
 
 log = logging.getLogger(__name__)
 
-RENEW_S: Final = 500.0
+RENEW_S = 500.0
 """A stream is opened anew after this time: the platform closes it after 600 s."""
 
-_KEPT: Final = 200
+_KEPT = 200
 """Cards that are remembered, 1.5 KB each; of an older one the next change replaces the whole card."""
 
-_EPOCH: Final = 1_735_689_600
+_EPOCH = 1_735_689_600
 """Start of 2025, from which sequences are counted, five a second: they rise over restarts, until 2038."""
 
-_STEPS_PER_S: Final = 5
-_MAX_SEQUENCE: Final = 2**31 - 1
-_LEAPS: Final = (100_000, 10_000_000)
+_STEPS_PER_S = 5
+_MAX_SEQUENCE = 2**31 - 1
+_LEAPS = (100_000, 10_000_000)
 """Steps ahead when the platform has a higher sequence than we know of: half a day's and 23 days' worth."""
 
 

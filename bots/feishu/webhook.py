@@ -6,7 +6,6 @@ URL with a request that may be unsigned. It is answered only if it contains the 
 
 import json
 from collections.abc import Mapping
-from typing import Final
 
 from typing_extensions import override
 
@@ -28,10 +27,10 @@ from bots.feishu.json_node import JsonNode
 from bots.feishu.receiver import FeishuReceiver
 from bus.platform import Clock, Intake
 
-_MAX_CHALLENGE_BYTES: Final = 4096
+_MAX_CHALLENGE_BYTES = 4096
 """Largest unsigned body that is looked at: the console's question has some 200 bytes."""
 
-_URL_VERIFICATION: Final = "url_verification"
+_URL_VERIFICATION = "url_verification"
 
 
 class FeishuWebhookSecrets:

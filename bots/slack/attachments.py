@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from bots.common.attachments import attachment_kind
 from bots.slack.mentions import plain
@@ -10,7 +10,7 @@ from bots.slack.mrkdwn_parser import link, parse_plain
 from bots.slack.payload import as_list, as_mapping, as_str
 from bus.messages import Attachment
 
-UNAVAILABLE: Final[Mapping[str, str]] = {
+UNAVAILABLE: Mapping[str, str] = {
     "tombstone": "it was deleted",
     "hidden_by_limit": "Slack hides it because the workspace exceeds the limit of its plan",
     "external": "it is stored outside Slack, only its link was shared",
@@ -20,23 +20,23 @@ UNAVAILABLE: Final[Mapping[str, str]] = {
 """Modes and kinds of access of files that have no content here (docs.slack.dev/reference/objects/file-object), and what
 is said of them."""
 
-_EXTENSIONS: Final[Mapping[str, str]] = {
+_EXTENSIONS: Mapping[str, str] = {
     "list": ".csv",
     **dict.fromkeys(("canvas", "docs", "email", "post", "quip", "space"), ".html"),
 }
 """Modes and types of what is made in Slack: canvases, posts, lists, e-mails. It gives them away as pages and tables, of
 other sizes than the file object says, whatever their `mimetype`."""
 
-_MADE_IN_SLACK: Final = {
+_MADE_IN_SLACK = {
     "application/vnd.slack-docs": ".html",
     "application/vnd.slack-list": ".csv",
 }
 
-_MIMES: Final = {".csv": "text/csv", ".html": "text/html"}
+_MIMES = {".csv": "text/csv", ".html": "text/html"}
 
-_NO_FILE: Final = "no file: "
+_NO_FILE = "no file: "
 
-_URL_CHARACTERS: Final = 2000
+_URL_CHARACTERS = 2000
 
 
 def parse_attachments(files: object, *, installation: str = "") -> tuple[Attachment, ...]:

@@ -4,18 +4,18 @@ The blocks: docs.slack.dev/reference/block-kit/blocks. One that is not known is 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from bots.slack.mentions import plain
 from bots.slack.mrkdwn_parser import link, parse_mentions, parse_mrkdwn, parse_plain
 from bots.slack.payload import as_list, as_mapping, as_str
 from bots.slack.rich_text import read_rich_text, unreadable
 
-_MOST_NESTED: Final = 5
+_MOST_NESTED = 5
 """Deepest nesting of blocks that is read; Slack allows two levels."""
 
-_MARKS_OF_TASKS: Final = {"complete": "[x]", "error": "[failed]", "in_progress": "[in progress]"}
-_SERIES_CELLS: Final = 2_000
+_MARKS_OF_TASKS = {"complete": "[x]", "error": "[failed]", "in_progress": "[in progress]"}
+_SERIES_CELLS = 2_000
 """Cells of a chart that are read."""
 
 
@@ -149,7 +149,7 @@ def _element(value: object) -> str:  # noqa: PLR0911 - one return per kind
             return _field(element, kind)
 
 
-_FIELDS: Final = frozenset(
+_FIELDS = frozenset(
     {
         "channels_select", "checkboxes", "conversations_select", "datepicker", "datetimepicker",
         "email_text_input", "external_select", "file_input", "multi_channels_select",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import aiohttp
 import anyio
@@ -23,11 +23,11 @@ from bots.slack.api import SlackApi, parse_scopes
 from bots.slack.capabilities import AGENT_SCOPES, BOT_SCOPES
 from bots.slack.errors import SlackError, error_from_exception
 
-CALL_S: Final = 15.0
+CALL_S = 15.0
 """How long one call, or the greeting of a connection, may take."""
 
-_ESSENTIAL: Final = frozenset({"app_mentions:read", "chat:write", "im:history"})
-WITHOUT: Final[Mapping[str, str]] = {
+_ESSENTIAL = frozenset({"app_mentions:read", "chat:write", "im:history"})
+WITHOUT: Mapping[str, str] = {
     "app_mentions:read": "it does not hear mentions",
     "channels:history": "it does not hear follow-ups in public channels",
     "channels:read": "it does not know the names of public channels",
@@ -45,15 +45,15 @@ WITHOUT: Final[Mapping[str, str]] = {
 }
 """What a missing scope means for people."""
 
-_REINSTALL: Final = (
+_REINSTALL = (
     "paste `parley slack manifest` into App Manifest of the app (api.slack.com/apps), save,"
     " then Install App, Reinstall to Workspace"
 )
-_BOT_FIX: Final = (
+_BOT_FIX = (
     "Install App in the app's settings shows the Bot User OAuth Token (xoxb-...);"
     " set channels.{channel}.bot_token to it"
 )
-_APP_FIX: Final = (
+_APP_FIX = (
     "Basic Information, App-Level Tokens: generate one with connections:write (xapp-...)"
     " and set channels.{channel}.app_token to it"
 )

@@ -1,7 +1,6 @@
 """Direct messages of the bot with one person: where answers to a command go that its response_url cannot take."""
 
 from dataclasses import replace
-from typing import Final
 
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError, error_from_status
@@ -9,7 +8,7 @@ from bots.slack.payload import as_mapping, as_str, split_recipient
 from bus.bounded import BoundedDict
 from bus.messages import ReplyTarget
 
-_KEPT: Final = 1_000
+_KEPT = 1_000
 """People whose direct messages are remembered."""
 
 

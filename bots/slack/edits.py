@@ -4,7 +4,7 @@ The forms: docs.slack.dev/reference/events/message, subtypes message_changed and
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from bots.slack.attachments import split_ref
 from bots.slack.message_reader import read_message
@@ -13,8 +13,8 @@ from bots.slack.payload import SlackIdentity, as_mapping, as_str
 MessageChange: TypeAlias = tuple[Mapping[str, Any], bool]
 """The message as it now is, with the channel it stands in; and whether it is gone."""
 
-_PASSED_ON: Final = ("channel", "channel_type")
-_TOMBSTONE: Final = "tombstone"
+_PASSED_ON = ("channel", "channel_type")
+_TOMBSTONE = "tombstone"
 """What is left of a deleted message that has answers: Slack calls that a change."""
 
 

@@ -1,16 +1,15 @@
 """Events that come out of order: after a restart Slack sends again, minutes later, what nobody acknowledged."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from bus.bounded import BoundedDict
 from bus.messages import ConversationKey, InboundMessage, MessageDeletion
 
-_THREADS: Final = 200
-_REPLIES: Final = 20
+_THREADS = 200
+_REPLIES = 20
 """Replies that are kept of a thread, the newest."""
 
-_DELETED: Final = 1_000
+_DELETED = 1_000
 
 
 class SlackEventOrder:

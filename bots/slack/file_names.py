@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import replace
-from typing import Final
 
 import anyio
 
@@ -13,7 +12,7 @@ from bus.messages import Attachment, InboundMessage
 
 log = logging.getLogger(__name__)
 
-LOOKUP_S: Final = 1.0
+LOOKUP_S = 1.0
 """How long all files of a message are asked about: the event has to be acknowledged within 3 s."""
 
 

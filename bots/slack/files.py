@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Any
 
 import aiohttp
 import anyio
@@ -24,7 +24,7 @@ _MIN_BYTES_PER_S = 250_000
 
 _KEYS_KEPT = 1000
 
-MAX_ALT: Final = 1_000
+MAX_ALT = 1_000
 """Characters of an image's description (`alt_txt_too_large` beyond)."""
 
 

@@ -7,7 +7,7 @@ An agent's thread has one status, which two methods write: `agents.sessions.setS
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Protocol
 
 from bots.common.call_limits import RateLimiter, ReservingRateLimiter
 from bots.slack.api import SlackApi
@@ -23,21 +23,21 @@ log = logging.getLogger(__name__)
 
 WORKING, DONE, FAILED = "eyes", "white_check_mark", "x"
 
-TITLE_CHARS: Final = 60
+TITLE_CHARS = 60
 """Characters of a thread's title; Slack takes 200 and shows less."""
 
 _SESSION, _STATUS, _REACTION = "session", "status", "reaction"
 
-_KEPT: Final = 1_000
+_KEPT = 1_000
 """Messages, threads and chats that are remembered."""
 
-_THREAD_ERRORS: Final = frozenset({
+_THREAD_ERRORS = frozenset({
     "channel_not_found", "invalid_thread_ts", "thread_ts_not_allowed", "thread_ts_required", "user_not_found",
 })  # fmt: skip
 """Refusals that are about one thread and not about the app."""
 
 
-_MINUTE_S: Final = 60.0
+_MINUTE_S = 60.0
 
 
 class ReactionLimits:

@@ -7,20 +7,19 @@ noncharacters (U+FDD0, U+FDD1). `plain` removes these from all text that comes f
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from bus.characters import clean, clean_name
 
-OWN_NAME: Final = "You"
+OWN_NAME = "You"
 """The author of the bot's own words."""
 
-_OPEN: Final = "\ufdd0"
-_CLOSE: Final = "\ufdd1"
-_OUTSIDE: Final = re.compile(f"[{_OPEN}{_CLOSE}]")
-_MARK: Final = re.compile(rf"{_OPEN}([@#]?)([A-Za-z0-9]+)(?:\|([^{_CLOSE}]*))?{_CLOSE}")
-_HALF: Final = re.compile(rf"{_OPEN}[^{_CLOSE}]*\Z")
-_ID: Final = re.compile(r"[A-Za-z0-9]{1,64}")
-_WITH_ID: Final = re.compile(r"\([A-Za-z0-9]+\)\Z")
+_OPEN = "\ufdd0"
+_CLOSE = "\ufdd1"
+_OUTSIDE = re.compile(f"[{_OPEN}{_CLOSE}]")
+_MARK = re.compile(rf"{_OPEN}([@#]?)([A-Za-z0-9]+)(?:\|([^{_CLOSE}]*))?{_CLOSE}")
+_HALF = re.compile(rf"{_OPEN}[^{_CLOSE}]*\Z")
+_ID = re.compile(r"[A-Za-z0-9]{1,64}")
+_WITH_ID = re.compile(r"\([A-Za-z0-9]+\)\Z")
 
 
 def plain(text: str) -> str:

@@ -7,7 +7,7 @@ channels and user groups are marks (mentions.py), which `SlackNames` replaces.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from bots.slack.attachments import describe_content, parse_attachments
 from bots.slack.block_text import block_images, read_blocks
@@ -17,29 +17,29 @@ from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str
 from bots.text.quotations import FORWARDED, quotation
 from bus.messages import Attachment
 
-CUT_CHARS: Final = 4_000
+CUT_CHARS = 4_000
 """Slack makes several messages of a plain text that is longer (undocumented; slack-go/slack#972). Its own composer
 sends rich text, which stays whole."""
 
-_CUT_EARLIER: Final = 200
+_CUT_EARLIER = 200
 """How much earlier a text is cut, at a line or a word."""
 
-_MOST_NESTED: Final = 3
+_MOST_NESTED = 3
 """How deep forwarded messages are read that forward others."""
 
-_MOST_COMPARED: Final = 50
+_MOST_COMPARED = 50
 """Parts of a message among which repetitions are looked for."""
 
-_UNREADABLE: Final = "[Not readable here: "
-_NO_FALLBACK: Final = ("[no preview available]", "This content can't be displayed.")
+_UNREADABLE = "[Not readable here: "
+_NO_FALLBACK = ("[no preview available]", "This content can't be displayed.")
 """What Slack itself puts where an app said nothing."""
 
-_WORD: Final = re.compile(r"\w+")
-_EMOJI: Final = re.compile(r":[\w+-]+:")
-_NAMES_OF_ELEMENTS: Final = frozenset({"button", "image", "link", "select", "menu"})
+_WORD = re.compile(r"\w+")
+_EMOJI = re.compile(r":[\w+-]+:")
+_NAMES_OF_ELEMENTS = frozenset({"button", "image", "link", "select", "menu"})
 """Words that Slack adds where it makes the fallback text of blocks itself."""
 
-_MESSAGE_FLAGS: Final = ("is_share", "is_msg_unfurl", "is_thread_root_unfurl", "is_reply_unfurl")
+_MESSAGE_FLAGS = ("is_share", "is_msg_unfurl", "is_thread_root_unfurl", "is_reply_unfurl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,11 @@
 
 import re
 from datetime import UTC, datetime
-from typing import Final
 
 from bots.slack.mentions import channel_mark, mention_mark, plain
 
-_TOKEN: Final = re.compile(r"<([^<>]*)>")
-_MENTION: Final = re.compile(r"<([@#!][^<>\s][^<>]*)>")
+_TOKEN = re.compile(r"<([^<>]*)>")
+_MENTION = re.compile(r"<([@#!][^<>\s][^<>]*)>")
 
 
 def parse_mrkdwn(text: str) -> str:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from slack_sdk.web.async_client import AsyncWebClient
@@ -20,15 +20,15 @@ from bus.messages import InboundMessage
 
 log = logging.getLogger(__name__)
 
-MOST_NAMES: Final = 50
+MOST_NAMES = 50
 """Names that are looked up for one message; the others are shown by their ids."""
 
-_AT_ONCE: Final = 10
-_KEPT: Final = 10_000
-_PEOPLE: Final = ("U", "W")
-_CHANNELS: Final = ("C", "G", "D")
-_CHANNEL_SCOPES: Final = frozenset({"channels:read", "groups:read"})
-_GROUP_SCOPES: Final = frozenset({"usergroups:read"})
+_AT_ONCE = 10
+_KEPT = 10_000
+_PEOPLE = ("U", "W")
+_CHANNELS = ("C", "G", "D")
+_CHANNEL_SCOPES = frozenset({"channels:read", "groups:read"})
+_GROUP_SCOPES = frozenset({"usergroups:read"})
 
 
 class SlackNames:

@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode, urljoin
 
 from bots.common.installation import CredentialVault, InstallationEndpoint
@@ -26,10 +26,10 @@ from bus.platform import Clock
 
 log = logging.getLogger(__name__)
 
-STATE_S: Final = 600.0
+STATE_S = 600.0
 """How long a browser may take to come back from Slack."""
 
-_COOKIE: Final = "parley_slack_state"
+_COOKIE = "parley_slack_state"
 
 
 class SlackInstaller:
@@ -63,7 +63,7 @@ class SlackInstaller:
         self._vault = vault
         self._on_installed = on_installed
         self._now = now
-        self.endpoint: Final = InstallationEndpoint(start=self._start, finish=self._finish)
+        self.endpoint = InstallationEndpoint(start=self._start, finish=self._finish)
 
     async def load(self) -> None:
         """Hand the stored tokens to the API. Raises StoreError."""

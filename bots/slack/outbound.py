@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
@@ -27,11 +27,11 @@ METADATA_TYPE = "parley_delivery"
 _PAGE = 200
 _PAGES = 10
 
-_GONE_CODES: Final = frozenset({"message_not_found", "channel_not_found"})
-_STREAMING_CODES: Final = frozenset({"streaming_state_conflict", "cant_delete_message"})
+_GONE_CODES = frozenset({"message_not_found", "channel_not_found"})
+_STREAMING_CODES = frozenset({"streaming_state_conflict", "cant_delete_message"})
 """What Slack answers to a change of a message that still streams."""
 
-_FILE_REFUSED_CODES: Final = frozenset({
+_FILE_REFUSED_CODES = frozenset({
     "access_denied", "file_type_not_allowed", "file_upload_size_restricted", "file_uploads_disabled",
     "file_uploads_except_images_disabled", "missing_scope", "posting_to_channel_denied", "storage_limit_reached",
 })  # fmt: skip

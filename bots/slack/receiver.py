@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from slack_bolt.async_app import AsyncAck, AsyncApp
@@ -56,7 +56,7 @@ from bus.platform import Disposition, Intake
 
 log = logging.getLogger(__name__)
 
-_ANY: Final = re.compile(".*", re.DOTALL)
+_ANY = re.compile(".*", re.DOTALL)
 
 
 class SlackReceiver:

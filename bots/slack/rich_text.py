@@ -6,29 +6,29 @@ The elements: docs.slack.dev/reference/block-kit/blocks/rich-text-block. Slack's
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 from bots.slack.mentions import channel_mark, mention_mark, plain
 from bots.slack.mrkdwn_parser import date_words
 from bots.slack.payload import as_list, as_mapping, as_str
 
-_INDENT: Final = "    "
-_MOST_NESTED: Final = 5
+_INDENT = "    "
+_MOST_NESTED = 5
 """Deepest nesting of list objects that is read. Slack itself does not nest them: they have an indent."""
 
-_MOST_INDENTED: Final = 8
+_MOST_INDENTED = 8
 """Slack indents lists up to here."""
 
-_EDGES: Final = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
-_TICKS: Final = re.compile(r"`+")
-_STYLES: Final = (("bold", "**"), ("italic", "*"), ("strike", "~~"))
-_ID_FIELDS: Final = {
+_EDGES = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
+_TICKS = re.compile(r"`+")
+_STYLES = (("bold", "**"), ("italic", "*"), ("strike", "~~"))
+_ID_FIELDS = {
     "user": "user_id",
     "canvas_user_mention": "user_id",
     "usergroup": "usergroup_id",
     "team": "team_id",
 }
-_BOXES: Final = {"checked": "- [x] ", "unchecked": "- [ ] "}
+_BOXES = {"checked": "- [x] ", "unchecked": "- [ ] "}
 
 
 def unreadable(kind: str, what: str) -> str:

@@ -7,7 +7,7 @@ elements of their own there, and none of them is ever made.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, starmap
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from bots.text import tree
 from bots.text.links import escape_url, is_clickable_url
@@ -16,16 +16,16 @@ from bots.text.tree import plain
 
 Json: TypeAlias = dict[str, Any]
 
-MAX_INDENT: Final = 8
+MAX_INDENT = 8
 
-_STYLES: Final[Mapping[type[tree.Inline], str]] = {
+_STYLES: Mapping[type[tree.Inline], str] = {
     tree.Strong: "bold",
     tree.Emphasis: "italic",
     tree.Strike: "strike",
 }
 
-_CALL: Final = r"@(?:channel|here|everyone|group)\b"
-_UNSURE: Final = re.compile(
+_CALL = r"@(?:channel|here|everyone|group)\b"
+_UNSURE = re.compile(
     r"[`\\]|<(?=\S)|&(?=#?\w{1,32};)|!(?=\[)|\](?=[(:])"
     r"|[*~](?=\S)|(?<=\S)[*~]|(?<![^\W_])_|_(?![^\W_])"
     rf"|{_CALL}",
@@ -33,7 +33,7 @@ _UNSURE: Final = re.compile(
 )
 """What Slack's own Markdown may read as a mark, a tag, an entity, an image, a link or a call of everybody."""
 
-_LIVE_IN_CODE: Final = re.compile(
+_LIVE_IN_CODE = re.compile(
     rf"<(?:!(?:channel|here|everyone|group|subteam|date)|[@#][A-Z0-9])|{_CALL}", re.IGNORECASE
 )
 
@@ -127,7 +127,7 @@ def _elements(block: tree.Block, *, indent: int) -> Iterator[Json]:
             yield section((tree.Text(text="———", source="———"),))
 
 
-_BLANK: Final[list[Json]] = [{"type": "text", "text": " "}]
+_BLANK: list[Json] = [{"type": "text", "text": " "}]
 """Slack refuses an element without text."""
 
 

@@ -8,7 +8,7 @@ Protocol: docs.slack.dev/apis/events-api/using-socket-mode.
 import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import aiohttp
 import anyio
@@ -28,11 +28,11 @@ from bus.errors import unwrapped
 
 log = logging.getLogger(__name__)
 
-MAX_FRAME_BYTES: Final = 16_000_000
+MAX_FRAME_BYTES = 16_000_000
 """Far above anything Slack sends; a larger frame ends the connection."""
 
-_CLOSE_S: Final = 1.0
-_OK: Final = 200
+_CLOSE_S = 1.0
+_OK = 200
 
 
 def _socket_mode_off() -> ConnectionFailure:
@@ -48,7 +48,7 @@ def _too_many_connections() -> ConnectionFailure:
     )
 
 
-_FAILURES: Final[Mapping[str, Callable[[], ConnectionFailure]]] = {
+_FAILURES: Mapping[str, Callable[[], ConnectionFailure]] = {
     "link_disabled": _socket_mode_off,
     "too_many_websockets": _too_many_connections,
 }

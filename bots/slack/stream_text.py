@@ -6,17 +6,16 @@ next character decides, the last one is held back.
 
 import re
 from collections.abc import Iterable
-from typing import Final
 
 from bus.characters import strip_bidi
 
-_JOINER: Final = "\u2060"
+_JOINER = "\u2060"
 """WORD JOINER: invisible, and no part of any live token."""
 
-_CALLS: Final = ("channel", "here", "everyone", "group")
-_TOKENS: Final = ("!channel", "!here", "!everyone", "!group", "!subteam", "!date")
+_CALLS = ("channel", "here", "everyone", "group")
+_TOKENS = ("!channel", "!here", "!everyone", "!group", "!subteam", "!date")
 
-_LIVE: Final = re.compile(
+_LIVE = re.compile(
     rf"<(?={'|'.join(_TOKENS)}|[@#][A-Z0-9])|@(?=(?:{'|'.join(_CALLS)})\b)|!(?=\[)|:(?=//)",
     re.IGNORECASE,
 )
@@ -28,7 +27,7 @@ def _beginnings(words: Iterable[str]) -> str:
     return "|".join(word[:size] for word in words for size in range(len(word), 0, -1))
 
 
-_OPEN: Final = re.compile(
+_OPEN = re.compile(
     rf"(?<![<@!:])(?<!:/)(?:[<@!]|:/?)*"
     rf"(?:[<@!]|:/?|<[@#]|<(?:{_beginnings(_TOKENS)})|@(?:{_beginnings(_CALLS)}))\Z",
     re.IGNORECASE,

@@ -8,7 +8,7 @@ chat.startStream, chat.appendStream, chat.stopStream.
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import anyio
 
@@ -26,24 +26,24 @@ from bus.messages import Button, MessageId, ReplyTarget
 
 log = logging.getLogger(__name__)
 
-_MINUTE_S: Final = 60.0
+_MINUTE_S = 60.0
 
-_KEPT: Final = 1_000
+_KEPT = 1_000
 """Messages that are remembered; those that grew last are kept."""
 
-_CHANNEL_ERRORS: Final = frozenset({"channel_not_found", "is_archived", "not_in_channel"})
+_CHANNEL_ERRORS = frozenset({"channel_not_found", "is_archived", "not_in_channel"})
 """Refusals of a stream that a message would meet as well."""
 
-_APP_ERRORS: Final = frozenset({
+_APP_ERRORS = frozenset({
     "method_deprecated", "missing_scope", "not_subscribed_to_message_stream_stopped", "unknown_method",
 })  # fmt: skip
 """Refusals that every further stream would meet until the app is changed and Parley started again."""
 
-_ALL_CHANNELS: Final = ""
+_ALL_CHANNELS = ""
 
-_STREAM_ENDED_CODES: Final = frozenset({"message_not_in_streaming_state", "stopped_by_user"})
+_STREAM_ENDED_CODES = frozenset({"message_not_in_streaming_state", "stopped_by_user"})
 
-_TRANSIENT_CODES: Final = frozenset(
+_TRANSIENT_CODES = frozenset(
     {"invalid_thread_ts", "restricted_action_thread_locked", "user_not_found"}
 )
 """Refusals of a stream that say nothing about the next one."""

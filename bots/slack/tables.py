@@ -4,16 +4,16 @@ The block: docs.slack.dev/reference/block-kit/blocks/table-block.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from bots.slack.rich_text_blocks import section
 from bots.text import tree
 from bots.text.tree import plain
 
-MAX_ROWS: Final = 100
-MAX_COLUMNS: Final = 20
+MAX_ROWS = 100
+MAX_COLUMNS = 20
 
-MAX_CHARS: Final = 10_000
+MAX_CHARS = 10_000
 """Characters of all cells together."""
 
 

@@ -8,7 +8,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import anyio
 
@@ -26,26 +26,26 @@ from bus.platform import Intake
 
 log = logging.getLogger(__name__)
 
-EARLIER_HEADING: Final = "[Earlier in this thread]"
+EARLIER_HEADING = "[Earlier in this thread]"
 """Heads what was said in a thread before a message."""
 
-CUT_NOTE: Final = "[Slack did not give the rest of this thread]"
+CUT_NOTE = "[Slack did not give the rest of this thread]"
 
-MESSAGES: Final = 30
+MESSAGES = 30
 """Messages that are quoted: the first one of the thread and the newest."""
 
-MESSAGE_CHARS: Final = 2_000
+MESSAGE_CHARS = 2_000
 """Longest quotation of a message of the thread; the first one, which it is about, is quoted whole."""
 
-FILES: Final = 5
+FILES = 5
 """Files that are handed over, the newest."""
 
-_PAGE: Final = 200
-_QUOTED_SUBTYPES: Final = USER_SUBTYPES | {"bot_message"}
-_NEVER_QUOTED: Final = "assistant_app_thread"
+_PAGE = 200
+_QUOTED_SUBTYPES = USER_SUBTYPES | {"bot_message"}
+_NEVER_QUOTED = "assistant_app_thread"
 """The first message of a thread that Slack itself begins for an agent: it says nothing."""
 
-_THREADS: Final = 10_000
+_THREADS = 10_000
 
 
 class SlackThreadHistory:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from slack_sdk.web.async_client import AsyncWebClient
@@ -17,30 +17,30 @@ from bus.messages import SenderKind
 
 log = logging.getLogger(__name__)
 
-FRESH_S: Final = 3600.0
+FRESH_S = 3600.0
 """How long an answer is trusted. An older one is used only while Slack cannot be asked."""
 
-UNNAMED_S: Final = 60.0
+UNNAMED_S = 60.0
 """How long a name that could not be looked up is not asked for again."""
 
-LOOKUP_S: Final = 1.5
+LOOKUP_S = 1.5
 """Deadline of one lookup: the event has to be acknowledged within 3 s."""
 
-MAX_WAIT_S: Final = 120.0
+MAX_WAIT_S = 120.0
 """How long lookups wait while Slack limits their rate and its list does not tell who they are. Their events wait
 unacknowledged; copies that Slack sends meanwhile wait for the first."""
 
-LIST_PAGE: Final = 1000
+LIST_PAGE = 1000
 """People in one answer of users.list: the most that Slack gives."""
 
-LIST_PAGE_S: Final = 10.0
+LIST_PAGE_S = 10.0
 """Deadline of one such call."""
 
-LIST_EVERY_S: Final = 60.0
+LIST_EVERY_S = 60.0
 """How often the list is read at most: users.list is a tier 2 method, 20 calls a minute."""
 
-_MAX_USERS: Final = 10_000
-_NOT_VISIBLE: Final = frozenset({"user_not_found", "user_not_visible", "users_not_found"})
+_MAX_USERS = 10_000
+_NOT_VISIBLE = frozenset({"user_not_found", "user_not_visible", "users_not_found"})
 
 
 class SlackUserDirectory:

@@ -7,7 +7,6 @@ those of Socket Mode. Protocol: docs.slack.dev, "Verifying requests from Slack" 
 import hashlib
 import hmac
 import logging
-from typing import Final
 
 from slack_bolt.async_app import AsyncApp
 from slack_bolt.request.async_request import AsyncBoltRequest
@@ -32,14 +31,14 @@ from bus.platform import Clock, Disposition, Intake
 
 log = logging.getLogger(__name__)
 
-_FORWARDED_HEADERS: Final = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
+_FORWARDED_HEADERS = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
 """Headers that Bolt sees. They are not signed, and others would switch modes of Bolt."""
 
-_OK: Final = 200
-_NOT_FOUND: Final = 404
-_TYPE_CHARS: Final = 80
+_OK = 200
+_NOT_FOUND = 404
+_TYPE_CHARS = 80
 
-_URL_VERIFICATION: Final = "url_verification"
+_URL_VERIFICATION = "url_verification"
 """The request with which Slack tries a Request URL; where OAuth installs the app, nobody may have done so yet."""
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -30,7 +29,7 @@ from bots.telegram.api import (
 )
 from bots.telegram.failures import POLLED_BY_ANOTHER, connection_failure
 
-DIAGNOSIS_TIMEOUTS: Final = TelegramTimeouts(connect_s=5.0, answer_s=10.0, poll_s=5)
+DIAGNOSIS_TIMEOUTS = TelegramTimeouts(connect_s=5.0, answer_s=10.0, poll_s=5)
 """A poller that is thrown out by another tries again within a second or two: `poll_s` is long enough to meet it."""
 
 
@@ -156,7 +155,7 @@ def _commands(listed: set[str], options: DiagnosisOptions) -> CheckResult:
     )
 
 
-_CONTESTED_FIX: Final = "stop the other process, or give it a bot of its own"
+_CONTESTED_FIX = "stop the other process, or give it a bot of its own"
 
 
 def _fix(failure: ConnectionFailure, channel: str) -> str:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from bus.errors import unwrapped
 from bus.retry import Backoff
 
-MAX_CONCURRENT: Final = 32
+MAX_CONCURRENT = 32
 """Chats whose updates are handled at the same time."""
 
 HandleUpdate = Callable[[dict[str, Any], int], Awaitable[str]]

@@ -6,7 +6,6 @@ oldest update that is not handled (`dispatcher.py`); whatever was not committed 
 
 import logging
 from collections.abc import Sequence
-from typing import Final
 
 import anyio
 from telegram.error import BadRequest, Conflict, TelegramError
@@ -21,8 +20,8 @@ from bus.platform import Intake
 
 log = logging.getLogger(__name__)
 
-_FIRST_RECHECK_S: Final = 0.1
-_MAX_RECHECK_S: Final = 1.0
+_FIRST_RECHECK_S = 0.1
+_MAX_RECHECK_S = 1.0
 """While a chat is slow, Telegram is asked this often for updates of other chats: it would return the unconfirmed
 ones at once."""
 

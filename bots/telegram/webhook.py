@@ -7,7 +7,6 @@ may replace it, and `getWebhookInfo` is the only place where failed deliveries s
 import logging
 import re
 from collections.abc import Sequence
-from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -35,15 +34,15 @@ from bus.characters import clean
 
 log = logging.getLogger(__name__)
 
-_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{16,256}")
+_SECRET = re.compile(r"[A-Za-z0-9_-]{16,256}")
 """What Telegram takes as a secret (Bot API: setWebhook), at a length that nobody guesses."""
 
-_CONNECTIONS: Final = 40
+_CONNECTIONS = 40
 """Requests that Telegram may make at once (Bot API: 1 to 100, default 40)."""
 
-_OFFICIAL: Final = "https://api.telegram.org/"
+_OFFICIAL = "https://api.telegram.org/"
 
-_HINTS: Final = {
+_HINTS = {
     "401": " Another program set the webhook with its own secret: give it its own bot.",
     "404": " channels.{channel}.webhook_url has to lead to {path} of this gateway.",
     "421": " Add the host of channels.{channel}.webhook_url to gateway.allowed_hosts.",

@@ -3,11 +3,9 @@
 `bus/locales/detection.py` knows the form: it leaves these lines out.
 """
 
-from typing import Final
-
 from bus.characters import clean_name
 
-FORWARDED: Final = "[Forwarded]"
+FORWARDED = "[Forwarded]"
 """Heads what a person forwarded."""
 
 

@@ -20,16 +20,15 @@ replies to different messages.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from bus.inbound.clean import clean_text
 from bus.messages import InboundMessage, MessagePart
 from bus.runs.uploads import upload_filename
 
-MAX_PARTS: Final = 100
+MAX_PARTS = 100
 """Maximum number of messages in a gesture. Telegram's clients forward up to 100 at once."""
 
-MAX_GAP_S: Final = 3.0
+MAX_GAP_S = 3.0
 """Maximum time between two parts by the platform's clock, seconds.
 
 After an outage, the messages of hours arrive at once. It is longer than the waits in the table, because Telegram's
@@ -38,14 +37,14 @@ clock counts whole seconds.
 
 _TEXT, _CUT, _FORWARD, _FILES, _WORDS_AND_FILES = "t", "c", "f", "m", "w"
 
-_GESTURE: Final = re.compile(r"[fmw]+|c*t?[fm]*|[fm]+c*t?")
+_GESTURE = re.compile(r"[fmw]+|c*t?[fm]*|[fm]+c*t?")
 """The table: the kinds of the parts, in order. A text comes before the forwards and files it is about, or after."""
 
-_HARD_CUT_CHARS: Final = 300
+_HARD_CUT_CHARS = 300
 """Clients cut a paste at the last space or line break within this distance of the limit, and drop it (Telegram
 Android); without one, they cut inside a word."""
 
-_FULL_UNITS: Final = frozenset({4_000, 4_096})
+_FULL_UNITS = frozenset({4_000, 4_096})
 """Slack's and Telegram's limits, UTF-16 code units. A client that cuts at a space sends less, so a text of exactly this
 length lost no space."""
 
