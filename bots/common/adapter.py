@@ -35,7 +35,7 @@ from bots.common.webhooks import (
     WebhookResponse,
 )
 from bots.config import PlatformConfig
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from bus.errors import DeliveryError
 from bus.messages import InboundMessage, MessageId, ReplyTarget
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake, OutgoingFile
@@ -127,7 +127,7 @@ class BaseAdapter(Adapter, SupportsWebhook):
     @override
     def split(self, markdown: str) -> Sequence[str]:
         """Cut a reply into messages of at most `max_chars` characters. Override for limits of another kind."""
-        return split(markdown, lambda text: len(text) <= self.max_chars)
+        return split_markdown(markdown, lambda text: len(text) <= self.max_chars)
 
     @override
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:

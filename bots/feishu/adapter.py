@@ -33,7 +33,7 @@ from bots.feishu.rest import FeishuApp, FeishuRestClient
 from bots.feishu.sdk import FrameCodec
 from bots.feishu.streaming_cards import StreamingCards
 from bots.feishu.timeouts import FeishuTimeouts
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from bus.config import AUTO
 from bus.messages import Attachment, ReplyTarget
 from bus.platform import (
@@ -161,7 +161,7 @@ class FeishuAdapter(
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
-        return split(markdown, fits, as_file=lambda _: True)
+        return split_markdown(markdown, fits, as_file=lambda _: True)
 
     @override
     def download(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from bots.common.call_limits import AccountLimiter, Windows
+from bots.common.call_limits import AccountLimiter
+from bots.feishu.capabilities import CALL_WINDOWS, FRAME_SHARE
 from bots.feishu.content import is_withheld
 from bots.feishu.errors import FeishuError
 from bots.feishu.json_node import JsonNode
@@ -18,12 +19,6 @@ _MESSAGES = "/open-apis/im/v1/messages"
 _CHATS = "/open-apis/im/v1/chats"
 _USERS = "/open-apis/contact/v3/users/batch"
 _REACTION_GONE = 231007
-
-CALL_WINDOWS: Windows = {1.0: 45, 60.0: 950}
-"""Calls of one API within so many seconds. The platform allows 50 a second and 1,000 a minute."""
-
-_FRAME_SHARE = 0.8
-"""The part of a window that growing cards may use, so that finished answers always find room."""
 
 _MAX_WAIT_S = 3.0
 """Longer waits are left to the caller, who knows what else there is to do."""
@@ -255,7 +250,7 @@ async def rate_limited(limiter: AccountLimiter, *, is_frame: bool = False) -> As
         is_frame: A later call shows the same and more: this one is dropped rather than delayed.
     """
     try:
-        await limiter.acquire(share=_FRAME_SHARE if is_frame else None)
+        await limiter.acquire(share=FRAME_SHARE if is_frame else None)
     except DeliveryError as error:
         text = "the app's rate limit of Feishu is used up for now"
         raise FeishuError(text, retryable=True, retry_after_s=error.retry_after_s) from None

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from bots.common.call_limits import Windows
 from bus.platform import Capabilities
 
 IMAGE_BYTES = 10 * 1024 * 1024
@@ -10,10 +11,19 @@ IMAGE_BYTES = 10 * 1024 * 1024
 FILE_BYTES = 30 * 1024 * 1024
 """Largest file of `im/v1/files`. An empty file is refused."""
 
+CALL_WINDOWS: Windows = {1.0: 45, 60.0: 950}
+"""Calls of one API within so many seconds. The platform allows 50 a second and 1,000 a minute."""
+
+FRAME_SHARE = 0.8
+"""The part of these windows that growing cards may use, so that finished answers always find room."""
+
+PATCHES_PER_S = 5
+"""Patches of one message a second; one more gives 230020."""
+
 FEISHU = Capabilities(
     streaming=True,
-    # A message takes 5 patches a second (code 230020 beyond); half of that leaves room for retries.
-    stream_interval_s=0.5,
+    # Somewhat more than half of the patches are left for retries.
+    stream_interval_s=2.5 / PATCHES_PER_S,
     # A chat takes 5 messages a second, shared by all bots in it: two at once and three more within that second.
     send_interval_s=0.3,
     send_burst=2,

@@ -20,7 +20,7 @@ from bots.feishu.format import MAX_BYTES, fits, render
 from bots.feishu.private_chats import PrivateChats
 from bots.feishu.streaming_cards import StreamingCards
 from bots.text.code_file import CodeFile, code_file
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from bots.text.worker import process_text
 from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
@@ -313,7 +313,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
             if error.retryable:
                 raise
             log.warning("long code is sent in cards, its file was refused: %s", error)
-            raise MessageTooLong(await process_text(split, markdown, fits)) from error
+            raise MessageTooLong(await process_text(split_markdown, markdown, fits)) from error
         return MessageId((await self._deliver(target, upload.type, upload.value, key)).id)
 
     async def _send_card(

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 
-from bots.common.responses import release_stream
 from bots.feishu.errors import (
     TOKEN_CODES,
     FeishuError,
@@ -312,7 +311,7 @@ class FeishuRestClient:
                 )
         except (httpx.HTTPError, TimeoutError) as error:
             raise error_from(error) from error
-        release_stream(response)
+        _release_stream(response)
         return _parse_response(response)
 
 
@@ -343,3 +342,11 @@ def _parse_response(response: httpx.Response) -> FeishuResponse:
         # The token and bot pages have no `data`: their fields stand beside `code`.
         data=data if isinstance(data, dict) else body,
     )
+
+
+def _release_stream(response: httpx.Response) -> None:
+    """Part a response that was read from its stream. They refer to each other.
+
+    So both stayed, with the request and the connection's objects, until the oldest objects are looked at for garbage.
+    """
+    response.stream = httpx.ByteStream(b"")

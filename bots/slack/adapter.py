@@ -29,7 +29,7 @@ from bots.slack.socket_mode import SocketModeConnection
 from bots.slack.streaming import SlackStreamingMessages
 from bots.slack.users import SlackUserDirectory
 from bots.slack.webhook import SlackWebhook
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from bus.locales import messages_for
 from bus.messages import Attachment, Button, MessageId, ReplyTarget
 from bus.platform import (
@@ -192,7 +192,7 @@ class SlackAdapter(
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
-        return split(markdown, fits, as_file=lambda _: True)
+        return split_markdown(markdown, fits, as_file=lambda _: True)
 
     @override
     async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:

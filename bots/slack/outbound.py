@@ -13,7 +13,7 @@ from bots.slack.files import SlackFileUploader
 from bots.slack.format import EMPTY, SlackText, fits, render, render_plain
 from bots.slack.payload import parse_timestamp, split_recipient
 from bots.text.code_file import CodeFile, code_file
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from bots.text.worker import process_text
 from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
@@ -105,7 +105,7 @@ class SlackMessages:
         except SlackError as error:
             if error.code not in _FILE_REFUSED_CODES:
                 raise
-            raise MessageTooLong(await process_text(split, markdown, fits)) from error
+            raise MessageTooLong(await process_text(split_markdown, markdown, fits)) from error
 
     async def edit(
         self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
@@ -120,7 +120,7 @@ class SlackMessages:
         except SlackError as error:
             if error.code not in _FILE_REFUSED_CODES:
                 raise
-            raise MessageTooLong(await process_text(split, markdown, fits)) from error
+            raise MessageTooLong(await process_text(split_markdown, markdown, fits)) from error
         text = target.texts.code_in_file.format(name=code.name)
         await self.update(target, message, text, buttons)
 
@@ -217,7 +217,7 @@ class SlackMessages:
         self, callback: str, markdown: str, buttons: Sequence[Button]
     ) -> None:
         """Answer a command, visible to its author alone. Such a message has no id."""
-        pieces = await process_text(split, markdown, fits)
+        pieces = await process_text(split_markdown, markdown, fits)
         if len(pieces) > 1:
             raise MessageTooLong(pieces)
         await self._respond(callback, await process_text(render, pieces[0], buttons))

@@ -23,8 +23,6 @@ from bots.telegram.api import (
     TelegramTimeouts,
     redact_sdk_logs,
 )
-from bots.telegram.callbacks import answer_callback_query
-from bots.telegram.calls import OutgoingMessage, delete_message, send_typing
 from bots.telegram.capabilities import (
     CALLS_PER_S,
     GROUP_CALLS_PER_MINUTE,
@@ -33,21 +31,27 @@ from bots.telegram.capabilities import (
     TYPING_SHARE_BESIDE_PATCHES,
     capabilities,
 )
-from bots.telegram.dispatcher import UpdateDispatcher
+from bots.telegram.connection_failures import connection_failure
 from bots.telegram.downloads import open_download
 from bots.telegram.drafts import TelegramDrafts
 from bots.telegram.errors import ChatMigratedError
-from bots.telegram.failures import connection_failure
 from bots.telegram.files import send_file
 from bots.telegram.format import FormattedText, fits, render
 from bots.telegram.keyboard import is_silent
+from bots.telegram.message_calls import (
+    OutgoingMessage,
+    answer_callback_query,
+    delete_message,
+    send_typing,
+)
 from bots.telegram.outbound import TelegramMessages
 from bots.telegram.polling import UpdatePoller
 from bots.telegram.receiver import TelegramReceiver
 from bots.telegram.setup import get_identity, register_commands
+from bots.telegram.update_queue import UpdateQueue
 from bots.telegram.webhook import TelegramWebhook, webhook_problem
 from bots.text.markdown import close_open
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from bots.text.worker import process_text
 from bus.messages import Attachment, Button, MessageId, PressResponse, ReplyTarget
 from bus.platform import (
@@ -172,11 +176,11 @@ class TelegramAdapter(
                 )
                 await self.connection.run(partial(self._connect, bot, receiver, self._hook))
                 return
-            dispatcher = UpdateDispatcher(receiver.handle, self._backoff)
+            queue = UpdateQueue(receiver.handle, self._backoff)
             poller = UpdatePoller(
-                dispatcher, intake, self.tracker, timeouts=self._timeouts, allowed=self._allowed
+                queue, intake, self.tracker, timeouts=self._timeouts, allowed=self._allowed
             )
-            async with dispatcher.running():
+            async with queue.running():
                 await self.connection.run(partial(self._connect, bot, receiver, poller))
 
     async def _connect(
@@ -199,7 +203,7 @@ class TelegramAdapter(
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
-        return split(markdown, fits)
+        return split_markdown(markdown, fits)
 
     @override
     async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:

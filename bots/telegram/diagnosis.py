@@ -27,7 +27,7 @@ from bots.telegram.api import (
     redact_sdk_logs,
     redact_tokens,
 )
-from bots.telegram.failures import POLLED_BY_ANOTHER, connection_failure
+from bots.telegram.connection_failures import POLLED_BY_ANOTHER, connection_failure
 
 DIAGNOSIS_TIMEOUTS = TelegramTimeouts(connect_s=5.0, answer_s=10.0, poll_s=5)
 """A poller that is thrown out by another tries again within a second or two: `poll_s` is long enough to meet it."""

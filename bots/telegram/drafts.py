@@ -5,9 +5,9 @@ from hashlib import blake2b
 from telegram import Bot
 from telegram.error import InvalidToken
 
-from bots.telegram.calls import TelegramTarget, call_api, sdk_entities, target_of
 from bots.telegram.errors import is_unknown_method
 from bots.telegram.format import FormattedText
+from bots.telegram.message_calls import TelegramTarget, call_api, sdk_entities, target_of
 from bus.bounded import BoundedDict
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget

@@ -7,9 +7,9 @@ from telegram import Bot, InputFile, Message
 from telegram.error import BadRequest
 
 from bots.telegram.api import TelegramTimeouts
-from bots.telegram.calls import TelegramTarget, call_api, target_of
 from bots.telegram.capabilities import MAX_FILE_BYTES, MAX_PHOTO_BYTES, PHOTO_MIMES
 from bots.telegram.errors import is_photo_error
+from bots.telegram.message_calls import TelegramTarget, call_api, target_of
 from bus.characters import clean_outbound
 from bus.errors import DeliveryError
 from bus.messages import MessageId, ReplyTarget

@@ -8,7 +8,10 @@ from typing import Any
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
 from bots.telegram.api import TelegramBot, redact_tokens
-from bots.telegram.calls import (
+from bots.telegram.errors import is_not_modified, is_unknown_method
+from bots.telegram.format import render
+from bots.telegram.keyboard import keyboard
+from bots.telegram.message_calls import (
     OutgoingMessage,
     TelegramTarget,
     call_api,
@@ -17,9 +20,6 @@ from bots.telegram.calls import (
     send_classic,
     target_of,
 )
-from bots.telegram.errors import is_not_modified, is_unknown_method
-from bots.telegram.format import render
-from bots.telegram.keyboard import keyboard
 from bots.telegram.rich_blocks import rich_message
 from bus.bounded import BoundedDict
 from bus.messages import Button, MessageId, ReplyTarget

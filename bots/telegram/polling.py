@@ -1,7 +1,7 @@
 """Long polling: an update is confirmed to Telegram only after the bus committed it.
 
 The SDK's own updater confirms updates that only wait in memory. Here the offset of the next poll stays at the
-oldest update that is not handled (`dispatcher.py`); whatever was not committed comes again.
+oldest update that is not handled (`update_queue.py`); whatever was not committed comes again.
 """
 
 import logging
@@ -12,10 +12,10 @@ from telegram.error import BadRequest, Conflict, TelegramError
 
 from bots.common.health import HealthTracker, describe_refusal
 from bots.telegram.api import TelegramBot, TelegramTimeouts
-from bots.telegram.dispatcher import UpdateDispatcher
 from bots.telegram.errors import cause_name
 from bots.telegram.receiver import update_id_of
 from bots.telegram.stall_check import StallCheck
+from bots.telegram.update_queue import UpdateQueue
 from bus.platform import Intake
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class UpdatePoller:
     """Polls one bot, in one process of the service at a time: Telegram lets no two poll.
 
     Args:
-        dispatcher: Handles the updates.
+        queue: Handles the updates.
         intake: Knows of other processes.
         health: Shows the state of the connection.
         timeouts: Deadlines.
@@ -39,14 +39,14 @@ class UpdatePoller:
 
     def __init__(
         self,
-        dispatcher: UpdateDispatcher,
+        queue: UpdateQueue,
         intake: Intake,
         health: HealthTracker,
         *,
         timeouts: TelegramTimeouts,
         allowed: Sequence[str],
     ) -> None:
-        self._dispatcher = dispatcher
+        self._queue = queue
         self._intake = intake
         self._health = health
         self._timeouts = timeouts
@@ -76,11 +76,11 @@ class UpdatePoller:
         stall_check = StallCheck(bot, self._timeouts)
         while True:
             updates = await self._poll(bot, hold_s)
-            new = self._dispatcher.submit(updates)
+            new = self._queue.submit(updates)
             if new:
                 self._health.mark_event()
             recheck_s = _FIRST_RECHECK_S if new else min(2 * recheck_s, _MAX_RECHECK_S)
-            idle = await self._dispatcher.wait_idle(recheck_s)
+            idle = await self._queue.wait_idle(recheck_s)
             self._show()
             hold_s = await stall_check.next_hold_s(received=bool(updates)) if idle else 0
 
@@ -88,7 +88,7 @@ class UpdatePoller:
         try:
             with anyio.fail_after(self._timeouts.total_s(waiting_s=hold_s)):
                 updates = await bot.poll(
-                    self._dispatcher.begin_poll(),
+                    self._queue.begin_poll(),
                     hold_s,
                     grace_s=self._timeouts.answer_s,
                     allowed=self._allowed,
@@ -106,5 +106,5 @@ class UpdatePoller:
         self._health.mark_connected("Another process of the service receives the messages.")
 
     def _show(self) -> None:
-        refusal = self._dispatcher.refusal
+        refusal = self._queue.refusal
         self._health.mark_connected(describe_refusal(refusal) if refusal else "")

@@ -28,8 +28,8 @@ from bots.common.webhooks import (
 )
 from bots.config import TelegramConfig
 from bots.telegram.api import TelegramBot, TelegramTimeouts, redact_tokens
-from bots.telegram.dispatcher import chat_of
 from bots.telegram.receiver import TelegramReceiver, update_id_of
+from bots.telegram.update_queue import chat_of
 from bus.characters import clean
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bots.feishu.format import fits, render
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 
 TABLE = "|a|b|\n|-|-|\n|1|2|\n\n"
@@ -75,7 +75,7 @@ def test_bytes_are_counted_as_they_are_sent() -> None:
     assert fits("中" * 9_000)
     assert not fits("中" * 9_400)
     assert not fits('"' * 10_000)
-    for piece in split('中"\\' * 7_000, fits):
+    for piece in split_markdown('中"\\' * 7_000, fits):
         inner = json.dumps(render(piece), ensure_ascii=False)
         assert len(json.dumps(inner, ensure_ascii=False).encode()) <= 28_000
 
@@ -89,7 +89,7 @@ def test_hostile_texts(name: str) -> None:
 @given(documents)
 def test_any_document(markdown: str) -> None:
     assert not LIVE.search(render(markdown))
-    assert all(fits(piece) for piece in split(markdown, fits))
+    assert all(fits(piece) for piece in split_markdown(markdown, fits))
 
 
 @settings(max_examples=30, deadline=None)
@@ -102,7 +102,7 @@ def test_no_token_of_the_model_pings_anybody(
     mined = markdown[:place] + token + markdown[place:]
     assert not LIVE.search(render(mined))
     assert not LIVE.search(render(mined[: end % (len(mined) + 1)], partial=True))
-    for piece in split(mined, fits):
+    for piece in split_markdown(mined, fits):
         assert not LIVE.search(render(piece))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from bots.slack.format import MAX_BLOCK, MAX_TEXT, escape, fits, render, render_plain
 from bots.text.markdown import close_open
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from bus.messages import Button
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 from tests.fakes.slack_checks import block_error, text_findings
@@ -153,7 +153,7 @@ def test_every_prefix_renders() -> None:
 def test_hostile_texts(name: str) -> None:
     shown = render(HOSTILE[name][:6_000])
     assert len(shown.text) <= MAX_TEXT
-    assert all(fits(piece) for piece in split(HOSTILE[name][:11_500], fits))
+    assert all(fits(piece) for piece in split_markdown(HOSTILE[name][:11_500], fits))
 
 
 @settings(max_examples=40, deadline=None)
@@ -198,13 +198,15 @@ def test_text_around_a_table_stays_around_it() -> None:
 def test_a_message_has_one_table_and_further_ones_follow_in_others() -> None:
     two = f"one\n\n{TABLE}\n\ntwo\n\n{TABLE}\n\nend"
     assert not fits(two)
-    pieces = split(two, fits)
+    pieces = split_markdown(two, fits)
     assert [piece.count("Ann") for piece in pieces] == [1, 1]
     assert "".join(pieces).count("end") == 1
 
 
 def test_a_small_table_does_not_fill_a_message() -> None:
-    assert split(f"{TABLE}\n\n" + "word\n\n" * 50, fits) == [f"{TABLE}\n\n" + "word\n\n" * 50]
+    assert split_markdown(f"{TABLE}\n\n" + "word\n\n" * 50, fits) == [
+        f"{TABLE}\n\n" + "word\n\n" * 50
+    ]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ def test_a_small_table_does_not_fill_a_message() -> None:
 def test_long_tables_are_cut_between_rows(rows: int, cell: str, most: int) -> None:
     table = "| h | k |\n|---|---|\n" + "\n".join(f"| r{n} | {cell} |" for n in range(rows))
     seen: list[str] = []
-    for piece in split(table, fits):
+    for piece in split_markdown(table, fits):
         found = table_of(piece)
         assert len(found["rows"]) <= most
         assert block_error(list(render(piece).blocks)) == ""
@@ -242,7 +244,7 @@ def test_buttons_are_below_the_text() -> None:
 @settings(max_examples=40, deadline=None)
 @given(documents)
 def test_every_piece_of_any_document_is_one_that_slack_takes(markdown: str) -> None:
-    for piece in split(markdown, fits):
+    for piece in split_markdown(markdown, fits):
         shown = render(piece, (Button(label="Go", token="t"),))
         assert block_error(list(shown.blocks)) == ""
         assert list(text_findings(shown.text, list(shown.blocks))) == []

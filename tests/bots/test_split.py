@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bots.text.code_file import CodeFile, code_file
 from bots.text.markdown import parse
 from bots.text.measure import Fits
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from bots.text.tree import CodeBlock, Table, walk
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents, prose
 
@@ -23,9 +23,9 @@ def letters(text: str) -> str:
 
 
 def test_a_short_text_is_one_piece() -> None:
-    assert split("", within(10)) == [""]
-    assert split("a\n\nb", within(10)) == ["a\n\nb"]
-    assert split("\n" * 50, within(10)) == [""]
+    assert split_markdown("", within(10)) == [""]
+    assert split_markdown("a\n\nb", within(10)) == ["a\n\nb"]
+    assert split_markdown("\n" * 50, within(10)) == [""]
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_a_short_text_is_one_piece() -> None:
     ],
 )
 def test_where_it_cuts(markdown: str, limit: int, pieces: list[str]) -> None:
-    assert split(markdown, within(limit)) == pieces
+    assert split_markdown(markdown, within(limit)) == pieces
 
 
 def test_code_keeps_its_language_and_lines() -> None:
     lines = [f"line {number}" for number in range(500)]
-    pieces = split("```python\n" + "\n".join(lines) + "\n```", within(400))
+    pieces = split_markdown("```python\n" + "\n".join(lines) + "\n```", within(400))
     found = []
     for piece in pieces:
         (block,) = parse(piece)
@@ -61,7 +61,7 @@ def test_code_keeps_its_language_and_lines() -> None:
 
 def test_tables_are_never_cut_inside_a_row() -> None:
     rows = [f"| name {number} | {number} |" for number in range(200)]
-    pieces = split("\n".join(["| n | v |", "|---|---|", *rows]), within(500))
+    pieces = split_markdown("\n".join(["| n | v |", "|---|---|", *rows]), within(500))
     tables = [block for piece in pieces for block in parse(piece)]
     assert sum(len(table.rows) for table in tables if isinstance(table, Table)) == 200
     assert len(tables) == len(pieces) > 1
@@ -71,7 +71,7 @@ def test_a_long_item_is_cut_between_its_blocks() -> None:
     item = (
         "- start\n\n  ```py\n" + "\n".join(f"  x{n} = {n}" for n in range(100)) + "\n  ```\n\n  end"
     )
-    pieces = split(item, within(300))
+    pieces = split_markdown(item, within(300))
     codes = [b for piece in pieces for b in walk(parse(piece)) if isinstance(b, CodeBlock)]
     assert "\n".join(code.text for code in codes) == "\n".join(f"x{n} = {n}" for n in range(100))
     assert pieces[0].startswith("- start")
@@ -79,9 +79,9 @@ def test_a_long_item_is_cut_between_its_blocks() -> None:
 
 
 def test_graphemes_and_links_stay_whole() -> None:
-    pieces = split("👩\u200d🚀" * 50, within(10))
+    pieces = split_markdown("👩\u200d🚀" * 50, within(10))
     assert all(not piece.startswith("\u200d") and not piece.endswith("\u200d") for piece in pieces)
-    linked = split("words before it [a label](https://example.org/path) after", within(50))
+    linked = split_markdown("words before it [a label](https://example.org/path) after", within(50))
     assert any("[a label](https://example.org/path)" in piece for piece in linked)
 
 
@@ -89,7 +89,7 @@ def test_graphemes_and_links_stay_whole() -> None:
 @pytest.mark.parametrize("size", [400, 1_200, 1_900])
 def test_a_short_beginning_is_no_message_by_itself(first: str, size: int) -> None:
     text = "\n\n".join([first, *["x" * size] * 20])
-    pieces = split(text, within(4_000))
+    pieces = split_markdown(text, within(4_000))
     assert pieces[0].startswith(f"{first}\n\n{'x' * size}")
 
 
@@ -103,7 +103,7 @@ def test_a_short_beginning_is_no_message_by_itself(first: str, size: int) -> Non
     ],
 )
 def test_a_heading_stays_with_a_text_that_is_cut(block: str) -> None:
-    pieces = split(f"Intro.\n\n## Head\n\n### Below\n\n{block}\n\nEnd.", within(4_000))
+    pieces = split_markdown(f"Intro.\n\n## Head\n\n### Below\n\n{block}\n\nEnd.", within(4_000))
     assert pieces[0] == "Intro."
     assert pieces[1].startswith("## Head\n\n### Below\n\n")
     assert len(pieces[1]) > 3_000
@@ -119,20 +119,20 @@ def test_the_number_of_questions_grows_with_the_pieces() -> None:
         calls += 1
         return len(piece) <= 4_000
 
-    pieces = split("Some words and **more of them** here. " * 10_500, fits)
+    pieces = split_markdown("Some words and **more of them** here. " * 10_500, fits)
     assert len(pieces) < 115
     assert calls < 14 * len(pieces)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_texts(name: str) -> None:
-    pieces = split(HOSTILE[name], within(4_000))
+    pieces = split_markdown(HOSTILE[name], within(4_000))
     assert all(len(piece) <= 4_000 for piece in pieces)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 20, 60, 200])
 def test_every_limit(limit: int) -> None:
-    pieces = split(SAMPLE, within(limit))
+    pieces = split_markdown(SAMPLE, within(limit))
     assert all(len(piece) <= limit for piece in pieces)
     words = re.findall(r"[a-z]{3,}", SAMPLE)
     if limit >= 60:
@@ -142,7 +142,7 @@ def test_every_limit(limit: int) -> None:
 @settings(max_examples=50, deadline=None)
 @given(documents, st.integers(min_value=1, max_value=120))
 def test_every_piece_of_any_document_fits(markdown: str, limit: int) -> None:
-    pieces = split(markdown, within(limit))
+    pieces = split_markdown(markdown, within(limit))
     assert pieces
     assert all(len(piece) <= limit for piece in pieces)
     joined = letters("".join(pieces))
@@ -153,13 +153,13 @@ def test_every_piece_of_any_document_fits(markdown: str, limit: int) -> None:
 @settings(max_examples=50, deadline=None)
 @given(prose, st.integers(min_value=3, max_value=120))
 def test_prose_loses_nothing(markdown: str, limit: int) -> None:
-    assert letters("".join(split(markdown, within(limit)))) == letters(markdown)
+    assert letters("".join(split_markdown(markdown, within(limit)))) == letters(markdown)
 
 
 def test_code_that_goes_as_a_file_stays_whole() -> None:
     code = "```py\n" + "x = 1\n" * 50 + "```"
     text = f"before\n\n{code}\n\nafter\n\n```\nshort\n```"
-    pieces = split(text, lambda piece: len(piece) <= 60, as_file=lambda _: True)
+    pieces = split_markdown(text, lambda piece: len(piece) <= 60, as_file=lambda _: True)
     assert pieces == ["before", code, "after\n\n```\nshort\n```"]
     assert code_file(pieces[1]) == CodeFile("code.py", "\n".join(["x = 1"] * 50))
 
@@ -167,23 +167,23 @@ def test_code_that_goes_as_a_file_stays_whole() -> None:
 def test_code_that_is_no_file_is_cut() -> None:
     code = "```py\n" + "x = 1\n" * 50 + "```"
     fits = within(60)
-    assert split(code, fits, as_file=lambda _: False) == split(code, fits)
+    assert split_markdown(code, fits, as_file=lambda _: False) == split_markdown(code, fits)
     inside = "- item\n\n  " + code.replace("\n", "\n  ")
-    assert all(map(fits, split(inside, fits, as_file=lambda _: True)))
+    assert all(map(fits, split_markdown(inside, fits, as_file=lambda _: True)))
 
 
 def test_code_that_never_ends_is_a_file_too() -> None:
-    assert split("```py\n" + "y\n" * 60, lambda p: len(p) <= 60, as_file=lambda _: True) == [
-        "```py\n" + "y\n" * 59 + "y"
-    ]
+    assert split_markdown(
+        "```py\n" + "y\n" * 60, lambda p: len(p) <= 60, as_file=lambda _: True
+    ) == ["```py\n" + "y\n" * 59 + "y"]
 
 
 @settings(max_examples=40, deadline=None)
 @given(documents)
 def test_nothing_is_lost_when_code_goes_as_files(markdown: str) -> None:
     fits = within(120)
-    whole = split(markdown, fits, as_file=lambda _: True)
-    cut = split(markdown, fits)
+    whole = split_markdown(markdown, fits, as_file=lambda _: True)
+    cut = split_markdown(markdown, fits)
     words = [sorted(re.findall(r"[a-zA-Z]{3,}", " ".join(pieces))) for pieces in (whole, cut)]
     # A fence that is cut repeats its language.
     assert set(words[0]) == set(words[1])

@@ -20,8 +20,8 @@ from telegram.error import (
 from yarl import URL as YARL
 
 from bots.telegram.api import RetryAfterError, TelegramBot, UnexpectedStatus, redact_sdk_logs
+from bots.telegram.connection_failures import OTHER_POLLER, OTHER_WEBHOOK, connection_failure
 from bots.telegram.errors import delivery_error, is_entity_error, is_photo_error
-from bots.telegram.failures import OTHER_POLLER, OTHER_WEBHOOK, connection_failure
 
 SECRET = "123456:AAsecret"
 URL = f"https://api.telegram.org/bot{SECRET}/sendMessage"

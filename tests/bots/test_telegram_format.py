@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from bots.telegram.format import FormattedText, fits, render
 from bots.text.characters import utf16_length
-from bots.text.split import split
+from bots.text.split_markdown import split_markdown
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 
 
@@ -138,7 +138,7 @@ def test_hostile_texts(name: str) -> None:
 
 
 def test_pieces_of_a_long_text_fit() -> None:
-    pieces = split(SAMPLE * 30, fits)
+    pieces = split_markdown(SAMPLE * 30, fits)
     assert len(pieces) > 2
     for piece in pieces:
         message = render(piece)

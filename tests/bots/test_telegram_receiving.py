@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter, build
-from bots.telegram.failures import OTHER_POLLER, OTHER_WEBHOOK
+from bots.telegram.connection_failures import OTHER_POLLER, OTHER_WEBHOOK
 from bus.errors import IntakeClosed, IntakeFull
 from bus.locales import messages_for
 from bus.messages import MessageEdit

@@ -26,11 +26,11 @@ from bots.slack.inbound import parse_event as parse_slack
 from bots.slack.inbound import parse_slash_command
 from bots.slack.payload import SlackIdentity, find_installation
 from bots.slack.users import classify
-from bots.telegram.dispatcher import chat_of
 from bots.telegram.events import parse_update
 from bots.telegram.identity import TelegramIdentity
 from bots.telegram.payload import UNREADABLE
 from bots.telegram.receiver import update_id_of
+from bots.telegram.update_queue import chat_of
 from bus.inbound.clean import clean_message
 from bus.messages import InboundMessage, decode_inbound, encode_inbound
 from tests.lab.fuzz.mutation import damage_bytes, damage_json, to_json

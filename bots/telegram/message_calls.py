@@ -1,5 +1,6 @@
-"""Calls about one message: send, edit, delete, typing; with a fallback where formatting is refused."""
+"""Calls about one message: send, edit, delete, type, answer a press; with a fallback where formatting is refused."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -12,17 +13,24 @@ from telegram.error import BadRequest, InvalidToken, TelegramError
 from bots.telegram.api import MALFORMED
 from bots.telegram.entities import FormattedText, TextEntity, hide_mentions
 from bots.telegram.errors import (
+    cause_name,
     delivery_error,
     is_deleted,
     is_entity_error,
     is_not_modified,
+    is_query_too_old,
     is_unknown_method,
 )
 from bots.telegram.keyboard import keyboard
 from bus.errors import DeliveryError
-from bus.messages import Button, MessageId, ReplyTarget
+from bus.messages import Button, MessageId, PressResponse, ReplyTarget
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_MAX_CALLBACK_CHARS = 200
+"""Longest answer to a press (Bot API: answerCallbackQuery)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +164,24 @@ async def send_typing(bot: Bot, reply_target: ReplyTarget, *, within_s: float) -
         )
 
     await call_api(request, target_of(reply_target), within_s=within_s)
+
+
+async def answer_callback_query(
+    bot: Bot, query_id: str, response: PressResponse, *, timeout_s: float
+) -> None:
+    """Answer one query, which waits for some seconds only; failures are logged."""
+    try:
+        with anyio.fail_after(timeout_s):
+            await bot.answer_callback_query(
+                query_id,
+                response.text[:_MAX_CALLBACK_CHARS] or None,
+                show_alert=response.urgent or None,
+            )
+    except (TelegramError, TimeoutError, *MALFORMED) as error:
+        level = logging.WARNING
+        if isinstance(error, BadRequest) and is_query_too_old(error):
+            level = logging.INFO  # Pressed while we were away, or pressed twice.
+        log.log(level, "telegram: answerCallbackQuery failed: %s", cause_name(error))
 
 
 async def _send(bot: Bot, target: TelegramTarget, content: OutgoingMessage) -> MessageId:

@@ -18,7 +18,7 @@ HandleUpdate = Callable[[dict[str, Any], int], Awaitable[str]]
 """Handles one update; returns why it was not accepted, or "". Never raises."""
 
 
-class UpdateDispatcher:
+class UpdateQueue:
     """Hands updates to the bus, one worker for each chat that has some.
 
     An update that is not accepted is repeated by its chat's worker with backoff, and holds up only its chat.
@@ -91,7 +91,7 @@ class UpdateDispatcher:
 
     def _enqueue(self, chat: str, number: int, raw: dict[str, Any]) -> None:
         if self._tasks is None:
-            raise RuntimeError("The dispatcher is not running")
+            raise RuntimeError("The queue is not running")
         queue = self._queues.get(chat)
         if queue is None:
             queue = self._queues[chat] = deque()

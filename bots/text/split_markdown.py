@@ -36,7 +36,9 @@ class _Chunk:
     items: tuple[int, ...] = ()
 
 
-def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = None) -> list[str]:
+def split_markdown(
+    markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = None
+) -> list[str]:
     r"""Cut Markdown into pieces that fit and render by themselves.
 
     Blocks stay whole where they can. Fences are closed and opened again, table headers repeated,
@@ -52,7 +54,7 @@ def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = 
         At least one piece. A single character that does not fit is returned all the same, and so is what
         goes as a file.
 
-    >>> split("a b\n\n```py\nx = 1\ny = 2\n```", lambda piece: len(piece) <= 16)
+    >>> split_markdown("a b\n\n```py\nx = 1\ny = 2\n```", lambda piece: len(piece) <= 16)
     ['a b', '```py\nx = 1\n```', '```py\ny = 2\n```']
     """
     text = clean_outbound(markdown)
