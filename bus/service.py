@@ -17,7 +17,7 @@ from bus.commands.build import build_commands
 from bus.config import BusConfig, ChannelPolicy
 from bus.context import AgentServer, BusContext
 from bus.conversation.conversations import Conversations
-from bus.conversation.open_questions import Questions
+from bus.conversation.open_questions import OpenQuestions
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.steps import TurnSteps
 from bus.errors import RunError
@@ -284,7 +284,7 @@ async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[Non
 def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
     """Build the parts, bottom-up."""
     stores, runs, delivery = context.stores, context.runs, context.delivery
-    questions = Questions(stores.history, delivery)
+    questions = OpenQuestions(stores.history, delivery)
     steps = TurnSteps(
         inbox=stores.inbox,
         conversations=stores.conversations,

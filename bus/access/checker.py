@@ -16,8 +16,8 @@ from bus.messages import ConversationKey, InboundMessage, Sender
 from bus.platform import Clock, Disposition
 from store.pairings import Pairing, PairingStore
 
-CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-CODE_LENGTH = 8
+PAIRING_CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+PAIRING_CODE_LENGTH = 8
 """32 characters, without 0, O, 1 and I.
 
 A code has 40 bits and is valid for an hour. A channel has at most 100 open codes.
@@ -80,7 +80,7 @@ class AccessChecker:
         """Return a new request of the sender in a private chat, or of the group."""
         person = message.sender if message is not None and message.is_private else None
         return Pairing(
-            code="".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH)),
+            code=new_pairing_code(),
             channel=key.channel,
             workspace=key.workspace,
             user_id=person.user_id if person is not None else group_pairing_id(key.chat),
@@ -89,3 +89,8 @@ class AccessChecker:
             created_at=self._now(),
             approved_at=None,
         )
+
+
+def new_pairing_code() -> str:
+    """Return a random code, by which an administrator approves a person or a group."""
+    return "".join(secrets.choice(PAIRING_CODE_LETTERS) for _ in range(PAIRING_CODE_LENGTH))

@@ -37,7 +37,7 @@ class OpenQuestion:
         return is_for_bot or not self.question.needs_approval
 
 
-class Questions:
+class OpenQuestions:
     """The questions of finished turns, and the buttons under their answers.
 
     Args:

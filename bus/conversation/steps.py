@@ -16,7 +16,7 @@ from itertools import count
 import anyio
 
 from bus.conversation.control import CancelReason, QueuedMessage
-from bus.conversation.open_questions import OpenQuestion, Questions
+from bus.conversation.open_questions import OpenQuestion, OpenQuestions
 from bus.conversation.record import Outcome, TurnRecord
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.steering import Injection, Steering, late_edit_offers, rerun_offers
@@ -133,7 +133,7 @@ class TurnSteps:
         inbox: InboxStore,
         conversations: ConversationStore,
         history: MessageHistoryStore,
-        questions: Questions,
+        questions: OpenQuestions,
         runs: Runs,
         uploads: FileUploader,
         delivery: DeliveryWorker,

@@ -6,7 +6,7 @@ from bus.access.checker import AccessChecker
 from bus.commands.runner import CommandRunner
 from bus.context import BusContext
 from bus.conversation.conversations import Conversations
-from bus.conversation.open_questions import Questions
+from bus.conversation.open_questions import OpenQuestions
 from bus.inbound.access import AccessStage
 from bus.inbound.bot_messages import BotMessageStage
 from bus.inbound.chat_migrations import ChatMigrations
@@ -26,7 +26,7 @@ def build_inbound(
     bus: BusContext,
     *,
     migrations: ChatMigrations,
-    questions: Questions,
+    questions: OpenQuestions,
     conversations: Conversations,
     commands: CommandRunner,
 ) -> tuple[BusIntake, InboundDispatcher]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from bus.buttons import ButtonAction
 from bus.context import BusContext
 from bus.conversation.conversations import Conversations
-from bus.conversation.open_questions import Questions
+from bus.conversation.open_questions import OpenQuestions
 from bus.history.versions import message_ids
 from bus.inbound.button_presses import (
     AuthorizedPress,
@@ -39,7 +39,7 @@ class ButtonActions:
         self,
         bus: BusContext,
         *,
-        questions: Questions,
+        questions: OpenQuestions,
         pipeline: InboundPipeline,
         conversations: Conversations,
         reruns: RerunOffers,

@@ -10,7 +10,7 @@ from typing_extensions import override
 from bus.access.checker import AccessChecker
 from bus.context import BusContext
 from bus.conversation.conversations import Conversations
-from bus.conversation.open_questions import Questions
+from bus.conversation.open_questions import OpenQuestions
 from bus.inbound.button_actions import ButtonActions
 from bus.inbound.button_presses import ButtonPressHandler
 from bus.inbound.chat_migrations import ChatMigrations
@@ -50,7 +50,7 @@ class BusIntake(InboundPipeline, Intake):
         *,
         access: AccessChecker,
         migrations: ChatMigrations,
-        questions: Questions,
+        questions: OpenQuestions,
         conversations: Conversations,
         gestures: GestureCollector,
         changes: anyio.Lock,

@@ -12,7 +12,7 @@ from langgraph_sdk import get_client
 
 from bus.config import DEFAULT_SESSION
 from bus.conversation.control import QueuedMessage
-from bus.conversation.open_questions import Questions
+from bus.conversation.open_questions import OpenQuestions
 from bus.conversation.record import Outcome
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.steps import TurnSteps
@@ -129,7 +129,7 @@ async def turn_harness(
             inbox=inbox,
             conversations=conversations,
             history=history,
-            questions=Questions(history, delivery),
+            questions=OpenQuestions(history, delivery),
             runs=runs,
             uploads=FileUploader(RemoteFiles(gateway)),
             delivery=delivery,
