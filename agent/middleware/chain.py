@@ -49,7 +49,7 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
             for one in middleware
             if type(one).awrap_tool_call is not AgentMiddleware.awrap_tool_call
         ]
-        self._model_call = reduce(_join_model_hooks, model_hooks) if model_hooks else _call_model
+        self._model_hooks = tuple(reversed(model_hooks))
         self._tool_call = reduce(_join_tool_hooks, tool_hooks) if tool_hooks else _call_tool
 
     @property
@@ -60,7 +60,11 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
 
     @override
     async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
-        return await self._model_call(request, handler)
+        updates: dict[str, Any] = {}
+        for hook in self._model_hooks:
+            handler = _call_hook(hook, handler, updates)
+        response = await handler(request)
+        return ExtendedModelResponse(response, Command(update=updates)) if updates else response
 
     @override
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
@@ -91,31 +95,27 @@ def join_middleware(
     return [MiddlewareChain(outermost), *extra, MiddlewareChain(inner)]
 
 
-def _join_model_hooks(outer: ModelHook, inner: ModelHook) -> ModelHook:
-    """Return one hook that calls the outer one around the inner one, and joins their updates of the state."""
+def _call_hook(hook: ModelHook, inner: ModelHandler, updates: dict[str, Any]) -> ModelHandler:
+    """Return a handler that calls a hook around the inner handler, and adds the hook's update of the state."""
 
-    async def joined(request: ModelRequest[Any], handler: ModelHandler) -> ModelResult:
-        updates: dict[str, Any] = {}
-
-        async def call_inner(request: ModelRequest[Any]) -> ModelResponse[Any]:
-            updates.clear()  # the outer hook may call again
-            response, update = _split_result(await inner(request, handler))
-            updates.update(update)
-            return response
-
-        response, update = _split_result(await outer(request, call_inner))
+    async def call(request: ModelRequest[Any]) -> ModelResponse[Any]:
+        updates.clear()  # what it has is of an earlier call of this hook, by the one outside it
+        result = await hook(request, inner)
+        if isinstance(result, ModelResponse):
+            return result
+        response, update = _split_result(result)
         updates.update(update)
-        return ExtendedModelResponse(response, Command(update=updates)) if updates else response
+        return response
 
-    return joined
+    return call
 
 
-def _split_result(result: ModelResult) -> tuple[ModelResponse[Any], dict[str, Any]]:
+def _split_result(
+    result: AIMessage | ExtendedModelResponse[Any],
+) -> tuple[ModelResponse[Any], dict[str, Any]]:
     """Return a hook's response and its update of the state. Raises TypeError: its command does something else."""
     if isinstance(result, AIMessage):
         return ModelResponse(result=[result]), {}
-    if not isinstance(result, ExtendedModelResponse):
-        return result, {}
     command = result.command
     if command is None:
         return result.model_response, {}
@@ -132,10 +132,6 @@ def _join_tool_hooks(outer: ToolHook, inner: ToolHook) -> ToolHook:
         return await outer(request, lambda request: inner(request, handler))
 
     return joined
-
-
-async def _call_model(request: ModelRequest[Any], handler: ModelHandler) -> ModelResult:
-    return await handler(request)
 
 
 async def _call_tool(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
