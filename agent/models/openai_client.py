@@ -67,10 +67,13 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     """Sends the package's requests with aiohttp, for a quarter of the CPU of the usual transport.
 
     The package's own aiohttp transport reports every connection closed by the server as a connect timeout.
+
+    The environment's proxies are those at its creation, as for other HTTP clients.
     """
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
+        self._proxies = getproxies()
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -89,7 +92,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
                 if body
                 else None,  # send in pieces: a body of 4 MB would block other tasks
                 allow_redirects=False,
-                proxy=_proxy_url(request.url),
+                proxy=self._proxy_url(request.url),
                 timeout=aiohttp.ClientTimeout(
                     sock_connect=waits.get("connect"), sock_read=waits.get("read")
                 ),
@@ -109,6 +112,11 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         if self._session is not None:
             await self._session.close()
 
+    def _proxy_url(self, url: httpx2.URL) -> str | None:
+        """Return the proxy for a URL. aiohttp's own lookup would also read .netrc, overriding the API key."""
+        proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
+        return None if proxy is None or proxy_bypass(url.host) else proxy
+
 
 class _ResponseBody(httpx2.AsyncByteStream):
     def __init__(self, response: aiohttp.ClientResponse, request: httpx2.Request) -> None:
@@ -126,14 +134,6 @@ class _ResponseBody(httpx2.AsyncByteStream):
     @override
     async def aclose(self) -> None:
         self._response.release()
-
-
-def _proxy_url(url: httpx2.URL) -> str | None:
-    """Return the environment's proxy for a URL. aiohttp's own lookup would also read .netrc, overriding the API key."""
-    if proxy_bypass(url.host):
-        return None
-    proxies = getproxies()
-    return proxies.get(url.scheme) or proxies.get("all")
 
 
 def _transport_error(error: Exception, request: httpx2.Request) -> httpx2.TransportError:
