@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from typing_extensions import override
 
@@ -143,10 +143,8 @@ class SlackAdapter(
     @property
     @override
     def capabilities(self) -> Capabilities:
-        numbers = STREAMING if self._config.streaming else SLACK
         name = next((bot.name for bot in self._api.bots if bot.name), "")
-        # Slack takes a line that begins with "/" for a command of its own, and has none in threads.
-        return replace(numbers, command_prefix=f"@{name} /") if name else numbers
+        return _capabilities(name, streaming=self._config.streaming)
 
     @override
     def config_problem(self) -> str:
@@ -322,3 +320,11 @@ class SlackAdapter(
             if error.token_refused:
                 self.connection.reconnect()
             raise
+
+
+@cache
+def _capabilities(name: str, *, streaming: bool) -> Capabilities:
+    """Return the numbers of a bot of this name. Each turn asks for them seven times."""
+    numbers = STREAMING if streaming else SLACK
+    # Slack takes a line that begins with "/" for a command of its own, and has none in threads.
+    return replace(numbers, command_prefix=f"@{name} /") if name else numbers
