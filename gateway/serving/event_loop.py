@@ -9,12 +9,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextvars import Context, copy_context
 from threading import get_ident
 
-import orjson
-from typing_extensions import TypeVar, TypeVarTuple, Unpack, override
+from typing_extensions import TypeVarTuple, Unpack, override
 
 from store.work_group import WORK_GROUP
 
@@ -28,10 +26,6 @@ It is about the time of a command or message. A new burst also goes first for th
 """
 
 _Arguments = TypeVarTuple("_Arguments")
-_Result = TypeVar("_Result")
-
-_KEEPS_LOCK: tuple[object, ...] = (orjson.dumps, orjson.loads)
-"""Functions that hold the interpreter's lock from start to end, so that a thread brings no benefit."""
 
 
 class FairEventLoop(asyncio.SelectorEventLoop):
@@ -84,28 +78,10 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.Handle:
         # LangGraph calls this for each token from the loop's own thread, where the loop is awake and needs no write to
-        # a # socket. Only inside a slice, because a signal handler may run in this thread while it waits for sockets.
+        # a socket. Only inside a slice, because a signal handler may run in this thread while it waits for sockets.
         if self._slice_thread == get_ident():
             return self.call_soon(callback, *args, context=context)
         return super().call_soon_threadsafe(callback, *args, context=context)
-
-    @override
-    def run_in_executor(
-        self,
-        executor: Executor | None,
-        func: Callable[[Unpack[_Arguments]], _Result],
-        *args: *_Arguments,
-    ) -> asyncio.Future[_Result]:
-        # langgraph_sdk encodes and decodes each body in a thread. The loop would wait for it anyway, and for two
-        # # thread switches.
-        if executor is not None or func not in _KEEPS_LOCK:
-            return super().run_in_executor(executor, func, *args)
-        future: asyncio.Future[_Result] = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except (TypeError, ValueError) as error:  # orjson's errors
-            future.set_exception(error)
-        return future
 
     @override
     def close(self) -> None:

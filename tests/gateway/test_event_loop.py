@@ -5,10 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
 from functools import partial
-from threading import Thread
-from threading import enumerate as enumerate_threads
 
-import orjson
 import pytest
 from anyio.lowlevel import checkpoint
 
@@ -298,19 +295,3 @@ def test_groups_go_on_after_a_callback_that_ended_the_loop(loop: FairEventLoop) 
     loop.call_later(5, loop.stop)
     loop.run_forever()
     assert seen == [0, 2]
-
-
-def test_json_is_encoded_without_a_thread() -> None:
-    async def main() -> tuple[object, object, set[Thread]]:
-        loop = asyncio.get_running_loop()
-        before = set(enumerate_threads())
-        body = await loop.run_in_executor(None, orjson.dumps, {"n": 1})
-        decoded = await loop.run_in_executor(None, orjson.loads, body)
-        with pytest.raises(orjson.JSONDecodeError):
-            await loop.run_in_executor(None, orjson.loads, b"{")
-        with pytest.raises(TypeError):
-            await loop.run_in_executor(None, orjson.dumps, object())
-        return body, decoded, set(enumerate_threads()) - before
-
-    with asyncio.Runner(loop_factory=FairEventLoop) as runner:
-        assert runner.run(main()) == (b'{"n":1}', {"n": 1}, set())
