@@ -1,14 +1,16 @@
 """The configuration: parses a YAML file and the environment into a validated `Config`."""
 
 import os
+import re
 import sys
+import zoneinfo
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.config import PARTIAL, AgentConfig
 from agent.config.tracing import TracingConfig, is_langsmith_enabled, load_tracing_config
@@ -25,9 +27,7 @@ from gateway.config_validation import (
 from gateway.config_variables import MIN_SECRET_CHARS, join_path, resolve_variables
 from gateway.gateway_config import MIN_TOKEN_CHARS, GatewayConfig
 from gateway.langgraph_file import LangGraphFile, LangGraphFileError, read_langgraph_file
-from gateway.node_config import NodeConfig
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
-from gateway.time_zone import find_time_zone_problem
 from store.config import StoreConfig
 from store.files.config import StorageConfig
 
@@ -42,6 +42,9 @@ TOKEN_VARIABLE = "PARLEY_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 MAX_INVALID_ROUNDS = 5
 """Maximum number of rounds that drop invalid keys from a section, until the rest is valid."""
 
+_TIME_ZONE_RULE = re.compile(r"(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)[+-]?\d.*")
+"""A time zone that states its own offset: `UTC0`, `CET-1CEST,M3.5.0,M10.5.0/3`."""
+
 SectionT = TypeVar("SectionT", bound=BaseModel)
 VariablesT = TypeVar("VariablesT")
 
@@ -53,6 +56,18 @@ class _TopLevelConfig(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
     graphs: dict[str, str] = Field(default_factory=dict)
+
+
+class NodeConfig(BaseModel):
+    """The `node` section: describes this process among those that share a PostgreSQL database.
+
+    Attributes:
+        name: The name of this process in logs, in metrics and for other nodes; None = host name and port.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str | None = Field(default=None, min_length=1, max_length=100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,3 +435,25 @@ def _find_conflicts(gateway: GatewayConfig, database: StoreConfig, bus: BusConfi
     for key, url in (("langgraph_url", bus.langgraph_url), ("gateway_url", bus.gateway_url)):
         if url is not None and not url.startswith(("http://", "https://")):
             yield f"channels.{key}: must start with http:// or https://"
+
+
+def find_time_zone_problem(name: str) -> str | None:
+    """Return a message if `TZ` does not name a time zone, else None. The C library (tzset(3)) would silently use UTC.
+
+    >>> [find_time_zone_problem(name) for name in ("", "UTC0", "<+03>-3", "CET-1CEST,M3.5.0,M10.5.0/3")]
+    [None, None, None, None]
+    """
+    plain = name.removeprefix(":")
+    if not plain or _TIME_ZONE_RULE.fullmatch(plain) or _is_known_time_zone(plain):
+        return None
+    return (
+        f"TZ: there is no time zone {plain} on this machine, so times are in UTC: set a name such as Europe/Berlin, or"
+        " install tzdata"
+    )
+
+
+def _is_known_time_zone(name: str) -> bool:
+    if name in ("UTC", "GMT", "Etc/UTC"):  # also on a machine without time zone data
+        return True
+    folders = [Path("/")] if name.startswith("/") else map(Path, zoneinfo.TZPATH)
+    return ".." not in name and any((folder / name).is_file() for folder in folders)

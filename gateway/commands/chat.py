@@ -15,7 +15,7 @@ from gateway.service_client import open_service_client
 from gateway.terminal.chat import is_interactive, run_chat
 from gateway.terminal.remote_client import RECONNECT, open_remote_client
 
-EMBEDDED_CHAT_MODULE = "gateway.serving.embedded_chat"
+EMBEDDED_CHAT_MODULE = "gateway.commands.embedded_chat"
 """Imported only if no service is running: it imports the whole agent."""
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from functools import partial
+from secrets import token_urlsafe
 from types import ModuleType
 
 import anyio
@@ -13,10 +14,15 @@ import anyio
 from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
-from gateway.config import Config, load_config, prepare_process_for_agent
+from gateway.config import (
+    TOKEN_FILE,
+    WEBHOOK_KEY_FILE,
+    Config,
+    load_config,
+    prepare_process_for_agent,
+)
 from gateway.serving import startup_report
 from gateway.serving.listener import open_listener
-from gateway.storage import prepare_storage
 
 MIN_FREE_BYTES = 2_000_000
 """Minimum free disk space, in which the databases can be created."""
@@ -25,6 +31,9 @@ SERVICE_MODULE = "gateway.serving.service"
 """Module to import after the port is open. This takes a second, during which requests wait in the kernel's queue."""
 
 EVENT_LOOP_MODULE = "gateway.serving.event_loop"
+
+STORAGE_MODULE = "store.files.opening"
+"""Imported only if files are in a bucket."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,7 +71,7 @@ def import_service() -> ModuleType:
 
 
 def _check_folders(config: Config) -> None:
-    if problem := prepare_storage(config):
+    if problem := _prepare_storage(config):
         raise CommandFailed(problem)
     existing = next(path for path in (config.home, *config.home.parents) if path.exists())
     free = shutil.disk_usage(existing).free
@@ -71,6 +80,23 @@ def _check_folders(config: Config) -> None:
             f"{config.home}: the disk is full ({free // 1000} kB free): free up space, or set PARLEY_HOME to a folder"
             " on another disk"
         )
+
+
+def _prepare_storage(config: Config) -> str | None:
+    """Open the storage of `storage.url`, so that all nodes have the same key files. Blocking.
+
+    Return why it cannot be used, in one line. None = it is ready.
+    """
+    if not config.storage.is_bucket:
+        return config.storage.find_folder_problem()
+    tokens = [WEBHOOK_KEY_FILE]
+    if config.gateway.auth != "none" and not config.gateway.admin_token:
+        tokens.append(TOKEN_FILE)
+    keys = {name: f"{token_urlsafe(32)}\n".encode() for name in tokens}
+    problem: str | None = importlib.import_module(STORAGE_MODULE).share_keys(
+        config.storage, config.home, keys
+    )
+    return problem
 
 
 def _should_open_chat(config: Config) -> bool:

@@ -24,9 +24,8 @@ from bus.commands import COMMANDS
 from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
 from bus.platform import ConnectionState, Disposition
 from gateway.cli import build_parser
-from gateway.config import _TopLevelConfig, load_config
+from gateway.config import NodeConfig, _TopLevelConfig, load_config
 from gateway.gateway_config import GatewayConfig
-from gateway.node_config import NodeConfig
 from store.config import StoreConfig
 from store.files.config import StorageConfig
 from tests.gateway.composed import composed
