@@ -30,14 +30,14 @@ from bots.registry import find_settings_problem, missing_keys
 from bots.terminal.adapter import TERMINAL
 from gateway import logs
 from gateway.auth import load_admin_token
+from gateway.checks.folders import find_file_problems
+from gateway.checks.machine import check_data_folder
+from gateway.checks.references import compare_tool_names, find_reference_problems
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
 from gateway.config import EXTENSIONS_FILE, Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError, read_dotenv
 from gateway.graphs import GraphUnusable, load_graphs
 from gateway.serving import startup_report
-from gateway.setup.folder_checks import find_file_problems
-from gateway.setup.reference_checks import compare_tool_names, find_reference_problems
-from gateway.setup.system_checks import check_data_folder
 from store.database_check import find_database_problem
 from store.files.opening import find_storage_problem
 

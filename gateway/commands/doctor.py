@@ -13,15 +13,15 @@ from bots.config import PlatformConfig
 from bots.diagnosis import diagnose_channel
 from bus.commands import COMMANDS
 from gateway import logs
+from gateway.checks import machine
+from gateway.checks.models import check_models
+from gateway.checks.report import DoctorReport, redact_report
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
 from gateway.commands.check import find_config_problems
 from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError
 from gateway.service_client import open_service_client, request_json
 from gateway.serving.startup_report import access_summary
-from gateway.setup import system_checks
-from gateway.setup.doctor_report import DoctorReport, redact_report
-from gateway.setup.model_checks import check_models
 
 MACHINE, MODELS = "this machine", "models"
 
@@ -63,7 +63,7 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
 
     async def check_runs() -> None:
         if config.bus.langgraph_url:  # the other server configures its own models
-            found[MODELS] = [await system_checks.check_langgraph_server(config.bus.langgraph_url)]
+            found[MODELS] = [await machine.check_langgraph_server(config.bus.langgraph_url)]
         elif ask_models:
             found[MODELS] = await check_models(config.agent)
 
@@ -98,9 +98,9 @@ def _check_configuration(config: Config) -> list[CheckResult]:
         text = "no chat platform is enabled"
         fix = "`parley init` sets one up"
         found.append(CheckResult(subject="channels", text=text, severity=Severity.NOTE, fix=fix))
-    found.append(system_checks.check_data_folder(config.home, config.agent.sandbox))
-    found.append(system_checks.check_database(config.database, config.home))
-    found.append(system_checks.check_sandbox(config.agent.sandbox, config.files))
+    found.append(machine.check_data_folder(config.home, config.agent.sandbox))
+    found.append(machine.check_database(config.database, config.home))
+    found.append(machine.check_sandbox(config.agent.sandbox, config.files))
     return found
 
 

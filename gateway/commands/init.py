@@ -18,6 +18,7 @@ from bots.common.diagnosis import CheckResult, DiagnosisOptions
 from bots.config import BotsConfig
 from bots.diagnosis import diagnose_channel
 from gateway import logs
+from gateway.checks.models import check_model
 from gateway.command_errors import CommandFailed
 from gateway.config import environment_variables, load_config
 from gateway.config_file import ConfigError, find_config
@@ -34,7 +35,6 @@ from gateway.setup.config_files import (
     parse_config,
     referenced_variable,
 )
-from gateway.setup.model_checks import check_model
 from gateway.setup.prompts import SetupPrompter
 from gateway.setup.steps import MODELS, PLATFORMS, SetupField, SetupStep
 from gateway.setup.wizard import SetupAnswers, prompt_for_answers, read_answers_from_environment

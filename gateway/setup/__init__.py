@@ -1,1 +1,1 @@
-"""Setup: prompts, credential checks, configuration files, and the report of `parley doctor`."""
+"""Setup for `parley init` and `parley service`: prompts, configuration files, and files for systemd and launchd."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from bots.common.diagnosis import CheckResult, Severity
+from gateway.checks.report import format_results
 from gateway.command_errors import CommandFailed
 from gateway.config_validation import closest_match
-from gateway.setup.doctor_report import format_results
 from gateway.setup.prompts import SetupPrompter
 from gateway.setup.steps import MODELS, PLATFORMS, SetupField, SetupStep
 

@@ -72,7 +72,7 @@ BROAD_EXCEPTS = {
     "bus/outbound/attempts.py": "a delivery attempt: its outcome is unknown, the other rows go out",
     "bus/outbound/indicators.py": "an indicator: never worth a turn",
     "bus/outbound/worker.py": "an outbox row that cannot be handled: it is set aside, the others go out",
-    "gateway/setup/model_checks.py": "a check of a model: every provider's package raises its own types",
+    "gateway/checks/models.py": "a check of a model: every provider's package raises its own types",
     "gateway/telemetry/otlp_logs.py": "a log handler: logging itself reports its errors",
     "gateway/app.py": "an HTTP handler: a 500 without a stack",
 }

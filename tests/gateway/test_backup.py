@@ -24,10 +24,10 @@ from gateway.backup.archive import MANIFEST, extract_archive
 from gateway.backup.create import write_backup
 from gateway.backup.restore import restore_backup
 from gateway.backup.trial import copy_for_trial, try_upgrade
+from gateway.checks.folders import find_file_problems
 from gateway.command_errors import CommandFailed
 from gateway.compose import open_app
 from gateway.config import Config, load_config
-from gateway.setup.folder_checks import find_file_problems
 from gateway.version import get_version
 from store import migrations
 from store.checkpoints import open_checkpointer

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from bots.common.diagnosis import CheckResult, Severity
+from gateway.checks import machine
+from gateway.checks.report import DoctorReport
 from gateway.cli import main
 from gateway.commands.doctor import MACHINE, MODELS, run_checks
 from gateway.config import Config, load_config
-from gateway.setup import system_checks
-from gateway.setup.doctor_report import DoctorReport
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.model import FakeModelServer, ModelReply
@@ -223,7 +223,7 @@ async def test_a_sandbox_that_cannot_be_used_is_a_problem(tmp_path: Path) -> Non
 
 def test_a_data_folder_on_a_disk_that_is_gone(tmp_path: Path) -> None:
     sandbox = load_config(None, {"PARLEY_CONFIG": ""}).agent.sandbox
-    assert system_checks.check_data_folder(tmp_path / "a" / "b", sandbox).severity is Severity.OK
+    assert machine.check_data_folder(tmp_path / "a" / "b", sandbox).severity is Severity.OK
 
 
 def test_a_report_for_programs() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from gateway.setup.system_checks import check_database
+from gateway.checks.machine import check_database
 from store.config import StoreConfig
 
 

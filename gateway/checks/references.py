@@ -17,11 +17,11 @@ from agent.tool_names import BUILT_IN_TOOLS, matches
 from agent.tools.registry import configured_tools
 from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfig
 from bus.config import DEFAULT_SESSION, SessionConfig
+from gateway.checks.models import MODEL_ADDRESSES, find_address_problem
 from gateway.config import EXTENSIONS_FILE, Config
 from gateway.config_validation import closest_match
 from gateway.graphs import GraphUnusable, find_graphs
 from gateway.runtime.assistants import is_uuid
-from gateway.setup.model_checks import MODEL_ADDRESSES, find_address_problem
 
 CONTEXT_KEYS = [field.name for field in fields(RunOptions)]
 _TYPO_CUTOFF = 0.8
