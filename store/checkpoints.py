@@ -1,8 +1,8 @@
 """Checkpoints of threads: LangGraph's SQLite saver on a file of its own, with group commit and pruning.
 
 LangGraph's saver makes five to seven trips to its connection's thread per checkpoint and commits each of them.
-Here a call is one trip, and queued calls share a commit (store/writer.py). Long message lists are saved in chunks
-that checkpoints share (store/chunks.py).
+Here a call is one trip, and queued calls share a commit (store/sqlite_writer.py). Long message lists are saved in
+chunks that checkpoints share (store/checkpoint_chunks.py).
 """
 
 import json
@@ -37,7 +37,7 @@ from typing_extensions import override
 
 from store import checkpoint_sql as sql
 from store.blocking_saver import BlockingSaver
-from store.chunks import (
+from store.checkpoint_chunks import (
     ChunkedValues,
     MessageChunker,
     SavedChunks,
@@ -56,10 +56,10 @@ from store.delta_histories import (
 from store.errors import StoreUnavailable
 from store.migrations import migrate
 from store.owner_loop import in_owner_loop
+from store.sqlite_writer import DatabaseWriter
 from store.storable import storable
 from store.transaction import Row, Transaction, UnitRunner, Value
 from store.write_retry import submit_with_retry
-from store.writer import DatabaseWriter
 
 logger = logging.getLogger(__name__)
 

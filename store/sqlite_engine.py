@@ -19,8 +19,8 @@ from store.errors import StoreUnavailable
 from store.nodes import Nodes, SingleNode
 from store.signals import LocalSignals
 from store.sqlite_file import connect, reader_pragmas
+from store.sqlite_writer import DatabaseWriter
 from store.transaction import Params, Row, T, Transaction
-from store.writer import DatabaseWriter
 
 CLOSE_S = 5.0
 """Limit of a clean close, seconds. The last commit takes milliseconds unless the disk hangs."""

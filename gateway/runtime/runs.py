@@ -47,7 +47,7 @@ from store.assistants import AssistantStore
 from store.checkpoints import CheckpointSaver
 from store.database import Database
 from store.errors import RowNotFound, StoreUnavailable
-from store.items import ItemStore
+from store.key_value_store import ItemStore
 from store.run_requests import LeftRun
 from store.runs import Run, RunStatus, RunStore, ThreadElsewhere
 from store.threads import ThreadStore

@@ -20,7 +20,7 @@ from store.engine import Engine
 from store.errors import StoreUnavailable
 from store.nodes import Nodes
 from store.postgres.connection import Connection, parse_url
-from store.postgres.node import MemberNode
+from store.postgres.membership import MemberNode
 from store.postgres.nodes import PostgresNodes
 from store.postgres.schema import migrate
 from store.postgres.session import PostgresSession

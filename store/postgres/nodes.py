@@ -1,4 +1,4 @@
-"""The nodes of a PostgreSQL database, for the event loop: `store/postgres/node.py` blocks."""
+"""The nodes of a PostgreSQL database, for the event loop: `store/postgres/membership.py` blocks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from store.errors import StoreUnavailable
 from store.nodes import Node, Nodes
-from store.postgres.node import MemberNode
+from store.postgres.membership import MemberNode
 
 NAME_POLL_S = 0.25
 """How often to try again to take a name that another node has, seconds."""

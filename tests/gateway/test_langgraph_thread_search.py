@@ -10,7 +10,7 @@ import pytest
 from langgraph.pregel.remote import RemoteGraph
 
 from gateway.runtime.expiry import expire_threads
-from store.items import ItemStore
+from store.key_value_store import ItemStore
 from tests.gateway.langgraph_server import serving
 from tests.gateway.test_langgraph_runs import HELLO, refused
 from tests.gateway.test_langgraph_threads import thread_of

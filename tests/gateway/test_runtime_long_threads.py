@@ -16,11 +16,11 @@ from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.stream_modes import parse_stream_modes
 from gateway.runtime.worker import Graph
+from store.checkpoint_chunks import SIZE
 from store.checkpoints import open_checkpointer
-from store.chunks import SIZE
 from store.config import StoreConfig
 from store.database import Database
-from store.fingerprint import MessageFingerprint
+from store.message_fingerprint import MessageFingerprint
 
 THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
 CHUNKS = 5

@@ -18,9 +18,9 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
 
+from store.checkpoint_chunks import MAX_IDLE_S, SIZE, MessageChunker
 from store.checkpoints import open_checkpointer
-from store.chunks import MAX_IDLE_S, SIZE, MessageChunker
-from store.fingerprint import MessageFingerprint
+from store.message_fingerprint import MessageFingerprint
 from tests.store.conftest import SaverOpener
 
 LONG = 5 * SIZE

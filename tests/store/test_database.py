@@ -14,9 +14,9 @@ import pytest
 from store.config import StoreConfig
 from store.database import Database, Transaction
 from store.errors import DatabaseCorrupt, SchemaMismatch, StoreLocked, StoreUnavailable
+from store.sqlite_writer import COMMAND_SWITCH_S, DatabaseWriter
 from store.unit_of_work import UnitOfWork, UnitTurns
 from store.work_group import WORK_GROUP, working_for_command
-from store.writer import COMMAND_SWITCH_S, DatabaseWriter
 
 CONFIG = StoreConfig()
 

@@ -19,7 +19,7 @@ from store.errors import StoreLocked, StoreUnavailable
 from store.inbox import InboxStore, NewInboxRow
 from store.nodes import Node, preferred_node
 from store.postgres.connection import connect, parse_url
-from store.postgres.node import FROZEN_S, MemberNode
+from store.postgres.membership import FROZEN_S, MemberNode
 from store.postgres.node_sessions import NODE, WORK, NodeState, list_nodes, sole_use
 from store.process_description import ProcessDescription
 from tests.eventually import eventually

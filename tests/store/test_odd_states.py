@@ -10,7 +10,7 @@ from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
 from gateway.runtime.serialization import dumps
-from store.chunks import SIZE
+from store.checkpoint_chunks import SIZE
 from tests.store.conftest import SaverOpener
 
 

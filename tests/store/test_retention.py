@@ -17,7 +17,7 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
-from store.items import LIST_NAMESPACES
+from store.key_value_store import LIST_NAMESPACES
 from store.message_history import FIND_BY_MESSAGE
 from store.message_topics import MessageTopicStore
 from store.migrations import migrate, steps

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from store.checkpoints import CheckpointSaver
 from store.database import Database
-from store.items import ItemStore
+from store.key_value_store import ItemStore
 from tests.store.conftest import SaverOpener
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]

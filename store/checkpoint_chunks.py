@@ -19,7 +19,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from store import checkpoint_sql as sql
-from store.fingerprint import MessageFingerprint
+from store.message_fingerprint import MessageFingerprint
 from store.transaction import Params, Transaction
 
 SIZE = 16
