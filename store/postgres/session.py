@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from store.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from store.postgres.connection import Connection, unavailable
-from store.postgres.prepared import PreparedStatements
+from store.postgres.statements import PreparedStatements
 from store.transaction import Params, Row, Statement, T, Transaction
 
 MAX_ATTEMPTS = 10

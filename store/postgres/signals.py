@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from store.errors import StoreUnavailable
 from store.postgres.connection import Connection
-from store.postgres.prepared import PreparedStatements
+from store.postgres.statements import PreparedStatements
 from store.signals import Signals, TopicSubscribers, check_signal
 
 INTERVAL_S = 0.002
