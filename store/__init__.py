@@ -1,4 +1,4 @@
-"""Storage: inbox, outbox, conversations, threads, runs and checkpoints, in SQLite.
+"""Storage: inbox, outbox, conversations, threads, runs and checkpoints, in SQLite or PostgreSQL.
 
-Imports no other package of Parley. `Database` wraps SQLite; each store module owns the statements of its tables.
+Imports no other package of Parley. `Database` wraps the engine. Each store module owns the statements of its tables.
 """

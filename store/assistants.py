@@ -13,10 +13,10 @@ from store.rows import from_row
 from store.threads import encode
 
 MAX_ASSISTANTS = 10_000
-"""Maximum number of assistants. All are cached in memory: every run looks its assistant up."""
+"""Maximum number of assistants. All are cached in memory, because every run looks up its assistant."""
 
 MAX_VERSIONS = 1000
-"""Versions kept per assistant; older ones are deleted."""
+"""Maximum number of versions per assistant. Older ones are deleted."""
 
 _JOINED = """
 SELECT v.assistant_id, v.version, v.graph_id, v.name, v.description, v.config, v.context, v.metadata,
@@ -117,7 +117,7 @@ class AssistantStore:
         return list((await self._all()).values())
 
     async def create(self, assistant: Assistant) -> Assistant:
-        """Add an assistant. Raises RowConflict: there is one with this id, or there are too many."""
+        """Add an assistant. Raises RowConflict if the ID exists, or if there are too many assistants."""
         params = _params(assistant)
 
         def work(tx: Transaction) -> Row:
@@ -140,11 +140,11 @@ class AssistantStore:
         Args:
             assistant_id: The assistant.
             change: What to change.
-            base: Its first version if it has no row yet, like the assistants of graphs.
+            base: The first version of an assistant without a row, such as a graph's own.
             now: The time.
 
         Raises:
-            RowNotFound: there is no such assistant.
+            RowNotFound: The assistant does not exist.
         """
 
         def work(tx: Transaction) -> Row:
@@ -176,12 +176,12 @@ class AssistantStore:
         return await self._write(assistant_id, work)
 
     async def list_versions(self, assistant_id: str) -> list[Assistant]:
-        """Return all versions, the newest first; none for an assistant without a row."""
+        """Return all versions, newest first; empty for an assistant without a row."""
         rows = await self._database.read(_VERSIONS, {"assistant_id": assistant_id})
         return [_assistant(row) for row in rows]
 
     async def delete(self, assistant_id: str) -> bool:
-        """Delete an assistant with its versions; False if it does not exist."""
+        """Delete an assistant with its versions. False if it does not exist."""
         await self._all()
         params: dict[str, Value] = {"assistant_id": assistant_id}
         async with self._lock:
@@ -199,7 +199,7 @@ class AssistantStore:
         return self._known
 
     async def _write(self, assistant_id: str, work: Callable[[Transaction], Row]) -> Assistant:
-        """Write and update the cache, one call at a time, so that the cache has the last write."""
+        """Write and update the cache, one call at a time, so that the cache contains the last write."""
         known = await self._all()
         async with self._lock:
             # Shielded: a canceled caller must not leave the cache out of date.

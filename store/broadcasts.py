@@ -1,4 +1,4 @@
-"""Broadcasts: messages of the administrator to many chats, and the chats that still wait for them."""
+"""Broadcasts: messages of an administrator to many chats, and the chats that wait for them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -51,8 +51,8 @@ class NewBroadcast:
     """A broadcast to accept.
 
     Attributes:
-        key: What the administrator names it; never used twice.
-        digest: Of the request. A repeated request has the same one.
+        key: The administrator's name for it, which is never reused.
+        digest: A hash of the request, equal for repetitions.
         text: The Markdown.
         audience: The response to the request and its repetitions. Opaque here.
         created_at: Unix seconds.
@@ -67,7 +67,7 @@ class NewBroadcast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broadcast:
-    """An accepted broadcast. `waiting`: chats whose message is not in the outbox yet."""
+    """An accepted broadcast. `waiting`: number of chats whose message is not in the outbox yet."""
 
     id: int
     key: str
@@ -102,7 +102,7 @@ class BroadcastStore:
         return from_row(Broadcast, rows[0], waiting=int(count["chats"]))
 
     async def accept(self, new: NewBroadcast, chats: Sequence[KnownChat]) -> bool:
-        """Store a broadcast and the chats that get it, unless it is stored; return whether this call stored it.
+        """Store a broadcast and its chats, unless it is stored already. Return whether this call stored it.
 
         Raises:
             RowConflict: Another broadcast has this key.
@@ -127,7 +127,7 @@ class BroadcastStore:
         return await self._database.transaction(work)
 
     async def stop(self, key: str) -> int:
-        """Cancel a broadcast for the chats that still wait; return how many. Raises RowNotFound."""
+        """Cancel a broadcast for the waiting chats. Return their number. Raises RowNotFound."""
 
         def work(tx: Transaction) -> int:
             rows = tx.run(_FIND, {"key": key})
@@ -151,9 +151,9 @@ class BroadcastStore:
         make_row: Callable[[BroadcastMessage], NewOutboxRow],
         now: float,
     ) -> list[NewOutboxRow]:
-        """Move the messages to some chats of a channel into the outbox, in one transaction; return the rows.
+        """Move the messages to some chats of a channel into the outbox, in one transaction. Return the rows.
 
-        Broadcasts in the order in which they were accepted. `make_row` must not block.
+        Broadcasts follow each other in the order of acceptance. `make_row` must not block.
         """
         unit = partial(
             _enqueue_next, params={"channel": channel, "rows": limit}, make_row=make_row, now=now

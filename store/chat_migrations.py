@@ -1,4 +1,4 @@
-"""Chats whose id changed: everything stored under the old id moves to the new one."""
+"""Chat migrations: move everything that is stored under a chat's old ID to the new one."""
 
 from dataclasses import asdict
 
@@ -14,8 +14,8 @@ ON CONFLICT (channel, workspace, old_chat) DO NOTHING
 RETURNING old_chat
 """
 _ALL = "SELECT * FROM chat_migration"
-# Both chats may have a conversation without a topic: the old one is then merged into the new one. Its rows
-# follow those of the new one; a thread of its own is kept only if the new conversation has none.
+# If both chats have a conversation without a topic, the old one is merged into the new one. Its rows follow those of
+# the new one. Its thread is kept only if the new conversation has none.
 _BOTH_FLAT = """
 SELECT old.id AS old_id, new.id AS new_id
 FROM conversation AS old JOIN conversation AS new
@@ -101,10 +101,10 @@ class ChatMigrationStore:
         return [from_row(ChatMigration, row) for row in await self._database.read(_ALL, {})]
 
     async def migrate(self, migration: ChatMigration) -> bool:
-        """Move conversations with their rows, settings and known messages to the new id, in one transaction.
+        """Move conversations with their rows, settings and known messages to the new ID, in one transaction.
 
-        Message ids start anew in the new chat, so those of the old chat, and the topics named after them, get
-        the old chat's id as a prefix (`ChatMigration.apply`).
+        Message IDs start again in the new chat. So message IDs of the old chat, and topics named after them, get the
+        old chat's ID as a prefix (`ChatMigration.apply`).
 
         Returns:
             False if this chat was migrated before.

@@ -1,8 +1,8 @@
-"""Which node works on which chat.
+"""Chat owners: which node works on which chat.
 
-A chat has an owner from its first message on: the node that runs its turns and sends to it. Only the owner gives a chat
-up. A node that was ended owns none, whatever the table says. So an owner does not look its own chats up again: before
-another node takes one, it ends this process.
+From its first message on, a chat has an owner: the node that runs its turns and sends its replies. Only the owner gives
+up a chat. A node that was ended owns no chats, even if the table says so. An owner need not look up its own chats
+again, because another node ends this process before it takes one of them.
 """
 
 import json
@@ -20,10 +20,10 @@ from store.nodes import preferred_node
 from store.transaction import Params, Transaction
 
 MAX_KNOWN = 50_000
-"""Own chats that are kept in memory; others are looked up again."""
+"""Maximum number of own chats to remember. Others are looked up again."""
 
 MAX_CLAIMS = 32
-"""Chats that are claimed in one transaction."""
+"""Maximum number of chats to claim in one transaction."""
 
 LIVES = "EXISTS (SELECT 1 FROM node WHERE number = chat_owner.node AND ended_at IS NULL)"
 """Condition on a row of chat_owner: its node was not ended."""
@@ -32,7 +32,7 @@ OWNS = """(:node = 0 OR EXISTS (
     SELECT 1 FROM chat_owner WHERE chat_owner.channel = conversation.channel
     AND chat_owner.workspace = conversation.workspace AND chat_owner.chat = conversation.chat
     AND chat_owner.node = :node))"""
-"""Condition on a row of conversation: node `:node` works on its chat. Node 0, of a SQLite file, works on all."""
+"""Condition on a row of conversation: node `:node` works on its chat. Node 0, of a SQLite file, works on all chats."""
 
 _CLAIM = f"""
 INSERT INTO chat_owner (channel, workspace, chat, node) VALUES (:channel, :workspace, :chat, :node)
@@ -81,10 +81,10 @@ _GIVE_UP_ALL_IDLE = f"DELETE FROM chat_owner WHERE node = :node AND {_IS_IDLE}" 
 
 @dataclass(frozen=True, slots=True)
 class WorkMark:
-    """A place in the journal: a search looks at the rows behind it. The IDs of the last rows before it; 0 = none.
+    """A position in the journal, from which a search continues: the IDs of the last rows before it; 0 = none.
 
-    A snapshot that somebody holds open keeps the index entries of all rows that were finished since, and a search of
-    everything passes them.
+    While a client holds a snapshot open, PostgreSQL keeps the index entries of finished rows. A search from the
+    beginning would pass all of them.
     """
 
     inbox_id: int = 0
@@ -95,7 +95,7 @@ EVERYTHING = WorkMark()
 
 
 class ChatOwners(Protocol):
-    """The owners of chats, as this process knows them. A chat is named by the key of any of its conversations.
+    """The owners of chats, as this process knows them. The key of any conversation names its chat.
 
     Attributes:
         search_s: How often to search for work that no node does, seconds.
@@ -110,42 +110,42 @@ class ChatOwners(Protocol):
 
     @property
     def given_up(self) -> int:
-        """How often this node gave chats up: what was looked up before the last time may not hold any more."""
+        """How often this node gave up chats. An owner that was looked up before the last time may be wrong."""
         ...
 
     def is_own(self, key: ConversationKey) -> bool:
-        """Whether a chat is known to be this node's. False = look it up. Costs nothing."""
+        """Whether this node knows that it owns a chat. False = look it up. Cheap."""
         ...
 
     def prefers(self, key: ConversationKey) -> bool:
-        """Whether a chat that nobody owns should be this node's, as far as it knows the others."""
+        """Whether this node should take a chat without an owner, given the nodes that it knows."""
         ...
 
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
-        """Return the node that owns a chat; one that nobody owns gets an owner. For other stores' transactions.
+        """Return the owner of a chat. Gives it one if it has none. For other stores' transactions.
 
-        `key`: with the present ID of the chat. The chat's row stays locked.
+        `key` must contain the chat's present ID. The chat's row stays locked.
         """
         ...
 
     async def claim(self, key: ConversationKey) -> int:
-        """Return the node that owns a chat; one that nobody owns gets an owner. Raises StoreError."""
+        """Return the owner of a chat. Gives it one if it has none. Raises StoreError."""
         ...
 
     def remember(self, key: ConversationKey, *, since: int) -> None:
-        """Note that a chat is this node's: a committed transaction said so.
+        """Remember that this node owns a chat, according to a committed transaction.
 
-        `since`: `given_up` before that transaction. If chats were given up meanwhile, this one may be among them, so
-        it is looked up again.
+        `since`: `given_up` before that transaction. If this node has given up chats since then, this one may be among
+        them, and is not remembered.
         """
         ...
 
     def forget(self, chats: Collection[ConversationKey]) -> None:
-        """Look some chats up again before they count as this node's."""
+        """Forget that this node owns these chats, so that they are looked up again."""
         ...
 
     def signal(self, owner: int, key: ConversationKey, *, is_delivery: bool = False) -> None:
-        """Have the owner of a chat look at it: a message was accepted, or a conversation has deliveries."""
+        """Signal the owner of a chat that it has a new message, or that a conversation has deliveries."""
         ...
 
     def signal_gap(self) -> None:
@@ -153,23 +153,23 @@ class ChatOwners(Protocol):
         ...
 
     def listen(self) -> AbstractContextManager[AsyncIterator[str]]:
-        """Receive what other nodes signal to this one (`parse_signal`); "" = some signals may have been lost."""
+        """Receive signals from other nodes (`parse_signal`); "" = some may have been lost."""
         ...
 
     async def find_mark(self) -> WorkMark:
-        """Return the place behind the newest rows. Raises StoreError."""
+        """Return the position after the newest rows. Raises StoreError."""
         ...
 
     async def list_orphans(self, mark: WorkMark = EVERYTHING) -> list[ConversationKey]:
-        """Return the chats that have unfinished messages or open deliveries, and no owner. Raises StoreError."""
+        """Return chats with unfinished messages or open deliveries and without an owner. Raises StoreError."""
         ...
 
     async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
-        """Own those of some chats, up to `MAX_CLAIMS`, that nobody owns by now; return them. Raises StoreError."""
+        """Take those chats, at most `MAX_CLAIMS`, that still have no owner. Return them. Raises StoreError."""
         ...
 
     async def give_up(self, chats: Collection[ConversationKey]) -> None:
-        """Own some chats no more. Nothing may be going on in them here. Raises StoreError."""
+        """Give up chats in which this node does nothing. Raises StoreError."""
         ...
 
     def list_strays(self) -> list[ConversationKey]:
@@ -177,11 +177,14 @@ class ChatOwners(Protocol):
         ...
 
     async def give_up_strays(self, strays: Iterable[ConversationKey]) -> None:
-        """Let other nodes have those of some chats in which nothing waits. Raises StoreError."""
+        """Give up those of the chats in which nothing waits. Raises StoreError."""
         ...
 
     async def give_up_idle(self) -> None:
-        """Own no chat any more in which nothing waits. No message may be being accepted here. Raises StoreError."""
+        """Give up all chats in which nothing waits.
+
+        Call it only when this node accepts no more messages. Raises StoreError.
+        """
         ...
 
 
@@ -191,10 +194,10 @@ def owners_of(database: Database) -> ChatOwners:
 
 
 class SoleOwner(ChatOwners):
-    """The one process of a SQLite file: it owns every chat, and nothing is stored."""
+    """The only process of a SQLite file. It owns every chat, so nothing is stored."""
 
     search_s = 7.5
-    """Work is left only where the disk failed between a commit and what follows it."""
+    """Work is forgotten only if the disk fails right after a commit, so search rarely."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -306,7 +309,7 @@ class SharedOwners(ChatOwners):
     @override
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
         params: Params = {**key_params(key), "node": self._preferred(key)}
-        # A row that stays as it is gets no new version, which a snapshot that somebody holds open would keep.
+        # First look for an existing row. An update would create a new version, which an open snapshot would keep.
         rows = tx.run(_FIND_LOCKED, params) or tx.run(_CLAIM, params)
         return int(rows[0]["node"])
 
@@ -356,7 +359,7 @@ class SharedOwners(ChatOwners):
 
     @override
     async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
-        # In one order in every node: two of them that take the same chats wait for each other only once.
+        # All nodes use the same order, so that two nodes that take the same chats cannot deadlock.
         wanted = sorted(map(_chat, chats), key=lambda key: (key.channel, key.workspace, key.chat))
 
         def work(tx: Transaction) -> list[ConversationKey]:
@@ -395,7 +398,7 @@ class SharedOwners(ChatOwners):
         for chat in strays:
             params: Params = {**key_params(chat), "node": self.number}
             unit = partial(self._give_up_idle, chat, params)
-            # No message of the chat is being accepted by this process meanwhile; the next one asks who owns it.
+            # Meanwhile this process accepts no message of the chat. The next message looks up the owner.
             with self._giving_up([chat]):
                 await self._database.transaction(unit, order=chat_order(chat))
 
@@ -407,31 +410,31 @@ class SharedOwners(ChatOwners):
             self._own.clear()
 
     def _preferred(self, key: ConversationKey) -> int:
-        """Return the node that should get a chat that nobody owns, as far as this one knows the others."""
+        """Return the node that should take a chat without an owner, given the nodes that this one knows."""
         chat = _chat(key)
         name = "\0".join((chat.channel, chat.workspace, chat.chat))
         return preferred_node(self._nodes.living, name, otherwise=self.number)
 
     @contextmanager
     def _giving_up(self, chats: Collection[ConversationKey]) -> Iterator[None]:
-        """Look some chats up again from now on, and once more after the block: it may have given them up."""
+        """Forget chats before and after the block, which may give them up."""
         self.forget(chats)
         try:
             yield
         finally:
-            # What was looked up inside the block either comes before this, or is not remembered.
+            # Owners that were looked up before this point are forgotten now or not remembered later.
             self._given_up += 1
             self.forget(chats)
 
     def _give_up_idle(self, chat: ConversationKey, params: Params, tx: Transaction) -> None:
         self.forget([chat])
-        # First the lock: what another node was just accepting is seen by the next statement.
+        # Lock first, so that the next statement sees messages that another node has just accepted.
         tx.run(_LOCK, params)
         tx.run(_GIVE_UP_IDLE, params)
 
 
 def parse_signal(payload: str) -> tuple[ConversationKey, bool]:
-    """Return the conversation or chat of a signal, and whether it is about deliveries.
+    """Return the conversation or chat of a signal, and whether it concerns deliveries.
 
     >>> parse_signal('["telegram", "1", "5", null]')[1]
     False
@@ -442,7 +445,7 @@ def parse_signal(payload: str) -> tuple[ConversationKey, bool]:
 
 
 def chat_order(key: ConversationKey) -> str:
-    """Return what orders the units of a chat's messages (`Database.transaction`)."""
+    """Return the `order` of the units of work for a chat's messages (`Database.transaction`)."""
     return f"{key.channel}/{key.workspace}/{key.chat}"
 
 

@@ -1,4 +1,4 @@
-"""Chats in which people wrote to the bot. These rows outlive the messages in the inbox."""
+"""Chats in which people have written to the bot. Their rows outlive the messages in the inbox."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -49,7 +49,7 @@ class KnownChat:
 
     Attributes:
         is_private: Whether only one person and the bot are in it.
-        user_id: Who wrote the newest message.
+        user_id: The author of the newest message.
         user_kind: Their `SenderKind` (bus/messages.py).
         recipient: What the platform needs besides the chat's id to write to it (`ReplyTarget.user`).
         received_at: When the newest message was accepted, Unix seconds.
@@ -79,7 +79,7 @@ class ChatStore:
     async def put(self, chats: Sequence[KnownChat]) -> None:
         """Store chats in batches, oldest message first, unless the table has a newer message.
 
-        So wherever this stops, the table has everything older than its newest time.
+        So if this is interrupted, the table contains everything older than its newest time.
         """
         for batch in await to_thread.run_sync(_batches, chats):
             await self._database.transaction(partial(_run_all, statements=batch))

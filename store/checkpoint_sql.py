@@ -49,7 +49,7 @@ SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id AND checkpoin
 ORDER BY checkpoint_id DESC LIMIT 1
 """
 HISTORY = "__history__"
-"""Task id of the rows of `writes` that have the history of a channel before its checkpoint. No task has this id."""
+"""Task ID of rows in `writes` that contain a channel's history from before their checkpoint. No task has this ID."""
 GET_WRITES = f"""
 SELECT task_id, task_path, idx, channel, type, value FROM writes
 WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND checkpoint_id = :id AND task_id <> '{HISTORY}'
@@ -90,9 +90,9 @@ OLDEST_KEPT = """
 SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
 ORDER BY checkpoint_id DESC LIMIT 1 OFFSET :keep - 1
 """
-# Ids grow with time over all namespaces. The namespace of a subgraph's run holds a task id after a colon
-# and is over when the checkpoint it belongs to is; one without is a subgraph with a memory of its own,
-# whose newest checkpoint stays however old it is.
+# IDs grow with time across all namespaces. The namespace of a subgraph's run contains a task ID after a colon, and ends
+# with the checkpoint that it belongs to. A namespace without a task ID is a subgraph with its own memory, whose newest
+# checkpoint is always kept.
 _PRUNED = """
 {0}.thread_id = :thread_id AND {0}.checkpoint_id < :oldest AND (
     {0}.checkpoint_ns = '' OR {0}.checkpoint_ns LIKE '%:%' OR {0}.checkpoint_id < (
@@ -146,7 +146,7 @@ DELETE_THREAD = (
     "DELETE FROM message_chunks WHERE thread_id = :thread_id",
 )
 ROLLBACK = (FORGET_RUN, ORPHANED_WRITES, FORGET_RESULTS, ORPHANED_CHUNKS)
-"""Takes a thread back to its state before a run, in this order."""
+"""Restores a thread's state from before a run, in this order."""
 
 # The metadata of a checkpoint names its thread; the copy's metadata names the copy.
 COPY_THREAD = (

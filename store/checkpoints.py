@@ -68,8 +68,10 @@ _ID_VERSION = 6
 """Of the UUIDs that LangGraph uses as IDs of checkpoints."""
 
 KEEP = 20
-"""Checkpoints kept per thread: far more than a resume or an undo needs. Not every turn trims its thread: it may have
-half as many more."""
+"""Number of checkpoints to keep per thread, far more than a resume or an undo needs.
+
+Not every turn trims its thread, so there may be half as many more.
+"""
 
 CLOSE_S = 5.0
 _PARTS = "message_chunks"
@@ -85,8 +87,8 @@ _KNOWN_THREADS = 500
 _PRAGMAS = (
     "PRAGMA busy_timeout = 5000",
     "PRAGMA journal_mode = WAL",
-    # A checkpoint must survive a crash of the process, not a power cut: after that the turn runs again from
-    # the inbox, which is synchronous=FULL. NORMAL saves one fsync per checkpoint.
+    # A checkpoint must survive a crash of the process, but not a power failure. After one, the turn runs again from the
+    # inbox, which uses synchronous=FULL. NORMAL saves one fsync per checkpoint.
     "PRAGMA synchronous = NORMAL",
 )
 
@@ -513,7 +515,7 @@ def _advance_checkpoint_ids(checkpoint_id: str) -> None:
     try:
         known = langgraph_ids.UUID(hex=checkpoint_id)
     except ValueError:
-        return  # not an ID of LangGraph's
+        return  # Not an ID of LangGraph.
     # LangGraph's generator has no setter.
     newest = vars(langgraph_ids)["_last_v6_timestamp"] or 0
     if known.version == _ID_VERSION and known.time > newest:

@@ -61,17 +61,17 @@ def _lock(descriptor: int, home: Path) -> None:
 
 
 def find_interrupted_restore(home: Path) -> str | None:
-    """Return one line that says that a restore was interrupted, and what to do; None if none was."""
+    """Return one line that says that a restore was interrupted and what to do; None if none was interrupted."""
     if not (home / RESTORE_MARK).exists():
         return None
     return (
-        f"{home}: a restore did not come to its end, and a part of the data is missing: restore again with --force."
-        " What was there before is in before-restore-... in this folder"
+        f"{home}: a restore was interrupted, and part of the data is missing: restore again with --force."
+        " The previous data are in before-restore-... in this folder"
     )
 
 
 def remove_unpacked(home: Path) -> None:
-    """Remove what killed restores unpacked. This process must hold the lock of the data folder.
+    """Remove the unpacked data of killed restores. This process must hold the lock of the data folder.
 
     Raises:
         OSError: It cannot be removed.

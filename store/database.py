@@ -94,15 +94,15 @@ class Database:
 
     @property
     def outage(self) -> str:
-        """Why the database cannot be used now, for administrators; "" while it can.
+        """Why the database cannot be used now, for administrators; "" = it works.
 
-        The error of the last write that changed something, or of the last read. Costs nothing.
+        The error of the last write that changed something, or of the last read. Cheap.
         """
         return self.engine.outage
 
     @property
     def is_owner(self) -> bool:
-        """Whether no other node can have ended this process meanwhile. Costs nothing.
+        """Whether no other node can have ended this process meanwhile. Cheap.
 
         False after this process was frozen or cut off from PostgreSQL, until a heartbeat succeeds or the process
         ends. Anything that is sent without writing a row must wait until then.
@@ -110,10 +110,10 @@ class Database:
         return self.engine.is_owner
 
     async def check_writable(self) -> None:
-        """Return if a message could be stored now. Writes (one page) only after a call failed.
+        """Return if a message could be stored now. Writes (one page) only after a failed call.
 
         Raises:
-            StoreUnavailable: the database cannot be written, or the file was deleted or replaced.
+            StoreUnavailable: The database cannot be written, or the file was deleted or replaced.
         """
         probe = _PROBE if self.outage else "SELECT 1"
         params: Params = {"now": time.time()} if self.outage else {}

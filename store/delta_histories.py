@@ -1,9 +1,9 @@
-"""Histories of LangGraph's DeltaChannels: read from the checkpoints that hold them, and kept when these are deleted.
+"""Histories of LangGraph's DeltaChannels: reads them from checkpoints, and keeps them when the checkpoints are deleted.
 
 A DeltaChannel saves its value only in some checkpoints (a snapshot). In all others it has no value: LangGraph computes
 it from the newest ancestor with a value (the seed), and from the writes that its descendants made, oldest first.
 Before ancestors are deleted, their part of the history is saved at the oldest descendant that stays, in rows of
-`writes` that are no writes of a task.
+`writes` that belong to no task.
 """
 
 import json
@@ -40,7 +40,7 @@ def changed_channels(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def has_deltas(found: CheckpointTuple) -> bool:
-    """Return whether a checkpoint lacks values that only the graph can compute: those of its DeltaChannels."""
+    """Return whether a checkpoint lacks the values of DeltaChannels, which only the graph can compute."""
     values = found.checkpoint["channel_values"].values()
     return bool(changed_channels(found.metadata)) or any(
         isinstance(value, _DeltaSnapshot) for value in values

@@ -24,16 +24,16 @@ class Engine(Protocol):
 
     @property
     def outage(self) -> str:
-        """Why the database cannot be used now; "" while it can. Costs nothing."""
+        """Why the database cannot be used now; "" = it works. Cheap."""
         ...
 
     @property
     def is_owner(self) -> bool:
-        """Whether no other node can have ended this process. Costs nothing."""
+        """Whether no other node can have ended this process. Cheap."""
         ...
 
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
-        """Run a unit of work in a transaction; return its result once it is on disk.
+        """Run a unit of work in a transaction. Return its result when it is on disk.
 
         Units with the same `order` run in the order of the calls; "" = any order. The unit of a canceled caller
         may still be committed.

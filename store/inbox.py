@@ -96,12 +96,15 @@ UPDATE inbox SET run_id = NULL WHERE run_id = :run_id AND state = 'new'
 AND conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
 """
 MAX_KNOWN = 10_000
-"""Conversations whose first unfinished message is known."""
+"""Maximum number of conversations whose first unfinished message is remembered."""
 
 OffersFor = Callable[[int, str], Sequence[NewOutboxRow]]
-"""Makes further outbox rows for a row that ends, from its id and the body stored at that time. It must not block."""
+"""Makes further outbox rows for a row that is finished, from its ID and the body stored at that time.
 
-# A reader that goes through a conversation's deliveries by id must not find one behind it later.
+Must not block.
+"""
+
+# Lock the conversation, so that its deliveries are committed in the order of their IDs. Readers rely on it.
 _LOCK_CONVERSATION = """
 SELECT id, channel, workspace, chat, topic FROM conversation WHERE id = :id /* FOR UPDATE */
 """
@@ -142,12 +145,12 @@ class InboxStore:
     ) -> InboxRow | DuplicateMessage | QueueFull:
         """Commit a message, once.
 
-        One transaction: check the ids, resolve the topic, take the next position in the conversation, insert, and
-        start the turn of a row that `may_start` (as `mark_running` does; a conversation without a thread gets a new
-        one). A chat without an owner gets one, and the turn starts only if this node is the owner. Returns after
-        the commit: only then may the adapter acknowledge the message.
-        `cap` limits the chat rows in state new.
-        `notice` makes the outbox row that reports a refusal, in the same transaction; it must not block.
+        One transaction checks the IDs, resolves the topic, takes the next position in the conversation, and inserts the
+        row. If the row `may_start`, it also starts the turn, like `mark_running`; a conversation without a thread gets
+        a new one. A chat without an owner gets one. The turn starts only if this node is the owner.
+
+        Returns after the commit: only then may the adapter acknowledge the message. `cap` limits the chat rows in state
+        new. `notice` makes the outbox row that reports a refusal, in the same transaction. It must not block.
         """
 
         def work(tx: Transaction) -> InboxRow | DuplicateMessage | QueueFull:
@@ -167,9 +170,9 @@ class InboxStore:
     async def refuse(
         self, new: NewInboxRow, *, notice: Callable[[ConversationKey], NewOutboxRow]
     ) -> ConversationKey | DuplicateMessage:
-        """Commit that a message was received and is not accepted, once; return its conversation.
+        """Commit, once, that a message was received and refused. Return its conversation.
 
-        `notice` makes the outbox row that tells the sender, in the same transaction; it must not block.
+        `notice` makes the outbox row that tells the sender, in the same transaction. It must not block.
         """
 
         def work(tx: Transaction) -> ConversationKey | DuplicateMessage:
@@ -181,10 +184,10 @@ class InboxStore:
         return await self._database.transaction(work, order=chat_order(new.key))
 
     def _remember_open(self, row: InboxRow) -> None:
-        """Note where the unfinished messages of a conversation begin.
+        """Remember where the unfinished messages of a conversation begin.
 
-        While a client holds a snapshot open on PostgreSQL, the index entries of messages finished since then stay: a
-        search from the first message passes all of them.
+        While a client holds a snapshot open, PostgreSQL keeps the index entries of finished messages. A search from the
+        first message would pass all of them.
         """
         self._open_from.pop(row.conversation_id, None)
         self._open_from[row.conversation_id] = row.open_from
@@ -240,7 +243,7 @@ class InboxStore:
         `released_run_id`: a run that no longer answers anything; queued rows that were injected into it forget it.
         `offers`: called for each of these rows, because only the transaction knows a body that was just replaced.
 
-        Returns False and writes nothing if the row is finished already: then the caller must send nothing.
+        Returns False and writes nothing if the row is finished already. Then the caller must not send anything.
         """
         now = self._now()
 
@@ -292,9 +295,9 @@ class InboxStore:
         return [inbox_row_from(row) for row in await self._database.read(_UNFINISHED)]
 
     async def list_own(self, chat: ConversationKey) -> list[InboxRow]:
-        """Return the unfinished rows of a chat, by conversation and sequence, if this node owns it; else none.
+        """Return the unfinished rows of a chat, by conversation and sequence, if this node owns the chat; else none.
 
-        When it returns, this process is not accepting a message of the chat: earlier ones are in the result.
+        The result includes all messages of the chat that this process has begun to accept.
         """
         params: Params = {**key_params(chat), "node": self._owners.number}
         order, since = chat_order(chat), self._owners.given_up
@@ -310,7 +313,7 @@ class InboxStore:
         return [(int(row["id"]), key_from_row(row)) for row in rows]
 
     async def count_by_state(self) -> dict[str, int]:
-        """Return how many rows are not finished, by state."""
+        """Return the number of unfinished rows by state."""
         rows = await self._database.read(_COUNT_UNFINISHED)
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
 
@@ -326,7 +329,7 @@ class InboxStore:
 
 
 def _finish(tx: Transaction, ending: Params, known: dict[ConversationKey, int]) -> str | None:
-    """Finish a row; return its body. None if it is finished already. Adds its conversation's id to `known`."""
+    """Finish a row and return its body; None if it is finished already. Adds its conversation's ID to `known`."""
     rows = tx.run(_FINISH, ending)
     if rows and rows[0]["kind"] == "chat":
         for locked in tx.run(_LOCK_CONVERSATION, {"id": rows[0]["conversation_id"]}):

@@ -1,4 +1,4 @@
-"""Rows of the inbox, and the unit of work that makes a message one of them."""
+"""Rows of the inbox, and the unit of work that accepts a message."""
 
 import uuid
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from store.transaction import Params, Row, Transaction
 USED_EVERY_S = 60.0
 """How often a conversation is marked as used, seconds.
 
-While somebody holds a snapshot open, PostgreSQL keeps each version of a row that was changed since. So a message locks
-the row of its conversation, and does not change it.
+While a client holds a snapshot open, PostgreSQL keeps all versions of a changed row. So accepting a message locks the
+row of its conversation but does not change it.
 """
 
 InboxKind = Literal["chat", "command"]
@@ -32,7 +32,7 @@ class NewInboxRow:
         message_id: The platform's id of the message itself, unique within `key.chat`; "" if it has none.
         replies_to: Platform ids of the messages it replies to, nearest first.
         remember: Store `message_id`, so that a later reply to it finds this conversation.
-        kind: A command does not count towards the queue's cap.
+        kind: Commands do not count toward the queue's limit.
         may_start: Whether its turn starts with the acceptance if the conversation has no other unfinished row.
         body: The encoded message (bus/messages.py).
     """
@@ -50,7 +50,7 @@ class NewInboxRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStart:
-    """A turn started.
+    """The start of a turn.
 
     Attributes:
         thread_id: Its thread.
@@ -72,10 +72,10 @@ class InboxRow:
         follows_question: An earlier turn of the conversation ended with a question; set once the turn starts.
         thread_id: Its thread, set when its turn starts or by `assign_thread`.
         current_thread_id: The conversation's thread when the row was read or accepted.
-        start: The start of its turn, where that was recorded with the acceptance just now.
-        owner: The node that works on it, if the row was accepted just now.
-        earlier_ids: The unfinished rows of its conversation at that moment.
-        open_from: The position before which none was unfinished at that moment.
+        start: The start of its turn, if the acceptance has just recorded it.
+        owner: The node that works on it, if the row has just been accepted.
+        earlier_ids: The unfinished rows of its conversation at that time.
+        open_from: The position before which no row was unfinished at that time.
     """
 
     id: int
@@ -127,7 +127,7 @@ SELECT_ROWS = """
 SELECT inbox.*, channel, workspace, chat, topic, conversation.thread_id AS current_thread_id
 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 """
-"""Inbox rows with their conversation's key and current thread; a condition on `inbox` may follow."""
+"""Selects inbox rows with their conversation's key and current thread. A condition on `inbox` may follow."""
 
 
 def inbox_row_from(row: Row) -> InboxRow:
@@ -170,18 +170,18 @@ def accept(
     owners: ChatOwners,
     open_from: Mapping[int, int],
 ) -> InboxRow | DuplicateMessage | QueueFull:
-    """Store a message; start its turn, if it may start and its chat is this node's.
+    """Store a message. Start its turn if it may start and this node owns its chat.
 
-    The row of its conversation stays locked until the end of the transaction, so nodes accept the messages of a
-    conversation one after the other, and its chat does not migrate meanwhile.
+    The row of its conversation stays locked until the end of the transaction. So nodes accept the messages of a
+    conversation one by one, and the chat cannot migrate meanwhile.
 
     Args:
         tx: The transaction, submitted with `order=chat_order(new.key)`.
         new: The message.
         cap: As of `InboxStore.accept`.
-        owners: Which node works on which chat.
-        open_from: For conversations by id, a position before which no message is unfinished. A finished message never
-            becomes unfinished again, so an old position holds.
+        owners: Knows which node works on which chat.
+        open_from: For conversations by id, a position before which no message is unfinished. Finished messages never
+            become unfinished again, so an old position stays valid.
     """
     if not _first_time(tx, new):
         return DuplicateMessage()
@@ -189,7 +189,7 @@ def accept(
     conversation = lock_conversation(tx, key, now=new.received_at)
     owner = _owner(tx, new.key, conversation["chat"], owners)
     found: Params = {"id": conversation["id"], "open_from": open_from.get(conversation["id"], 0)}
-    # After the lock: they show what other nodes have just committed.
+    # After the lock, these reads see what other nodes have just committed.
     unfinished, last, questions = tx.run_all(
         [(_LIST_OPEN, found), (_LAST_SEQ, found), (_HAS_QUESTION, found)]
     )
@@ -247,8 +247,8 @@ def refuse(tx: Transaction, new: NewInboxRow) -> ConversationKey | DuplicateMess
 
 
 def _owner(tx: Transaction, key: ConversationKey, chat: str, owners: ChatOwners) -> int:
-    """Return the node that owns the chat of a message, whose ID is `chat` now."""
-    # This node gives a chat up in the order of its messages, so not meanwhile.
+    """Return the node that owns the chat of a message. `chat` is the chat's present ID."""
+    # This node cannot give up the chat meanwhile, because that waits for the chat's messages (`chat_order`).
     if chat == key.chat and owners.is_own(key):
         return owners.number
     return owners.claim_in(tx, replace(key, chat=chat))

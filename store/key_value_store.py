@@ -25,7 +25,7 @@ from store.owner_loop import OwnerLoop, in_owner_loop
 from store.threads import encode
 
 MAX_NAME_BYTES = 2000
-"""Longest namespace and key together: PostgreSQL's index takes some 2,700 bytes."""
+"""Maximum length of namespace and key together. PostgreSQL's index accepts about 2,700 bytes."""
 
 _ALIVE = "(expires_at IS NULL OR expires_at > :now)"
 _GET = f"SELECT * FROM item WHERE namespace = :namespace AND key = :key AND {_ALIVE}"  # noqa: S608 - literals only
@@ -90,7 +90,7 @@ class ItemStore(BaseStore):
         return [await self._run(op) for op in ops]
 
     async def delete_expired(self) -> int:
-        """Delete expired items; return how many."""
+        """Delete expired items. Return their number."""
         params: dict[str, Value] = {"now": self._now()}
         return len(await self._database.transaction(lambda tx: tx.run(_EXPIRED, params)))
 

@@ -1,4 +1,4 @@
-"""Looks up and changes messages after they were accepted: by id, by position, with a question, when edited."""
+"""Looks up and changes accepted messages: by ID, by position, with a question, and after an edit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -136,7 +136,7 @@ class MessageHistoryStore:
 
         `offers` are inserted if the row is finished. Otherwise the caller that finishes it finds the new body.
 
-        `reset_starts`: the message is a different one now; earlier starts do not count.
+        `reset_starts`: set the starts to 0, because the message has changed.
         """
         params: Params = {"id": inbox_id, "body": body, "reset_starts": int(reset_starts)}
 
@@ -151,7 +151,7 @@ class MessageHistoryStore:
         return await self._database.transaction(work)
 
     async def join(self, inbox_id: int, body: str, parts: Mapping[int, str]) -> bool:
-        """Replace the body of an unfinished row by one that includes further rows, and finish those without answers.
+        """Replace the body of an unfinished row with one that includes further rows. Finish those rows without answers.
 
         `parts`: the new bodies of those rows by id. Returns False and writes nothing if the row is finished.
         """

@@ -18,7 +18,7 @@ class Node:
         number: Assigned when it starts, never reused. 0 = the only process of a SQLite file.
         name: `node.name` of its configuration.
         started_at: Unix seconds, by the database's clock.
-        takes_work: It can be given work: it listens and is not stopping.
+        takes_work: Whether it accepts work: it receives signals and is not stopping.
     """
 
     number: int
@@ -37,13 +37,13 @@ class Nodes(Protocol):
 
     @property
     def living(self) -> Sequence[Node]:
-        """The nodes that are alive, including this one, as of the last heartbeat. Costs nothing."""
+        """The living nodes, including this one, as of the last heartbeat. Cheap."""
         ...
 
     def exclusive(
         self, name: str, on_wait: Callable[[], None] | None = None
     ) -> AbstractAsyncContextManager[None]:
-        """Run the block while no other node is inside a block of this name; wait for it.
+        """Run the block while no other node is inside a block with this name. Waits until then.
 
         If the connection that shows the block to other nodes breaks, the block is canceled and ends without an error:
         enter it again. A process must not enter it twice at a time. `on_wait` is called once if another node is
@@ -52,11 +52,11 @@ class Nodes(Protocol):
         ...
 
     async def mark_ready(self) -> None:
-        """Tell the other nodes that this one can be given work. Raises StoreUnavailable."""
+        """Tell the other nodes that this one accepts work. Raises StoreUnavailable."""
         ...
 
     async def leave(self) -> None:
-        """Tell the other nodes that this one is stopping: they take its work. Raises StoreUnavailable.
+        """Tell the other nodes that this one is stopping, so that they take its work. Raises StoreUnavailable.
 
         Blocks of `exclusive` end, and none can be entered.
         """
@@ -104,7 +104,7 @@ class SingleNode(Nodes):
 
 
 def preferred_node(living: Sequence[Node], key: str, *, otherwise: int) -> int:
-    """Return the node that should take the work of a name. All nodes agree, and a change of nodes moves few names.
+    """Return the node that should do the work with a name. All nodes agree, and a change of nodes moves few names.
 
     Rendezvous hashing over the nodes that take work; `otherwise` if none does.
 

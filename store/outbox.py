@@ -14,7 +14,7 @@ from store.message_topics import insert_message_topic
 from store.rows import from_row
 
 NEWEST = 2**63 - 1
-"""Above every id that SQLite assigns: the upper bound of a page that starts with the newest row."""
+"""The upper bound of a page that starts with the newest row: larger than every ID that SQLite assigns."""
 
 DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
 
@@ -24,7 +24,7 @@ class NewOutboxRow:
     """A platform message to send.
 
     Attributes:
-        key: Unique forever; identifies a repeated send ("<inbox id>:text:0").
+        key: Unique forever. Identifies a repeated send ("<inbox id>:reply:0").
         conversation: Rows of one conversation are sent in order.
         body: The encoded message (bus/messages.py).
         not_before: When the first attempt is due, Unix seconds. Later rows do not wait for it.
@@ -103,8 +103,8 @@ SELECT channel, workspace, chat, topic, first_id FROM (
     WHERE state IN ('pending', 'sending') AND id > :after_id GROUP BY conversation_id) AS found
 JOIN conversation ON conversation.id = conversation_id WHERE {OWNS}
 """  # noqa: S608 - statements of the store only
-# Here and below, not `IN ('pending', 'sending')`: PostgreSQL would look the id up in `outbox_open`, by conversation.
-# While a client holds a snapshot open, it would pass every row sent since then.
+# Here and below, not `IN ('pending', 'sending')`, because PostgreSQL would look up the ID in `outbox_open`, by
+# conversation. While a client holds a snapshot open, it would pass every row sent since then.
 _MARK_SENDING = """
 UPDATE outbox SET state = 'sending', attempts = attempts + 1, last_sent_at = :now, updated_at = :now,
     first_sent_at = coalesce(first_sent_at, :now), uncertain_attempts = coalesce(:uncertain, uncertain_attempts)
@@ -122,7 +122,7 @@ UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, u
     first_sent_at = CASE WHEN :not_sent = 1 AND uncertain_attempts = 0 THEN NULL ELSE first_sent_at END
 WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 """
-# A row from the future was written before the clock was set back: only the length of its wait is known.
+# A row from the future was written before the clock was set back. Only the length of its wait is known.
 _REBASE_WAITS = """
 UPDATE outbox SET updated_at = :now,
     not_before = CASE WHEN not_before > updated_at THEN not_before - updated_at + :now ELSE 0 END
@@ -276,7 +276,7 @@ class OutboxStore:
             row_id: The row.
             platform_id: What the adapter needs to find the message again.
             now: Unix seconds.
-            uncertain: The message may have been sent twice, or not at all.
+            uncertain: Whether the message may have been sent twice, or not at all.
             message_id: The id by which replies refer to the message; "" = none.
         """
         params: Params = {
@@ -392,7 +392,7 @@ class OutboxStore:
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
     async def count_by_state(self) -> dict[str, int]:
-        """Return how many rows are not delivered, by state."""
+        """Return the number of undelivered rows by state."""
         rows = await self._database.read(_UNDELIVERED_BY_STATE)
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
 

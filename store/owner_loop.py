@@ -37,7 +37,7 @@ class OwnerLoop:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     async def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a call in this event loop, and wait for it from any other one."""
+        """Run a call in this event loop and wait for it. May be called from any event loop."""
         if self.is_current():
             return await call
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))

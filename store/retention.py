@@ -35,7 +35,7 @@ REDELIVERY_DAYS = 7
 """How long received ids are kept, days. Feishu repeats an event up to 7.1 hours later, Telegram up to 24 hours."""
 
 BATCH_S = 0.005
-"""Time that one batch should take, commit and waiting for other writers included, seconds."""
+"""Time that one batch should take, including the commit and waiting for other writers, seconds."""
 
 MIN_ROWS, MAX_ROWS = 5, 500
 """Rows of the smallest batch, with which each statement begins, and of the largest; `BATCH_S` sets the size between."""
@@ -117,7 +117,7 @@ class Retention:
         self._database = database
 
     async def prune(self, *, now: float) -> int:
-        """Delete old rows (`now` in Unix seconds); return how many. Raises StoreError."""
+        """Delete old rows (`now` in Unix seconds). Return their number. Raises StoreError."""
         before = now - REDELIVERY_DAYS * DAY_S
         deleted = sum([await self._delete(statement, before) for statement in SHORT_TERM])
         if days := self._database.retention_days:
@@ -150,14 +150,14 @@ class Retention:
             rows = next_batch_rows(rows, took_s)
 
     async def _run_batch(self, statement: str, params: Params) -> tuple[int, float]:
-        """Return how many rows a statement deleted, and how long that took, seconds."""
+        """Return the number of rows that a statement deleted, and how long it took, seconds."""
         began = time.perf_counter()
         count = await self._database.transaction(lambda tx: _delete_batch(tx, statement, params))
         return count, time.perf_counter() - began
 
 
 def _delete_batch(tx: Transaction, statement: str, params: Params) -> int:
-    """Delete rows, return how many. A conversation never reuses the position of a deleted message."""
+    """Delete rows and return their number. A conversation never reuses the position of a deleted message."""
     deleted = tx.run(statement, params)
     if statement == DELETE_MESSAGES:
         last = {

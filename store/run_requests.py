@@ -1,4 +1,4 @@
-"""Requests of runs, stored so that a run whose process ended starts again: at another node, or after a crash."""
+"""Requests of runs, stored so that a run whose process ended can start again, at another node or after a crash."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -46,10 +46,10 @@ class LeftRun:
     """A run whose process ended first.
 
     Attributes:
-        thread_id: None = a run without a thread of its own.
+        thread_id: None = a run without a thread.
         attempt: The number of the next attempt, 2 or more.
-        crashes: How many attempts ended with their process.
-        body: The request as it was stored, JSON; perhaps by another version.
+        crashes: Number of attempts that ended with a crash of their process.
+        body: The stored request, JSON. Another version may have written it.
         kwargs: From the run's row, JSON; None = it has none.
         created_at: When it was requested, Unix seconds.
         cancel_action: How to cancel it; None = it is not canceled.
@@ -95,7 +95,7 @@ class RunRequestStore:
         return _DELETE, {"run_id": run_id}
 
     async def list_left(self) -> list[str]:
-        """Return what `take` can take: threads with runs of dead processes, and such runs without a thread.
+        """Return the names that `take` accepts: threads with runs of dead processes, and such runs without a thread.
 
         Raises StoreUnavailable.
         """
@@ -107,7 +107,7 @@ class RunRequestStore:
         return [str(row["name"]) for row in await self._database.read(_FIND_LEFT, params)]
 
     async def take(self, name: str) -> list[LeftRun]:
-        """Take over the runs that a dead process left on a thread, or one run without a thread.
+        """Take over a dead process's runs on a thread, or one run without a thread.
 
         Returns:
             The runs to start again, in the order of their creation: all runs of the thread, or none if another

@@ -41,7 +41,7 @@ _BUSY_AGAIN = """
 UPDATE thread SET status = 'busy', updated_at = :now
 WHERE thread_id = (SELECT thread_id FROM run WHERE run_id = :run_id) AND status <> 'busy'
 """
-# Comes before the end of a run: if two end at once, the second one sees that it is the last.
+# Lock the thread before a run ends. If two runs end at once, the second one sees that it is the last.
 _LOCK_THREAD = "SELECT thread_id FROM thread WHERE thread_id = :thread_id /* FOR UPDATE */"
 _END = "UPDATE run SET status = :status, error = :error, updated_at = :now WHERE run_id = :run_id"
 _HAS_RUNS = "EXISTS (SELECT 1 FROM run WHERE run.thread_id = thread.thread_id AND run.status IN ('pending', 'running'))"
@@ -156,9 +156,9 @@ class RunOutcome:
     """The outcome of a run, and the new state of its thread.
 
     Attributes:
-        thread_status: The thread's new status if no other run of it is pending or running; else it stays `busy`.
+        thread_status: The thread's new status unless another of its runs is pending or running, which keeps it `busy`.
         delete_run: Delete the run's row.
-        keep_thread: The thread stays as it was before the run: its error, its title and its questions.
+        keep_thread: Whether the thread keeps its error, title and interrupts from before the run.
         webhook: A webhook call, stored together with the outcome.
         has_request: The run's request is stored and must be deleted.
     """
@@ -225,7 +225,7 @@ class RunStore:
                 if not create_thread:
                     raise missing_thread(run.thread_id)
                 tx.run(_NEW_THREAD, thread)
-            # The thread's row is locked, so two nodes cannot both conclude that no other node executes runs on it.
+            # The thread's row is locked, so two nodes cannot both find that no other node executes runs on it.
             if node and (found := tx.run(_FIND_OTHER_NODE, params)):
                 raise ThreadElsewhere(found[0]["node"])
             if not tx.run(_INSERT, params):
@@ -307,7 +307,7 @@ class RunStore:
         return [_run(row) for row in await self._read(_LIST, _LIST_SHARED, params)]
 
     async def _read(self, alone: str, shared: str, params: dict[str, Value]) -> list[Row]:
-        """Read runs; those that `interrupt_lost` will interrupt are shown as interrupted already.
+        """Read runs. Runs that `interrupt_lost` will interrupt are shown as interrupted already.
 
         `alone`, `shared`: the statement for a single process, and for several that share the database.
         """
@@ -324,7 +324,7 @@ class RunStore:
         return int(rows[0]["node"]) if rows else None
 
     async def check_thread(self, thread_id: str) -> None:
-        """Raise ThreadElsewhere if another node executes runs on a thread, or ended and left some on it."""
+        """Raise ThreadElsewhere if another node executes runs on a thread, or ended and left some there."""
         if node := self._database.nodes.number:
             params: dict[str, Value] = {"thread_id": thread_id, "node": node}
             if found := await self._database.read(_FIND_OTHER_NODE, params):
@@ -336,7 +336,7 @@ class RunStore:
         return (int(rows[0]["node"]), rows[0]["status"]) if rows else None
 
     async def interrupt_lost(self, *, now: float) -> int:
-        """Mark the runs of dead processes that are not started again as interrupted; return how many."""
+        """Mark the runs of dead processes that are not started again as interrupted. Return their number."""
         error = encode({"error": "Interrupted", "message": "The server stopped during this run."})
         params: dict[str, Value] = {"error": error, "now": now}
 
@@ -344,8 +344,8 @@ class RunStore:
             threads = tx.run(_LOCK_THREADS_OF_LOST_RUNS)
             lost = tx.run(_INTERRUPT_LOST, params)
             if self._database.nodes.number == 0:
-                # Nothing runs yet, so this can go through all threads: if runs ended at once, perhaps none saw that it
-                # was the last.
+                # Nothing runs yet, so check all threads. Of runs that ended at once, perhaps none saw that it was the
+                # last.
                 tx.run(_UNBUSY, params)
             for thread in threads:
                 tx.run(_UNBUSY_THREAD, {"now": now, "thread_id": thread["thread_id"]})

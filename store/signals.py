@@ -1,8 +1,8 @@
 """Signals: short messages between the processes that use one database.
 
-A signal reaches everyone who subscribes to its topic at that moment, in every process including the sender's. Signals
-are never stored, and any of them may be lost, when a connection breaks or a subscriber is too slow. So they only make
-things faster: correctness depends on rows.
+A signal reaches all present subscribers of its topic, in every process including the sender's. Signals are never
+stored, and any of them may be lost when a connection breaks or a subscriber is too slow. So correctness must depend
+only on rows, and signals only save time.
 """
 
 import re
@@ -19,7 +19,7 @@ MAX_PAYLOAD_BYTES = 7_900
 """PostgreSQL's NOTIFY takes 7,999 bytes."""
 
 BUFFER_SIZE = 4_096
-"""Signals that may wait for a subscriber. It loses later ones."""
+"""Maximum number of signals that wait for a subscriber. Later ones are lost."""
 
 _TOPIC = re.compile(r"[a-z0-9_.:-]{1,50}")
 
@@ -28,7 +28,7 @@ class Signals(Protocol):
     """Sends and receives signals. For the event loop's thread."""
 
     def publish(self, topic: str, payload: str = "") -> None:
-        """Send a signal to all subscribers of `topic`; return at once. Signals of one process arrive in order.
+        """Send a signal to all subscribers of `topic`. Returns at once. Signals of one process arrive in order.
 
         Equal signals published within a few milliseconds may arrive as one.
 
@@ -42,9 +42,9 @@ class Signals(Protocol):
         ...
 
     def subscribe(self, topic: str) -> AbstractContextManager[AsyncIterator[str]]:
-        """Receive the payloads of a topic's signals, from now on; the iterator ends when the database is closed.
+        """Receive the payloads of a topic's signals from now on. The iterator ends when the database is closed.
 
-        After the connection broke and came back, there is one signal with the payload "": some may have been lost.
+        After a broken connection is restored, one signal has the payload "", because some may have been lost.
 
         Unless they are lost, the iterator yields all signals that this process publishes after the call, and those
         that others publish in response.
@@ -66,7 +66,7 @@ class TopicSubscribers:
         return frozenset(self._streams)
 
     def deliver(self, signals: Iterable[tuple[str, str]]) -> None:
-        """Hand signals (topic, payload) to their subscribers; a subscriber with a full buffer loses them."""
+        """Pass signals (topic, payload) to their subscribers. A subscriber with a full buffer loses them."""
         for topic, payload in signals:
             for stream in self._streams.get(topic, ()):
                 try:

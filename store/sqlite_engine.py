@@ -68,7 +68,7 @@ class SqliteEngine(Engine):
     @property
     @override
     def is_owner(self) -> bool:
-        return True  # the data folder's lock ensures it; a frozen process keeps the lock
+        return True  # The data folder's lock ensures it. A frozen process keeps the lock.
 
     @property
     @override

@@ -190,7 +190,7 @@ class DatabaseWriter:
 
     def _run_plainly(self, units: list[UnitOfWork], turns: UnitTurns) -> None:
         until, has_command = time.monotonic() + RUN_S, False
-        for unit in units:  # which grow meanwhile
+        for unit in units:  # This list may grow meanwhile.
             unit.value = unit.work(self._transaction)
             if not self._connection.in_transaction:
                 raise sqlite3.OperationalError("A unit lost the transaction.")
@@ -208,7 +208,7 @@ class DatabaseWriter:
         self._connection.execute("SAVEPOINT unit")
         try:
             unit.value = unit.work(self._transaction)
-        except Exception as error:  # handed to the caller
+        except Exception as error:  # The caller gets the error.
             unit.error = _unavailable(error) if _is_outage(error) else error
             if not self._connection.in_transaction:
                 raise sqlite3.OperationalError(str(error)) from error

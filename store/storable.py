@@ -1,7 +1,7 @@
 """Makes values storable: a value that msgpack refuses becomes text. Pure.
 
-A state has any values that tools, graphs and clients put into it. Without this, one value that cannot be saved would
-end every further run of its thread.
+A state has any values that tools, graphs and clients put into it. Otherwise one value that cannot be saved would make
+every further run of its thread fail.
 """
 
 import dataclasses

@@ -44,7 +44,10 @@ UPDATE thread SET state_updated_at = :now, updated_at = :now, status = :status, 
 WHERE thread_id = :thread_id
 """
 INDEXED_CHARS = 190
-"""Characters of a filter's JSON that the index holds whole (200 with the type, migrations/0001_sqlite.sql)."""
+"""Maximum length of a filter's JSON that the index contains in full, characters.
+
+With its type, it has 200 (migrations/0001_sqlite.sql).
+"""
 
 FEW_THREADS = 2000
 """Up to this many matches of a metadata filter are looked up and sorted; with more, the sorted index is scanned."""

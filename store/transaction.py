@@ -1,4 +1,4 @@
-"""What a unit of work may do."""
+"""Transaction: what a unit of work can do to the database."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -12,12 +12,12 @@ Statement = tuple[str, Params]
 
 
 class Transaction(Protocol):
-    """What a unit of work may do. Valid only inside `Database.transaction`.
+    """The open transaction of a unit of work. Valid only inside `Database.transaction`.
 
-    A unit may run several times, of which only the last one counts: it changes nothing but rows.
+    A unit may run several times, and only the last time counts. So it must change nothing but rows.
 
-    On PostgreSQL, units run side by side: one that depends on rows it read locks them with `/* FOR UPDATE */`
-    at the end of the SELECT, the conversation's row first, or takes a named lock.
+    On PostgreSQL, units run concurrently. A unit that depends on rows that it read locks them with
+    `/* FOR UPDATE */` at the end of the SELECT, the conversation's row first, or takes a named lock.
     """
 
     def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:

@@ -1,4 +1,4 @@
-"""Units of work travel from callers on the event loop to a database's threads; results travel back."""
+"""Passes units of work from callers on the event loop to a database's threads, and results back."""
 
 import asyncio
 from collections import deque
@@ -37,7 +37,7 @@ def take_batch(queue: SimpleQueue[UnitT | None], most: int) -> list[UnitT | None
 
 
 class UnitTurns:
-    """Queued units in the order in which they run: work groups take turns, each with one unit.
+    """Queued units in the order in which they run. Work groups take turns, one unit each.
 
     Commands get every other turn while they have units. Units of one group stay in order.
     """
@@ -68,7 +68,7 @@ class UnitTurns:
         queue = groups.pop(group)
         unit = queue.popleft()
         if queue:
-            groups[group] = queue  # behind the others
+            groups[group] = queue  # Move the group to the end of the line.
         return unit
 
 
@@ -85,7 +85,7 @@ async def result_of(future: "asyncio.Future[T]") -> T:
 
 
 def report_results(loop: asyncio.AbstractEventLoop, units: Sequence[UnitOfWork]) -> None:
-    """Hand the results of units to their callers on the event loop; called on any thread."""
+    """Pass the results of units to their callers on the event loop. Called on any thread."""
     # RuntimeError: the event loop is closed and has no callers. Commits stay.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(_resolve_futures, units)
@@ -94,7 +94,7 @@ def report_results(loop: asyncio.AbstractEventLoop, units: Sequence[UnitOfWork])
 def _resolve_futures(units: Sequence[UnitOfWork]) -> None:
     for unit in units:
         future, error = unit.future, unit.error
-        del unit.future, unit.error  # see `result_of`
+        del unit.future, unit.error  # See `result_of`.
         if future.done():
             continue
         if error is None:

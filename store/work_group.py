@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 WORK_GROUP: ContextVar[str | None] = ContextVar("parley_work_group", default=None)
-"""A channel's name, or another source of much work. Tasks inherit it from their parent. None = the rest."""
+"""A channel's name, or another source of much work. Tasks inherit it from their parent. None = other work."""
 
 _RUNS = "/runs"
 _COMMANDS = "/commands"

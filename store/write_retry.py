@@ -11,7 +11,7 @@ WRITE_RETRY: ContextVar[Callable[[Callable[[], Awaitable[None]]], Awaitable[None
 )
 """Awaits a write, repeating it as needed; None = try once.
 
-A variable of the context, because LangGraph saves checkpoints from tasks of its own.
+A context variable, because LangGraph saves checkpoints in its own tasks.
 """
 
 

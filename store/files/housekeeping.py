@@ -34,7 +34,7 @@ async def run_housekeeping(mirror: FileMirror, nodes: Nodes) -> None:
     while True:
         try:
             await mirror.drop_unused(time.time() - UNUSED_S)
-            with anyio.move_on_after(EVERY_S):  # another node does it
+            with anyio.move_on_after(EVERY_S):  # Another node does it.
                 async with nodes.exclusive("files"):
                     count = await mirror.delete_unnamed(datetime.now(UTC) - UNNAMED)
                     log.debug("deleted %d objects that no row names", count)

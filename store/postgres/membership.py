@@ -1,4 +1,4 @@
-"""A process as a node of a PostgreSQL database: it shows that it is alive, and ends nodes that are not.
+"""A process as a node of a PostgreSQL database. It shows that it is alive, and ends nodes that are not.
 
 A node inserts its row and holds the advisory lock (`NODE`, its number) on a separate connection. Every connection on
 which it works holds (`WORK`, its number) as a shared lock. PostgreSQL releases both when a process ends, even after
@@ -40,7 +40,7 @@ PROBE_S = 0.08
 """How often a node checks whether its neighbor has ended, seconds. Every takeover begins with this check."""
 
 FROZEN_S = 4.0
-"""Seconds of silence after which a node counts as frozen or cut off: its sessions are ended."""
+"""Seconds of silence after which a node counts as frozen or cut off, so that another node ends its sessions."""
 
 CONFIRMED_S = FROZEN_S / 2
 """How long our own sign of life proves that no other node has ended this one, seconds."""
@@ -117,7 +117,7 @@ class MemberNode:
             try:
                 self._connection = connect(self.parameters)
                 self._connection.execute(_FORGET)
-                # Others must see the row together with its lock: a node without a lock counts as dead.
+                # Other nodes must see the row together with its lock, because a node without a lock counts as dead.
                 with self._connection.transaction():
                     inserted = self._connection.execute(_INSERT, [self._description.name])
                     self.number = inserted.fetchall()[0]["number"]
@@ -283,7 +283,7 @@ class MemberNode:
             try:
                 return is_free(self._connection, NODE, neighbor)
             except psycopg.Error:
-                return False  # the next heartbeat repairs the connection
+                return False  # The next heartbeat repairs the connection.
 
     def _is_connected(self) -> bool:
         """Return whether the connection of this node works; drop a broken one."""
@@ -319,13 +319,14 @@ class MemberNode:
                     "The database still holds the broken connection of this node."
                 )
             for state in list_nodes(connection):
-                # Our earlier session, which the server still considers open. Not that of a node that is ending us.
+                # Our earlier session, which the server still considers open, and not the session of a node that is
+                # ending us.
                 if state.node.number == self.number and state.application_name == name:
                     terminate(connection, [state.pid])
             self._released.wait(0.01)
 
     def _look(self, connection: Connection) -> None:
-        """Note which nodes are alive; end the others."""
+        """Update the list of living nodes, and end the others."""
         states = list_nodes(connection)
         ended: list[NodeState] = []
         for state in states:
@@ -335,7 +336,7 @@ class MemberNode:
             ended = [state for state in states if self._end_if_gone(connection, state)]
             states = [state for state in states if state not in ended]
         living = tuple(state.node for state in states if state.pid)
-        # Not among the living before either: it died while the database was away.
+        # It was not among the living nodes before. It died while the database was away.
         if ended or living != self.living:
             self.living = living
             if self.on_change is not None:
@@ -362,7 +363,7 @@ class MemberNode:
         return True
 
     def _tell(self, state: NodeState) -> None:
-        """Log once what differs in another node."""
+        """Log, once, how another node's version or configuration differs."""
         number = state.node.number
         if state.application_name and self._known.get(number) != state.application_name:
             self._known[number] = state.application_name

@@ -15,7 +15,7 @@ from store.nodes import Node
 from store.postgres.connection import Connection, connect, unavailable
 
 NODE, WORK = 0x5041524C, 0x5041524D
-"""First halves of the advisory locks of nodes ("PARL" and the next number); the second half is the node's number."""
+"""First halves of the nodes' advisory locks ("PARL" and the next number). The second half is the node's number."""
 
 SHARED_USE = 0x5041524C4559_02
 """Key of the advisory lock that every node holds as a shared lock. A tool takes it to have the database for itself."""
@@ -125,7 +125,7 @@ def end_work(connection: Connection, number: int) -> None:
 
 
 def terminate(connection: Connection, pids: list[int]) -> None:
-    """End sessions. Raises StoreUnavailable: this role may not."""
+    """End sessions. Raises StoreUnavailable if this role may not."""
     try:
         for pid in pids:
             connection.execute("SELECT pg_terminate_backend(%s::int)", [pid])
@@ -163,7 +163,7 @@ def sole_use(parameters: dict[str, Any]) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(psycopg.Error):  # then the server has released it
+            with suppress(psycopg.Error):  # By then, the server has released it.
                 connection.execute("SELECT pg_advisory_unlock(%s)", [SHARED_USE])
 
 

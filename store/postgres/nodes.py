@@ -70,7 +70,7 @@ class PostgresNodes(Nodes):
         await self._changed.wait()
 
     async def _try_name(self, name: str, scope: anyio.CancelScope) -> bool:
-        """Take a name, without interruption between taking it and knowing that it is taken."""
+        """Take a name. Shielded, so that a cancellation cannot lose a taken name."""
         on_lost = partial(self._call_soon, scope.cancel)
         with suppress(StoreUnavailable), anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(self._node.try_name, name, on_lost)
@@ -81,5 +81,5 @@ class PostgresNodes(Nodes):
         self._changed = anyio.Event()
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the event loop is closed
+        with suppress(RuntimeError):  # The event loop is closed.
             self._loop.call_soon_threadsafe(callback)

@@ -13,7 +13,7 @@ from store.postgres.connection import Connection, connect, unavailable
 _LOCK_KEY = 0x5041524C4559_01
 _HAS_TABLE = "SELECT to_regclass(%s) IS NOT NULL AS found"
 _EARLIER_TABLE = "schema_version"
-"""What versions before 0.2.0 called the table of applied steps."""
+"""Name of the table of applied steps before version 0.2.0."""
 
 _EAVESDROPPERS = """
 SELECT rolname FROM pg_roles

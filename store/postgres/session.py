@@ -20,7 +20,7 @@ PAUSE_S = 0.005
 """Pause after the first lost attempt, seconds, so that the other unit can finish. Later pauses are longer."""
 
 OUTCOME_S = 5.0
-"""How long to ask for the outcome of a COMMIT that was not answered, seconds."""
+"""How long to ask for the outcome of an unanswered COMMIT, seconds."""
 
 OUTCOME_POLL_S = 0.05
 
@@ -132,7 +132,7 @@ class PostgresSession:
             if outcome == "committed":
                 if incarnation and incarnation == self._incarnation:
                     return True
-                break  # after a crash, the server reuses the numbers of lost transactions
+                break  # After a crash, the server reuses the numbers of lost transactions.
             self._pause.wait(OUTCOME_POLL_S)
         raise OutcomeUnknown(str(unavailable(failure))) from failure
 
@@ -143,7 +143,7 @@ class PostgresSession:
             connection, statements = self._opened()
             status = statements.run(_STATUS, {"number": number})[0]["status"]
         except errors.InvalidParameterValue:
-            return "aborted"  # after a crash: a number that was not assigned yet
+            return "aborted"  # After a crash, the number was not assigned yet.
         except (psycopg.Error, StoreUnavailable):
             status = ""
         finally:

@@ -1,4 +1,4 @@
-"""Signals over LISTEN and NOTIFY, on one connection of their own with a thread."""
+"""Signals over LISTEN and NOTIFY, on a separate connection with its own thread."""
 
 import asyncio
 import json
@@ -21,16 +21,17 @@ from store.postgres.statements import PreparedStatements
 from store.signals import Signals, TopicSubscribers, check_signal
 
 INTERVAL_S = 0.002
-"""Between two statements, seconds: what is published meanwhile goes out with the next one.
+"""Pause between two statements, seconds.
 
-A NOTIFY takes a lock of the whole server when it commits; one statement with many costs as much as one with one.
+Signals that are published meanwhile go out with the next one. A NOTIFY takes a lock of the whole server when it
+commits, and many in one statement cost as much as one.
 """
 
 MAX_PENDING = 10_000
-"""Signals that wait to be sent; older ones are lost."""
+"""Maximum number of signals that wait to be sent. Older ones are lost."""
 
 MAX_BATCH = 500
-"""Signals in one statement."""
+"""Maximum number of signals in one statement."""
 
 RECONNECT_S = 0.5
 CLOSE_S = 5.0
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 class PostgresSignals(Signals):
     """Signals between the processes of a PostgreSQL database.
 
-    The connection is opened at the first use, and again when it breaks; meanwhile signals are lost.
+    The connection is opened at the first use, and again after it breaks. Meanwhile signals are lost.
 
     Args:
         connector: Returns a new connection, in autocommit mode; raises StoreUnavailable.
@@ -107,13 +108,13 @@ class PostgresSignals(Signals):
             self._wait_end.close()
 
     def _wake(self) -> None:
-        """Let the thread look at what was published and subscribed."""
+        """Wake the thread for new signals and subscriptions."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._serve, name="database-signals", daemon=True
             )
             self._thread.start()
-        with suppress(BlockingIOError):  # enough wake-ups are under way
+        with suppress(BlockingIOError):  # The thread has enough unread wake-ups.
             self._wake_end.send(b"\0")
 
     def _serve(self) -> None:
@@ -134,7 +135,7 @@ class PostgresSignals(Signals):
 
     def _exchange(self, connection: Connection) -> None:
         """Send and receive until `close`. Raises psycopg.Error and OSError when the connection breaks."""
-        # psycopg hands on what arrives while a statement runs.
+        # psycopg passes on signals that arrive while a statement runs.
         connection.add_notify_handler(lambda one: self._note(one.channel, one.payload))
         statements = PreparedStatements(connection)
         statements.command(b"SET synchronous_commit = off")
@@ -143,7 +144,7 @@ class PostgresSignals(Signals):
         sent_at = -math.inf
         while True:
             is_closed = self._closed.is_set()
-            # Who subscribes and then publishes is heard: the topics of what is sent below are among these.
+            # Subscribe before sending. So a process that subscribes and then publishes receives its own signal.
             waiting = len(self._pending)
             topics = self._topics
             for topic in listening ^ topics:
@@ -167,7 +168,7 @@ class PostgresSignals(Signals):
         statements.run(_NOTIFY, {"signals": json.dumps(batch)})
 
     def _receive(self, connection: Connection) -> None:
-        """Hand on what has arrived."""
+        """Pass on received signals."""
         while (notification := connection.pgconn.notifies()) is not None:
             self._note(notification.relname.decode(), notification.extra.decode())
         if self._received:
@@ -178,11 +179,11 @@ class PostgresSignals(Signals):
         self._received.append((channel.removeprefix(_CHANNEL), payload))
 
     def _deliver(self, signals: list[tuple[str, str]]) -> None:
-        with suppress(RuntimeError):  # the event loop is closed: nobody is left
+        with suppress(RuntimeError):  # The event loop is closed and has no subscribers.
             self._loop.call_soon_threadsafe(self._subscribers.deliver, signals)
 
     def _wait(self, connection: Connection, timeout_s: float | None) -> None:
-        """Wait for a signal or a wake-up. `timeout_s`: None = for ever."""
+        """Wait for a signal or a wake-up. `timeout_s`: None = no limit."""
         poll = select.poll()
         poll.register(connection.pgconn.socket, select.POLLIN)
         poll.register(self._wait_end, select.POLLIN)

@@ -13,10 +13,13 @@ from store.transaction import Row, Statement, Transaction
 from store.unit_of_work import UnitOfWork, take_batch
 
 MAX_BATCH = 64
-"""Statements per transaction. Each takes the server up to half a millisecond, and the first one waits for the last."""
+"""Maximum number of statements per transaction.
+
+Each takes the server up to 0.5 ms, and the first one waits for the last.
+"""
 
 LOCK_MS = 50
-"""How long a statement may wait for a lock while others wait with it, milliseconds; then each runs alone.
+"""How long a statement of a batch may wait for a lock, milliseconds. After it, each statement runs alone.
 
 This also limits the wait of two nodes that lock the same rows in different orders: PostgreSQL itself looks for
 deadlocks only after a second.
@@ -113,7 +116,7 @@ def _run_together(tx: Transaction, statements: Sequence[Statement]) -> list[Sequ
     try:
         return tx.run_all(statements)
     except psycopg.Error as error:
-        # 08: no connection; 57P: the server ends it.
+        # 08: there is no connection. 57P: the server ends it.
         if error.sqlstate is None or error.sqlstate.startswith(("08", "57P")):
             raise
         raise _BatchRefused from error

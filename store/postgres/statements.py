@@ -1,6 +1,6 @@
 """Runs the store's statements on a connection, translated to PostgreSQL and prepared by psycopg. Blocking calls.
 
-The statements are written for SQLite, in the subset that both speak. The rest is little:
+The statements are written for SQLite, mostly in the subset that both support. The differences:
 
 - `:name` parameters are numbered: `$1`.
 - `INDEXED BY name` is left out: PostgreSQL's planner knows how many rows there are.

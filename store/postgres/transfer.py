@@ -29,7 +29,7 @@ from store.postgres.schema import UNFINISHED_COPY, migrate
 from store.sqlite_file import connect as connect_sqlite
 
 BATCH_ROWS = 200
-"""Rows in memory at once: a message chunk has up to 100 KB."""
+"""Number of rows in memory at once. A message chunk has up to 100 KB."""
 
 Cell = str | int | float | bytes | None
 Cells = Sequence[Cell]
@@ -315,7 +315,7 @@ class _Postgres:
 
     def _check_unused(self) -> None:
         for table in TABLES:
-            # A service that only started has written a probe.
+            # A service that was only started has written a probe.
             if table != "received_id" and (count := self.count(table)):
                 raise StoreUnavailable(
                     f"The database {self.name} is used already: it has {count} row(s) in {table}. "

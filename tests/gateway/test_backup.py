@@ -271,10 +271,10 @@ async def test_a_restore_that_did_not_come_to_its_end_keeps_the_service_from_sta
         await in_thread(lambda: restore_backup(elsewhere, file, replace=False))
     assert (target.home / "USER.md").exists()
     assert not (target.home / "parley.db").exists()
-    with pytest.raises(StoreUnavailable, match="a restore did not come to its end"):
+    with pytest.raises(StoreUnavailable, match="a restore was interrupted"):
         async with open_app(target):
             pass
-    assert any("a restore did not come" in line for line in find_file_problems(target))
+    assert any("a restore was interrupted" in line for line in find_file_problems(target))
     await in_thread(lambda: restore_backup(target, file, replace=True))
     assert list(find_file_problems(target)) == []
     async with open_app(target):

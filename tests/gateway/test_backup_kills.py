@@ -90,7 +90,7 @@ async def starts(config: Config) -> bool:
         async with open_app(config):
             return True
     except StoreUnavailable as error:
-        if "a restore did not come to its end" not in str(error):
+        if "a restore was interrupted" not in str(error):
             raise
         return False
 
