@@ -38,7 +38,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap && r
 COPY --from=build /venv /venv
 COPY --from=build /app /app
 WORKDIR /app
-# By number, so that Kubernetes can tell that it is not root.
+# A number, so that Kubernetes can check that it is not root.
 USER 10001:10001
 VOLUME /data
 EXPOSE 8001

@@ -74,7 +74,7 @@ run: install
 	@$(V)/bin/parley serve
 
 # Installs third-party programs for tests: LangGraph's own server, and the JavaScript clients.
-# # Tests that need a missing program are skipped and say so.
+# Tests that need a missing program are skipped and say so.
 peers: peers-python peers-js
 peers-python: $(P)/.ready
 peers-js: $(J)/node_modules/.ready
@@ -93,7 +93,7 @@ test: $(V)/.dev
 	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest --workers 6
 
 # Long tests with generated hostile input: a million inputs for the parsers (COUNT, SEED), and 150 requests for each
-# # operation of the API. Also 60 seconds without PostgreSQL. Takes about half an hour on two cores.
+# operation of the API. Also 60 seconds without PostgreSQL. Takes about half an hour on two cores.
 test-long: $(V)/.dev
 	$(V)/bin/python -m tests.lab.fuzz --count $(or $(COUNT),1000000) $(if $(SEED),--seed $(SEED))
 	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q --workers 2 tests/gateway/test_openapi.py tests/gateway/test_runs_machine.py \
@@ -105,7 +105,7 @@ test-slowest: $(V)/.dev
 	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -q --workers 4 --durations=20
 
 # Lists lines and functions that no test reaches, including those of services: each Python of .venv measures itself
-# # while the file exists. Takes twice as long as `make test`. COVERAGE_TESTS selects a part of the suite.
+# while the file exists. Takes twice as long as `make test`. COVERAGE_TESTS selects a part of the suite.
 COVERAGE_START = $(shell $(V)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/a0_parley_coverage.pth
 coverage: export COVERAGE_FILE := $(CURDIR)/.coverage
 coverage: $(V)/.dev
