@@ -32,7 +32,7 @@ OPTIONS = [
 
 
 class FakeAcpAgent:
-    """Writes its input into its folder, then behaves as its kind says."""
+    """Writes its input into its folder, then behaves according to its kind."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -41,7 +41,7 @@ class FakeAcpAgent:
 
     @property
     def client(self) -> Client:
-        """The other side."""
+        """The client."""
         assert self._client is not None
         return self._client
 
@@ -88,7 +88,7 @@ class FakeAcpAgent:
         ):
             try:
                 answers.append(repr(await reach))
-            except (RequestError, ValueError):  # ValueError: an answer without what it should hold
+            except (RequestError, ValueError):  # ValueError: an answer without its required fields.
                 answers.append("refused")
         return ["; ".join(answers)]
 

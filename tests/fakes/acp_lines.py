@@ -1,6 +1,7 @@
-"""An ACP agent without a library. It starts fast, and misbehaves as its first argument says.
+"""An ACP agent without a library.
 
-It reads and writes protocol lines as in the specification.
+It starts fast, and its first argument selects how it misbehaves. It reads and writes protocol lines as in the
+specification.
 """
 
 import json
@@ -15,7 +16,7 @@ AUTH_REQUIRED = -32000
 
 
 class AgentExit(Exception):
-    """The agent ends with this exit code."""
+    """Makes the agent exit with this code."""
 
 
 def write(message: dict[str, Any]) -> None:
@@ -32,7 +33,7 @@ def say(text: str) -> None:
 
 
 def stay() -> None:
-    """Start a child that stays."""
+    """Start a child process that stays."""
     note("pids", f"{os.getpid()} {subprocess.Popen(['sleep', '600']).pid}")
 
 
@@ -65,13 +66,13 @@ def answered(kind: str, text: str) -> dict[str, Any]:
 
 
 def work(kind: str, text: str) -> None:
-    """Behave as the kind says."""
+    """Behave according to the kind."""
     if kind == "file":
         path = Path("made.txt").absolute()
         path.write_text(text, "utf-8")
         say(f"See {path}.")
     elif kind == "crash":
-        sys.stderr.write("something went wrong\n" * 20_000)  # more than a pipe holds
+        sys.stderr.write("something went wrong\n" * 20_000)  # More than fits into a pipe.
         raise AgentExit(3)
     elif kind == "hang":
         stay()
@@ -109,7 +110,7 @@ def answer(kind: str, message: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Run until the input ends."""
     kind = sys.argv[1]
-    if kind == "other":  # a program that speaks another language
+    if kind == "other":  # A program that does not use the protocol.
         sys.stderr.write("error: unexpected argument\n")
         raise AgentExit(2)
     if kind == "chatty":

@@ -69,5 +69,5 @@ class _VirtualTimeSelector(selectors.DefaultSelector):
 
 
 def run_in_virtual_time(main: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine function in a loop of its own, whose time is virtual; return its result."""
+    """Run a coroutine function in a separate loop with virtual time. Return its result."""
     return anyio.run(main, backend_options={"loop_factory": VirtualTimeLoop})

@@ -1,4 +1,4 @@
-"""Real databases: one that can be made to fail as on a full or broken disk, one that answers late."""
+"""Real databases with faults: one fails on demand, as on a full or broken disk, and one answers late."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -42,12 +42,12 @@ class FailingDatabase(Database):
             yield failing
 
     def fail_write(self, number: int) -> None:
-        """Let the write of this number from now (1 = the next) fail once."""
+        """Make the write with this number from now (1 = the next) fail once."""
         self.writes.clear()
         self.writes.extend([False] * (number - 1) + [True])
 
     def fail_read(self, number: int) -> None:
-        """Let the read of this number from now fail once."""
+        """Make the read with this number from now fail once."""
         self.reads.clear()
         self.reads.extend([False] * (number - 1) + [True])
 
@@ -68,12 +68,12 @@ class FailingDatabase(Database):
 
 
 class LateDatabase(Database):
-    """Answers late: the work is committed or read before its caller knows.
+    """Answers late: the work is committed or read before its caller gets the result.
 
     Attributes:
-        held: The next statement with this text in it waits after its commit; "" = none.
-        committed: Set when it was committed; `goes_on` lets its caller go on.
-        reads: The statements that were read, with their parameters.
+        held: The next statement that contains this text waits after its commit; "" = none.
+        committed: Set when it was committed. Setting `goes_on` lets its caller continue.
+        reads: The executed SELECT statements, with their parameters.
     """
 
     def __init__(self, database: Database) -> None:
@@ -112,7 +112,7 @@ class LateDatabase(Database):
 
 
 class _NotedTransaction(Transaction):
-    """Notes the statements that run."""
+    """Records the executed statements."""
 
     def __init__(self, tx: Transaction, statements: list[str]) -> None:
         self._tx = tx

@@ -14,7 +14,7 @@ CLI = Path(__file__).with_name("docker_cli.py")
 
 @dataclass(frozen=True)
 class FakeDocker:
-    """Where the fake keeps its state."""
+    """The folder of the fake's state."""
 
     folder: Path
 
@@ -44,7 +44,7 @@ class FakeDocker:
         return sorted(p.stem for p in self.folder.glob("*.json") if p.stem != "knobs")
 
     def set(self, **knobs: Any) -> None:  # noqa: ANN401 - whatever JSON holds
-        """Turn knobs: fails = the command that fails."""
+        """Change settings: fails = the command that fails."""
         part = self.folder / "knobs.part"
         part.write_text(json.dumps(knobs))
         part.rename(self.folder / "knobs.json")
@@ -60,7 +60,7 @@ class FakeDocker:
 
 @contextmanager
 def machine(folder: Path) -> Iterator[FakeDocker]:
-    """Put the program into a folder; leaving removes every container."""
+    """Put the program into a folder. Remove every container after the block."""
     folder.mkdir()
     made = FakeDocker(folder)
     made.program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{CLI}" "{folder}" "$@"\n')

@@ -1,4 +1,4 @@
-"""Fake `docker` program: records its calls; containers and their commands are local processes.
+"""Fake `docker` program. It records its calls. Containers and their commands are local processes.
 
 python docker_cli.py FOLDER run --detach ...     (FOLDER holds its state: see tests/fakes/docker.py)
 """
@@ -22,7 +22,7 @@ WITH_VALUE = {
 
 
 class DockerProgram:
-    """The commands that are known."""
+    """The supported commands."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,7 +111,7 @@ class DockerProgram:
         return 0
 
     def execute(self, arguments: list[str], given: str) -> int:
-        """Run a program in a container: it goes on if this process is killed."""
+        """Run a program in a container. It continues if this process is killed."""
         options, (name, *program) = parsed(arguments)
         state = self.state(name)
         if state is None or not self.is_running(name):
@@ -155,7 +155,7 @@ class DockerProgram:
         return 0 if path.exists() else said("No such network")
 
     def state(self, name: str) -> dict[str, Any] | None:
-        """Return what is known of a container."""
+        """Return the record of a container."""
         path = self.folder / f"{name}.json"
         if name == "knobs" or not path.exists():
             return None
@@ -163,7 +163,7 @@ class DockerProgram:
         return found
 
     def add_pid(self, name: str, pid: int) -> None:
-        """Write down a process of a container; the first one is its own."""
+        """Record a process of a container. The first one is the container's own."""
         with (self.folder / f"{name}.pids").open("a") as file:
             file.write(f"{pid}\n")
 
@@ -176,14 +176,14 @@ class DockerProgram:
         return alive(self.pids(name)[0])
 
     def save(self, name: str, state: dict[str, Any]) -> None:
-        """Write down what is known of a container, at once."""
+        """Write the record of a container atomically."""
         part = self.folder / f"{name}.part"
         part.write_text(json.dumps(state))
         part.rename(self.folder / f"{name}.json")
 
 
 def parsed(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the options of a call, and what follows them."""
+    """Return the options of a call, and the further arguments."""
     options: dict[str, list[str]] = {}
     rest = list(arguments)
     while rest and rest[0].startswith("-"):
@@ -193,7 +193,7 @@ def parsed(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def replaced(text: str, names: dict[str, str]) -> str:
-    """Replace the names of folders: there is no container around the processes."""
+    """Replace the names of folders, because the processes do not run in a container."""
     for old, new in names.items():
         text = text.replace(old, new)
     return text
@@ -208,7 +208,7 @@ def alive(pid: int) -> bool:
 
 
 def said(words: str) -> int:
-    """Complain."""
+    """Print an error message."""
     sys.stderr.write(f"{words}\n")
     return 1
 

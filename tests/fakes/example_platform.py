@@ -22,7 +22,7 @@ class ExamplePlatform:
         shown: The visible messages, as (room, text).
         reactions: Added reactions, as (message, name), and removed ones, as (message, "-name").
         refusals: HTTP statuses of the next sends.
-        down: The server answers everything with 503.
+        down: Whether the server answers everything with 503.
     """
 
     url: str = ""
@@ -40,7 +40,7 @@ class ExamplePlatform:
         self.events.append({"id": len(self.events) + 1, "room": room, "added_by": "ann"})
 
     async def post(self, url: str, event: dict[str, object], token: str) -> int:
-        """Call a webhook as this server would; return the status."""
+        """Call a webhook like this server. Return the status."""
         async with (
             aiohttp.ClientSession() as session,
             session.post(url, json=event, headers={"X-Acme-Token": token}) as response,

@@ -1,4 +1,4 @@
-"""A Feishu server on 127.0.0.1, independent of the SDK, and no kinder than the platform."""
+"""A Feishu server on 127.0.0.1, independent of the SDK and as strict as the platform."""
 
 import ssl
 import time
@@ -41,8 +41,8 @@ T = TypeVar("T")
 class FeishuMessageOptions(TypedDict, total=False):
     """Properties of a user's message besides its content.
 
-    `private`: in a p2p chat; `thread`: topic id; `reply_to`: id of the message it answers;
-    `sender_type`: user or app; `parts`: in how many frames its event is pushed.
+    `private`: it is in a p2p chat. `thread`: topic ID. `reply_to`: ID of the original message. `sender_type`: user or
+    app. `parts`: number of frames of its event.
     """
 
     private: bool
@@ -54,7 +54,7 @@ class FeishuMessageOptions(TypedDict, total=False):
 
 
 class FakeFeishu:
-    """The platform as its clients see it: REST API, long connections, chats, users.
+    """The platform: REST API, long connections, chats, users.
 
     Use it as `async with FakeFeishu() as feishu:` inside a test (not across a fixture's yield).
     Configure Parley with `feishu.settings`, a `channels.feishu` section.
@@ -228,7 +228,7 @@ class FakeFeishu:
     def _held(
         self, messages: Iterable[FeishuMessage], holder: str
     ) -> list[tuple[FeishuMessage, str]]:
-        """Return copies of messages, each with the id of the one that it is in."""
+        """Return copies of messages, each with the ID of the message that contains it."""
         held = []
         for message in messages:
             copy = replace(message, id=self.state.next_id("om_held"), reactions={})
@@ -246,7 +246,7 @@ class FakeFeishu:
     async def _resource(
         self, kind: str, content: dict[str, Any], key: str, data: tuple[str, bytes], user: str
     ) -> FeishuMessage:
-        # Known before the event goes out: the bot may ask for it at once.
+        # Store it before sending the event, because the bot may ask for it at once.
         self.state.resources[key] = (kind, *data)
         return await self.message(kind, content, chat=f"oc_dm_{user}", user=user, private=True)
 
@@ -282,7 +282,7 @@ class FakeFeishu:
     async def press(
         self, message: FeishuMessage, label: str, *, user: str = "ou_alice", old: bool = False
     ) -> FeishuEvent:
-        """Press a button; `old` = the app still gets callbacks of the old kind. Never pushed twice."""
+        """Press a button. `old`: the app gets callbacks of the old kind. Never pushed twice."""
         value = message.buttons[label]
         return await self.press_value(message, value, user=user, old=old)
 
@@ -313,7 +313,7 @@ class FakeFeishu:
         return made
 
     def tenant_of(self, user: str) -> str:
-        """Return the tenant of a person; `outsiders` name another one."""
+        """Return a person's tenant, which is another one for `outsiders`."""
         return self.outsiders.get(user, self.tenant)
 
     async def withdraw(self, message: FeishuMessage) -> FeishuEvent:
@@ -361,7 +361,7 @@ class FakeFeishu:
         return made
 
     def push_again(self, event: FeishuEvent) -> None:
-        """Push an acknowledged event once more, as the platform sometimes does hours later."""
+        """Push an acknowledged event again, as the platform sometimes does hours later."""
         event.acked = False
         self._tasks.start_soon(self.pusher.deliver, event)
 
@@ -408,12 +408,12 @@ class FakeFeishu:
 
     @property
     def past_connections(self) -> list[FeishuConnection]:
-        """The long connections that ended, with the code they were closed with."""
+        """The ended long connections, with their close codes."""
         return self.pusher.past
 
     @property
     def violations(self) -> list[str]:
-        """Requests that the platform's documents forbid."""
+        """Requests that the platform's documentation forbids."""
         return self.state.violations
 
     async def wait_for(self, predicate: Callable[[], T | None], timeout_s: float = WITHIN_S) -> T:
@@ -450,7 +450,7 @@ class FakeFeishu:
         self.state.failures.append(failure)
 
     def disconnect_all(self) -> None:
-        """Cut every long connection without a close frame."""
+        """Break every long connection without a close frame."""
         for connection in self.connections:
             if connection.request.transport is not None:
                 connection.request.transport.abort()
@@ -487,11 +487,11 @@ class FakeFeishu:
         self.state.changed()
 
     def expire(self, message: FeishuMessage) -> None:
-        """Let 14 days pass over a card."""
+        """Make a card 14 days old."""
         message.too_old = True
 
     def remove_bot(self, chat: str) -> None:
-        """Take the bot out of a group."""
+        """Remove the bot from a group."""
         self.state.left.add(chat)
 
     def _start(self, event: FeishuEvent) -> None:

@@ -1,4 +1,4 @@
-"""The fake's CardKit: card entities, streams that close, sequences that must rise, ten operations a second."""
+"""The fake's CardKit: card entities, closing streams, rising sequence numbers, at most ten operations a second."""
 
 import json
 import time
@@ -23,7 +23,7 @@ SCOPE = "cardkit:card:write"
 
 @dataclass
 class FakeCard:
-    """A card by itself; `message` shows it once it was sent."""
+    """A card entity. `message` shows it after it was sent."""
 
     id: str
     card: dict[str, Any]
@@ -37,9 +37,9 @@ class CardKitService:
     """Everything below `cardkit/v1`.
 
     Attributes:
-        entities: By their ids.
-        closes_streams: Whether a stream is closed by the next thing that is written to it.
-        converts: Whether it tells which entity a message shows.
+        entities: The entities by ID.
+        closes_streams: Whether the next write to a stream closes it.
+        converts: Whether it returns the entity of a message.
     """
 
     def __init__(self, state: FeishuState) -> None:
@@ -134,7 +134,7 @@ class CardKitService:
         return {"data": {}}
 
     def _next(self, request: web.Request, body: Body, fields: set[str]) -> FakeCard:
-        """Return the entity if an operation on it is in order."""
+        """Return the entity if an operation on it is permitted."""
         entity = self.entities.get(request.match_info["card"])
         if entity is None:
             raise FeishuApiError(200740, "cardid is invalid")
@@ -166,7 +166,7 @@ class CardKitService:
             raise FeishuApiError(230099, said) from error
 
     def _follow(self, entity: FakeCard, *, again: bool = False) -> None:
-        """Open or close the stream as the card's settings say."""
+        """Open or close the stream according to the card's settings."""
         if not entity.card["config"].get("streaming_mode"):
             entity.streams_since = None
         elif entity.streams_since is None or again:

@@ -1,4 +1,7 @@
-"""The fake's HTTP deliveries: encrypted with another library than the service's, signed, repeated until accepted."""
+"""The fake's HTTP deliveries.
+
+They are encrypted (with a different library than the service's), signed, and repeated until accepted.
+"""
 
 import base64
 import hashlib
@@ -21,7 +24,7 @@ class FeishuWebhookSender:
     """Posts each event repeatedly until the answer is 200.
 
     Attributes:
-        caller: Where the requests go.
+        caller: Sends the requests.
         encrypt_key: The app's Encrypt Key; "" = none is set in the console.
         token: The app's Verification Token.
         verified: Whether the app answered the console's question.
@@ -36,7 +39,7 @@ class FeishuWebhookSender:
         self._redeliver_s = redeliver_s
 
     def sealed(self, plain: bytes) -> bytes:
-        """Return a body with this inside."""
+        """Return an encrypted body with this content."""
         if not self.encrypt_key:
             return plain
         padder = PKCS7(128).padder()
@@ -47,7 +50,7 @@ class FeishuWebhookSender:
         return json.dumps({"encrypt": base64.b64encode(data).decode()}).encode()
 
     def signed(self, body: bytes, *, at: float | None = None) -> dict[str, str]:
-        """Return the headers that prove a body to be the platform's."""
+        """Return the headers that sign a body."""
         moment, nonce = str(int(time.time() if at is None else at)), os.urandom(8).hex()
         words = (moment + nonce + self.encrypt_key).encode() + body
         return {
@@ -58,12 +61,12 @@ class FeishuWebhookSender:
         }
 
     async def post(self, event: object) -> WebhookReply:
-        """Send an event once, sealed and signed."""
+        """Send an event once, encrypted and signed."""
         body = self.sealed(_json(event))
         return await self.caller.post(body, self.signed(body))
 
     async def ask(self, **more: str) -> WebhookReply:
-        """Send the console's question, which is sealed and not signed."""
+        """Send the console's question, which is encrypted and not signed."""
         question = {"type": "url_verification", "token": self.token, "challenge": "c-1", **more}
         return await self.caller.post(
             self.sealed(_json(question)), {"Content-Type": "application/json"}

@@ -55,7 +55,7 @@ class PushService:
         self._waiting: dict[str, _Waiting] = {}
 
     async def endpoint(self, request: web.Request, body: dict[str, Any]) -> dict[str, Any]:
-        """Name an address to connect to."""
+        """Return an address to connect to."""
         if set(body) != {"AppID", "AppSecret"}:
             self._state.violation(f"endpoint: {body}")
             raise FeishuApiError(1000040344, "no credential", status=200)
@@ -118,7 +118,7 @@ class PushService:
                 await anyio.sleep(self._redeliver_s)
 
     async def send_garbage(self, data: bytes) -> None:
-        """Send bytes that are no frame to every connection."""
+        """Send bytes that are not a frame to every connection."""
         for connection in self.connections:
             await connection.socket.send_bytes(data)
 
@@ -127,7 +127,7 @@ class PushService:
         return random.choice(self.connections)  # noqa: S311
 
     async def _push(self, connection: FeishuConnection, event: FeishuEvent) -> int:
-        """Send an event, in its parts, and return the code it was answered with; 0 for none in time."""
+        """Send an event, in its parts. Return the code of the answer; 0 = no answer in time."""
         data = event.raw or json.dumps(event.payload, ensure_ascii=False).encode(
             "utf-8", "surrogatepass"
         )
@@ -176,12 +176,12 @@ class PushService:
         await connection.socket.send_bytes(feishu_wire.encode(pong))
 
     mute = False
-    """No pongs, no events: a connection that looks alive and is not."""
+    """Make connections look alive although they carry no pongs and events."""
 
     def _answer(self, frame: WireFrame) -> None:
         waiting = self._waiting.get(frame.headers.get("message_id", ""))
         if waiting is None:
-            return  # an answer that came too late
+            return  # An answer that came too late.
         if not self._same(waiting.frame, frame):
             self._state.violation(f"an answer that is not the event's own frame: {frame}")
         try:

@@ -1,4 +1,4 @@
-"""The fake's REST API: every request is checked against the platform's documented arguments and limits."""
+"""The fake's REST API. It checks every request against the platform's documented arguments and limits."""
 
 import json
 import re
@@ -31,7 +31,7 @@ FILE_BYTES = 30 * 1024 * 1024
 RESOURCE_BYTES = 100 * 1024 * 1024
 PATCHES_PER_S = 5
 SENDS_PER_S = 5
-"""Messages that a chat takes from bots."""
+"""Maximum number of messages that a chat accepts from bots in a second."""
 UUID_LIFE_S = 3600.0
 SCOPES = (
     "im:message.p2p_msg:readonly", "im:message.group_at_msg:readonly", "im:message:send_as_bot",
@@ -125,13 +125,13 @@ class RestApi:
         return [*routes, web.route("*", "/open-apis/{rest:.*}", self._unknown)]
 
     def revoke_tokens(self) -> None:
-        """Make every token invalid before its time."""
+        """Invalidate every token before it expires."""
         self._tokens.clear()
 
     def guarded(
         self, op: str, handler: Handler
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Wrap a handler: record the call, apply scripted failures, and convert refusals to answers."""
+        """Wrap a handler: record the call, apply scripted failures, and convert refusals to responses."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             body = await _body(request)
@@ -422,7 +422,7 @@ class RestApi:
         if set(body["reaction_type"]) != {"emoji_type"} or emoji not in _EMOJIS:
             raise FeishuApiError(231001, "reaction type is invalid.")
         message = self._find(request, "reaction.create")
-        # Who reacts the same way again has the reaction that is there.
+        # A repeated reaction returns the existing one.
         same = next((one for one, name in message.reactions.items() if name == emoji), "")
         reaction = same or self._state.next_id("react_")
         message.reactions[reaction] = emoji
@@ -460,7 +460,7 @@ class RestApi:
         held = [one for one, _ in self._state.forwards.get(message, [])]
         holders = [one for one in [said, *held] if one is not None]
         if found is None or not any(key in json.dumps(one.content) for one in holders):
-            # Of forwarded messages, only the one that holds them hands out their files.
+            # Files of forwarded messages are available only under the message that contains them.
             raise FeishuApiError(234003, "File not in msg.")
         kind, mime, content = found
         if kind != request.query["type"]:
@@ -550,7 +550,7 @@ def _drop(request: web.Request) -> web.StreamResponse:
 
 
 async def _body(request: web.Request) -> Body:
-    """Return the request's arguments; anything but an object lacks them all."""
+    """Return the request's arguments. A body that is not an object has none."""
     if request.content_type == "multipart/form-data":
         return await _form(request)
     try:

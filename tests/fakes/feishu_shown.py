@@ -1,4 +1,4 @@
-"""How the fake's API and events show messages: cards for old clients, as sent, or in the platform's own form."""
+"""The fake's representations of messages: cards for old clients, as sent, or in the platform's own form."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def shown_content(message: FeishuMessage, form: str | None) -> str:
 
 
 def event_content(message: FeishuMessage) -> str:
-    """Return the content of a message as its event has it: cards for old clients, JSON 2.0 in a text beside."""
+    """Return the content of a message in its event: cards for old clients, with JSON 2.0 in an additional text."""
     content = message.content
     if message.type == "merge_forward":
         return "Merged and Forwarded Message"
@@ -43,7 +43,7 @@ def event_content(message: FeishuMessage) -> str:
 
 
 def for_old_clients(card: dict[str, Any]) -> dict[str, Any]:
-    """Return what a client gets that knows no JSON 2.0: of JSON 1.0 the texts, line by line."""
+    """Return a card for clients without JSON 2.0: the texts of JSON 1.0, line by line."""
     title = card.get("header", {}).get("title", {}).get("content")
     if card.get("schema") == "2.0" or "made_from" in card:
         texts = [{"tag": "text", "text": text} for text in (UPGRADE, "")]
@@ -54,7 +54,7 @@ def for_old_clients(card: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored(value: object) -> object:
-    """Return a card in the platform's own form: fields in `property`, names in camel case, Markdown taken apart."""
+    """Return a card in the platform's own form: fields in `property`, names in camel case, Markdown parsed."""
     if isinstance(value, list):
         return [stored(item) for item in value]
     if not isinstance(value, dict):

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass
 class FeishuMessage:
-    """A message in a chat, by a user or by the bot. `edits` holds every content it had, newest last."""
+    """A message in a chat, by a user or by the bot. `edits` contains all of its contents, newest last."""
 
     id: str
     chat: str
@@ -48,7 +48,7 @@ class FeishuMessage:
 
     @property
     def texts(self) -> list[str]:
-        """The texts that a reader saw, oldest first."""
+        """All texts that a reader has seen, oldest first."""
         return ["\n".join(words(self.type, content)) for content in self.edits]
 
     @property
@@ -84,7 +84,7 @@ class FeishuEvent:
 
 @dataclass
 class FeishuCall:
-    """A request as it arrived."""
+    """A received request."""
 
     op: str
     query: dict[str, str]
@@ -94,7 +94,7 @@ class FeishuCall:
 
 @dataclass
 class FeishuFailure:
-    """A scripted failure of the next calls of an operation; see `FakeFeishu.fail`."""
+    """A scripted failure of the next calls of an operation. See `FakeFeishu.fail`."""
 
     op: str
     times: int
@@ -110,7 +110,7 @@ BOT_OPEN_ID = "ou_0bot"
 
 
 class FeishuApiError(Exception):
-    """An answer with a code."""
+    """A response with an error code."""
 
     def __init__(
         self, code: int, msg: str, *, status: int = 400, headers: dict[str, str] | None = None
@@ -129,7 +129,7 @@ def words(kind: str, content: dict[str, Any]) -> list[str]:
 
 
 class FeishuState:
-    """The platform's state. Everything that changes it calls `changed`, so that waiting needs no polling.
+    """The platform's state. Every change calls `changed`, so that waiting needs no polling.
 
     Attributes:
         forwards: The content of forwarded messages: copies, and the id of the message that contains each.
@@ -187,7 +187,7 @@ class FeishuState:
         return None
 
     async def wait_for(self, predicate: Callable[[], T | None], timeout_s: float) -> T:
-        """Return the first truthy value of `predicate`, asked after every change; TimeoutError otherwise."""
+        """Return the first truthy value of `predicate`, which is called after every change. Raises TimeoutError."""
         with anyio.move_on_after(timeout_s):
             while True:
                 change = self._change

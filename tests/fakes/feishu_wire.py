@@ -9,7 +9,7 @@ _STRINGS = {6: "payload_encoding", 7: "payload_type", 9: "log_id_new"}
 
 @dataclass
 class WireFrame:
-    """One frame; `missing` names required fields that were not on the wire."""
+    """One frame. `missing` lists required fields that were absent."""
 
     seq_id: int = 0
     log_id: int = 0

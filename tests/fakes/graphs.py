@@ -25,12 +25,12 @@ from tests.fakes.scripted import ScriptedChatModel
 
 
 class TokenModel(ScriptedChatModel):
-    """Streams `tokens` chunks `tok0 `, `tok1 ` ...; `fail_after` of them it raises.
+    """Streams `tokens` chunks `tok0 `, `tok1 ` ... Raises after `fail_after` of them.
 
     Attributes:
-        delay_s: Pause before every chunk.
-        gate: Awaited before every chunk, if there is one.
-        closed: Set when the stream was closed or cancelled before its end.
+        delay_s: Pause before every chunk, seconds.
+        gate: Awaited before every chunk; None = no wait.
+        closed: Set when the stream is closed or cancelled before its end.
     """
 
     tokens: int = 3
@@ -81,15 +81,15 @@ Node = Callable[..., Awaitable[State]]
 
 
 class Graphs:
-    """The graphs, and the levers of those that wait.
+    """The graphs, and controls for those that wait.
 
     Attributes:
         gate: `slow` waits for it in its second node.
         reached: Set when `slow` waits.
-        stopped: Set when `slow` was cancelled while it waited.
-        tokens: One is needed for every token of `paced`.
-        closed: Set when the model of `paced` was cut off.
-        calls: How often the node of each name ran.
+        stopped: Set when `slow` is cancelled while it waits.
+        tokens: `paced` takes one permit for every token.
+        closed: Set when the model of `paced` is cancelled.
+        calls: How often each node ran, by name.
     """
 
     def __init__(self) -> None:
@@ -127,12 +127,12 @@ class Graphs:
 
     @property
     def sources(self) -> dict[str, FixedGraph]:
-        """The graphs as the runtime takes them."""
+        """The graphs as factories for the runtime."""
         return {name: FixedGraph(graph) for name, graph in self._graphs.items()}
 
     @staticmethod
     def _line(**nodes: Node | Graph) -> Graph:
-        """Return a graph of nodes one after the other."""
+        """Return a graph of nodes in sequence."""
         builder = StateGraph(State)
         names = list(nodes)
         for name, node in nodes.items():
@@ -163,13 +163,13 @@ class Graphs:
         return {"title": "Rested"}
 
     async def _ponder(self, state: State, config: RunnableConfig) -> State:
-        """Take what was injected, and wait."""
+        """Take injected messages, and wait."""
         heard = await _await_word(state, config)
         await self._nap(state)
         return heard
 
     async def _refuse_to_stop(self, state: State) -> State:
-        """Swallow a cancellation, as a badly written tool may."""
+        """Suppress a cancellation, like a badly written tool."""
         self.reached.set()
         try:
             await self.gate.wait()
@@ -199,7 +199,7 @@ async def _ask(state: State) -> State:
 
 
 def _asking_twice() -> Graph:
-    """Return a graph of two nodes that ask side by side."""
+    """Return a graph of two nodes that interrupt in parallel."""
     builder = StateGraph(State)
     for name in ("ask", "ask_too"):
         builder.add_node(name, _ask)
@@ -233,7 +233,7 @@ async def _await_word(state: State, config: RunnableConfig) -> State:
 
 
 async def _keep(state: State, runtime: Runtime[Any]) -> State:
-    """Count in the key-value store how often this was run."""
+    """Count the runs in the key-value store."""
     assert runtime.store is not None
     before = await runtime.store.aget(("runs",), "count")
     count = (before.value["n"] if before else 0) + 1

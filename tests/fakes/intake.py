@@ -1,4 +1,4 @@
-"""An intake for tests of adapters. It records the adapter's messages, and rejects or waits on demand."""
+"""An intake for tests of adapters. It records events, and rejects them or waits on demand."""
 
 from dataclasses import dataclass, field
 
@@ -31,8 +31,8 @@ class RecordingIntake(Intake):
         migrated: (workspace, old chat, new chat) of each migrated group.
         ignored: (reason, detail) of each event that the adapter ignored.
         errors: Raised by the next calls instead of accepting, the first one first.
-        gate: Messages are accepted once it is set, if there is one.
-        gates: The same for messages with this text and presses with this token.
+        gate: Messages are accepted when it is set; None = at once.
+        gates: The same, by the text of messages and the token of presses.
         response: The answer to a button press.
     """
 

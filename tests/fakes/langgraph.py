@@ -27,15 +27,15 @@ class Script:
 
     Attributes:
         words: The answer, one delta each.
-        error: An `event: error` instead of the end.
+        error: Send an `event: error` instead of the end.
         hang_after: Stop after this many words until cancelled.
-        drop_after: Cut the connection after so many words; the run goes on and can be joined.
-        question: A clarification instead of an answer.
-        gate: Say nothing until it is set; what was said to the run by then, it hears.
-        ends: Do not end until it is set; what was said to the run since, it never hears.
+        drop_after: Break the connection after this many words. The run continues and can be joined.
+        question: Ask for a clarification instead of answering.
+        gate: Say nothing until it is set. The run takes messages that were injected before.
+        ends: Do not end until it is set. The run does not take messages that were injected since the gate.
         options: The answers that a clarification offers.
-        interrupts: What the run waits for after its words: the values of its interrupts.
-        streams_interrupts: Whether the stream tells of them; an older server does not.
+        interrupts: The values of the interrupts that the run ends with.
+        streams_interrupts: Whether the stream contains them, unlike that of older servers.
     """
 
     words: tuple[str, ...] = ("Hello", " ", "you")
@@ -190,7 +190,7 @@ class FakeLangGraph:
         return web.json_response({"checkpoint": {}})
 
     def _keep(self, thread_id: str, waits: list[str]) -> None:
-        """Remember the thread as it is now."""
+        """Store the thread's present state."""
         kept = self.history.setdefault(thread_id, [])
         messages = list(self.threads[thread_id])
         kept.append({"checkpoint_id": str(uuid.uuid4()), "messages": messages, "next": waits})
@@ -248,7 +248,7 @@ class FakeLangGraph:
         return await self._send(request, run, drop_after=None) if run else _missing()
 
     async def _execute(self, run: FakeRun) -> None:
-        """Work the script off into the run's events and the thread's state."""
+        """Carry out the script: append the run's events and update the thread's state."""
         messages = self.threads[run.thread_id]
         self._answer(run)
         self._keep(run.thread_id, ["__start__"])
@@ -287,7 +287,7 @@ class FakeLangGraph:
         run.changed.set()
 
     def _ask(self, run: FakeRun, messages: list[Json]) -> None:
-        """Wait for people, as LangGraph does: one frame for each question, with that one only."""
+        """Interrupt the run, like LangGraph: one frame for each interrupt, which contains only that one."""
         for number, value in enumerate(run.script.interrupts):
             waits = {"id": f"{len(self.runs):016x}{number:016x}", "value": value}
             self.waits.setdefault(run.thread_id, []).append(waits)
@@ -295,7 +295,7 @@ class FakeLangGraph:
             self._emit(run, "values", {"messages": list(messages), **told})
 
     def _answer(self, run: FakeRun) -> None:
-        """Take an answer to what the thread waits for; new input forgets it."""
+        """Take an answer to the thread's interrupts. New input drops them."""
         resume = (run.body.get("command") or {}).get("resume")
         waits = self.waits.pop(run.thread_id, [])
         if isinstance(resume, dict) and any(one["id"] in resume for one in waits):
@@ -332,7 +332,7 @@ class FakeLangGraph:
 
 
 def _said(script: Script, run_id: str) -> list[Json]:
-    """Return the messages that a run brings."""
+    """Return the messages that a run adds."""
     said: Json = {"type": "ai", "id": f"ai-{run_id}", "content": "".join(script.words)}
     if script.interrupts:
         said["tool_calls"] = [{"name": "bash", "id": f"call-{run_id}", "args": {}}]
@@ -346,7 +346,7 @@ def _said(script: Script, run_id: str) -> list[Json]:
 
 
 async def _opened(gate: anyio.Event, run: FakeRun) -> bool:
-    """Wait for a gate; return False when the run was cancelled before it opened."""
+    """Wait for a gate. Return False if the run is cancelled first."""
     async with anyio.create_task_group() as tasks:
 
         async def give_up() -> None:
@@ -373,7 +373,7 @@ async def _follow(run: FakeRun, start: int) -> AsyncIterator[tuple[int, tuple[st
 
 
 def _take_in(messages: list[Json], body: Json) -> None:
-    """Add what a run was given to what was said; a message that is there already is not said twice."""
+    """Add a run's input to the thread's messages. Does not add an existing message again."""
     for said in (body.get("input") or {}).get("messages", []):
         known = next((m for m in messages if m["id"] == said["id"]), None)
         if known is None:

@@ -1,4 +1,4 @@
-"""An MCP server that writes its messages by hand, as the SDK would not: `mcp_odd.py stdio`, or `mcp_odd.py http PORT`.
+"""An MCP server with hand-written messages that the SDK would not send: `mcp_odd.py stdio`, or `mcp_odd.py http PORT`.
 
 Its tools answer with `ANSWERS`; over HTTP every second answer is an event stream.
 """

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 60
 
 ACCESS_TOKEN = "mcp-access-token-5be1-"
-"""What access tokens begin with; a number follows."""
+"""Prefix of access tokens. A number follows."""
 
 
 def haystack(half: int, needle: str) -> str:
@@ -33,12 +33,12 @@ def haystack(half: int, needle: str) -> str:
 
 
 def session(context: Context[Any, Any, Any]) -> str:
-    """Tell the session of this call."""
+    """Return the session of this call."""
     return str(id(context.session))
 
 
 def trace(context: Context[Any, Any, Any]) -> str:
-    """Tell the trace context that came with this call."""
+    """Return the trace context of this call."""
     return str(getattr(context.request_context.meta, "traceparent", ""))
 
 
@@ -48,25 +48,25 @@ def _add_tools(server: FastMCP, *tools: Callable[..., str]) -> None:
 
 
 def build() -> FastMCP:
-    """Return the server; what it remembers, its process remembers."""
+    """Return the server. Its state lives as long as its process."""
     server = FastMCP("fake", log_level="ERROR")
     remembered: list[str] = []
 
     @server.tool()
     def echo(text: str) -> str:
-        """Say it again."""
+        """Return the text."""
         return text
 
     _add_tools(server, haystack, session, trace)
 
     @server.tool()
     def environment() -> str:
-        """Tell the variables of this process."""
+        """Return the variables of this process."""
         return json.dumps({"pid": os.getpid(), **os.environ})
 
     @server.tool()
     def remember(text: str) -> str:
-        """Keep something and tell all that was kept."""
+        """Store a text and return all stored texts."""
         remembered.append(text)
         return ",".join(remembered)
 
@@ -88,7 +88,7 @@ def build() -> FastMCP:
 
     @server.tool()
     async def wait(marker: str) -> str:
-        """Work without end; leave marks in a file."""
+        """Work forever, and write marks into a file."""
         file = anyio.Path(marker)
         await file.write_text("started")
         try:
@@ -101,7 +101,7 @@ def build() -> FastMCP:
 
 
 class Tokens:
-    """Hands out tokens, and lets requests in that show the newest one."""
+    """Issues tokens, and accepts requests with the newest one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

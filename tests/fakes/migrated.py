@@ -1,6 +1,6 @@
-"""A database that has its tables already: copying the file takes a tenth of the time of creating them.
+"""A database with its tables. Copying the file takes a tenth of the time of creating them.
 
-The migrations have tests of their own, in tests/store.
+tests/store tests the migrations.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ from store.sqlite_file import connect
 
 
 def place_database(home: Path) -> Path:
-    """Put an empty database into a data folder that has none; return the folder."""
+    """Put an empty database into a data folder that has none. Return the folder."""
     file = StoreConfig().file(home)
     if not file.exists():
         home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 @dataclass(frozen=True)
 class ReceivedSpan:
-    """A span as it arrived; IDs in hexadecimal, `parent_id` "" for a root."""
+    """A received span. IDs are hexadecimal. `parent_id` "" = a root."""
 
     name: str
     trace_id: str
@@ -33,7 +33,7 @@ class ReceivedSpan:
 
 @dataclass(frozen=True)
 class ReceivedLog:
-    """A log record as it arrived; `trace_id` "" if it belongs to none."""
+    """A received log record. `trace_id` "" = it belongs to no trace."""
 
     body: str
     severity: str
@@ -43,10 +43,10 @@ class ReceivedLog:
 
 @dataclass
 class OtlpCollector:
-    """What arrived.
+    """The received data.
 
     Attributes:
-        metrics: By name: type ("sum", "gauge", "histogram") and points (attributes, value or count).
+        metrics: Type ("sum", "gauge", "histogram") and points (attributes, value or count), by name.
         resources: The attributes of all resources.
         headers: Of all requests.
     """
@@ -64,7 +64,7 @@ class OtlpCollector:
         return f"http://127.0.0.1:{self.port}"
 
     def named(self, name: str) -> list[ReceivedSpan]:
-        """Return the spans of a name."""
+        """Return the spans with a name."""
         return [span for span in self.spans if span.name == name]
 
     async def take_traces(self, request: web.Request) -> web.Response:
@@ -125,7 +125,9 @@ class OtlpCollector:
     async def _body(self, request: web.Request) -> bytes:
         assert request.content_type == "application/x-protobuf"
         self.headers.append(dict(request.headers))
-        body = await request.read()  # aiohttp does not decompress what says gzip twice
+        body = (
+            await request.read()
+        )  # aiohttp does not decompress a body whose header says gzip twice.
         if body[:2] == b"\x1f\x8b":
             body = gzip.decompress(body)
         self.raw += body

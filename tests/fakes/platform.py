@@ -1,4 +1,4 @@
-"""An in-memory chat platform behind the adapter port: records visible messages, and fails on demand."""
+"""An in-memory chat platform with an adapter. It records visible messages, and fails on demand."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ PART_CHARS = 800
 
 @dataclass
 class ShownMessage:
-    """A message as a person sees it now."""
+    """A message with its present content."""
 
     id: str
     chat: str
@@ -38,14 +38,14 @@ class ShownMessage:
 
 @dataclass(frozen=True)
 class PlannedFailure:
-    """The scripted failure of a method's next call: raise an error before or after it takes effect."""
+    """A scripted failure of a method's next call, before or after it takes effect."""
 
     error: Exception
     after_effect: bool = False
 
 
 class FakePlatform:
-    """Final replies only, nothing idempotent, nothing to look up: the least that a platform can be."""
+    """The minimal platform: final replies only, without idempotency and lookup."""
 
     def __init__(self, name: str = "fake", capabilities: Capabilities | None = None) -> None:
         self._name = name
@@ -69,7 +69,7 @@ class FakePlatform:
     def fail(
         self, method: str, error: Exception, *, times: int = 1, after_effect: bool = False
     ) -> None:
-        """Let the next `times` calls of `method` raise."""
+        """Make the next `times` calls of `method` raise."""
         queue = self._failures.setdefault(method, deque())
         queue.extend([PlannedFailure(error, after_effect)] * times)
 
@@ -103,7 +103,7 @@ class FakePlatform:
 
     @property
     def texts(self) -> list[str]:
-        """The texts that people read, in order."""
+        """The visible texts, in order."""
         return [message.text for message in self.shown]
 
     async def until(self, count: int, *, within_s: float = WITHIN_S) -> None:
@@ -147,7 +147,7 @@ class FakePlatform:
 
 
 class FindingPlatform(FakePlatform):
-    """Sent messages can be looked up by their key, as on Slack."""
+    """A platform on which sent messages can be looked up by their key, as on Slack."""
 
     async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
         self._raise(self._called("find"))
@@ -155,7 +155,7 @@ class FindingPlatform(FakePlatform):
 
 
 class CardPlatform(FakePlatform):
-    """Messages grow in place and a key is honoured for an hour, as on Feishu."""
+    """A platform on which messages grow in place and repeated keys are dropped for an hour, as on Feishu."""
 
     def __init__(self, name: str = "cards", patch_interval_s: float = 0.01) -> None:
         super().__init__(
@@ -229,7 +229,7 @@ class CardPlatform(FakePlatform):
         self._raise(failure)
 
     def carry_out_again(self, frame: int) -> None:
-        """Show a frame once more, as if the platform carried it out only now."""
+        """Show a frame again, as if the platform had carried it out only now."""
         message, markdown, final = self.frames[frame]
         card = next(m for m in self.shown if m.id == message)
         card.text, card.final = markdown, final
@@ -258,7 +258,7 @@ class CardPlatform(FakePlatform):
 
 
 class ButtonPlatform(FakePlatform):
-    """Final answers only, with buttons below them; messages can be changed and taken away, as on Telegram."""
+    """A platform with final answers and buttons. Messages can be edited and deleted, as on Telegram."""
 
     def __init__(self, name: str = "buttons", notice_after_s: float = 0.0) -> None:
         super().__init__(
@@ -296,7 +296,7 @@ class ButtonPlatform(FakePlatform):
 
 
 class PreviewPlatform(ButtonPlatform):
-    """Shows in private what is being written, without sending it, as Telegram's drafts do."""
+    """A platform with drafts in private chats, as on Telegram."""
 
     def __init__(self, name: str = "previews") -> None:
         super().__init__(name)

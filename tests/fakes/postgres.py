@@ -1,6 +1,6 @@
-"""A PostgreSQL server for the tests: `PARLEY_TEST_POSTGRES`, or one started from Debian's package.
+"""A PostgreSQL server for tests: `PARLEY_TEST_POSTGRES`, or one started from Debian's package.
 
-Each test gets a database of its own, copied from one with Parley's schema.
+Each test gets its own database, a copy of one with Parley's schema.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ _SETTINGS = (
 
 @dataclass(eq=False)
 class PostgresServer:
-    """A server that runs.
+    """A running server.
 
     Attributes:
-        url: Of a database in which others are created.
-        data: Its data folder, if it was started here; with the command that controls it.
+        url: URL of a database from which others are created.
+        data: Its data folder, if it was started here, with the command that controls it.
     """
 
     url: str
@@ -56,7 +56,7 @@ class PostgresServer:
             self._run(f"DROP DATABASE {name} WITH (FORCE)")
 
     def restart(self) -> None:
-        """Restart a server that was started here; every connection breaks."""
+        """Restart a server that was started here. Every connection breaks."""
         _call(*self.control, "-m", "immediate", "-w", "restart")
 
     def stop(self) -> None:
@@ -69,7 +69,7 @@ class PostgresServer:
 
     @contextmanager
     def replica(self) -> Iterator["PostgresServer"]:
-        """Start a replica of a server that was started here; it follows until it is promoted."""
+        """Start a replica of a server that was started here. It follows until it is promoted."""
         programs = Path(self.control[0]).parent
         folder = _new_folder()
         data = str(folder / "data")
@@ -91,11 +91,11 @@ class PostgresServer:
             shutil.rmtree(folder, ignore_errors=True)
 
     def url_of(self, url: str) -> str:
-        """Return the URL at this server of the database that `url` names at another one."""
+        """Return the URL on this server for the database that `url` names on another server."""
         return self._url_of(str(conninfo_to_dict(url)["dbname"]))
 
     def promote(self) -> None:
-        """Make a replica a server of its own."""
+        """Promote a replica."""
         _call(*self.control, "-w", "promote")
 
     def _migrated_template(self) -> str:
@@ -106,7 +106,7 @@ class PostgresServer:
 
     def _create(self, template: str) -> str:
         name = f"parley_{os.getpid()}_{next(self._numbers)}"
-        # Half of the processor time of a copy through the log, which is the default since PostgreSQL 15.
+        # Takes half of the CPU time of a copy through the log, the default since PostgreSQL 15.
         files = " STRATEGY FILE_COPY" if self._connected().info.server_version >= 150_000 else ""
         self._run(f"CREATE DATABASE {name} TEMPLATE {template}{files}")
         return name
@@ -124,17 +124,17 @@ class PostgresServer:
         except psycopg.OperationalError:
             if not connection.broken:
                 raise
-            self.disconnect()  # the server was restarted meanwhile
+            self.disconnect()  # The server was restarted meanwhile.
             self._connected().execute(sql.encode())
 
     def _connected(self) -> psycopg.Connection[tuple[object, ...]]:
-        """Return the connection that makes databases: a new one takes the server as long as what it does."""
+        """Return the connection that creates databases. A new connection would take as long as creating one."""
         if self._connection is None:
             self._connection = psycopg.connect(self.url, autocommit=True)
         return self._connection
 
     def disconnect(self) -> None:
-        """Close the connection that makes databases."""
+        """Close the connection that creates databases."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -142,7 +142,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer | None]:
-    """Yield a server; None if there is none and none can be started."""
+    """Yield a server; None if none exists and none can be started."""
     if url := os.environ.get(URL_VARIABLE):
         server = PostgresServer(url)
         try:
@@ -165,7 +165,7 @@ def postgres_server() -> Iterator[PostgresServer | None]:
 
 @contextmanager
 def tls_server(files: Mapping[str, bytes], access: str) -> Iterator[PostgresServer | None]:
-    """Yield a server with TLS; None if none can be started. Its `url` is that of a connection without TLS.
+    """Yield a server with TLS; None if none can be started. Its `url` is for connections without TLS.
 
     Args:
         files: `server.crt`, `server.key`, `ca.crt`, in PEM.

@@ -1,4 +1,4 @@
-"""PostgresProxy: a network between Parley and PostgreSQL that also loses a COMMIT, or its answer."""
+"""PostgresProxy: a network between Parley and PostgreSQL that can also lose a COMMIT or its answer."""
 
 import socket
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class PostgresProxy(TcpProxy):
 
     Attributes:
         url: Of the database, through the proxy.
-        cuts: How many connections were cut at COMMIT.
+        cuts: Number of connections that were cut at COMMIT.
     """
 
     def __init__(self, url: str) -> None:

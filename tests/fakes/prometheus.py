@@ -27,10 +27,10 @@ class Prometheus:
         self._client = client
 
     async def ask(self, path: str, **query: str) -> Any:  # noqa: ANN401 - its JSON
-        """Return the data of an answer; None while it is not ready.
+        """Return the data of a response; None while it is not ready.
 
         Raises:
-            AssertionError: It refuses the request, for example a query that is no PromQL.
+            AssertionError: It refuses the request, for example an invalid PromQL query.
         """
         try:
             answer = await self._client.get(f"/api/v1/{path}", params=query)

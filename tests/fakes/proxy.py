@@ -1,4 +1,4 @@
-"""TcpProxy: a network between Parley and a server that fails: it stops carrying anything, or refuses."""
+"""TcpProxy: a network between Parley and a server that stops forwarding or refuses connections on demand."""
 
 import select
 import socket
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class TcpProxy:
-    """Forwards connections to a server, on threads; use it as a context manager.
+    """Forwards connections to a server, on threads. Use it as a context manager.
 
     Args:
         host: Of the server.
@@ -16,7 +16,7 @@ class TcpProxy:
 
     Attributes:
         port: Of the proxy, on 127.0.0.1.
-        held: How often something arrived that was not carried on.
+        held: How often data arrived that was not forwarded.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -44,7 +44,7 @@ class TcpProxy:
         self._listener.close()
 
     def hold(self) -> None:
-        """Carry nothing from now on, and close nothing: as if packets were dropped."""
+        """From now on, forward nothing and close nothing, as if packets were dropped."""
         self._flows.clear()
 
     def refuse(self) -> None:
@@ -55,12 +55,12 @@ class TcpProxy:
                 client.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
-        """Carry everything again, also what was sent meanwhile."""
+        """Forward everything again, including data that was sent meanwhile."""
         self._refuses = False
         self._flows.set()
 
     def carry_to_server(self, server: socket.socket, data: bytes) -> bool:
-        """Carry what a client sent; return whether the connection goes on."""
+        """Forward data from a client. Return whether the connection continues."""
         server.sendall(data)
         return True
 
@@ -85,7 +85,7 @@ class TcpProxy:
             self._clients.discard(client)
 
     def _forward(self, client: socket.socket, server: socket.socket) -> bool:
-        """Forward what comes next; return whether the connection goes on."""
+        """Forward the next data. Return whether the connection continues."""
         readable, _, _ = select.select([client, server], [], [])
         self.held += not self._flows.is_set()
         self._flows.wait()

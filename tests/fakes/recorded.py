@@ -1,4 +1,4 @@
-"""The graphs with which the recorded exchanges were made, as far as their answers show them."""
+"""The graphs of the recorded exchanges, as far as the recorded answers show them."""
 
 from typing import Annotated, Any, TypedDict
 
@@ -14,14 +14,14 @@ from gateway.runtime.worker import Graph
 from tests.fakes.graphs import TokenModel
 
 PACE = 0.02
-"""How much of the recorded delays is waited."""
+"""Share of the recorded delays to wait."""
 
 LONG_S = 1.0
-"""A nap of that length lasts until the test ends it."""
+"""A nap of this length lasts until the test ends it."""
 
 
 class State(TypedDict, total=False):
-    """What these graphs know."""
+    """The state of these graphs."""
 
     messages: Annotated[list[AnyMessage], add_messages]
     n: int
@@ -36,7 +36,7 @@ class RecordedGraphs:
     """The graphs.
 
     Attributes:
-        release: Ends the naps that are under way, and those that begin while it is set.
+        release: Ends present naps, and naps that begin while it is set.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class RecordedGraphs:
 
     @property
     def sources(self) -> dict[str, GraphSource]:
-        """The graphs as the runtime takes them."""
+        """The graphs as factories for the runtime."""
         return {name: _source(graph) for name, graph in self._graphs.items()}
 
     async def _nap(self, state: State, writer: StreamWriter) -> State:

@@ -24,14 +24,14 @@ ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".venv-peers"
 MISSING = "needs `make peers-python` (moto)"
 
-ANSWER_S = 30  # with its first request it imports for seconds
+ANSWER_S = 30  # Its first request takes seconds, because it imports modules.
 
 _SPACE = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
 
 
 @dataclass(frozen=True)
 class S3Bucket:
-    """A bucket and where it is."""
+    """A bucket and its address."""
 
     url: str
     name: str
@@ -77,7 +77,7 @@ class S3Bucket:
 
 @dataclass(frozen=True)
 class S3Server:
-    """A server that runs."""
+    """A running server."""
 
     endpoint: str
     _numbers: Iterator[int] = field(default_factory=count)
@@ -92,7 +92,7 @@ class S3Server:
 
 @contextmanager
 def s3_server(environment: dict[str, str] | None = None) -> Iterator[S3Server | None]:
-    """Run a server; yield None where moto is not installed. `environment`: moto's own variables."""
+    """Run a server. Yield None if moto is not installed. `environment`: moto's own variables."""
     if not (PEERS / ".ready").exists():
         yield None
         return

@@ -1,7 +1,7 @@
 """A Slack on this machine: Web API, Socket Mode, response_url and file upload on 127.0.0.1.
 
-It is independent of the SDK and no kinder than Slack: it checks every request, sends again what was not
-acknowledged, tells the bot about its own messages, and refuses wrong tokens.
+It is independent of the SDK and as strict as Slack. It checks every request, resends events until they are
+acknowledged, sends events about the bot's own messages, and refuses wrong tokens.
 
     async with FakeSlack() as slack:
         config = SlackConfig(base_url=slack.base_url, bot_token=slack.bot_token, app_token=slack.app_token)
@@ -117,23 +117,23 @@ class FakeSlack:
 
     @property
     def base_url(self) -> str:
-        """What belongs into `channels.slack.base_url`."""
+        """The value for `channels.slack.base_url`."""
         return f"{self.server.url}/api/"
 
     def call_at(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """Deliver to a request URL instead of sockets, once it answered the challenge."""
+        """Deliver to a request URL instead of sockets after it has answered the challenge."""
         self.events.caller.url, self.events.caller.transport = url, transport
         self.events.verified = False
         self._tasks.start_soon(self.events.verify)
 
     @property
     def bot_token(self) -> str:
-        """The bot token that is good now; set `server.bot_token` to revoke it."""
+        """The present bot token. Set `server.bot_token` to revoke it."""
         return self.server.bot_token
 
     @property
     def app_token(self) -> str:
-        """The app-level token that is good now; set `server.app_token` to revoke it."""
+        """The present app-level token. Set `server.app_token` to revoke it."""
         return self.server.app_token
 
     # -- what people do
@@ -145,7 +145,7 @@ class FakeSlack:
         return self._write(escape(text), f"D{user}", user, thread_ts, more)
 
     def person(self, user: str, **described: object) -> None:
-        """Set the users.info answer for a person; who is not described is a member of the team."""
+        """Set the users.info response for a person. Other people are members of the team."""
         self.workspace.people[user] = described
 
     def group(self, group: str, handle: str) -> None:
@@ -155,7 +155,7 @@ class FakeSlack:
     def name_channel(
         self, channel: str, name: str, *, kind: ChannelKind = "channel", joined: bool = True
     ) -> None:
-        """Give a channel a name; `joined`: whether the bot is in it."""
+        """Give a channel a name. `joined`: whether the bot is in it."""
         found = self.workspace.channel(channel, kind=kind, members=set())
         found.name = name
         if not joined:
@@ -170,7 +170,7 @@ class FakeSlack:
         thread_ts: str = "",
         **more: object,
     ) -> SlackMessage:
-        """Write `@bot text` in a channel. Slack tells of it twice: app_mention and message."""
+        """Write `@bot text` in a channel. Slack sends two events for it: app_mention and message."""
         return self._write(f"<@{BOT_USER}> {escape(text)}", channel, user, thread_ts, more)
 
     def say(
@@ -199,7 +199,7 @@ class FakeSlack:
     def file(
         self, name: str, content: bytes, mimetype: str = "application/octet-stream", **extra: object
     ) -> dict[str, object]:
-        """Put a file into the workspace; return it as events describe it."""
+        """Put a file into the workspace. Return its description in events."""
         file = SlackFile(
             id=f"F{len(self.workspace.files) + 1}UP",
             name=name,
@@ -222,9 +222,9 @@ class FakeSlack:
     def document(
         self, mode: str, title: str, page: bytes, *, mimetype: str, **extra: object
     ) -> dict[str, object]:
-        """Put something that is made in Slack into the workspace: it has a title, and is given away as a page.
+        """Put a document of Slack into the workspace. It has a title, and its download is a page.
 
-        `mode`: quip (a canvas), space (a post), email. The size that Slack tells of it is another one.
+        `mode`: quip (a canvas), space (a post), email. Slack reports another size for it.
         """
         name = "-" if mode == "quip" else title
         described = self.file(name, page, mimetype, mode=mode, title=title, size=871, **extra)
@@ -232,7 +232,7 @@ class FakeSlack:
         return described
 
     def list_of_items(self, title: str, csv: bytes | None) -> dict[str, object]:
-        """Put a list into the workspace: its address gives a description, another one the items."""
+        """Put a list into the workspace. Its address returns a description, and another one the items."""
         about = b'{"ok":true,"list_metadata":{}}'
         described = self.file("list", about, "application/vnd.slack-list", mode="list", title=title)
         file = self.workspace.files[str(described["id"])]
@@ -259,7 +259,7 @@ class FakeSlack:
         return said
 
     def edit(self, message: SlackMessage, text: str, *, marked: bool = False) -> SlackEnvelope:
-        """Change a message that a person wrote; `marked` as for `say`."""
+        """Edit a person's message. `marked` as for `say`."""
         before = message.fields()
         message.earlier.append(message.text)
         message.text = text if marked else escape(text)
@@ -267,7 +267,7 @@ class FakeSlack:
         return self._tell_change(message, before)
 
     def delete(self, message: SlackMessage) -> SlackEnvelope:
-        """Take away a message that a person wrote; one with answers leaves a tombstone."""
+        """Delete a person's message. A message with answers leaves a tombstone."""
         if len(self.workspace.thread(message.channel, message.ts)) > 1:
             before = message.fields()
             message.subtype, message.user = "tombstone", "USLACKBOT"
@@ -277,7 +277,7 @@ class FakeSlack:
         return self.send_event(deleted(message, at=self.workspace.ts(), kind=self._kind(message)))
 
     def preview(self, message: SlackMessage) -> SlackEnvelope:
-        """Let Slack add a preview of a link to a message: its text stays."""
+        """Let Slack add a link preview to a message, which keeps its text."""
         page = {
             "id": 1, "title": "A page", "title_link": "https://x.test/", "text": "What the page says",
             "fallback": "X: A page", "service_name": "X", "from_url": "https://x.test/", "original_url": "https://x.test/",
@@ -293,7 +293,7 @@ class FakeSlack:
     def act(
         self, message: SlackMessage, action: str, value: str, *, user: str = USER
     ) -> SlackEnvelope:
-        """Press anything below a message, also what is not there any more."""
+        """Press anything below a message, even if it is no longer there."""
         answer = self._callback(message.channel, user)
         return self._send(
             "interactive", pressed(message, action, value, user=user, response_url=answer)
@@ -315,7 +315,7 @@ class FakeSlack:
         return self.send_event(halted(message.channel, thread, user=user, at=at, streams=told))
 
     def open_chat(self, *, user: str = USER) -> SlackEnvelope:
-        """Look at the private chat with the bot."""
+        """Open the private chat with the bot."""
         channel = f"D{user}"
         self.workspace.channel(channel, kind="im", members={user})
         return self.send_event(
@@ -323,7 +323,7 @@ class FakeSlack:
         )
 
     def declare_agent(self) -> None:
-        """Make the app an agent, as its settings can."""
+        """Declare the app an agent, as in its settings."""
         self.workspace.is_agent = True
         self.server.scopes.add("assistant:write")
 
@@ -339,13 +339,13 @@ class FakeSlack:
         )
 
     def send_event(self, event: dict[str, Any], **more: object) -> SlackEnvelope:
-        """Tell the app of an event; `more` goes into the payload around it."""
+        """Send the app an event. `more` goes into the payload around it."""
         return self._send("events_api", callback(event) | more)
 
     # -- what they see
 
     def messages(self, channel: str, *, viewer: str = "") -> list[SlackMessage]:
-        """Return all messages of a channel, threads included, as `viewer` sees them; oldest first."""
+        """Return all messages of a channel that `viewer` sees, including threads, oldest first."""
         return [
             message
             for message in self.workspace.posted
@@ -353,7 +353,7 @@ class FakeSlack:
         ]
 
     def replies(self, message: SlackMessage) -> list[SlackMessage]:
-        """Return what the bot wrote in the thread of a message, or in the private chat after it."""
+        """Return the bot's messages in the thread of a message, or in the private chat after it."""
         return [
             found
             for found in self.messages(message.channel, viewer=message.user)
@@ -363,7 +363,7 @@ class FakeSlack:
         ]
 
     def texts(self, channel: str, *, viewer: str = "") -> list[str]:
-        """Return the words of the bot's messages in a channel; oldest first."""
+        """Return the texts of the bot's messages in a channel, oldest first."""
         found = self.messages(channel, viewer=viewer)
         return [message.words for message in found if message.bot_id == BOT_ID]
 
@@ -376,7 +376,7 @@ class FakeSlack:
         return [call for call in self.server.calls if call.method == method]
 
     async def wait_for(self, found: Callable[[], T], *, timeout_s: float = WITHIN_S) -> T:
-        """Wait until `found()` is true and return it; it is called after every change."""
+        """Wait until `found()` is true and return its value. It is called after every change."""
         with anyio.move_on_after(timeout_s):
             while not (value := found()):
                 with anyio.move_on_after(0.02):
@@ -390,15 +390,15 @@ class FakeSlack:
     # -- trouble
 
     def fail(self, method: str, **how: Unpack[SlackFailureOptions]) -> None:
-        """Let the next calls of a method go wrong, see `SlackFailure`; "response_url" and "upload" are methods too."""
+        """Make the next calls of a method fail. See `SlackFailure`. "response_url" and "upload" are methods too."""
         self.server.failures.setdefault(method, []).append(SlackFailure(**how))
 
     async def disconnect_all(self, reason: str = "refresh_requested") -> None:
-        """End every connection as Slack does: with a word before."""
+        """End every connection like Slack, with an announcement."""
         await self.sockets.disconnect_all(reason)
 
     def cut_all(self) -> None:
-        """Break every connection without a word."""
+        """Break every connection without an announcement."""
         self.sockets.cut_all()
 
     async def go_offline(self) -> None:
@@ -413,7 +413,7 @@ class FakeSlack:
         await self.server.start()
 
     def expire_callbacks(self) -> None:
-        """Let half an hour pass for every response_url."""
+        """Make every response_url half an hour old."""
         for address in self.workspace.callbacks.values():
             address.expired = True
 
@@ -458,13 +458,13 @@ class FakeSlack:
     def _tell_change(
         self, message: SlackMessage, before: Mapping[str, Any], **more: object
     ) -> SlackEnvelope:
-        """Send the event that a changed message causes."""
+        """Send the event of an edited message."""
         self._changed()
         at, kind = self.workspace.ts(), self._kind(message)
         return self.send_event(changed(message, before, at=at, kind=kind, **more))
 
     def _tell(self, message: SlackMessage, **more: object) -> None:
-        """Send the events that a new message causes: one, or two if it mentions the bot in a channel."""
+        """Send the events of a new message: one, or two if it mentions the bot in a channel."""
         self._changed()
         channel = self.workspace.channels[message.channel]
         if message.only_for or BOT_USER not in channel.members:

@@ -1,4 +1,4 @@
-"""What Slack's Web API does for agents: status, session, suggested prompts."""
+"""Slack's Web API for agents: status, session, suggested prompts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ Given = Mapping[str, Any]
 
 
 class SlackAgentMethods:
-    """The methods for agents; only an app that was declared one has sessions and prompts."""
+    """The methods for agents. Only an app that is declared an agent has sessions and prompts."""
 
     def __init__(self, permissions: SlackPermissions) -> None:
         self._permissions = permissions

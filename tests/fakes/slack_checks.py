@@ -26,7 +26,7 @@ def load_methods() -> dict[str, Any]:
 def check_arguments(
     method: Mapping[str, Any], arguments: Mapping[str, Any], *, is_json: bool
 ) -> Iterator[str]:
-    """Name every argument that is missing, unknown or of the wrong type."""
+    """List every argument that is missing, unknown or of the wrong type."""
     schema = method["args"]
     for name in schema.get("required", ()):
         if name != "token" and arguments.get(name) is None:
@@ -80,7 +80,7 @@ def block_error(blocks: list[dict[str, Any]]) -> str:  # noqa: PLR0911 - one ret
 
 
 def text_findings(text: str, blocks: list[dict[str, Any]]) -> Iterator[str]:
-    """Name requests that Slack would accept, but that a bot should not send."""
+    """List requests that Slack would accept but a bot should not send."""
     if blocks and not text:
         yield "blocks without a fallback text"
     if len(text) > _TEXT:
@@ -136,7 +136,7 @@ def _is_bad_rich_text(block: Mapping[str, Any]) -> bool:
 
 
 def _is_bad_element(element: Mapping[str, Any]) -> bool:
-    """Tell whether Slack refuses a part of rich text."""
+    """Return whether Slack refuses a part of rich text."""
     inner = element.get("elements") or []
     match element.get("type"):
         case "rich_text_list":
@@ -193,7 +193,7 @@ def _block_text(block: Mapping[str, Any]) -> str:
 
 
 def rich_words(block: Mapping[str, Any]) -> str:
-    """Return what people read of rich text: a line for each of its parts."""
+    """Return the visible text of rich text, with a line for each of its parts."""
     lines = []
     for element in block.get("elements") or ():
         inner = element.get("elements") or ()

@@ -1,4 +1,4 @@
-"""The HTTP side of the Slack stand-in: signed requests, retries as Slack makes them, the check of the address."""
+"""The fake's HTTP deliveries: signed requests, retries like Slack's, the check of the URL."""
 
 import hashlib
 import hmac
@@ -19,14 +19,14 @@ class SlackEventsSender:
     """Posts envelopes to the app's request URL.
 
     Args:
-        patience_s: How long an answer may take (Slack: 3 s).
+        patience_s: How long a response may take (Slack: 3 s).
         retries_s: The pauses before an event is sent again (Slack: at once, 1 min, 5 min).
         changed: Called after every change.
 
     Attributes:
-        caller: Where the requests go.
+        caller: Sends the requests.
         secret: The signing secret.
-        replies: The answers, oldest first.
+        replies: The responses, oldest first.
         verified: Whether the app answered the challenge.
     """
 
@@ -41,14 +41,14 @@ class SlackEventsSender:
         self._changed = changed
 
     def signed(self, body: bytes, *, at: float | None = None) -> dict[str, str]:
-        """Return the headers that prove a body to be Slack's."""
+        """Return the headers that sign a body."""
         moment = str(int(time.time() if at is None else at))
         words = f"v0:{moment}:".encode() + body
         proof = hmac.new(self.secret.encode(), words, hashlib.sha256).hexdigest()
         return {"X-Slack-Request-Timestamp": moment, "X-Slack-Signature": f"v0={proof}"}
 
     async def verify(self) -> None:
-        """Check the address until it answers, like a person who presses Retry in the app's settings."""
+        """Check the URL until it responds, like a person who presses Retry in the app's settings."""
         while not self.verified:
             question = {"type": "url_verification", "token": "t", "challenge": "3eZbrw1aB"}
             body = json.dumps(question).encode()

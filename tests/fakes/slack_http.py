@@ -1,4 +1,4 @@
-"""The HTTP side of the fake: reads and checks requests, and answers or fails as scripted."""
+"""The fake's HTTP server: reads and checks requests, and responds or fails as scripted."""
 
 import json
 import secrets
@@ -47,18 +47,18 @@ class SlackFailureOptions(TypedDict, total=False):
 
 @dataclass(slots=True, kw_only=True)
 class SlackFailure:
-    """How the next calls of a method go wrong.
+    """A scripted failure of the next calls of a method.
 
     Attributes:
-        status: The HTTP status of the answer.
-        error: Slack's error code in the answer.
-        headers: Headers of the answer.
-        body: The answer as it is, instead of JSON.
-        reply: The answer's JSON.
-        drop: "before" or "after" the effect the connection breaks.
-        effect: The answer lies: it happened.
-        delay_s: Wait before all that.
-        times: For how many calls.
+        status: The HTTP status of the response.
+        error: Slack's error code in the response.
+        headers: Headers of the response.
+        body: The raw response, instead of JSON.
+        reply: The response's JSON.
+        drop: Break the connection "before" or "after" the effect.
+        effect: Whether the call takes effect in spite of the error.
+        delay_s: Wait first, seconds.
+        times: Number of calls that fail.
     """
 
     status: int = 200
@@ -74,7 +74,7 @@ class SlackFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackCall:
-    """One request that arrived; `team` is the workspace of its token."""
+    """A received request. `team` is the workspace of its token."""
 
     method: str
     arguments: Mapping[str, Any]
@@ -83,14 +83,14 @@ class SlackCall:
 
 
 class SlackHttpServer:
-    """Listens on 127.0.0.1, on one port for all its life.
+    """Listens on 127.0.0.1, always on the same port.
 
     Args:
-        workspace: What requests act on.
-        sockets: Where /link/ leads.
-        violations: Takes findings.
+        workspace: The workspace that requests act on.
+        sockets: The target of /link/.
+        violations: Receives violations.
         posted: Called with every new message of the bot.
-        edited: Called with every changed one, and what it was.
+        edited: Called with every edited message and its previous version.
         changed: Called after every request.
     """
 
@@ -198,7 +198,7 @@ class SlackHttpServer:
     def _answer(
         self, request: web.Request, method: str, arguments: Mapping[str, Any], *, is_json: bool
     ) -> dict[str, Any]:
-        if method == "oauth.v2.access":  # the table of methods lacks it
+        if method == "oauth.v2.access":  # The table of methods does not contain it.
             return self.oauth.exchange(request, arguments)
         spec = self.specs.get(method)
         if spec is None:
@@ -286,7 +286,7 @@ class SlackHttpServer:
         )
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
-        """Give a file; without the right token the login page, with 200, as Slack does."""
+        """Return a file. Without the right token, return the login page with 200, like Slack."""
         file = self._workspace.files.get(request.match_info["file"])
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
 
@@ -311,7 +311,7 @@ async def _arguments(request: web.Request) -> tuple[dict[str, Any], bool]:
 
 
 def _broken(request: web.Request, failure: SlackFailure) -> web.Response | None:
-    """Return the answer of a failure; None if it only was slow."""
+    """Return the response of a failure; None if the call is only slow."""
     if failure.drop:
         if request.transport is not None:
             request.transport.abort()

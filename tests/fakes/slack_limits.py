@@ -1,4 +1,4 @@
-"""How often Slack lets an app call: a tier for each method, and a message a second in each channel."""
+"""Slack's rate limits: a tier for each method, and one message a second in each channel."""
 
 import time
 from collections import deque
@@ -8,20 +8,20 @@ from typing import Any
 WINDOW_S = 60.0
 
 TIERS: Mapping[str, int] = {"t1": 1, "t2": 20, "t3": 50, "t4": 100}
-"""Calls a minute, of one app in one workspace (docs.slack.dev/apis/web-api/rate-limits); Slack grants a few more."""
+"""Calls a minute of one app in one workspace (docs.slack.dev/apis/web-api/rate-limits). Slack permits a few more."""
 
 POSTS = 60
-"""Messages a minute in one channel: one a second, and some at once."""
+"""Messages a minute in one channel: one a second, with short bursts."""
 
 GRACE = 1.2
-"""How much more than it says Slack grants."""
+"""How much more than documented Slack permits."""
 
 
 class SlackRateLimits:
-    """Counts calls; tells how long to wait when there were too many.
+    """Counts calls, and returns how long to wait if there were too many.
 
     Attributes:
-        on: Whether calls are counted at all.
+        on: Whether calls are counted.
         tiers: Calls a minute by tier.
     """
 
@@ -31,7 +31,7 @@ class SlackRateLimits:
         self._calls: dict[str, deque[float]] = {}
 
     def wait_s(self, method: str, spec: Mapping[str, Any], arguments: Mapping[str, Any]) -> int:
-        """Count a call; return how many seconds its caller has to wait, 0 = it may be made."""
+        """Count a call. Return how long its caller must wait, seconds; 0 = it is permitted."""
         if not self.on:
             return 0
         name, allowed = method, self.tiers.get(str(spec.get("rate_limits")), 0)

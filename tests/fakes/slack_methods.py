@@ -1,4 +1,4 @@
-"""What Slack's Web API methods do to a workspace. Knows no HTTP; answers are the JSON bodies."""
+"""Slack's Web API methods on a workspace. Independent of HTTP; responses are JSON bodies."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -26,10 +26,10 @@ class SlackMethods:
 
     Args:
         workspace: The workspace that they act on.
-        url: Makes an absolute address of a path on this server.
-        violation: Takes a finding.
-        posted: Called with every new message of the bot, which Slack tells the bot about as well.
-        edited: Called with every changed one, and what it was; likewise.
+        url: Makes an absolute URL from a path on this server.
+        violation: Receives a violation.
+        posted: Called with every new message of the bot. Slack also sends an event for it.
+        edited: Called with every edited message and its previous version. Slack also sends an event for it.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SlackMethods:
         }
 
     def answer(self, method: str, arguments: Arguments) -> Answer:
-        """Return the body that Slack would answer with."""
+        """Return the body of Slack's response."""
         run = self._table.get(method)
         if run is None:
             self._violation(f"{method}: this stand-in does not know it")
@@ -87,7 +87,7 @@ class SlackMethods:
 
     def _auth_test(self, _: Arguments) -> Answer:
         team = self._workspace
-        if self.token_of:  # a person's token
+        if self.token_of:  # A person's token.
             return {"team": "Team", "user": self.token_of, "team_id": team.team, "user_id": "U1ANN"}
         return {
             "url": "https://team.slack.test/",
@@ -218,7 +218,7 @@ class SlackMethods:
         return self._page(thread, given, keep=thread[0])
 
     def _open(self, given: Arguments) -> Answer:
-        """Open the direct messages with one person; the stand-in names them by it."""
+        """Open the direct messages with one person. The fake derives their ID from the person's."""
         user = str(given["users"])
         if self._workspace.people.get(user, {}).get("deleted"):
             raise SlackApiError("user_disabled")

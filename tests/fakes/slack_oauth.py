@@ -1,4 +1,4 @@
-"""The OAuth side of the Slack stand-in: a person allows the app in a workspace, and the app exchanges the code."""
+"""The fake's OAuth: a person installs the app in a workspace, and the app exchanges the code."""
 
 import secrets
 from base64 import b64decode
@@ -10,14 +10,14 @@ from aiohttp import web
 
 
 class SlackOAuth:
-    """Hands out codes and tokens.
+    """Issues codes and tokens.
 
     Attributes:
-        client_id, client_secret: Of the app.
-        redirect_url: Set in the app's settings.
-        team: The workspace of whoever looks at the page, or the organization (E...) that installs the app everywhere;
-            "" = they press Cancel.
-        tokens: Bot token -> workspace.
+        client_id, client_secret: The app's credentials.
+        redirect_url: The redirect URL in the app's settings.
+        team: The workspace of the person who opens the page, or the organization (E...) that installs the app
+            everywhere; "" = they press Cancel.
+        tokens: The workspace of each bot token.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class SlackOAuth:
         self._codes: dict[str, str] = {}
 
     async def authorize(self, request: web.Request) -> web.Response:
-        """Show the page; the person decides at once, and the browser goes back to the app."""
+        """Show the page. The person decides at once, and the browser is redirected to the app."""
         given = request.query
         if given.get("client_id") != self.client_id or not given.get("scope"):
             return web.Response(status=400, text="invalid_client_id")
@@ -43,7 +43,7 @@ class SlackOAuth:
         raise web.HTTPFound(f"{self.redirect_url}?{urlencode(answer)}")
 
     def exchange(self, request: web.Request, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer oauth.v2.access: the app proves itself by HTTP Basic authentication, a code works once."""
+        """Respond to oauth.v2.access. The app uses HTTP Basic authentication, and a code works once."""
         basic = request.headers.get("Authorization", "").removeprefix("Basic ")
         try:
             proof = b64decode(basic).decode()

@@ -1,4 +1,4 @@
-"""What Slack sends an app, as data. Pure."""
+"""Slack's payloads for an app. Pure."""
 
 import re
 import secrets
@@ -12,7 +12,7 @@ USER, BOT_USER, BOT_ID, TEAM = "U1ANN", "U0PARLEY", "B0PARLEY", "T1TEAM"
 
 
 def escape(text: str) -> str:
-    """Escape what a person typed, as Slack does before it tells anybody."""
+    """Escape a typed text, like Slack."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"<([^<>]+)>")
 
 
 def composed(text: str) -> list[dict[str, Any]]:
-    """Return the blocks that Slack's composer makes of what a person typed; `text` holds Slack's mark-up."""
+    """Return the blocks that Slack's composer makes of a typed text. `text` contains Slack's markup."""
     parts: list[dict[str, Any]] = []
     at = 0
     for match in _TOKEN.finditer(text):
@@ -69,7 +69,7 @@ def callback(event: Mapping[str, Any]) -> dict[str, Any]:
 def changed(
     message: SlackMessage, before: Mapping[str, Any], *, at: str, kind: str, **more: object
 ) -> dict[str, Any]:
-    """Return the event of a changed message; `more` are further fields of it as it now is."""
+    """Return the event of an edited message. `more`: further fields of the edited message."""
     now = message.fields() | {"edited": {"user": message.user, "ts": at}} | more
     return {
         "type": "message", "subtype": "message_changed", "channel": message.channel, "hidden": True, "ts": at,

@@ -1,4 +1,4 @@
-"""The bot's permissions: where it may read and write, and which objects are its own."""
+"""The bot's permissions: where it may read and write, and which objects it owns."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,15 +7,15 @@ from tests.fakes.slack_state import SlackMessage, SlackWorkspace
 
 
 class SlackApiError(Exception):
-    """A method answers `ok: false` with this error."""
+    """A method responds `ok: false` with this error."""
 
 
 class SlackPermissions:
-    """Finds channels and messages; what the bot may not do is a Refusal.
+    """Finds channels and messages. Raises Refusal for actions that the bot may not do.
 
     Args:
-        workspace: Where they are.
-        violation: Takes a finding.
+        workspace: Their workspace.
+        violation: Receives a violation.
         posted: Called with every new message of the bot.
     """
 
@@ -31,7 +31,7 @@ class SlackPermissions:
         self._posted = posted
 
     def add(self, message: SlackMessage) -> None:
-        """Put a new message of the bot where it belongs."""
+        """Add a new message of the bot."""
         self.workspace.posted.append(message)
         self._posted(message)
 
@@ -43,7 +43,7 @@ class SlackPermissions:
             raise SlackApiError("not_in_channel")
 
     def writable(self, channel: str) -> str:
-        """Reject channels that nobody can write to."""
+        """Refuse channels that no one can write to."""
         self.readable(channel)
         if self.workspace.channels[channel].archived:
             raise SlackApiError("is_archived")
@@ -61,7 +61,7 @@ class SlackPermissions:
         return thread_ts
 
     def target(self, given: Mapping[str, Any]) -> SlackMessage:
-        """Return the message that is reacted on."""
+        """Return the message of a reaction."""
         self.readable(given["channel"])
         return self._found(given["channel"], str(given.get("timestamp")))
 

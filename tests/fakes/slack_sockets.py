@@ -1,4 +1,4 @@
-"""The Socket Mode side of the stand-in: connections, envelopes, acknowledgements, redelivery."""
+"""The fake's Socket Mode: connections, envelopes, acknowledgements, redelivery."""
 
 import itertools
 import json
@@ -15,12 +15,12 @@ _RETRIED = frozenset({"events_api"})
 
 @dataclass(slots=True, kw_only=True)
 class SlackEnvelope:
-    """One thing Slack tells the app, and what became of it.
+    """An envelope for the app, and the state of its delivery.
 
     Attributes:
         attempts: Number of attempts to send it, including those without a connection.
         acked: Whether the app acknowledged it.
-        dropped: Whether Slack gave it up.
+        dropped: Whether Slack gave up.
     """
 
     kind: str
@@ -37,15 +37,15 @@ class SlackSockets:
     Args:
         ack_window_s: How long an acknowledgement may take (Slack: 3 s).
         retries_s: The pauses before an event is sent again (Slack: at once, 1 min, 5 min).
-        violation: Takes a finding.
+        violation: Receives a violation.
         changed: Called after every change.
 
     Attributes:
         refuse: Whether connections are refused (503).
-        mute: Whether the hello is kept back, and events with it.
+        mute: Whether to send neither the hello nor events.
         greets: Whether a connection begins with a hello.
         deaf: Whether pings go unanswered on new connections.
-        gaps: How often no connection was left.
+        gaps: How often there was no connection left.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SlackSockets:
         self._turn = itertools.count()
 
     def ticket(self) -> str:
-        """Return a new ticket; it opens one connection, once."""
+        """Return a new ticket, which opens one connection."""
         ticket = secrets.token_hex(8)
         self.tickets.add(ticket)
         return ticket
@@ -136,7 +136,7 @@ class SlackSockets:
         self._changed()
 
     async def disconnect_all(self, reason: str) -> None:
-        """Tell the app to leave; what is still connected after `grace_s` is closed."""
+        """Ask the app to disconnect. Close remaining connections after `grace_s`."""
         leaving = list(self.open)
         for ws in leaving:
             await _send(ws, {"type": "disconnect", "reason": reason, "debug_info": {}})
@@ -147,9 +147,9 @@ class SlackSockets:
             await ws.close()
 
     def cut_all(self) -> None:
-        """Break every connection without a word."""
+        """Break every connection without an announcement."""
         for ws in list(self.open):
-            request = ws._req  # aiohttp offers no public way to break a socket
+            request = ws._req  # aiohttp has no public method to break a socket.
             if request is not None and request.transport is not None:
                 request.transport.abort()
 

@@ -1,4 +1,4 @@
-"""The state of a Slack workspace: people, channels, messages, files. Knows no HTTP."""
+"""The state of a Slack workspace: people, channels, messages, files. Independent of HTTP."""
 
 import time
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ ChannelKind = Literal["im", "mpim", "channel", "group"]
 
 @dataclass(slots=True, kw_only=True)
 class SlackMessage:
-    """A message as its readers see it now. `only_for` names the one reader of an ephemeral message."""
+    """A message with its present content. `only_for` is the only reader of an ephemeral message."""
 
     channel: str
     ts: str
@@ -31,7 +31,7 @@ class SlackMessage:
 
     @property
     def words(self) -> str:
-        """All that is readable: the blocks if there are any, else the text."""
+        """The visible text: that of the blocks if there are any, else the text."""
         return "\n".join(filter(None, map(block_words, self.blocks))) or self.text
 
     @property
@@ -46,11 +46,11 @@ class SlackMessage:
 
     @property
     def streams(self) -> bool:
-        """Whether it can be added to now."""
+        """Whether it is still streaming."""
         return self.stream is not None and not self.stream.ended
 
     def fields(self, *, metadata: bool = False) -> dict[str, Any]:
-        """Return the message as the Web API and events show it."""
+        """Return the message in the form of the Web API and events."""
         told: dict[str, Any] = {
             "type": "message",
             "ts": self.ts,
@@ -67,7 +67,7 @@ class SlackMessage:
 
 @dataclass(slots=True, kw_only=True)
 class SlackStream:
-    """How a message was streamed: to whom, what was added one after the other, why it ended."""
+    """The stream of a message: its recipient, its chunks, and why it ended."""
 
     recipient: str
     began_at: float
@@ -77,7 +77,7 @@ class SlackStream:
 
 @dataclass(slots=True, kw_only=True)
 class AgentStatus:
-    """What Slack shows of an agent in a thread."""
+    """An agent's state in a thread, as shown by Slack."""
 
     text: str = ""
     session: str = ""
@@ -100,8 +100,8 @@ class SlackFile:
     """A file: announced, then filled, then shared.
 
     Attributes:
-        served_as: The type that its address answers with, if not `mimetype`: canvases and e-mails are pages.
-        csv: What `list_csv_download_url` gives of a list.
+        served_as: The content type of its download, if not `mimetype`. Canvases and e-mails are pages.
+        csv: The content of a list at `list_csv_download_url`.
         extra: Further fields of its description.
     """
 
@@ -118,7 +118,7 @@ class SlackFile:
 
 @dataclass(slots=True, kw_only=True)
 class ResponseUrl:
-    """A response_url: five answers, half an hour. `answers` are the messages that were posted to it."""
+    """A response_url: valid for five messages and half an hour. `answers` are the messages that were posted to it."""
 
     channel: str
     user: str
@@ -128,7 +128,7 @@ class ResponseUrl:
 
 
 class SlackWorkspace:
-    """Everything Slack keeps of one team."""
+    """Slack's data of one team."""
 
     def __init__(self, *, team: str, bot_user: str, bot_id: str) -> None:
         self.team = team
@@ -146,12 +146,12 @@ class SlackWorkspace:
         self._last_ts = 0.0
 
     def ts(self) -> str:
-        """Return a new time stamp: seconds, unique and growing."""
+        """Return a new timestamp in seconds, unique and increasing."""
         self._last_ts = max(time.time(), self._last_ts + 0.000_01)
         return f"{self._last_ts:.6f}"
 
     def channel(self, channel: str, *, kind: ChannelKind, members: set[str]) -> SlackChannel:
-        """Return a channel, made when it is new; `members` join."""
+        """Return a channel. Creates it if it is new. `members` join it."""
         found = self.channels.setdefault(
             channel, SlackChannel(id=channel, kind=kind, members={self.bot_user})
         )
@@ -159,12 +159,12 @@ class SlackWorkspace:
         return found
 
     def parent(self, message: SlackMessage) -> dict[str, str]:
-        """Return Slack's data about the message that a reply answers."""
+        """Return Slack's data about the message that a reply belongs to."""
         root = self.find(message.channel, message.thread_ts) if message.thread_ts else None
         return {} if root is None or root is message else {"parent_user_id": root.user}
 
     def find(self, channel: str, ts: str) -> SlackMessage | None:
-        """Return the message of a channel with that time stamp."""
+        """Return the message of a channel with a timestamp."""
         return next((m for m in self.posted if (m.channel, m.ts) == (channel, ts)), None)
 
     def thread(self, channel: str, root: str) -> list[SlackMessage]:
@@ -181,12 +181,12 @@ class SlackWorkspace:
         ]
 
     def status(self, channel: str, thread: str) -> AgentStatus:
-        """Return what is shown of the agent in a thread."""
+        """Return the agent's state in a thread."""
         return self.statuses.setdefault((channel, thread), AgentStatus())
 
 
 def block_words(block: dict[str, Any]) -> str:
-    """Return what people read of a block."""
+    """Return the visible text of a block."""
     match block.get("type"):
         case "markdown":
             return str(block["text"])

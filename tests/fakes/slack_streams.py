@@ -1,4 +1,7 @@
-"""Streamed messages as Slack has them: only added to, no longer than a message, ended by the bot, a person or time."""
+"""Slack's streamed messages.
+
+They are append-only and as long as a message at most. The bot, a person or a timeout ends them.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +12,7 @@ from tests.fakes.slack_permissions import SlackApiError, SlackPermissions
 from tests.fakes.slack_state import SlackMessage, SlackStream
 
 MAX_ADDED = 12_000
-"""Characters of one call, and of a message."""
+"""Maximum number of characters in one call, and in a message."""
 
 LIFE_S = 300.0
 

@@ -27,7 +27,7 @@ _BODY_BYTES = 60_000_000
 
 @dataclass(slots=True, kw_only=True)
 class TelegramRequest:
-    """A call that arrived. `arguments` are the form's strings, or a JSON body's values."""
+    """A received call. `arguments` are the form's strings, or a JSON body's values."""
 
     method: str
     arguments: Mapping[str, Any]
@@ -35,7 +35,7 @@ class TelegramRequest:
 
 
 class TelegramFailureOptions(TypedDict, total=False):
-    """How a call fails; see `TelegramServer.fail`."""
+    """How a call fails. See `TelegramServer.fail`."""
 
     status: int
     description: str
@@ -49,7 +49,7 @@ class TelegramFailureOptions(TypedDict, total=False):
 
 @dataclass(slots=True, kw_only=True)
 class TelegramFailure:
-    """What happens to the next calls of a method."""
+    """A scripted failure of the next calls of a method."""
 
     method: str
     times: int
@@ -61,13 +61,12 @@ class TelegramServer(TelegramUsers):
 
     Use as `async with TelegramServer() as telegram:` and configure its `settings`.
 
-    People write with `dm`, `say`, `mention`, `send_file`, `edit` (each returns the message id). A chat
-    comes to be when somebody writes there: positive ids are private chats, ids above -1,000,000,000 basic
-    groups, the others supergroups, whose message ids start at 1 each. `add_forum` and `add_topic` make
-    forums. With `privacy` (the default, as with @BotFather) the bot sees of groups only commands, mentions
-    and replies to it. People also press buttons, send albums, stop drafts (see `TelegramUsers`). Updates stay until
-    a later getUpdates confirms them, and come again until then; a
-    second poller ends the first with 409, a webhook refuses both and gets the updates itself (`pusher`).
+    People write with `dm`, `say`, `mention`, `send_file`, `edit` (each returns the message id). The first message
+    creates a chat. Positive IDs are private chats, IDs above -1,000,000,000 are basic groups, and the others are
+    supergroups, whose message IDs start at 1. `add_forum` and `add_topic` make forums. With `privacy` (the default, as
+    with @BotFather) the bot sees of groups only commands, mentions and replies to it. People also press buttons, send
+    albums, stop drafts (see `TelegramUsers`). Updates stay until a later getUpdates confirms them, and come again until
+    then; a second poller ends the first with 409, a webhook refuses both and gets the updates itself (`pusher`).
 
     Look at it with `messages(chat)`, `answers(chat)` (the bot's own), `log` (in order: ("message", chat,
     message id) and ("typing", chat, topic)), `requests`, `commands`, `backlog`; wait with
@@ -123,7 +122,7 @@ class TelegramServer(TelegramUsers):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The section of a configuration that connects to this server; everybody may write in private."""
+        """The section of a configuration that connects to this server. Everyone may write in private."""
         return {
             "enabled": True,
             "base_url": self.base_url,
@@ -133,17 +132,17 @@ class TelegramServer(TelegramUsers):
         }
 
     async def __aenter__(self) -> Self:
-        await anyio.to_thread.run_sync(specification)  # read once, not on the loop
+        await anyio.to_thread.run_sync(specification)  # Read it once, and not in the event loop.
         app = web.Application(client_max_size=_BODY_BYTES)
         app.router.add_route("*", "/bot{token}/{method}", self._handle)
         app.router.add_get("/file/bot{token}/{path:.+}", self._download)
-        # Without `handler_cancellation` a cancelled long poll would go on and swallow updates.
+        # Without `handler_cancellation`, a cancelled long poll would continue and take updates.
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1
         )
         await self._runner.setup()
         self._stack.push_async_callback(self._runner.cleanup)
-        # A plain task: a task group may not stay open across a fixture's yield.
+        # A plain task, because a task group must not stay open across a fixture's yield.
         pushing = asyncio.get_running_loop().create_task(self.pusher.run())
         self._stack.push_async_callback(_ended, pushing)
         await self.accept()
@@ -160,7 +159,7 @@ class TelegramServer(TelegramUsers):
         await self._stack.aclose()
 
     def revoke(self, *, revoked: bool = True) -> None:
-        """Make the token wrong, or right again."""
+        """Revoke the token, or restore it."""
         self.revoked = revoked
         self.disconnect_all()
 
@@ -223,7 +222,7 @@ class TelegramServer(TelegramUsers):
         transport = request.transport
         if transport is None:
             return web.Response()
-        # Idle connections count too: the next request would come over them.
+        # Close idle connections too, because the next request would use them.
         self._transports = {known for known in self._transports if not known.is_closing()}
         self._transports.add(transport)
         try:

@@ -1,4 +1,4 @@
-"""One call to the Bot API, as it arrived."""
+"""A received call of the Bot API."""
 
 import json
 from collections.abc import Mapping

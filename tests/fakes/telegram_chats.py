@@ -1,4 +1,4 @@
-"""The state of a Telegram server: chats, topics, messages, files; and their JSON."""
+"""The state of a Telegram server: chats, topics, messages, files, and their JSON."""
 
 import re
 import time
@@ -20,7 +20,7 @@ def units(text: str) -> int:
 
 
 def detect(text: str) -> list[Json]:
-    """Return the mentions and commands that Telegram marks in what users write."""
+    """Return the mentions and commands that Telegram marks in users' messages."""
     found = [(match, "mention") for match in _MENTION.finditer(text)]
     found += [(match, "bot_command") for match in _COMMAND.finditer(text)]
     return [
@@ -30,7 +30,7 @@ def detect(text: str) -> list[Json]:
 
 
 def mentions(text: str, entities: Sequence[Json]) -> list[str]:
-    """Return the names in a bot's text that a server makes mentions: it finds none where code or a link is marked."""
+    """Return the names in a bot's text that a server turns into mentions. It ignores code and links."""
     taken = [
         (entity["offset"], entity["offset"] + entity["length"])
         for entity in entities
@@ -48,7 +48,7 @@ def mentions(text: str, entities: Sequence[Json]) -> list[str]:
 
 
 class TelegramApiError(Exception):
-    """A refusal, as the Bot API words it."""
+    """A refusal with the wording of the Bot API."""
 
     def __init__(
         self, status: int, description: str, parameters: Mapping[str, Any] | None = None
@@ -102,18 +102,18 @@ class TelegramFile:
 
 @dataclass(slots=True, kw_only=True)
 class TelegramMessage:
-    """A message as everybody in the chat sees it.
+    """A message with its present content.
 
     Attributes:
-        sender: User or bot id; 0 for a service message.
+        sender: User or bot ID; 0 = a service message.
         text: Text or caption.
         reply_to: The message it replies to, or None.
         history: Earlier texts, oldest first.
         markup: Rows of buttons below it.
-        rich: Its blocks, of a rich message; `text` is then what they say.
-        silent: Whether it came without a sound.
+        rich: The blocks of a rich message. `text` is then their text.
+        silent: Whether it was sent without a notification.
         service: Field of a service message, such as forum_topic_created.
-        extra: Further fields that belong to it, also where it is replied to: a place, a poll, sender_chat.
+        extra: Further fields, which are also included in replies to it: a place, a poll, sender_chat.
     """
 
     message_id: int
@@ -145,7 +145,7 @@ class ForumTopic:
 
 @dataclass(slots=True, kw_only=True)
 class TelegramChat:
-    """A private chat (positive id), group or supergroup (negative), maybe with topics."""
+    """A private chat (positive ID), or a group or supergroup (negative ID), possibly with topics."""
 
     chat_id: int
     kind: str
@@ -188,7 +188,7 @@ def user_json(user_id: int, *, name: str = "", is_bot: bool = False, username: s
 def message_json(
     chat: TelegramChat, message: TelegramMessage, sender: Json | None, *, nested: bool = False
 ) -> Json:
-    """Return a message as updates and answers carry it; `nested` within another one."""
+    """Return a message in the form of updates and responses. `nested`: inside another message."""
     body: Json = {
         "message_id": message.message_id,
         "chat": chat.json(),
@@ -211,7 +211,7 @@ def message_json(
     if message.thread is not None:
         body |= {"message_thread_id": message.thread, "is_topic_message": True}
     elif chat.kind == "supergroup" and message.reply_to is not None and not nested:
-        # A plain supergroup numbers its reply threads too, without calling them topics.
+        # A plain supergroup also has IDs for reply threads, but they are not topics.
         body["message_thread_id"] = chat.root(message.reply_to)
     return body
 

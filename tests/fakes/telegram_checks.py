@@ -31,7 +31,7 @@ def specification() -> dict[str, Any]:
 
 
 def violations(method: str, arguments: Mapping[str, Any], files: Collection[str]) -> list[str]:
-    """Return what is wrong with a call.
+    """Return the problems of a call.
 
     Args:
         method: The method's name in the URL.
@@ -49,7 +49,7 @@ def violations(method: str, arguments: Mapping[str, Any], files: Collection[str]
 
 
 def type_violations(kind: str, value: Wire, where: str = "value") -> list[str]:
-    """Return in what a value is not of a type of the Bot API, such as "Message" or "Array of Poll"."""
+    """Return why a value does not have a type of the Bot API, such as "Message" or "Array of Poll"."""
     return list(_value(specification(), value, kind, where))
 
 
@@ -75,7 +75,7 @@ def _problems(
 
 
 def _argument(spec: dict[str, Any], value: Wire, kind: str, where: str) -> Iterator[str]:
-    """Check one argument; form fields carry everything but text as JSON."""
+    """Check one argument. Form fields contain everything except text as JSON."""
     if isinstance(value, str) and kind not in {"String", "InputFile"}:
         try:
             value = json.loads(value)

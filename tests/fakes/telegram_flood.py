@@ -1,4 +1,4 @@
-"""Telegram's limit of a bot's calls a second: above it every call is refused until the wait that it names is over."""
+"""Telegram's limit of a bot's calls a second. Above it, every call is refused until the stated wait is over."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,11 +10,11 @@ class AccountFloodLimit:
     """Counts calls and refuses those above the limit.
 
     Attributes:
-        refusals: How many calls were refused.
+        refusals: Number of refused calls.
 
     Args:
-        per_second: Calls that are taken within any second.
-        wait_s: The wait that a refusal names, in whole seconds as in the Bot API.
+        per_second: Maximum number of calls within any second.
+        wait_s: The wait in a refusal, in whole seconds as in the Bot API.
         clock: Monotonic clock, seconds.
     """
 
@@ -26,14 +26,14 @@ class AccountFloodLimit:
         self._closed_until = 0.0
 
     def check(self) -> None:
-        """Count a call. Raises TelegramApiError: too many."""
+        """Count a call. Raises TelegramApiError if there are too many."""
         now = self._clock()
         is_full = len(self._taken) == self._taken.maxlen and now - self._taken[0] < 1.0
         if is_full and now >= self._closed_until:
             self._closed_until = now + self._wait_s
         if now < self._closed_until:
             self.refusals += 1
-            # Rounded up: it is never shorter than what is left.
+            # Rounded up, so that it is never shorter than the remaining wait.
             wait = -int(now - self._closed_until) + 1
             raise TelegramApiError(
                 429, f"Too Many Requests: retry after {wait}", {"retry_after": wait}

@@ -38,7 +38,7 @@ _ENTITY_TYPES = {
 
 
 class TelegramMethods:
-    """Answers calls; raises TelegramApiError where Telegram would refuse."""
+    """Responds to calls. Raises TelegramApiError if Telegram would refuse."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class TelegramMethods:
         self._classic = classic
 
     async def call(self, method: str, call: TelegramCall) -> Wire:
-        """Answer one call."""
+        """Respond to one call."""
         if method == "getUpdates":
             return await self._get_updates(call)
         known = self._known.get(method)
@@ -222,7 +222,7 @@ class TelegramMethods:
     def _changed(
         self, message: TelegramMessage, call: TelegramCall, **content: Unpack[TelegramContent]
     ) -> Json:
-        """Change a message: its text, and its buttons, which go if none are named."""
+        """Change a message's text and buttons. Without buttons in the call, removes them."""
         markup = self._markup(call)
         text, entities = content.get("text", ""), content.get("entities", [])
         rich = content.get("rich", [])
@@ -326,7 +326,7 @@ class TelegramMethods:
         return upload
 
     def _chat(self, call: TelegramCall) -> TelegramChat:
-        """Return the chat of a call, in which a person must already have met the bot."""
+        """Return the chat of a call. In a private chat, the person must have started the bot."""
         chat = self._server.chats.get(call.number("chat_id") or 0)
         if chat is None:
             raise TelegramApiError(400, "Bad Request: chat not found")

@@ -1,4 +1,4 @@
-"""The webhook of a `TelegramServer`: updates are posted in order, each until it is answered with 2xx."""
+"""The webhook of a `TelegramServer`. It posts updates in order, each until the response is 2xx."""
 
 import json
 import re
@@ -17,7 +17,7 @@ class TelegramWebhookSender:
     """Delivers while a webhook is set.
 
     Attributes:
-        caller: Where the updates go; its address is the webhook's.
+        caller: Posts the updates. Its URL is the webhook's.
         secret: The secret of setWebhook.
         retry_s: The pause after a failed delivery.
     """
@@ -55,7 +55,7 @@ class TelegramWebhookSender:
         return told | (failed if self._failed_at else {})
 
     async def run(self) -> None:
-        """Deliver for ever."""
+        """Deliver until cancelled."""
         while True:
             update = self._state.oldest() if self._state.webhook else None
             if update is None:

@@ -1,4 +1,4 @@
-"""Rich messages as a Telegram server takes them (Bot API 10.2: `blocks` of an InputRichMessage)."""
+"""Rich messages as a Telegram server accepts them (Bot API 10.2: `blocks` of an InputRichMessage)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,8 +21,7 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     "details": ({"summary", "blocks"}, {"is_open"}),
     "table": ({"cells"}, {"is_bordered", "is_striped", "is_compact", "caption"}),
 }
-"""By type, the fields that a block needs and those that it may have; kinds that a bot of text does not send are
-left out."""
+"""The required and optional fields of blocks by type. Leaves out types that Parley does not send."""
 
 _ITEM = {"blocks", "value", "type", "has_checkbox", "is_checked"}
 _CELL = {"text", "is_header", "colspan", "rowspan", "align", "valign"}
@@ -32,7 +31,7 @@ _STYLES = {
 
 
 def checked_blocks(message: Wire) -> list[Json]:
-    """Return the blocks of an InputRichMessage. Raises TelegramApiError where Telegram would refuse it."""
+    """Return the blocks of an InputRichMessage. Raises TelegramApiError if Telegram would refuse it."""
     if not isinstance(message, dict) or not isinstance(message.get("blocks"), list):
         raise _refusal("rich message must have exactly one kind of content")
     if set(message) - {"blocks", "is_rtl", "skip_entity_detection"}:
@@ -49,7 +48,7 @@ def checked_blocks(message: Wire) -> list[Json]:
 
 
 def names_in(value: Wire) -> list[str]:
-    """Return the names that a server makes mentions: those in text, but not in code, in links and in formulas."""
+    """Return the names that a server turns into mentions: names in text, but not in code, links and formulas."""
     if isinstance(value, str):
         return mentions(value, [])
     if isinstance(value, list):
@@ -61,7 +60,7 @@ def names_in(value: Wire) -> list[str]:
 
 
 def words_of(blocks: list[Json]) -> str:
-    """Return what people read, a line for each innermost block."""
+    """Return the visible text, with a line for each innermost block."""
     return "\n".join(_words(block) for block in blocks)
 
 

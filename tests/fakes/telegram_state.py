@@ -28,7 +28,7 @@ _SMALLEST_BASIC_GROUP = -1_000_000_000
 
 
 class TelegramContent(TypedDict, total=False):
-    """What a message holds; see `TelegramMessage`."""
+    """The content of a message. See `TelegramMessage`."""
 
     text: str
     entities: list[Json]
@@ -43,12 +43,12 @@ class TelegramContent(TypedDict, total=False):
 
 
 class TelegramMessageOptions(TypedDict, total=False):
-    """How something is said.
+    """Options of a person's message.
 
     Attributes:
         thread: Forum topic.
-        reply_to: Message that is replied to.
-        entities: Instead of the mentions and commands that are found in the text.
+        reply_to: The message that it replies to.
+        entities: Replaces the mentions and commands found in the text.
         file: See `send_file`.
         extra: Further fields of the Message object, such as sender_chat, a poll, or `quote`.
     """
@@ -61,7 +61,7 @@ class TelegramMessageOptions(TypedDict, total=False):
 
 
 class TelegramState:
-    """Chats, people, files and updates; what people do and what there is to see."""
+    """Chats, people, files and updates: people's actions, and what they see."""
 
     def __init__(self, *, bot: Json, privacy: bool) -> None:
         self.bot = bot
@@ -74,7 +74,7 @@ class TelegramState:
         self.webhook = ""
         self.commands: list[Json] = []
         self.translated: dict[str, list[Json]] = {}
-        self.languages: dict[int, str] = {}  # of people's apps, by user id
+        self.languages: dict[int, str] = {}  # The languages of people's apps, by user ID.
         self.withholding = False
         self.conflicts = 0
         self.allowed_updates: list[str] | None = None
@@ -161,7 +161,7 @@ class TelegramState:
         return self._update_id
 
     def shuffle(self, *order: int) -> None:
-        """Let updates that wait arrive in another order: first the one at `order[0]`, and so on."""
+        """Reorder waiting updates: first the one at `order[0]`, and so on."""
         waiting = list(self._updates)
         assert sorted(order) == list(range(len(waiting)))
         for number, place in enumerate(order):
@@ -172,11 +172,11 @@ class TelegramState:
         """Make a supergroup with topics."""
         place = self.chat(chat)
         place.kind, place.forum = "supergroup", True
-        place.last_id = max(place.last_id, 1)  # 1 is the General topic's.
+        place.last_id = max(place.last_id, 1)  # 1 is the ID of the General topic.
         return place
 
     def add_topic(self, chat: int, name: str, *, by_bot: bool = False) -> int:
-        """Open a topic; return its thread id, which is the id of the message that opened it."""
+        """Open a topic. Return its thread ID, which is the ID of its first message."""
         place = self.chat(chat)
         created = {"forum_topic_created": {"name": name, "icon_color": 7322096}}
         sender = self.bot_id if by_bot else 1001
@@ -188,18 +188,18 @@ class TelegramState:
         return message.message_id
 
     def delete_topic(self, chat: int, thread: int) -> None:
-        """Delete a topic with all of its messages. Telegram tells bots nothing of it."""
+        """Delete a topic with all of its messages. Telegram does not notify bots."""
         place = self.chat(chat)
         del place.topics[thread]
         for message in place.messages.values():
             message.deleted = message.deleted or message.thread == thread
 
     def block(self, chat: int, reason: str = "Forbidden: bot was blocked by the user") -> None:
-        """Shut the bot out of a chat."""
+        """Remove the bot from a chat."""
         self.chat(chat).shut = reason
 
     def migrate(self, chat: int, to: int) -> None:
-        """Turn a group into a supergroup with another id; both chats tell of it."""
+        """Turn a group into a supergroup with another ID. Both chats get a service message."""
         self.chat(chat).moved_to = to
         self.chat(to).kind = "supergroup"
         self.push({"message": self._service(chat, {"migrate_to_chat_id": to})})
@@ -209,12 +209,12 @@ class TelegramState:
 
     @property
     def last_update(self) -> int:
-        """The id of the newest update."""
+        """The ID of the newest update."""
         return self._update_id
 
     @property
     def backlog(self) -> int:
-        """How many updates are not confirmed."""
+        """Number of unconfirmed updates."""
         return len(self._updates)
 
     def messages(self, chat: int, *, thread: int | None = None) -> list[TelegramMessage]:
@@ -223,11 +223,11 @@ class TelegramState:
         return [m for m in seen if not m.deleted and (thread is None or m.thread == thread)]
 
     def answers(self, chat: int, *, thread: int | None = None) -> list[TelegramMessage]:
-        """Return the bot's messages, likewise."""
+        """Return the bot's visible messages of a chat or topic, oldest first."""
         return [message for message in self.messages(chat, thread=thread) if message.by_bot]
 
     async def wait_for(self, predicate: Callable[[], T], timeout_s: float = WITHIN_S) -> T:
-        """Return the predicate's first true value; it is asked again after every change."""
+        """Return the predicate's first true value. It is called after every change."""
         with anyio.move_on_after(timeout_s):
             while True:
                 event = self._changed
@@ -237,13 +237,13 @@ class TelegramState:
         raise AssertionError(f"nothing came within {timeout_s} s; {self.described()}")
 
     def described(self) -> str:
-        """Return what happened last, for a failed test."""
+        """Return the latest actions, for a failed test."""
         return f"log: {self.log[-10:]}, violations: {self.violations}"
 
     # For the methods.
 
     def chat(self, chat_id: int) -> TelegramChat:
-        """Return a chat, new if need be."""
+        """Return a chat. Creates it if necessary."""
         if chat_id not in self.chats:
             kind = "private" if chat_id > 0 else "supergroup"
             kind = "group" if _SMALLEST_BASIC_GROUP < chat_id < 0 else kind
@@ -276,7 +276,9 @@ class TelegramState:
             return body
         answered = message.reply_to
         if answered is None and message.thread is not None and not message.service:
-            answered = message.thread  # In a topic, everything answers the topic's first message.
+            answered = (
+                message.thread
+            )  # In a topic, every message replies to the topic's first message.
         if answered in chat.messages:
             replied = chat.messages[answered]
             body["reply_to_message"] = message_json(
@@ -285,19 +287,19 @@ class TelegramState:
         return body
 
     def changed(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiters."""
         event, self._changed = self._changed, anyio.Event()
         event.set()
 
     def confirm(self, offset: int) -> None:
-        """Forget the updates before an offset; a negative one keeps that many of the last."""
+        """Forget the updates before an offset. A negative offset keeps that many of the last updates."""
         while self._updates and (
             self._updates[0]["update_id"] < offset if offset >= 0 else len(self._updates) > -offset
         ):
             self.confirmed.append(self._updates.popleft()["update_id"])
 
     def oldest(self) -> Json | None:
-        """Return the update that waits longest."""
+        """Return the oldest waiting update."""
         return self._updates[0] if self._updates else None
 
     async def change(self) -> None:
@@ -309,11 +311,11 @@ class TelegramState:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a poll waits for updates, and has all that came before."""
+        """Whether a poll waits and has received all updates so far."""
         return self._poller is not None and not self._updates
 
     async def poll(self, timeout_s: float, limit: int) -> list[Json]:
-        """Wait for updates; a later poll ends this one."""
+        """Wait for updates. A later poll ends this one."""
         if self._poller is not None:
             self._poller.set()
             self.changed()
@@ -377,7 +379,7 @@ class TelegramState:
         return any(self._concerns(message.text, entity) for entity in message.entities)
 
     def _concerns(self, text: str, entity: Json) -> bool:
-        """Tell whether a mention or command means the bot."""
+        """Return whether a mention or command addresses the bot."""
         encoded = text.encode("utf-16-le", "surrogatepass")[entity["offset"] * 2 :]
         shown = encoded[: entity["length"] * 2].decode("utf-16-le", "replace").lower()
         name = self.username.lower()

@@ -14,12 +14,12 @@ from tests.fakes.telegram_chats import (
 from tests.fakes.telegram_state import TelegramState
 
 QUERY_S = 15.0
-"""How long a pressed button waits for its answer."""
+"""How long a pressed button waits for its answer, seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CallbackQuery:
-    """A pressed button. `answer` is None until it is answered; `alert` = the presser must confirm it."""
+    """A pressed button. `answer` is None until it is answered. `alert`: whether the presser must confirm the answer."""
 
     answer: str | None = None
     alert: bool = False
@@ -28,7 +28,7 @@ class CallbackQuery:
 
 @dataclass(slots=True, kw_only=True)
 class MessageDraft:
-    """The draft that a person sees."""
+    """A draft that a person sees."""
 
     chat: int
     number: int
@@ -38,12 +38,12 @@ class MessageDraft:
 
 
 class TelegramUsers(TelegramState):
-    """People who do more than write.
+    """People's further actions.
 
     Attributes:
-        queries: By id, the buttons that were pressed.
-        drafts: Everything that drafts said, oldest first.
-        withholding: getUpdates brings nothing, though updates wait.
+        queries: The pressed buttons by ID.
+        drafts: The texts of all drafts, oldest first.
+        withholding: Whether getUpdates returns nothing although updates wait.
     """
 
     def __init__(self, *, bot: Json, privacy: bool) -> None:
@@ -65,14 +65,14 @@ class TelegramUsers(TelegramState):
         inaccessible: bool = False,
         language: str = "",
     ) -> str:
-        """Press the newest button with a label; return the query's id.
+        """Press the newest button with a label. Return the query's ID.
 
         Args:
             chat: Where.
             label: The text on it.
             user: Who.
-            inaccessible: The message is too old for Telegram to tell what it says.
-            language: Of the person's app.
+            inaccessible: Whether the message is too old for Telegram to include its content.
+            language: Language of the person's app.
         """
         shown = [m for m in reversed(self.messages(chat)) if m.by_bot]
         for message in shown:
@@ -97,7 +97,7 @@ class TelegramUsers(TelegramState):
         inaccessible: bool = False,
         language: str = "",
     ) -> str:
-        """Press a button that may be gone by now; return the query's id."""
+        """Press a button that may be gone. Return the query's ID."""
         query_id = f"q{len(self.queries) + 1}"
         self.queries[query_id] = CallbackQuery()
         seen = self.json_of(message)
@@ -139,7 +139,7 @@ class TelegramUsers(TelegramState):
         user: int = 1001,
         kind: str = "photo",
     ) -> list[int]:
-        """Send several files at once: as many messages, the first with the caption; return their ids."""
+        """Send several files at once, as one message each, the first one with the caption. Return their IDs."""
         album = f"album{self._update_id}"
         return [
             self.say(
@@ -165,7 +165,7 @@ class TelegramUsers(TelegramState):
     def set_membership(
         self, chat: int, status: str, *, before: str = "member", language: str = ""
     ) -> None:
-        """Tell the bot what it is in a chat now, and was before: member, administrator, left, kicked."""
+        """Notify the bot of its new and old status in a chat: member, administrator, left, kicked."""
         member: Json = {"user": self.bot, "status": status}
         former: Json = {"user": self.bot, "status": before}
         person = user_json(1001) | ({"language_code": language} if language else {})

@@ -1,7 +1,6 @@
-"""`parley ARGUMENTS` as a shell starts it: its standard input is its controlling terminal. `python -m` this.
+"""Starts `parley ARGUMENTS` like a shell: its standard input is its controlling terminal. Run it with `python -m`.
 
-Only then Ctrl-C is a signal. And it hears signals, also when the tests themselves run where they are ignored (in the
-background of a script).
+Only then is Ctrl-C a signal. It also receives signals if the tests ignore them, as in the background of a script.
 """
 
 import os
@@ -10,7 +9,7 @@ import signal
 
 
 def main() -> None:
-    """Log in, and be the program."""
+    """Set up the terminal, then execute the program."""
     os.login_tty(0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGQUIT, signal.SIGHUP):

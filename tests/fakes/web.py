@@ -22,9 +22,9 @@ class WebServer:
     """A running server.
 
     Attributes:
-        port: Where it listens.
-        host: At which address.
-        routes: What it answers at a path; a path that is not here is 404.
+        port: Its port.
+        host: Its address.
+        routes: The response for each path. Other paths are 404.
         asked: (method, path, headers, JSON body or None) of every request.
     """
 
@@ -40,7 +40,7 @@ class WebServer:
 
     @property
     def paths(self) -> list[str]:
-        """The paths asked for, with their queries."""
+        """The requested paths, with their queries."""
         return [path for _, path, _, _ in self.asked]
 
     def answer(
@@ -52,7 +52,7 @@ class WebServer:
         kind: str = "text/html",
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Answer a path always in the same way; an object is sent as JSON."""
+        """Always respond to a path in the same way. An object is sent as JSON."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             if isinstance(body, dict | list):
@@ -68,7 +68,7 @@ class WebServer:
         self.answer(path, b"", status=status, headers={"Location": to})
 
     def endless(self, path: str, chunk: bytes, headers: dict[str, str] | None = None) -> None:
-        """Answer a path with one chunk after the other until the client goes away."""
+        """Respond to a path with endless chunks until the client disconnects."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             response = web.StreamResponse(headers={"Content-Type": "text/plain", **(headers or {})})
@@ -79,7 +79,7 @@ class WebServer:
         self.routes[path] = handle
 
     def hang(self, path: str) -> None:
-        """Never answer a path."""
+        """Never respond to a path."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             await anyio.sleep_forever()

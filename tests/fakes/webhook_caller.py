@@ -1,4 +1,4 @@
-"""How a platform's server calls the bot over HTTP: one POST, bounded, to a real port or into an application."""
+"""Calls the bot over HTTP like a platform's server: one POST with a time limit, to a port or an application."""
 
 import ssl
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 @dataclass(frozen=True, slots=True)
 class WebhookReply:
-    """What the bot answered; status 0 = nothing in time."""
+    """The bot's response; status 0 = none in time."""
 
     status: int
     body: bytes = b""
@@ -24,13 +24,13 @@ class WebhookReply:
 
 
 class WebhookCaller:
-    """Posts to one address.
+    """Posts to one URL.
 
     Attributes:
-        url: Where; "" = nowhere yet.
-        transport: Instead of the network.
-        patience_s: How long an answer may take.
-        away: Whether nothing gets through.
+        url: The URL; "" = not known yet.
+        transport: Replaces the network.
+        patience_s: How long a response may take, seconds.
+        away: Whether the network is down.
     """
 
     def __init__(self, *, patience_s: float) -> None:
