@@ -34,33 +34,33 @@ class Mode(StrEnum):
     """How a call fails."""
 
     ERROR = "error"
-    """As documented, and passing: the database fails a statement, or a `DeliveryError` that may be tried again."""
+    """A documented, temporary error: the database fails a statement, or a retryable `DeliveryError`."""
     REFUSAL = "refusal"
-    """As documented, and final: `RowConflict`, or a `DeliveryError` that may not be tried again."""
+    """A documented, final error: `RowConflict`, or a `DeliveryError` that is not retryable."""
     TIMEOUT = "timeout"
-    """The store does not answer in time; a platform took the call, and its answer was lost."""
+    """The store does not answer in time, or a platform's response is lost after the call took effect."""
     UNKNOWN = "unknown"
-    """An exception that nobody expects."""
+    """An unexpected exception."""
     CANCELLATION = "cancellation"
-    """The service is stopped while the call is under way."""
+    """The service is stopped during the call."""
 
 
 class Killed(BaseException):
-    """The process was killed: it stores and sends nothing more."""
+    """The process was killed, so it stores and sends nothing more."""
 
 
 class Faults:
-    """Notes each call by its site ("what calls > what is called"); the first call of one site fails.
+    """Records each call by its site ("caller > callee"). The first call of one site fails.
 
     Attributes:
-        calls: The sites that were called, in order, each once.
+        calls: The called sites, in order, without duplicates.
         happened: Set when the fault was injected.
         is_killed: Every call raises `Killed`.
-        outages: What the database's health said right after a store call failed; "" = nothing. On a busy machine a
-            later transaction may be committed before anybody can look: then it says that.
-        kill_at: An adapter's method, and whether the process is killed after it took effect, or before.
-        methods: The adapter's methods that were called, in order, each once.
-        breaks_once: The next call of this function of the store fails, as a broken disk does; "" = none.
+        outages: The database's health right after each failed store call; "" = healthy. On a busy machine, a later
+            transaction may be committed first, and then this says so.
+        kill_at: An adapter's method, and whether to kill the process after it took effect or before.
+        methods: The adapter's called methods, in order, without duplicates.
+        breaks_once: The next call of this store function fails as with a broken disk; "" = none.
     """
 
     def __init__(self, site: str = "", mode: Mode = Mode.ERROR) -> None:
@@ -100,11 +100,11 @@ class Faults:
         return await call()
 
     def transaction_begins(self) -> None:
-        """Note that a transaction begins, on the thread that writes."""
+        """Record the start of a transaction, on the writer thread."""
         self._begun += 1
 
     def transaction_fails(self, _: Transaction) -> NoReturn:
-        """Fail on the thread that writes, as a broken disk does."""
+        """Fail on the writer thread, as with a broken disk."""
         self._begun_before_fault = self._begun
         raise sqlite3.OperationalError("disk I/O error")
 
@@ -137,7 +137,7 @@ class Faults:
         raise Killed
 
     def restart(self) -> None:
-        """Be the next process, which nothing has happened to."""
+        """Reset the faults for the next process."""
         self.is_killed = False
         self.kill_at = None
         self.happened = anyio.Event()
@@ -149,11 +149,11 @@ class Faults:
     async def _other(self) -> None:
         if self._mode is Mode.UNKNOWN:
             raise RuntimeError("injected")
-        await anyio.sleep(0.02)  # time for the service to stop
+        await anyio.sleep(0.02)  # Time for the service to stop.
 
     @property
     def _is_looking(self) -> bool:
-        """Whether calls are noted: what calls is found by a walk through the frames."""
+        """Whether calls are recorded, which walks through the frames to find the caller."""
         return self.is_on and not self.happened.is_set()
 
     def _is_due(self, site: str) -> bool:
@@ -167,15 +167,16 @@ class Faults:
 
 
 SERVICE: ContextVar[str] = ContextVar("service", default="")
-"""The service that a task works for: where several run beside each other, they share the machine's log."""
+"""The service that a task works for, because several services run in parallel in one process."""
 
 
 @dataclass(frozen=True)
 class StepPoint:
-    """Right before a step of a turn, or right after it, also if it failed.
+    """The point right before a step of a turn, or right after it, even if it failed.
 
     Attributes:
-        step: The method of `TurnSteps`; a block that it returns is entered there, an event that it yields is read.
+        step: The method of `TurnSteps`. If it returns a block, the point is at entering it. If it yields events, it is
+            at reading one.
     """
 
     step: str
@@ -192,7 +193,7 @@ STEPS = frozenset(
     if not name.startswith("_")
     and (inspect.iscoroutinefunction(method) or name in ("events", "show_working", "slot"))
 ) - {"keep_indicator"}
-"""The steps that a turn awaits. (An indicator is kept beside it, until it is cancelled.)"""
+"""The steps that a turn awaits. `keep_indicator` is not among them, because it runs until it is cancelled."""
 
 COMMITS = {
     "begin": "InboxStore.mark_running",
@@ -200,16 +201,19 @@ COMMITS = {
     "note_injection": "MessageHistoryStore.assign_run",
     "finish": "InboxStore.finish",
 }
-"""The steps that make COMMIT 1 to 4, and what of the store each calls; `discard` and `fail` are other COMMITs 4."""
+"""The steps of COMMIT 1 to 4, and the store function that each calls.
+
+`discard` and `fail` are other forms of COMMIT 4.
+"""
 
 
 class AtStep:
-    """Does something when a turn first comes to a point; notes all the points.
+    """Does something when a turn first reaches a point, and records all points.
 
-    It hears of the turns of the `SERVICE` in which it is made.
+    It watches the turns of the `SERVICE` in which it is created.
 
     Attributes:
-        reached: The points that were reached, in order, each once.
+        reached: The reached points, in order, without duplicates.
     """
 
     _installed: ClassVar[list["AtStep"]] = []
@@ -226,7 +230,7 @@ class AtStep:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Hear of turns inside the block."""
+        """Watch turns inside the block."""
         if not self._installed:
             for name, step in _ORIGINALS.items():
                 setattr(TurnSteps, name, _watched(name, step))
@@ -241,7 +245,7 @@ class AtStep:
 
     @classmethod
     async def come_to(cls, point: StepPoint) -> None:
-        """Tell those who listen that a turn came to a point."""
+        """Notify the watchers that a turn reached a point."""
         for one in tuple(cls._installed):
             if SERVICE.get() != one._service:
                 continue
@@ -300,7 +304,7 @@ class KillAtStep(AtStep):
 
 
 def _store_site() -> str:
-    """Return the function of the store that the bus calls just now, with the function that calls it."""
+    """Return the store function that the bus is calling, with its caller."""
     name = "?"
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
@@ -310,7 +314,7 @@ def _store_site() -> str:
         if module.startswith("store.") and "<locals>" not in frame.f_code.co_qualname:
             name = frame.f_code.co_qualname
         if module.startswith("asyncio."):
-            break  # the task was made by nobody of the bus
+            break  # The bus did not create the task.
         frame = frame.f_back
     return "?"
 
@@ -325,7 +329,7 @@ def _caller() -> str:
 
 
 class FaultyDatabase(Database):
-    """A database whose calls pass by the faults."""
+    """A database whose calls the faults can intercept."""
 
     def __init__(self, database: Database, faults: Faults) -> None:
         vars(self).update(vars(database))
@@ -362,7 +366,7 @@ class FaultyDatabase(Database):
 
 
 def with_faults(platform: AnyAdapter, faults: Faults) -> AnyAdapter:
-    """Have every adapter method of a platform pass by the faults; return the platform."""
+    """Let the faults intercept every adapter method of a platform. Return the platform."""
     for name, method in inspect.getmembers(platform, inspect.iscoroutinefunction):
         if not name.startswith("_") and name not in NOT_INJECTED:
             setattr(platform, name, _passing(name, method, faults))
@@ -377,7 +381,10 @@ def _passing(name: str, method: Callable[..., Awaitable[Any]], faults: Faults) -
 
 
 class StreamingPlatform(CardPlatform):
-    """Growing answers, buttons, indicators, files in both directions; sends are idempotent, as on Feishu."""
+    """A platform with streaming, buttons, indicators and files in both directions.
+
+    Sends are idempotent, as on Feishu.
+    """
 
     @asynccontextmanager
     async def download(
@@ -387,14 +394,14 @@ class StreamingPlatform(CardPlatform):
         yield self._chunks()
 
     async def open_download(self) -> None:
-        """Fail where a download does."""
+        """Fail like a download."""
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         yield b"content"
 
 
 class NoticePlatform(ButtonPlatform):
-    """A working message that goes when the answer comes, as on Telegram; a repeated send is recognised."""
+    """A platform with a progress notice, which the answer deletes, as on Telegram. Recognizes repeated sends."""
 
     def __init__(self) -> None:
         super().__init__("fake", notice_after_s=0.01)
@@ -407,7 +414,7 @@ class NoticePlatform(ButtonPlatform):
 
 
 class DraftPlatform(NoticePlatform, PreviewPlatform):
-    """Shows drafts; a repeated send is recognised."""
+    """A platform with drafts. Recognizes repeated sends."""
 
     def __init__(self) -> None:
         PreviewPlatform.__init__(self, "fake")

@@ -45,13 +45,13 @@ from tests.prove.telegram import TelegramPlatform
 ANSWER, QUESTION = "Hello you", "Let me."
 STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 WORK_S = 0.1
-"""How long the agent works at least."""
+"""Minimum time that the agent works, seconds."""
 
 PATIENCE_S = 3.0
-"""How much longer it works in a turn that never shows that it works, because a fault came before."""
+"""How much longer it works if a fault keeps the turn from showing its work, seconds."""
 
 PEOPLE_S = 15.0
-"""How much longer it works if people do not do what it waits for: then the test fails."""
+"""How much longer it works if people do not do what it waits for, seconds. Then the test fails."""
 
 
 ADAPTER_CALLS = frozenset(
@@ -60,7 +60,7 @@ ADAPTER_CALLS = frozenset(
     if isinstance(kind, type) and (kind is Adapter or kind.__name__.startswith("Supports"))
     for name, _ in inspect.getmembers(kind, inspect.iscoroutinefunction)
 ) - {"run"}
-"""The methods of adapters that show something or look it up."""
+"""Adapter methods that show something or look it up."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class RealPlatform:
 
     Attributes:
         simulate: Makes its server, with people.
-        adapt: Makes the adapter, as each process does.
-        calls: The calls that show a turn to people, and that fail.
-        refusal: How such a call is refused for a moment, as the platform's `fail` takes it.
-        failures: The failures that are still to come.
-        revoke: Makes the bot's credentials invalid; returns what makes them valid again.
+        adapt: Makes the adapter, for each process.
+        calls: The platform's calls that show a turn to people. They fail.
+        refusal: A temporary refusal of such a call, as arguments of the platform's `fail`.
+        failures: The pending failures.
+        revoke: Invalidates the bot's credentials. Returns a function that restores them.
     """
 
     simulate: Callable[[], SimulatedPlatform]
@@ -85,12 +85,12 @@ class RealPlatform:
 
 
 PEOPLE = 20
-"""Each turn has a chat of its own: a chat takes a message a second."""
+"""Each turn has its own chat, because a chat accepts one message a second."""
 
 
 def _simulated_slack() -> SlackPlatform:
     platform = SlackPlatform("slack", people=PEOPLE)
-    platform.server.server.limits.on = False  # they are waited for in real time; the proof has them
+    platform.server.server.limits.on = False  # They need real time. The proof covers them.
     return platform
 
 
@@ -99,7 +99,7 @@ def _slack(section: Mapping[str, Any]) -> SlackAdapter:
 
 
 def _telegram(section: Mapping[str, Any]) -> TelegramAdapter:
-    # Who is allowed is the bus's to know: the harness lets everybody in.
+    # The bus decides who may write, and the harness lets everyone in.
     config = TelegramConfig.model_validate({**section, "allowed_users": []})
     return TelegramAdapter(
         config, telegram_rig.COMMANDS, timeouts=replace(telegram_rig.FAST, notice_s=0.5)
@@ -162,15 +162,16 @@ PLATFORMS: Mapping[str, RealPlatform] = {
 
 @dataclass(frozen=True)
 class RealTurn:
-    """What a person does, and what the agent does.
+    """The actions of a person and of the agent in a test.
 
     Attributes:
-        act: Writes to the bot, one message after what the one before it brought; in a second process, what is left.
+        act: Writes to the bot, and waits for the answer to each message. In a second process, writes the remaining
+            messages.
         script: What the agent does; None = it answers after `WORK_S`.
-        least_answers, most_answers: How many answers that may bring.
-        until: The agent works until this point was reached, which is what people do meanwhile; or a process ended.
-        is_queued: Whether it works until a message waits behind the first.
-        refusals: What the agent's server answers to the first requests for a run.
+        least_answers, most_answers: Minimum and maximum number of answers.
+        until: The agent works until the turn reaches this point, because people act meanwhile, or until a process ends.
+        is_queued: Whether it works until a second message is queued.
+        refusals: Responses of the agent's server to the first requests for a run.
     """
 
     act: Callable[["PlatformRig"], Coroutine[Any, Any, None]]
@@ -184,7 +185,7 @@ class RealTurn:
 
 
 class PlatformRig:
-    """A simulated platform, an agent's server, and one process after the other between them.
+    """A simulated platform and an agent's server, and successive processes between them.
 
     Attributes:
         user: The person, in a private chat.
@@ -217,7 +218,7 @@ class PlatformRig:
 
     @property
     def bus(self) -> BusHarness:
-        """The process that runs now."""
+        """The current process."""
         assert self._bus is not None
         return self._bus
 
@@ -244,7 +245,7 @@ class PlatformRig:
                     self._bus = None
 
     def begin(self, turn: RealTurn) -> None:
-        """Forget the turns before, take another chat, and have the agent do what this one says."""
+        """Forget earlier turns, use another chat, and let the agent follow this turn's script."""
         self._sent, self.user = {}, self._simulated.places[self._chats].user
         self._chats += 1
         self.server.runs.clear()
@@ -254,7 +255,7 @@ class PlatformRig:
         self._let_work(turn)
 
     def _let_work(self, turn: RealTurn) -> None:
-        """Have the agent work until people were shown that it works, and have done what the turn says meanwhile."""
+        """Let the agent work until people have seen that it works and have done their part."""
         gate = anyio.Event()
         loop = asyncio.get_running_loop()
         began_at = loop.time()
@@ -280,18 +281,18 @@ class PlatformRig:
         self.server.scripts.append(turn.script or Script(gate=gate))
 
     async def say(self, text: str) -> SentEvent:
-        """Write to the bot, once in a turn."""
+        """Write to the bot, only once per turn."""
         if text not in self._sent:
             self._sent[text] = await self.user.enter(text)
         return self._sent[text]
 
     async def send_file(self) -> None:
-        """Send a file without words, once in a turn."""
+        """Send a file without words, only once per turn."""
         if "" not in self._sent:
             self._sent[""] = await self.user.send_file("a.txt", b"content")
 
     async def edit(self, text: str, edited: str) -> None:
-        """Change what was written, once in a turn."""
+        """Edit the message, only once per turn."""
         if edited not in self._sent:
             self._sent[edited] = await self.user.edit(self._sent[text].message_id, edited)
 
@@ -300,24 +301,24 @@ class PlatformRig:
         return self.user.shown()
 
     def revoke(self) -> Callable[[], object]:
-        """Make the bot's credentials invalid; return what makes them valid again."""
+        """Invalidate the bot's credentials. Return a function that restores them."""
         return self.platform.revoke(self._simulated)
 
     def is_heard(self) -> bool:
-        """Return whether the bot has acknowledged all that the person did in this turn."""
+        """Return whether the bot has acknowledged everything that the person did in this turn."""
         return all(one.arrival() is not Arrival.WAITING for one in self._sent.values())
 
     def sent_ids(self) -> list[str]:
-        """Return the ids of what the person wrote in this turn."""
+        """Return the IDs of the person's messages in this turn."""
         return [one.message_id for one in self._sent.values()]
 
     def break_calls(self, **how: object) -> None:
-        """Let each of the calls that show a turn fail once."""
+        """Make each call that shows a turn fail once."""
         for call in self.platform.calls:
             self._simulated.server.fail(call, **how)  # type: ignore[attr-defined]
 
     async def run_until_killed(self, turn: RealTurn, point: StepPoint) -> None:
-        """Run a turn in a process that is killed at a point of its turn; nothing is stored or sent from then on."""
+        """Run a turn in a process that is killed at a point of the turn. From then on, it stores and sends nothing."""
         reached = anyio.Event()
 
         def kill() -> None:
@@ -328,13 +329,13 @@ class PlatformRig:
             with unwrapped():
                 async with self.process(turn):
                     await self._run_until(turn, point, kill, reached)
-                    await anyio.sleep(0.02)  # whatever still runs meets the end
+                    await anyio.sleep(0.02)  # Running tasks notice the kill.
                     self._faults.kill()
         except Killed:
             self._faults.restart()
 
     async def run_until_killed_at(self, turn: RealTurn, method: str, *, after: bool) -> None:
-        """Run a turn in a process that is killed right before or after a method of the adapter takes effect."""
+        """Run a turn in a process that is killed right before or after an adapter method takes effect."""
         faults = self._faults
         try:
             with unwrapped():
@@ -350,7 +351,7 @@ class PlatformRig:
             faults.restart()
 
     async def list_calls(self, turn: RealTurn) -> list[str]:
-        """Run a turn; return the methods of the adapter that it calls."""
+        """Run a turn. Return the adapter methods that it calls."""
         async with self.process(turn):
             self.begin(turn)
             await turn.act(self)
@@ -376,7 +377,7 @@ class PlatformRig:
                 tasks.cancel_scope.cancel()
 
     async def run_with_broken_calls(self, turn: RealTurn, point: StepPoint, **how: object) -> None:
-        """Run a turn; from a point on, each of the calls that show it fails once."""
+        """Run a turn. From a point on, each call that shows it fails once."""
         at = AtStep(point, lambda: self.break_calls(**how))
         with at.installed():
             self.begin(turn)
@@ -386,7 +387,7 @@ class PlatformRig:
         self.platform.failures(self._simulated).clear()
 
     async def run_with_broken_commit(self, turn: RealTurn, point: StepPoint) -> None:
-        """Run a turn; the transaction of the step fails once."""
+        """Run a turn in which a step's transaction fails once."""
         self._faults.happened = anyio.Event()
         broken = partial(setattr, self._faults, "breaks_once", COMMITS[point.step])
         with AtStep(point, broken).installed():
@@ -397,7 +398,7 @@ class PlatformRig:
         self._faults.happened = anyio.Event()
 
     async def settle(self) -> None:
-        """Wait until every message is finished and every delivery closed; waits for retries pass quickly."""
+        """Wait until every message is finished and every delivery closed. Waits between retries pass quickly."""
         bus, quiet = self.bus, 0
         with anyio.fail_after(20):
             while quiet < 2:
@@ -414,15 +415,16 @@ class PlatformRig:
         self.bus.bus._context.delivery.notify(key)
 
     async def check(self, turn: RealTurn) -> None:
-        """Do what is left of a turn, and look at the chat.
+        """Finish a turn, and check the chat.
 
-        Answered once, or told; nothing stuck; the next message is answered; no request was forbidden.
+        The message was answered once or the person was told, nothing is stuck, the next message is answered, and no
+        request was forbidden.
         """
         await turn.act(self)
         await self.settle()
         texts = [message.text for message in self.shown()]
         told = sum(ANSWER in text or ENGLISH.failed in text for text in texts)
-        # Where a platform hides the outcome of a send, there may be a copy, of an answer or a progress notice.
+        # If a platform hides the outcome of a send, there may be a copy of an answer or a progress notice.
         doubtful = await self.bus.bus.outbox.list_recent(states=["uncertain"])
         copies = sum(row.key.endswith(":notice") for row in doubtful)
         most = turn.most_answers + len(doubtful) - copies
@@ -430,15 +432,17 @@ class PlatformRig:
         await eventually(lambda: len(self.stuck()) <= copies)
         for row in doubtful:
             await self.bus.bus.discard(row.id)
-        self.server.scripts.clear()  # where no run was started, what it would have done is left
+        self.server.scripts.clear()  # If no run was started, its script is left.
         await self.say("again")
         await eventually(lambda: sum(ANSWER in one.text for one in self.shown()) > told)
         await self.settle()
-        await eventually(lambda: len(self.stuck()) <= copies)  # a sign goes after its delivery
+        await eventually(
+            lambda: len(self.stuck()) <= copies
+        )  # An indicator disappears after the delivery.
         assert self._simulated.violations == [], self._simulated.violations
 
     def stuck(self) -> list[str]:
-        """Return what says that work goes on."""
+        """Return everything that says that work goes on."""
         messages = [message.text for message in self.shown() if message.unfinished]
         signs = [
             sign
@@ -475,7 +479,7 @@ async def _two_messages(rig: PlatformRig) -> None:
 
 
 async def _one_after_the_other(rig: PlatformRig) -> None:
-    """The second waits for the first: its turn starts in a transaction of its own."""
+    """The second message waits for the first, so its turn starts in a separate transaction."""
     await rig.say("do this")
     await rig.run_started()
     await rig.say("and that")

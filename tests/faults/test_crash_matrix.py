@@ -1,4 +1,4 @@
-"""The crash matrix: the process is killed before and after each step of a turn, and the next one goes on."""
+"""The crash matrix: the process is killed before and after each step of a turn, and the next process continues."""
 
 import gc
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ REACHED_BY: Mapping[str, tuple[str, ...]] = {
     "close_question": ("approval", "edited"),
     "finish": ("notice", "streaming", "approval", "steering", "stopped", "clarification"),
 }
-"""Turns that come to each step."""
+"""Turns that together reach each step."""
 
 AFTER_KILL = {
     StepPoint("conclude"): ("notice", StepPoint("conclude", is_after=True)),
     StepPoint("finish"): ("notice", StepPoint("set_run")),
     StepPoint("start", is_after=True): ("notice", StepPoint("start", is_after=True)),
 }
-"""Points at which a process is killed that goes on after a kill at the point named second."""
+"""Points at which to kill a process that continues after a kill at the second point."""
 
 ELSEWHERE = {
     "find_taken": "a message that was injected before a restart: test_steering",
@@ -46,10 +46,10 @@ ELSEWHERE = {
     "discard": "a message that was deleted before a restart: test_message_edits, test_interventions",
     "fail": "needs a bug: test_turn_faults injects them",
 }
-"""Steps that are tested elsewhere, and where."""
+"""Steps that other tests cover, and where."""
 
 AT_ONCE = 8
-"""Services that run beside each other: most of their time they wait."""
+"""Number of parallel services. They mostly wait."""
 
 
 def test_each_step_of_a_turn_has_a_row() -> None:
@@ -84,7 +84,7 @@ async def test_a_process_killed_at_a_step_leaves_a_turn_that_the_next_one_finish
         for step, names in REACHED_BY.items():
             for name in names:
                 tasks.start_soon(check, name, StepPoint(step, is_after))
-    gc.collect()  # what killed processes left open is closed in this test, which allows it
+    gc.collect()  # Close what killed processes left open in this test, which permits it.
     assert problems == {}
 
 

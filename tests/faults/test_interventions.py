@@ -1,6 +1,6 @@
-"""Each kind of intervention before and after each step of a turn: nothing is lost, doubled, or begun for nobody.
+"""Each kind of intervention before and after each step of a turn: nothing is lost, doubled or left running.
 
-`test_turn_matrix` has the same over scripted steps. Here are a bus, its journal, and an agent's server.
+`test_turn_matrix` tests the same with scripted steps. This file uses a bus, its journal, and an agent's server.
 """
 
 from enum import StrEnum
@@ -27,10 +27,10 @@ LINEAR = (
     *("begin", "open_question", "show_working", "upload", "slot", "prepare_thread", "start"),
     *("set_run", "events", "conclude", "find_outcome", "finish", "close_question"),
 )
-"""The steps of a turn that nobody disturbs."""
+"""The steps of an undisturbed turn."""
 
 AT_ONCE = 8
-"""Services that run beside each other: most of their time they wait."""
+"""Number of parallel services. They mostly wait."""
 
 
 class Kind(StrEnum):
@@ -48,17 +48,17 @@ POLICIES = {Kind.STEERING: STEER, Kind.NEWER: INTERRUPT}
 ANSWERS = {
     Kind.STOP: (0, 1),
     Kind.DELETION: (0, 1),
-    Kind.EDIT: (1, 2),  # an offer, where the edit came too late
+    Kind.EDIT: (1, 2),  # An offer, if the edit came too late.
     Kind.STEERING: (1, 2),
     Kind.NEWER: (1, 2),
-    Kind.NEW_THREAD: (2, 2),  # what the command says is one
+    Kind.NEW_THREAD: (2, 2),  # The command's answer is one message.
     Kind.HAND_OVER: (1, 1),
 }
-"""How many messages people get, at least and at most."""
+"""Minimum and maximum number of messages that people get."""
 
 
 async def intervene(harness: BusHarness, kind: Kind) -> None:
-    """Do what somebody does, and wait until the bus has acted on it."""
+    """Do the intervention, and wait until the bus has acted on it."""
     bus = harness.bus
     [row] = [one for one in await bus.inbox.list_recent() if one.event_id == "e1"]
     match kind:
@@ -81,7 +81,7 @@ async def intervene(harness: BusHarness, kind: Kind) -> None:
 
 
 async def survive(folder: Path, kind: Kind, point: StepPoint) -> None:
-    """Have something happen at a point of a turn, and look at what people and the agent's server see afterwards."""
+    """Intervene at a point of a turn, then check what people and the agent's server have seen."""
     SERVICE.set(str(folder))
     runs_then: list[int] = []
     platform = FakePlatform("fake")
@@ -112,9 +112,7 @@ async def survive(folder: Path, kind: Kind, point: StepPoint) -> None:
                 await settled(harness)
         check(server, platform, kind)
         if kind in (Kind.STOP, Kind.DELETION):
-            is_asked = point == StepPoint(
-                "start"
-            )  # the step begins before the intervention is there
+            is_asked = point == StepPoint("start")  # The step begins before the intervention.
             assert len(server.runs) <= runs_then[0] + is_asked, "a run began for nobody"
 
 

@@ -1,4 +1,4 @@
-"""What people are told on each platform when they are refused: on the real adapters, in private chats."""
+"""What each platform shows to people whose messages are refused, with the real adapters in private chats."""
 
 from pathlib import Path
 
@@ -54,7 +54,7 @@ async def test_a_near_miss_of_a_command_is_answered_with_the_command(
     async with PlatformRig(platform, tmp_path) as rig, rig.process(ANSWERS):
         rig.begin(ANSWERS)
         asked = await rig.say("/modle")
-        # What answers a slash command of Slack is not in the chat's history.
+        # The answer to a Slack slash command is not in the chat's history.
         await eventually(
             lambda: any(
                 "Did you mean" in one.text and "model" in one.text
@@ -83,7 +83,7 @@ async def test_who_is_not_allowed_gets_one_line_in_private(tmp_path: Path, platf
 async def test_answers_wait_while_the_credentials_are_revoked(
     tmp_path: Path, platform: str
 ) -> None:
-    """Also over a restart. The next attempt is due a minute later: the second process has the time set."""
+    """Also after a restart. The next attempt is due a minute later, so the second process's clock is moved."""
     gate = anyio.Event()
     turn = RealTurn(_nothing, Script(gate=gate))
     async with PlatformRig(platform, tmp_path) as rig:
@@ -98,7 +98,7 @@ async def test_answers_wait_while_the_credentials_are_revoked(
             outbox = rig.bus.bus.outbox
             await eventually(outbox.list_open, lambda rows: any(row.error for row in rows))
             assert not any("Hello you" in text for text in texts(rig))
-            # Nothing was sent: the day after which an answer is given up has not begun.
+            # Nothing was sent, so the day after which an answer is given up has not begun.
             assert all(row.first_sent_at is None for row in await outbox.list_open())
         renew()
         async with rig.process(turn):

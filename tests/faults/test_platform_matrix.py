@@ -1,6 +1,6 @@
-"""The matrix on the real adapters: around each step of a turn the process ends, or the platform or the journal fails.
+"""The matrix with real adapters: at each step of a turn, the process ends, or the platform or the journal fails.
 
-Every cell looks at what people see: answered once or told why not, and nothing that still says "working".
+Every cell checks what people see: one answer or the reason why not, and nothing that still says "working".
 """
 
 import gc
@@ -23,16 +23,16 @@ from tests.faults.platform_turns import (
 
 
 class PlatformFault(StrEnum):
-    """What happens at a point of a turn."""
+    """A fault at a point of a turn."""
 
     KILL = "kill"
-    """Nothing is stored or sent any more; the next process goes on."""
+    """The process stores and sends nothing more. The next process continues."""
     CANCELLATION = "cancellation"
-    """The service stops in order; the next process goes on."""
+    """The service stops in an orderly way. The next process continues."""
     ERROR = "error"
-    """The platform refuses each of the calls that show a turn, once."""
+    """The platform refuses each call that shows a turn, once."""
     TIMEOUT = "timeout"
-    """The platform takes each of these calls, and its response is lost, once."""
+    """The platform carries out each of these calls, but its response is lost, once."""
     JOURNAL = "journal"
     """The transaction of a COMMIT fails, once."""
 
@@ -58,12 +58,12 @@ REACHED_BY: Mapping[StepPoint, str] = {
     StepPoint("close_question"): "edited",
     StepPoint("start", is_after=True): "refused",
 }
-"""Points of a turn, those around each COMMIT among them, and a turn that comes to each."""
+"""Points of a turn, including those around each COMMIT, and a turn that reaches each."""
 
 IMPOSSIBLE: Mapping[tuple[str, str], str] = {
     ("feishu", "edited"): "Feishu does not tell bots of edits",
 }
-"""Turns that a platform does not have, and why."""
+"""Turns that are impossible on a platform, and why."""
 
 WITHOUT_ROWS: Mapping[str, str] = {
     "terminal": "a process of ours at each end; its messages are gone with the session",
@@ -89,10 +89,10 @@ def points_of(platform: str) -> list[StepPoint]:
 Cell = Callable[[PlatformRig], Awaitable[None]]
 
 RIGS = 4
-"""How many work beside each other: most of their time they wait."""
+"""Number of parallel workers. They mostly wait."""
 
 closes_nothing = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-"""A process that is killed closes no file; here it is a part of this process."""
+"""A killed process closes no files, and here it is a part of this process."""
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ async def test_a_turn_survives_a_fault_at_each_point(
 
 
 async def find_problems(platform: str, folder: Path, cells: Mapping[str, Cell]) -> dict[str, str]:
-    """Try each cell on one of the `RIGS`; return what went wrong, by the cell's name."""
+    """Try each cell on one of the `RIGS`. Return failures by the cell's name."""
     problems: dict[str, str] = {}
     waiting = iter(cells.items())
 
@@ -130,12 +130,12 @@ async def find_problems(platform: str, folder: Path, cells: Mapping[str, Cell]) 
     async with anyio.create_task_group() as tasks:
         for number in range(min(RIGS, len(cells))):
             tasks.start_soon(work, number)
-    gc.collect()  # what killed processes left open is closed in this test, which allows it
+    gc.collect()  # Close what killed processes left open in this test, which permits it.
     return problems
 
 
 async def survive(rig: PlatformRig, point: StepPoint, fault: PlatformFault) -> None:
-    """Run a turn with a fault at a point, and look at what people see afterwards."""
+    """Run a turn with a fault at a point, then check what people see."""
     turn = REAL_TURNS[REACHED_BY[point]]
     match fault:
         case PlatformFault.KILL:
@@ -159,7 +159,7 @@ async def survive(rig: PlatformRig, point: StepPoint, fault: PlatformFault) -> N
 async def test_a_turn_survives_a_kill_before_and_after_each_call_of_the_adapter(
     tmp_path: Path, platform: str
 ) -> None:
-    """Delivery has steps of its own: the answer is out and not recorded, recorded and its reaction not shown."""
+    """Delivery has its own steps: the answer is sent but not recorded, or recorded but without its reaction."""
     turn = REAL_TURNS["file"]
     async with PlatformRig(platform, tmp_path / "reference") as rig:
         calls = await rig.list_calls(turn)
@@ -173,7 +173,7 @@ async def test_a_turn_survives_a_kill_before_and_after_each_call_of_the_adapter(
 
 
 async def survive_kill_at(rig: PlatformRig, *, call: str, after: bool) -> None:
-    """Run a turn in a process that is killed at a call of the adapter, and look at what people see afterwards."""
+    """Run a turn in a process that is killed at a call of the adapter, then check what people see."""
     turn = REAL_TURNS["file"]
     await rig.run_until_killed_at(turn, call, after=after)
     async with rig.process(turn):

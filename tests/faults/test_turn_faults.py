@@ -1,4 +1,7 @@
-"""Every store call and every adapter call of a turn fails once, in each way: answered once, or told; nothing stuck."""
+"""Every store call and every adapter call of a turn fails once, in each way.
+
+Still the person gets one answer or the reason why not, and nothing is stuck.
+"""
 
 import ast
 import inspect
@@ -20,7 +23,7 @@ from tests.faults.turns import (
 )
 
 AT_ONCE = anyio.CapacityLimiter(8)
-"""Services that run beside each other: most of their time they wait."""
+"""Number of parallel services. They mostly wait."""
 
 STORES = frozenset({"_inbox", "_conversations", "_history"})
 
@@ -50,7 +53,7 @@ async def test_a_turn_survives_a_fault_in_each_of_its_calls(
 async def survive_soon(
     turn: ReferenceTurn, folder: Path, calls: RecordedCalls, site: str, mode: Mode
 ) -> None:
-    """Run a turn until the call that is to fail was made: three times at most."""
+    """Run a turn, at most three times, until it makes the call that must fail."""
     for attempt in range(3):
         try:
             await survive(turn, folder / str(attempt), calls, site, mode)
@@ -62,7 +65,7 @@ async def survive_soon(
 
 
 async def test_the_reference_turns_make_every_store_call_that_turns_make(tmp_path: Path) -> None:
-    """A store call that is new in the steps of turns has to be made by a reference turn."""
+    """Reference turns make every store call of the steps, including new ones."""
     written: set[str] = set()
     for module in (steps, open_questions):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
@@ -80,7 +83,7 @@ async def test_the_reference_turns_make_every_store_call_that_turns_make(tmp_pat
 
 
 async def test_a_run_goes_on_while_the_journal_fails_and_is_joined(tmp_path: Path) -> None:
-    """The error is raised inside task groups: the turn must see it as what it is, and start no second run."""
+    """The error is raised inside task groups. The turn must recognize it and start no second run."""
     site = "TurnSteps.set_run > InboxStore.set_run"
     turn = REFERENCE_TURNS["streaming"]
     calls = await record(turn, tmp_path / "reference")

@@ -1,6 +1,6 @@
-"""The way of a turn over scripted steps: each step fails in each way, and the turn goes where the policy says.
+"""A turn with scripted steps: each step fails in each way, and the turn continues as the policy says.
 
-The journal's outages never reach a turn: its steps repeat their calls (test_turn_faults).
+Outages of the journal never reach a turn, because its steps repeat their calls (test_turn_faults).
 """
 
 import ast
@@ -40,16 +40,16 @@ LINEAR = (
     *("begin", "open_question", "show_working", "upload", "slot", "prepare_thread", "start"),
     *("set_run", "events", "conclude", "find_outcome", "finish", "close_question"),
 )
-"""The steps of a turn that nobody disturbs, in order."""
+"""The steps of an undisturbed turn, in order."""
 
 
 class ScriptedSteps:
-    """Steps that succeed at once; one fails the first time, or hangs.
+    """Steps that succeed at once, except that one fails the first time or hangs.
 
     Attributes:
-        calls: The steps that were taken, in order.
-        reached: Set when the one was that fails or hangs.
-        events_of: The events of the runs, one list for each time that they are read.
+        calls: The called steps, in order.
+        reached: Set when the step was called that fails or hangs.
+        events_of: The events of the runs, one list for each reading.
         act: Called at the beginning of each step, and at its end (True).
     """
 
@@ -266,7 +266,7 @@ async def test_after_a_bug_a_turn_has_failed_visibly(at: str, failure: Exception
 
 
 async def test_a_failure_that_cannot_be_stored_leaves_the_row() -> None:
-    """It is taken up again."""
+    """A restart resumes it."""
     steps = ScriptedSteps("fail", RuntimeError("bug"))
     turn = turn_of(steps, failure_text="invalid")
     await turn.run()
@@ -372,7 +372,7 @@ async def test_a_hand_over_and_a_new_thread_change_nothing_by_themselves(
 def at_point(
     step: str, is_after: bool, act: Callable[[Turn], None]
 ) -> tuple[ScriptedSteps, Turn, list[int]]:
-    """Return a turn to which something happens in a step, once, and how many steps were taken by then."""
+    """Return a turn with one intervention during a step, and the number of steps before it."""
     steps = ScriptedSteps()
     turn = turn_of(steps)
     taken: list[int] = []
@@ -399,7 +399,7 @@ async def test_a_message_that_was_stopped_before_its_turn_begins_has_none(
 
 
 async def test_a_turn_that_is_stopped_while_its_run_starts_learns_which_run_to_cancel() -> None:
-    """Without the run's id nothing could be cancelled, and the run would go on for nobody."""
+    """Without the run's ID, the turn could not cancel the run, which would go on unused."""
     steps = ScriptedSteps("start", hangs=True)
     turn = turn_of(steps)
     async with anyio.create_task_group() as tasks:
@@ -480,7 +480,7 @@ OWN = frozenset({"turn", "control", "attempt"})
 
 
 def test_only_its_module_assigns_to_a_turn() -> None:
-    """Others leave an intervention with a method of `Control`."""
+    """Other modules intervene only through methods of `Control`."""
     found = []
     (folder,) = bus.__path__
     for path in Path(folder).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""The reference turns: together they make every kind of call that a turn makes."""
+"""The reference turns, which together make every kind of call of a turn."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -38,33 +38,36 @@ STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 ANSWER = "Hello you"
 QUESTION = "Let me."
 WORK_S = 0.3
-"""How long the agent works: long enough for an indicator, a notice, a draft and an update of a growing message."""
+"""How long the agent works, seconds.
+
+It is enough for an indicator, a notice, a draft and an update of a streaming message.
+"""
 
 PATIENCE_S = 8.0
-"""How much longer it works if a call is awaited that is not made: then the test fails."""
+"""How much longer it works if an expected call does not happen, seconds. Then the test fails."""
 
 SETTLED_EVERY_S = 0.05
-"""Eight turns at once ask the database this often whether they are over."""
+"""How often each of eight parallel turns asks the database whether it has ended, seconds."""
 
 HOUSEKEEPING = ("_run_housekeeping", "ChatDirectory.", "BroadcastSender.")
-"""Run beside turns: whether one of their calls falls into a turn is chance."""
+"""Callers that run independently of turns, so it is chance whether their calls happen during one."""
 
 SHOWS_WORK = "IndicatorUpdater._call > show_working"
-"""Made if the agent works for a while: chance in the turns that do not say for how long. In the others it is made."""
+"""A call that happens only if the agent works long enough: by chance, or always in turns that set the time."""
 
 
 @dataclass(frozen=True)
 class ReferenceTurn:
-    """A turn whose calls fail, one after the other.
+    """A turn whose calls fail, one at a time.
 
     Attributes:
         script: What the agent does; None = it answers after `WORK_S`.
-        messages: What people send, one after what the one before it brought.
-        least_answers, most_answers: How many answers they may bring.
+        messages: Messages of the person, who waits for the answer to each.
+        least_answers, most_answers: Minimum and maximum number of answers.
         policy: The channel's policy.
-        refusals: What the server answers to the first requests for a run.
-        work_s: How long the agent works: long enough for what people do meanwhile.
-        is_under_way: Whether the agent may end its work: nothing that is to happen before is yet to happen.
+        refusals: Responses of the server to the first requests for a run.
+        work_s: How long the agent works, seconds: enough for the person's actions meanwhile.
+        is_under_way: Whether the agent may end its work, because everything that must happen before has happened.
     """
 
     platform: Callable[[], FakePlatform]
@@ -83,7 +86,10 @@ class ReferenceTurn:
 
 
 class CallNotMade(AssertionError):
-    """The turn had another way this time: whether an answer grows in one update or two is chance."""
+    """The turn did not make the call this time.
+
+    For example, it is chance whether an answer grows in one update or two.
+    """
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class RecordedCalls:
     """The calls of a turn without faults.
 
     Attributes:
-        sites: What calls and what is called, in order, each once.
+        sites: Callers and callees, in order, without duplicates.
         early: The sites that are called while the agent works.
     """
 
@@ -100,7 +106,7 @@ class RecordedCalls:
 
 
 async def record(turn: ReferenceTurn, folder: Path) -> RecordedCalls:
-    """Run a turn; the agent works until no other call is made for `WORK_S`."""
+    """Run a turn. The agent works until no new call happens for `WORK_S`."""
     faults = Faults()
     async with (
         FakeLangGraph() as server,
@@ -126,7 +132,7 @@ async def record(turn: ReferenceTurn, folder: Path) -> RecordedCalls:
 
 
 async def record_points(turn: ReferenceTurn, folder: Path) -> list[StepPoint]:
-    """Return the points to which a turn comes."""
+    """Return the points that a turn reaches."""
     faults = Faults()
     recorder = KillAtStep(faults)
     with recorder.installed():
@@ -140,7 +146,7 @@ async def record_points(turn: ReferenceTurn, folder: Path) -> list[StepPoint]:
 
 
 async def survive_kill(turn: ReferenceTurn, folder: Path, *points: StepPoint) -> None:
-    """Run a turn, kill the process at a point (then at the next one), and look at what the last process does."""
+    """Run a turn, kill the process at a point (and its successor at the next), and check what the last process does."""
     SERVICE.set(str(folder))
     faults = Faults()
     platform = _platform(turn, faults)
@@ -173,7 +179,7 @@ async def _run_until_killed(
                 with anyio.move_on_after(10):
                     await faults.happened.wait()
                 tasks.cancel_scope.cancel()
-            await anyio.sleep(0.02)  # whatever still runs meets the end
+            await anyio.sleep(0.02)  # Running tasks notice the kill.
             faults.kill()
     except BaseException as error:
         if not isinstance(unwrap(error), Killed):
@@ -183,15 +189,15 @@ async def _run_until_killed(
 async def survive(
     turn: ReferenceTurn, folder: Path, calls: RecordedCalls, site: str, mode: Mode
 ) -> list[FakeRun]:
-    """Run a turn with one fault, and look whether everything is as it has to be afterwards.
+    """Run a turn with one fault, then check the result.
 
-    The agent works until an early call has failed; if a later one is to fail, until all early ones were made and the
-    turn is under way.
+    If an early call must fail, the agent works until it has failed. Otherwise it works until all early calls have been
+    made and the turn is under way.
 
     Returns the runs of the turn and of the message after it.
 
     Raises:
-        CallNotMade: The turn ended well, and the call that was to fail was not made.
+        CallNotMade: The turn succeeded without making the call that should fail.
     """
     faults = Faults(site, mode)
 
@@ -253,9 +259,11 @@ def _let_work(
     *,
     every_s: float = 0.01,
 ) -> None:
-    """Have the agent do what the turn says: work for its time, and on until it is enough, asked every so often.
+    """Let the agent follow the turn's script.
 
-    Without `is_enough`, that is when the turn is under way.
+    It works for its time, and then until `is_enough`, which is asked periodically.
+
+    Without `is_enough`, it works until the turn is under way.
     """
     server.accepts_injection = True
     server.refusals.extend(turn.refusals)
@@ -275,9 +283,12 @@ def _let_work(
 
 
 async def _check(turn: ReferenceTurn, harness: BusHarness, platform: FakePlatform) -> None:
-    """Answered once, or told; nothing stuck; the service alive; the next message works.
+    """Check the result of a turn.
 
-    Told is the person, or the admin by a row of the outbox that says why it was given up.
+    The message was answered once or its failure told, nothing is stuck, the service is alive, and the next message
+    works.
+
+    Either the person is told, or the admin, by an outbox row with the reason.
     """
     texts = platform.texts
     answers, failures = texts.count(ANSWER), sum(ENGLISH.failed in text for text in texts)
@@ -288,9 +299,9 @@ async def _check(turn: ReferenceTurn, harness: BusHarness, platform: FakePlatfor
     ]
     told = answers + failures
     assert turn.least_answers <= told <= turn.most_answers or (not answers and failed), texts
-    harness.server.scripts.clear()  # where no run was started, what it would have done is left
+    harness.server.scripts.clear()  # If no run was started, its script is left.
     assert harness.bus.health()[platform.name].state is ConnectionState.CONNECTED
-    # The card of an answer that was given up says so a moment later: only new messages are counted.
+    # The card of a failed answer says so a moment later, so count only new messages.
     before = list(platform.shown)
 
     def count_new() -> int:
@@ -314,7 +325,7 @@ async def _settled(harness: BusHarness) -> None:
 
 
 async def _deliver(harness: BusHarness, text: str, event: str, **changes: object) -> None:
-    """Send a message as a platform does: what was not acknowledged comes again."""
+    """Send a message like a platform, which resends it until it is acknowledged."""
     await _repeat(lambda: harness.send(text, event=event, **changes))
 
 
@@ -378,7 +389,7 @@ async def _edited(harness: BusHarness) -> None:
 
 
 async def _run_started(harness: BusHarness) -> None:
-    """Wait for a run; after a restart there may be none to come."""
+    """Wait for a run. After a restart there may be none."""
     with anyio.move_on_after(2):
         while not harness.server.runs:  # noqa: ASYNC110 - the server has no event for it
             await anyio.sleep(0.005)
@@ -395,7 +406,7 @@ REFERENCE_TURNS = {
     "streaming": ReferenceTurn(lambda: StreamingPlatform("fake"), _with_a_file),
     "notice": ReferenceTurn(NoticePlatform, _one_message),
     "draft": ReferenceTurn(DraftPlatform, _one_message),
-    # After a bug, its parts are answered by themselves.
+    # After a bug, the parts are answered separately.
     "gesture": ReferenceTurn(NoticePlatform, _gesture, most_answers=2),
     "approval": ReferenceTurn(lambda: StreamingPlatform("fake"), _approval, ASKS),
     "steering": ReferenceTurn(
@@ -407,7 +418,7 @@ REFERENCE_TURNS = {
     ),
     "clarification": ReferenceTurn(lambda: StreamingPlatform("fake"), _clarification, WHICH),
 }
-"""By name: one for each way in which a turn shows that it works; one that waits first, two that ask, a steered one."""
+"""By name: one turn for each way to show work in progress, one that waits first, two that ask, and a steered one."""
 
 KILLED_TURNS = {
     **REFERENCE_TURNS,
@@ -415,4 +426,4 @@ KILLED_TURNS = {
     "edited": ReferenceTurn(NoticePlatform, _edited, work_s=2.0),
     "refused": ReferenceTurn(NoticePlatform, _one_message, refusals=(503,)),
 }
-"""Further turns, which come to other points."""
+"""Further turns, which reach other points."""

@@ -1,4 +1,4 @@
-"""A person in one chat with the bot, on any simulated platform: what they do there, and what they see."""
+"""A person in one chat with the bot, on any simulated platform: what they do and see there."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -10,21 +10,21 @@ from bus.locales import LANGUAGES
 from tests.eventually import eventually
 
 WORKING = frozenset(words.working for words in LANGUAGES.values())
-"""What a progress notice says."""
+"""The text of a progress notice."""
 
 
 class CallFailure(StrEnum):
-    """What may go wrong with a call of the bot."""
+    """A failure of one of the bot's calls."""
 
-    REFUSED = "refused"  # a limit: the platform says how long to wait
+    REFUSED = "refused"  # A rate limit, with the time to wait.
     FAILS = "fails"  # HTTP 5xx
-    CUT_BEFORE = "cut before"  # the connection breaks before the call takes effect
-    CUT_AFTER = "cut after"  # the connection breaks after it took effect
+    CUT_BEFORE = "cut before"  # The connection breaks before the call takes effect.
+    CUT_AFTER = "cut after"  # The connection breaks after it took effect.
     SLOW = "slow"
 
 
 class Arrival(StrEnum):
-    """Whether the bot acknowledged what a platform told it."""
+    """Whether the bot has acknowledged an event."""
 
     CONFIRMED = "confirmed"
     WAITING = "waiting"
@@ -34,12 +34,12 @@ class Arrival(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """Something that a person did.
+    """An action of a person.
 
     Attributes:
-        message_id: The platform's; of a slash command, the id of its event.
-        arrival: Looks at the platform's state now.
-        answers: Finds what was answered to it alone, as to a slash command.
+        message_id: The platform's ID of the message, or of a slash command's event.
+        arrival: Returns whether the bot has acknowledged it now.
+        answers: Returns answers that only its author sees, such as those to a slash command.
     """
 
     message_id: str
@@ -52,11 +52,11 @@ class ShownMessage:
     """A message of the bot as people see it now.
 
     Attributes:
-        id: The platform's, as the outbox notes it.
-        buttons: By label, what a press of one says.
-        file: Name of the file that it carries; "" for none.
+        id: The platform's ID, as stored in the outbox.
+        buttons: The token of each button, by label.
+        file: Name of its file; "" = none.
         unfinished: Whether it says that work goes on.
-        misplaced: Whether it is in this chat, but not in the person's thread.
+        misplaced: Whether it is in this chat but not in the person's thread.
     """
 
     id: str
@@ -68,12 +68,12 @@ class ShownMessage:
 
 
 class ChatUser(ABC):
-    """A person where they and the bot write to each other: a private chat, a topic, a thread, a group.
+    """A person in one conversation with the bot: a private chat, a topic, a thread or a group.
 
     Attributes:
         name: The kind of conversation.
-        channel: The platform's name, and that of the bot's section in most configurations.
-        chat: The chat as the journal names it.
+        channel: The platform's name, which most configurations also use for the bot's section.
+        chat: The chat's ID in the journal.
     """
 
     name: str
@@ -82,10 +82,10 @@ class ChatUser(ABC):
 
     @abstractmethod
     async def send(self, text: str, *, aside: bool = False) -> SentEvent:
-        """Send a message to the bot, with a mention where one is needed; `aside` = in a group, to the others."""
+        """Send a message to the bot, with a mention if needed. `aside`: send it to the other people in a group."""
 
     async def enter(self, text: str) -> SentEvent:
-        """Send what was typed into the app, which may take it for a slash command of its own."""
+        """Send a text as typed into the app, which may interpret it as the app's own slash command."""
         return await self.send(text)
 
     @abstractmethod
@@ -94,15 +94,15 @@ class ChatUser(ABC):
 
     @abstractmethod
     async def edit(self, message_id: str, text: str) -> SentEvent:
-        """Change a message."""
+        """Edit a message."""
 
     @abstractmethod
     async def delete(self, message_id: str) -> SentEvent:
-        """Take a message away."""
+        """Delete a message."""
 
     @abstractmethod
     async def press(self, message: ShownMessage, label: str) -> SentEvent:
-        """Press a button that is, or was, below a message of the bot."""
+        """Press a button that is or was below a message of the bot."""
 
     @abstractmethod
     def shown(self) -> list[ShownMessage]:
@@ -110,24 +110,27 @@ class ChatUser(ABC):
 
     @abstractmethod
     def working_signs(self, message_id: str) -> list[str]:
-        """Return the bot's reactions that say that a message is worked on, unless another says how that ended."""
+        """Return the bot's working reactions to a message without a done or failure reaction."""
 
     def has_failed_sign(self, message_id: str) -> bool:
-        """Return whether a reaction of the bot says that a message failed."""
+        """Return whether the bot has reacted to a message with its failure reaction."""
         del message_id
         return False
 
     @abstractmethod
     def lose_next_response(self) -> None:
-        """Break the connection of the bot's next message after it was posted, before the response."""
+        """Break the connection of the bot's next message after it is posted and before the response."""
 
     def bot_messages(self) -> list[str]:
-        """Return what the bot's messages in this conversation say now, without progress notices; oldest first."""
+        """Return the present texts of the bot's messages in this conversation, oldest first.
+
+        Leaves out progress notices.
+        """
         found = (message for message in self.shown() if not message.misplaced)
         return [message.text for message in found if message.text not in WORKING]
 
     def misplaced_messages(self) -> list[str]:
-        """Return what the bot wrote elsewhere in this chat."""
+        """Return the bot's messages elsewhere in this chat."""
         found = (message for message in self.shown() if message.misplaced)
         return [message.text for message in found if message.text not in WORKING]
 

@@ -14,14 +14,14 @@ _OUTCOMES = frozenset({"DONE", "CrossMark"})
 
 
 def own_words(text: str) -> str:
-    """Return what a person wrote, or the model repeated, without what they reply to."""
+    """Return a person's own words, or the model's repetition of them, without the quoted message."""
     return text.partition("\n\n> ")[0]
 
 
 def fail_feishu_calls(
     feishu: FakeFeishu, method: str, how: CallFailure, *, times: int = 1, seconds: float = 1.0
 ) -> None:
-    """Let the next calls of a method fail; `seconds` is what a refusal says to wait, or how slow they are."""
+    """Make the next calls of a method fail. `seconds` is the wait that a refusal names, or a call's duration."""
     match how:
         case CallFailure.REFUSED:
             headers = {"x-ogw-ratelimit-reset": str(max(1, round(seconds)))}

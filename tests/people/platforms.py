@@ -59,5 +59,5 @@ class PlatformServers:
 
     @property
     def violations(self) -> list[str]:
-        """What the platforms found wrong with the bot's requests."""
+        """Violations that the platforms found in the bot's requests."""
         return [*self.slack.violations, *self.telegram.violations, *self.feishu.violations]

@@ -16,7 +16,7 @@ _OUTCOMES = frozenset({"white_check_mark", "x"})
 def fail_slack_calls(
     slack: FakeSlack, method: str, how: CallFailure, *, times: int = 1, seconds: float = 1.0
 ) -> None:
-    """Let the next calls of a method fail; `seconds` is what a refusal says to wait, or how slow they are."""
+    """Make the next calls of a method fail. `seconds` is the wait that a refusal names, or a call's duration."""
     match how:
         case CallFailure.REFUSED:
             headers = {"Retry-After": str(max(1, round(seconds)))}
@@ -130,7 +130,7 @@ class SlackDirectUser(_SlackUser):
     async def enter(self, text: str) -> SentEvent:
         if not text.startswith("/"):
             return await self.send(text)
-        # Slack takes it for a slash command, and shows an error if no app has one of that name.
+        # Slack interprets it as a slash command, and shows an error if no app has one with this name.
         envelope = self._slack.slash(text.removeprefix("/"), channel=self.chat, user=self._user)
         name = str(envelope.payload["response_url"]).rpartition("/")[2]
         callback = self._slack.workspace.callbacks[name]
@@ -154,7 +154,7 @@ class SlackThreadUser(_SlackUser):
     async def send(self, text: str, *, aside: bool = False) -> SentEvent:
         before = len(self._slack.sockets.envelopes)
         write = self._slack.say if aside else self._slack.mention
-        # What is said aside in the bot's own thread would be for the bot.
+        # A message in the bot's own thread would be for the bot.
         root = "" if aside else self._root
         said = write(text, channel=self.chat, user=self._user, thread_ts=root)
         self._root = self._root or ("" if aside else said.ts)
@@ -166,7 +166,7 @@ class SlackThreadUser(_SlackUser):
 
 
 def _arrival(envelopes: Sequence[SlackEnvelope]) -> Arrival:
-    """Return what became of something that Slack told in one event or two."""
+    """Return whether the bot acknowledged an action that Slack reports in one or two events."""
     if any(one.acked for one in envelopes):
         return Arrival.CONFIRMED
     return Arrival.GIVEN_UP if all(one.dropped for one in envelopes) else Arrival.WAITING

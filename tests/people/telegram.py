@@ -15,7 +15,7 @@ FORUM_PERSON = 1001
 def fail_telegram_calls(
     telegram: TelegramServer, method: str, how: CallFailure, *, times: int = 1, seconds: float = 1.0
 ) -> None:
-    """Let the next calls of a method fail; `seconds` is what a refusal says to wait, or how slow they are."""
+    """Make the next calls of a method fail. `seconds` is the wait that a refusal names, or a call's duration."""
     match how:
         case CallFailure.REFUSED:
             wait = {"retry_after": max(1, round(seconds))}
@@ -105,7 +105,7 @@ class TelegramPrivateUser(_TelegramUser):
 
 
 class TelegramTopicUser(_TelegramUser):
-    """A topic of a forum, which is made."""
+    """A new topic of a forum."""
 
     name = "telegram topic"
 

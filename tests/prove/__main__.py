@@ -29,11 +29,11 @@ MAX_SEED = 1_000_000
 
 
 def main() -> int:
-    """Run a proof, print its summary, write its report; return 1 if a promise was broken."""
+    """Run a proof, print its summary and write its report. Return 1 if a promise was broken."""
     arguments = _parser().parse_args()
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # connections break on purpose
-    # The service must not outlive the proof: end in the same orderly way as with Ctrl-C.
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # Connections break on purpose.
+    # The service must not outlive the proof, so end as with Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background job ignores it.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     minutes = arguments.hours * 60 if arguments.hours else arguments.minutes
     seed = arguments.seed if arguments.seed is not None else random.randrange(MAX_SEED)  # noqa: S311

@@ -1,4 +1,4 @@
-"""A load balancer in front of the nodes of a proof: each connection goes to the next one that accepts it."""
+"""A load balancer in front of a proof's nodes. Each connection goes to the next node that accepts it."""
 
 import itertools
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class LoadBalancer:
 
 
 async def _carry(source: ByteReceiveStream, target: ByteSendStream) -> None:
-    """Carry what arrives until one of the two ends."""
+    """Forward data until either side ends."""
     try:
         async for part in source:
             await target.send(part)

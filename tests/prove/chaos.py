@@ -1,4 +1,4 @@
-"""Breaks the service, its disk, its database, the platforms and the model, as the plan says."""
+"""Breaks the service, its disk, its database, the platforms and the model, according to the plan."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +26,12 @@ class Chaos:
     """Carries out faults.
 
     Args:
-        nodes: The processes of the service; a fault of a process hits one of them.
-        clock: Of the first node.
+        nodes: The processes of the service. A fault of a process hits one of them.
+        clock: The first node's clock.
 
     Attributes:
         counts: How often each kind was carried out.
-        left_out: Kinds that this machine cannot do, with the reason.
+        left_out: Kinds that are impossible on this machine, with the reason.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Chaos:
             self.left_out[FaultKind.DISK_FULL] = "no right to mount a small disk (tmpfs)"
 
     async def carry_out(self, fault: Fault) -> None:
-        """Break what the fault names, and mend it again."""
+        """Carry out a fault, and end it again."""
         if fault.kind in self.left_out:
             return
         self.counts[fault.kind] = self.counts.get(fault.kind, 0) + 1
@@ -113,7 +113,9 @@ class Chaos:
                 with anyio.CancelScope(shield=True):
                     await anyio.sleep(fault.seconds)
                     self._away[fault.channel] -= 1
-                    if not self._away[fault.channel]:  # else another such fault is not over
+                    if not self._away[
+                        fault.channel
+                    ]:  # Otherwise another fault of this kind has not ended.
                         await platform.come_back()
                         timeline.add("platform back", fault.channel)
             case _:
@@ -122,7 +124,7 @@ class Chaos:
 
     @contextmanager
     def _outage(self) -> Iterator[None]:
-        """While its disk is full or its database locked, the service may end when it starts."""
+        """Allow the service to end at its start while its disk is full or its database is locked."""
         self._outages += 1
         self._let_end()
         try:

@@ -1,4 +1,4 @@
-"""A clock of the service that can be moved while it runs."""
+"""A clock of the service that can be moved while the service runs."""
 
 import mmap
 import shutil
@@ -12,15 +12,15 @@ _BYTES: Final = 8
 
 
 class MovableClock:
-    """The time of day as the service sees it, where there is a C compiler. The monotonic clock is never moved.
+    """The service's time of day. Needs a C compiler. Never moves the monotonic clock.
 
     Args:
-        folder: Where its files are written; None = it cannot be moved.
+        folder: The folder of its files; None = it cannot be moved.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.environment = {} if folder is None else _build(folder)
-        """What the service's process needs to see this clock; nothing if it cannot be moved."""
+        """Environment variables that make a process use this clock; empty if it cannot be moved."""
         self._shift: mmap.mmap | None = None
         if self.environment:
             with Path(self.environment["PROVE_CLOCK"]).open("r+b") as file:
@@ -28,17 +28,17 @@ class MovableClock:
 
     @property
     def is_movable(self) -> bool:
-        """Whether `shift` does anything."""
+        """Whether `shift` has an effect."""
         return self._shift is not None
 
     def shift(self, seconds: int) -> None:
-        """Let the clock differ from the real one, from now on."""
+        """From now on, let the clock differ from the real one."""
         if self._shift is not None:
             self._shift[:] = seconds.to_bytes(_BYTES, sys.byteorder, signed=True)
 
 
 def _build(folder: Path) -> dict[str, str]:
-    """Compile the library; return the environment that preloads it, {} if it cannot be compiled."""
+    """Compile the library. Return the environment that preloads it; {} if it cannot be compiled."""
     compiler, library, file = shutil.which("cc"), folder / "clock.so", folder / "clock"
     if compiler is None or not sys.platform.startswith("linux"):
         return {}

@@ -1,4 +1,4 @@
-"""The database of a proof, in SQLite's files or in PostgreSQL: what it holds, and how it is broken."""
+"""The database of a proof, SQLite or PostgreSQL: reads its content, and breaks it."""
 
 import sqlite3
 from abc import ABC, abstractmethod
@@ -17,14 +17,14 @@ from tests.prove.journal import Journal, Query, count_open_rows, read_journal
 
 
 class DatabaseNotBroken(Exception):
-    """A fault could not be carried out, because of another one."""
+    """A fault could not be carried out because of another one."""
 
 
 class ProvenDatabase(ABC):
-    """Where the service keeps its journal.
+    """The service's journal.
 
     Attributes:
-        fault: What `broken` does, as the timeline says it.
+        fault: The timeline's description of what `broken` does.
     """
 
     fault: str
@@ -39,7 +39,7 @@ class ProvenDatabase(ABC):
 
     @abstractmethod
     def count_open_rows(self) -> int:
-        """Return how many messages wait to be answered or sent; -1 if it cannot be read now."""
+        """Return the number of messages that wait to be answered or sent; -1 if it cannot be read now."""
 
     @abstractmethod
     def broken(self) -> AbstractAsyncContextManager[None]:
@@ -47,7 +47,7 @@ class ProvenDatabase(ABC):
 
 
 class SqliteDatabase(ProvenDatabase):
-    """The files in a data folder; the fault is another process that holds the write lock."""
+    """The files in a data folder. As the fault, another process holds the write lock."""
 
     fault = "database locked"
 
@@ -89,7 +89,7 @@ class SqliteDatabase(ProvenDatabase):
 
 
 class PostgresDatabase(ProvenDatabase):
-    """A database of a server that was started for the proof; the fault stops the server at once."""
+    """A database of a server that was started for the proof. The fault stops the server at once."""
 
     fault = "database stopped"
 

@@ -17,7 +17,7 @@ from tests.prove.platforms import (
 )
 
 REDELIVER_S = 5.0
-"""Pause before an event is sent again; the real ones are 15 s, 5 min, 1 h and 6 h."""
+"""Pause before Feishu sends an event again. The real ones are 15 s, 5 min, 1 h and 6 h."""
 
 CALLS = (
     "message.reply", "message.reply", "message.patch", "message.patch", "message.create", "reaction.create",
@@ -30,9 +30,9 @@ class FeishuPlatform(SimulatedPlatform):
 
     Args:
         channel: The app's name in the configuration.
-        people: How many people write to it in private.
-        weight: The share of the messages that each of its places gets, relative to those of other bots.
-        webhook: Whether Feishu calls the service; otherwise the service connects to it.
+        people: Number of people who write to it in private.
+        weight: Each of its places' share of the messages, relative to the places of other bots.
+        webhook: Whether Feishu calls the service. Otherwise the service connects to it.
         card_entities: Whether the app may use CardKit, so that its cards stream.
         more: Further keys of the channel's section.
     """

@@ -1,4 +1,4 @@
-"""What the service's journal holds, read with plain SQL, and whether it is whole."""
+"""The content of the service's journal, read with plain SQL, and checks of its integrity."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 Query = Callable[[str], Iterable[Row]]
-"""Carries out a statement and returns its rows."""
+"""Executes a statement and returns its rows."""
 
 _INBOX = """
 SELECT inbox.*, channel, chat, topic, run.status AS run_status, run.metadata AS run_metadata
@@ -38,15 +38,15 @@ _WRONG = {
         WHERE seq <= before
     """,
 }
-"""What must not be found: a description, and a query for it."""
+"""Contradictions: a description, and a query that must find nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxRecord:
-    """An accepted message as the journal has it; `body` is its decoded JSON.
+    """An accepted message in the journal. `body` is its decoded JSON.
 
     Attributes:
-        run_version: The id in the thread of the version of the message that the run answers; None = no run.
+        run_version: ID in the thread of the version that the run answers; None = no run.
     """
 
     id: int
@@ -71,7 +71,7 @@ class InboxRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxRecord:
-    """A message owed to a platform as the journal has it; `body` is its decoded JSON."""
+    """An outgoing message in the journal. `body` is its decoded JSON."""
 
     id: int
     key: str
@@ -90,23 +90,23 @@ class OutboxRecord:
 
     @property
     def text(self) -> str:
-        """Its words; "" for what has none."""
+        """Its text; "" = none."""
         return str(self.body.get("markdown", ""))
 
     @property
     def replies_to(self) -> str:
-        """The message that it answers; "" for none."""
+        """The message that it answers; "" = none."""
         return str(self.body.get("reply_target", {}).get("reply_to", ""))
 
     @property
     def is_content(self) -> bool:
-        """Whether people shall read it: a text or file that nothing replaces later."""
+        """Whether it is for people to read: a text or file that no later row replaces."""
         return self.body["kind"] in ("text", "file") and not self.body.get("provisional")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The rows, and what is wrong with the databases."""
+    """The rows, and the problems of the databases."""
 
     inbox: tuple[InboxRecord, ...]
     outbox: tuple[OutboxRecord, ...]
@@ -114,7 +114,7 @@ class Journal:
 
 
 def read_journal(query: Query) -> Journal:
-    """Read the journal, and look for rows that contradict each other."""
+    """Read the journal, and find rows that contradict each other."""
     problems = []
     for description, statement in _WRONG.items():
         found = [str(value) for row in query(statement) for value in dict(row).values()]
@@ -128,7 +128,7 @@ def read_journal(query: Query) -> Journal:
 
 
 def count_open_rows(query: Query) -> int:
-    """Return how many messages wait to be answered or sent."""
+    """Return the number of messages that wait to be answered or sent."""
     return sum(int(row["rows"]) for row in query(_OPEN))
 
 

@@ -1,4 +1,4 @@
-"""The model of a proof: answers each message with its mark, or breaks as the plan says."""
+"""The model of a proof: answers each message with its mark, or fails according to the plan."""
 
 import re
 from collections import Counter
@@ -11,29 +11,29 @@ from tests.fakes.model import ModelReply, ModelRequest, ToolCall, text_of
 from tests.prove.plan import ModelBehavior, PlannedMessage
 
 MARK = re.compile(r"\b(m\d{5})v(\d+)\b")
-"""Mark and version in the text of a message."""
+"""The mark and the version in the text of a message."""
 
 QUOTED = re.compile(r"^>.*$", re.MULTILINE)
 OUTPUTS = "/mnt/user-data/outputs"
 TOOL_FAILED = "The tool failed, so there is no file."
 LONG_WORDS = 900
 HANG_TIMEOUT_S = 5.0
-"""Read time-out of the configured model: what hangs longer is an error, and is tried again."""
+"""Read timeout of the configured model, seconds. A request that hangs longer fails and is retried."""
 
 
 def answer_text(mark: str, version: int, *, words: int = 0) -> str:
-    """Return the model's answer to a version of a message: one that is cut short lacks its end."""
+    """Return the model's answer to a version of a message. Its end shows that it was not cut."""
     middle = " ".join(f"word{number}" for number in range(words)) or "as you asked"
     return f"Reply to {mark}v{version}: {middle}. End of {mark}v{version}."
 
 
 def own_words(text: str) -> str:
-    """Return a person's text without the lines that it quotes: they have marks that others answer."""
+    """Return a person's text without quoted lines, because these contain marks of other messages."""
     return QUOTED.sub("", text)
 
 
 def _read_mark(text: str) -> tuple[str, int]:
-    """Return mark and version of what a person said: of their words, or of the newest file, listed first."""
+    """Return the mark and version in a person's words, or in the name of the newest file, which is listed first."""
     files, _, words = own_words(text).rpartition("</uploaded_files>")
     marks = MARK.findall(words)[-1:] if words.strip() else MARK.findall(files)[:1]
     mark, version = marks[0] if marks else ("", "0")
@@ -41,13 +41,13 @@ def _read_mark(text: str) -> tuple[str, int]:
 
 
 def _last_words(request: ModelRequest) -> str:
-    """Return what a person said last; the agent itself reminds the model in the same role."""
+    """Return the last message of a person. The agent's own reminders have the same role."""
     said = [text_of(one["content"]) for one in request.messages if one["role"] == "user"]
     return next((text for text in reversed(said) if text != EMPTY_ANSWER_REMINDER), "")
 
 
 def _unanswered(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the marks of what was said since the last answer, with the newest version of each."""
+    """Return the marks in messages since the last answer, with the newest version of each."""
     found: dict[str, int] = {}
     for message in reversed(messages):
         if message["role"] == "assistant" and _is_answer(message):
@@ -61,22 +61,22 @@ def _unanswered(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def _is_answer(message: Mapping[str, Any]) -> bool:
     """Return whether people see a message of the model as an answer.
 
-    A question is one, neither another tool call nor the words between messages that have none yet.
+    A question counts as an answer. Other tool calls do not, nor do words while messages have no answer yet.
     """
     names = {call["function"]["name"] for call in message.get("tool_calls") or ()}
     return "ask_clarification" in names or not (names or message["content"] in (BETWEEN, NO_ANSWER))
 
 
 class ProofModel:
-    """Answers requests. What it does once, it does at the first request about a version of a message.
+    """Answers requests. One-time behavior happens at the first request about a version of a message.
 
     Attributes:
-        is_offline: Whether it breaks every connection.
-        requests: How many there were.
+        is_offline: Whether to break every connection.
+        requests: Number of requests so far.
 
     Args:
-        messages: By their mark.
-        steered_places: Where one answer covers all messages that were not answered yet.
+        messages: The messages by mark.
+        steered_places: Places in which one answer covers all unanswered messages.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ProofModel:
         return _ALWAYS.get(message.behavior) or _reply(message, mark, version, text, request)
 
     def _text(self, message: PlannedMessage, mark: str, version: int, request: ModelRequest) -> str:
-        """Return the answer to the last message, after those to the earlier ones that it covers."""
+        """Return the answer to the last message, after the answers to earlier messages that it covers."""
         words = LONG_WORDS if message.behavior is ModelBehavior.LONG else 0
         own = answer_text(mark, version, words=words)
         if message.place not in self._steered_places:
@@ -139,7 +139,7 @@ def _list_files(call_id: str) -> ModelReply:
 
 
 def _hand_over(name: str, text: str, last: Mapping[str, Any]) -> ModelReply:
-    """Write a file, present it, and say so; or say that a tool failed."""
+    """Write a file, present it, and say so. If a tool fails, say that instead."""
     path, tool_call = f"{OUTPUTS}/{name}", last.get("tool_call_id")
     if str(last["content"]).startswith("Error"):
         return ModelReply(text=f"{text} {TOOL_FAILED}")
@@ -177,4 +177,4 @@ _FIRST: Mapping[ModelBehavior, Sequence[Callable[[str], ModelReply]]] = {
     ModelBehavior.UNKNOWN_TOOL_ONCE: [lambda _: ModelReply(calls=(ToolCall("no_such_tool", {}),))],
     ModelBehavior.EMPTY_AFTER_TOOL: [lambda _: _list_files("ls-once"), lambda _: ModelReply()],
 }
-"""How the first requests about a version of a message are answered."""
+"""The answers to the first requests about a version of a message."""

@@ -1,4 +1,4 @@
-"""The people of a proof: they write, edit, delete and press, and remember what they did."""
+"""The people of a proof, who write, edit, delete and press buttons, and remember their actions."""
 
 import time
 from collections import defaultdict
@@ -25,11 +25,11 @@ class _Sent:
 
 
 class People:
-    """Carries out what the plan says that people do.
+    """Carries out people's actions according to the plan.
 
     Attributes:
-        stops: By place, when a stop button was pressed; Unix seconds.
-        presses: How many buttons were pressed.
+        stops: By place, when people pressed a stop button, Unix seconds.
+        presses: Number of button presses.
     """
 
     def __init__(self, plan: Plan, places: Mapping[str, Place]) -> None:
@@ -42,7 +42,7 @@ class People:
         self.presses = 0
 
     async def carry_out(self, action: Action) -> None:
-        """Do what one action says; what is no longer possible is left."""
+        """Carry out one action. Skips it if it is no longer possible."""
         place = self._places[action.place]
         match action.kind:
             case ActionKind.SEND:
@@ -63,18 +63,18 @@ class People:
                 self._waiting.append(sent.deletion)
 
     def count_waiting(self) -> int:
-        """Return how many of the things that people did to messages the bot has yet to acknowledge."""
+        """Return the number of messages, edits and deletions that the bot has not acknowledged."""
         self._waiting = [one for one in self._waiting if one.arrival() is Arrival.WAITING]
         return len(self._waiting)
 
     def have_working_signs(self) -> bool:
-        """Return whether a reaction on any message says that it is worked on."""
+        """Return whether any message has a working reaction."""
         return any(
             sent.place.user.working_signs(sent.event.message_id) for sent in self._sent.values()
         )
 
     def sent_messages(self) -> list[SentMessage]:
-        """Return what was sent, with what the platforms say of it now."""
+        """Return the sent messages with their present state on the platforms."""
         return [
             SentMessage(
                 id=sent.planned.id,

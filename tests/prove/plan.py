@@ -1,4 +1,4 @@
-"""The plan of a proof, made from its seed: who does what, how the model answers, and what breaks, when."""
+"""The plan of a proof, made from its seed: people's actions, the model's answers, and faults with their times."""
 
 import random
 from collections.abc import Sequence
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 BURST_SHARE = 0.25
-"""Share of messages that follow the previous one of the same place within a second, unless another is named."""
+"""Default share of messages that follow the previous one of the same place within a second."""
 
 
 FIRST_KILLS = 2
 MIGRATION_S = 0.15
-"""How long the migrations of a new database take, about; seconds."""
+"""Approximate duration of the migrations of a new database, seconds."""
 
 
 class MessageKind(StrEnum):
-    """What a person sends."""
+    """A kind of message that a person sends."""
 
     CHAT = "chat"
     COMMAND = "command"
     FILE = "file"
-    ASIDE = "aside"  # in a group, and not addressed to the bot
+    ASIDE = "aside"  # In a group, and not addressed to the bot.
     FILE_REQUEST = "file request"
-    STRANGER = "stranger"  # from somebody who may not use the bot
+    STRANGER = "stranger"  # From a person who may not use the bot.
 
 
 class ModelBehavior(StrEnum):
@@ -51,7 +51,7 @@ class ModelBehavior(StrEnum):
 
 
 class ActionKind(StrEnum):
-    """What a person does."""
+    """A kind of action."""
 
     SEND = "send"
     EDIT = "edit"
@@ -61,7 +61,7 @@ class ActionKind(StrEnum):
 
 
 class FaultKind(StrEnum):
-    """What breaks."""
+    """A kind of fault."""
 
     KILL = "kill"
     KILL_TWICE = "kill twice"
@@ -120,9 +120,9 @@ class PlannedMessage:
     """A message that a person will send.
 
     Attributes:
-        id: Its mark, in its text and in the model's answer: "m00042".
+        id: Its mark, which is in its text and in the model's answer: "m00042".
         place: Name of the place.
-        versions: Its texts: as sent, then as edited.
+        versions: Its texts: the original, then the edited ones.
     """
 
     id: str
@@ -134,7 +134,7 @@ class PlannedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What a person does. `at_s` counts from the start; `pick` (0 to 1) chooses among what can be pressed then."""
+    """An action of a person. `at_s` counts from the start. `pick` (0 to 1) chooses among the buttons at that time."""
 
     at_s: float
     kind: ActionKind
@@ -146,7 +146,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What breaks. `channel` is set for the kinds in `ONE_PLATFORM`; `pick` (0 to 1) chooses the call, the moment."""
+    """A fault. `channel` is set for the kinds in `ONE_PLATFORM`. `pick` (0 to 1) chooses the call or the moment."""
 
     at_s: float
     kind: FaultKind
@@ -158,11 +158,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that will be done to the service, each list in the order of time.
+    """Everything that will happen to the service. Each list is in the order of time.
 
     Attributes:
-        first_kills: Pauses after which the first starts are killed, as soon as there is a database: it is being
-            migrated then. Seconds.
+        first_kills: Pauses between the creation of the database and the kills of the first starts, seconds. At these
+            times, the database is being migrated.
     """
 
     seed: int
@@ -175,11 +175,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceTraits:
-    """What the plan must know of a place.
+    """The properties of a place that the plan depends on.
 
     Attributes:
-        stranger: Whether who writes there may not use the bot.
-        steers: Whether what is said while a turn runs is injected into its run.
+        stranger: Whether the person there may not use the bot.
+        steers: Whether messages during a turn are injected into its run.
         weight: Its share of the messages, relative to the others.
     """
 
@@ -202,7 +202,7 @@ def make_plan(
     faults: int,
     burst_share: float = BURST_SHARE,
 ) -> Plan:
-    """Return the plan of a seed: the same arguments give the same plan."""
+    """Return the plan of a seed. The same arguments give the same plan."""
     random_ = random.Random(seed)  # noqa: S311 - repeatable, not secret
     planned: dict[str, PlannedMessage] = {}
     actions: list[Action] = []
@@ -236,7 +236,7 @@ def _message(random_: random.Random, number: int, place: PlaceTraits) -> Planned
     else:
         del kinds[MessageKind.FILE]
     if place.steers:
-        # Injected messages may change what the model is at before it has handed over a file.
+        # An injected message may interrupt the model before it has presented a file.
         del kinds[MessageKind.FILE_REQUEST]
     if place.stranger:
         kinds = {MessageKind.STRANGER: 1}
@@ -245,7 +245,7 @@ def _message(random_: random.Random, number: int, place: PlaceTraits) -> Planned
     words = " ".join(random_.choices(_WORDS, k=random_.randint(1, 12)))
     behavior = random_.choices(list(_MODEL_WEIGHTS), list(_MODEL_WEIGHTS.values()))[0]
     if place.steers and behavior is ModelBehavior.TOO_LONG_ONCE:
-        # Of the history that is left out then, only the last message would be answered.
+        # The model would answer only the last message of the history that is removed then.
         behavior = ModelBehavior.ANSWER
     versions = [f"{mark}v1 {words}"]
     match kind:
@@ -265,7 +265,7 @@ def _message(random_: random.Random, number: int, place: PlaceTraits) -> Planned
 def _second_thoughts(
     random_: random.Random, message: PlannedMessage, place: PlaceTraits, at_s: float
 ) -> list[Action]:
-    """Return the edits of a message, or its deletion, and presses of whatever button is there."""
+    """Return the edits of a message, or its deletion, and presses of present buttons."""
     actions = []
     for version in range(2, len(message.versions) + 1):
         at_s += random_.choice((random_.uniform(0.05, 1.0), random_.uniform(1.0, 12.0)))

@@ -1,4 +1,4 @@
-"""What a proof needs of a simulated platform: places where people write, what they see there, and its faults."""
+"""The interface of a simulated platform for a proof: places where people write, what they see, and faults."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ class Place:
     """A person in one chat of a proof.
 
     Attributes:
-        user: What they do there, and see.
-        traits: What the plan knows of it.
+        user: Their actions, and what they see.
+        traits: The properties that the plan depends on.
     """
 
     user: ChatUser
@@ -34,7 +34,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Unique among all places."""
+        """The place's unique name."""
         return self.traits.name
 
 
@@ -43,9 +43,9 @@ class SimulatedPlatform(ABC):
 
     Attributes:
         channel: Name of the bot's section in the configuration.
-        places: Where people write to it.
-        calls: The bot's calls that may fail; those named more often fail more often.
-        calls_webhook: Whether the platform calls the service, instead of being connected to.
+        places: The places where people write to it.
+        calls: The bot's calls that may fail. A call that is listed more often fails more often.
+        calls_webhook: Whether the platform calls the service, instead of the service connecting to it.
     """
 
     channel: str
@@ -71,23 +71,26 @@ class SimulatedPlatform(ABC):
 
     @abstractmethod
     def call_at(self, service_url: str) -> None:
-        """Call the service's webhooks below this address, instead of being connected to; before `section` is read."""
+        """Call the service's webhooks below this address, instead of accepting connections.
+
+        Call this before reading `section`.
+        """
 
     @abstractmethod
     def forget_requests(self) -> None:
-        """Drop the record of the bot's requests, which a long proof has no memory for."""
+        """Drop the record of the bot's requests, so that a long proof does not run out of memory."""
 
     @property
     @abstractmethod
     def violations(self) -> list[str]:
-        """Requests of the bot that the platform's documents forbid."""
+        """Requests of the bot that the platform's documentation forbids."""
 
     @abstractmethod
     def fail(self, call: str, how: CallFailure, *, times: int, seconds: float) -> None:
         """Let the next calls of a method fail."""
 
     def fail_calls(self, fault: Fault) -> str:
-        """Let the next calls of a method fail as the fault says; return the method's name."""
+        """Make the next calls of a method fail according to a fault. Return the method's name."""
         call = pick(self.calls, fault.pick)
         self.fail(call, FAILURES[fault.kind], times=fault.times, seconds=fault.seconds)
         return call
@@ -106,17 +109,17 @@ class SimulatedPlatform(ABC):
 
 
 def steers(section: Mapping[str, Any]) -> bool:
-    """Return whether a channel's section says that messages are injected into the run before them."""
+    """Return whether a channel injects messages into the active run, according to its section."""
     return dict(section.get("session", {})).get("busy") == "steer"
 
 
 def interrupts(section: Mapping[str, Any]) -> bool:
-    """Return whether a channel's section says that a message ends the turn before it."""
+    """Return whether a message interrupts the active turn of a channel, according to its section."""
     return dict(section.get("session", {})).get("busy") == "interrupt"
 
 
 def stranger_traits(channel: str, *, can_edit: bool = True, can_delete: bool = True) -> PlaceTraits:
-    """Return the traits of a private chat of somebody who may not use the bot."""
+    """Return the traits of a private chat with a person who may not use the bot."""
     return PlaceTraits(
         name=f"{channel} stranger",
         channel=channel,
@@ -129,5 +132,5 @@ def stranger_traits(channel: str, *, can_edit: bool = True, can_delete: bool = T
 
 
 def pick(choices: Sequence[str], share: float) -> str:
-    """Return the choice at a share (0 to 1) of a list."""
+    """Return the element at a fraction (0 to 1) of a list."""
     return choices[min(int(share * len(choices)), len(choices) - 1)]

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tests.prove.run import Proof
 
 MAX_KEPT = 20_000
-"""Histories of messages that kept every promise, at most; those with violations are all there."""
+"""Maximum number of histories of messages without violations. All those with violations are included."""
 
 MAX_PRINTED = 5
-"""Histories that the command prints."""
+"""Maximum number of histories that the command prints."""
 
 _PAGE = Path(__file__).with_name("report.html")
 
@@ -48,7 +48,7 @@ def write_report(proof: "Proof", file: Path) -> None:
 
 
 def broken_histories(proof: "Proof") -> list[str]:
-    """Return the histories of messages with violations as lines of text, the first few of them."""
+    """Return the first histories of messages with violations, as lines of text."""
     broken = [one for one in proof.verdict.histories if one.violations]
     lines = []
     for message in (_message(one, proof.timeline.started_at) for one in broken[:MAX_PRINTED]):

@@ -1,4 +1,4 @@
-"""A proof from start to end: servers, service, people and chaos, then quiet, then the verdict."""
+"""Runs a proof: starts servers and the service, lets people and chaos act, waits for quiet, and gives the verdict."""
 
 import resource
 import shutil
@@ -32,30 +32,39 @@ from tests.prove.telegram import TelegramPlatform
 from tests.prove.verdict import Evidence, Verdict, judge
 
 CHAOS_SHARE = 0.7
-"""Share of the time in which people write and things break; the rest is for what waits."""
+"""Share of the time in which people write and faults happen. In the rest, the service finishes its work."""
 
 FORGET_S = 5.0
-"""How often the records of requests are dropped."""
+"""How often to drop the records of requests, seconds."""
 
 MESSAGES_PER_S = 1.5
 FULL_FEISHU_PER_S = 12.0
-"""Up to this rate, in all, Feishu's bots get as many messages as others: an app may make 50 calls a second there."""
+"""Up to this total rate, Feishu's bots get as many messages as others. An app may make 50 calls a second there."""
 SECONDS_PER_FAULT = 4.0
 PEOPLE = 2
 DENSE_RUNS = 64
-"""Runs at once where a rate is named: the model takes two seconds on average, so 16 answer eight messages a second."""
+"""Number of concurrent runs if a rate is given.
+
+The model takes two seconds on average, so 16 runs answer eight messages a second.
+"""
 
 SCARCE_RUNS = 2
-"""Runs at once of each of several nodes, where no rate is named: turns wait at times, and go to the other node."""
+"""Number of concurrent runs of each of several nodes without a given rate.
+
+Turns sometimes wait, and go to the other node.
+"""
 
 QUIET_S = 3.0
-"""How long nothing may be open before everything counts as quiet."""
+"""How long nothing may be open before everything counts as quiet, seconds."""
 
 MAX_SIGNS_WAIT_S = 90.0
-"""How long the last reactions are waited for: platforms ask to wait up to a minute."""
+"""How long to wait for the last reactions, seconds. Platforms ask to wait up to a minute."""
 
 MAX_STANDSTILL_S = 300.0
-"""How long nothing may be done before what is open counts as stuck: the last repetitions and retries."""
+"""How long nothing may happen before open work counts as stuck, seconds.
+
+It covers the last redeliveries and retries.
+"""
 
 
 class ServerMissing(Exception):
@@ -64,16 +73,16 @@ class ServerMissing(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How large a proof is.
+    """The size of a proof.
 
     Attributes:
-        rate: Messages a second for which the weights of the places are made; 0 = all as few messages allow.
-        people: How many people write in private to each bot.
+        rate: Messages a second that the weights of the places are for; 0 = equal weights, for few messages.
+        people: Number of people who write to each bot in private.
         burst_share: Share of messages that follow the previous one of the same place within a second.
-        fault_every_s: A fault comes so often, on average.
-        nodes: Processes of the service: one with SQLite, or several with a PostgreSQL server that is started for them.
-        forks: Whether the service is forked from a process that has imported everything: a start takes little CPU
-            time, and no kill falls into the imports.
+        fault_every_s: Average time between faults, seconds.
+        nodes: Number of processes: one with SQLite, or several with a PostgreSQL server that is started for them.
+        forks: Whether to fork the service from a process that has imported everything. Then a start takes little CPU
+            time, and no kill happens during imports.
     """
 
     seed: int
@@ -103,12 +112,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a proof found.
+    """The result of a proof.
 
     Attributes:
         places: Name and chat of each place.
-        counts: Totals, by name.
-        left_out: Faults that this machine cannot do, with the reason.
+        counts: Totals by name.
+        left_out: Faults that are impossible on this machine, with the reason.
     """
 
     options: Options
@@ -128,8 +137,8 @@ class System:
     """The service that is proven.
 
     Attributes:
-        disk: Of the data folder; None = there are several folders.
-        clock: Of the first node.
+        disk: The data folder's disk; None = there are several folders.
+        clock: The first node's clock.
     """
 
     nodes: Sequence[ProvenService]
@@ -139,10 +148,10 @@ class System:
 
 
 def make_platforms(people: int, rate: float = 0.0) -> list[SimulatedPlatform]:
-    """Return several bots of each platform: with connections and webhooks, in all modes of a busy conversation.
+    """Return several bots for each platform: with connections and webhooks, and with all modes for busy conversations.
 
-    At a high rate, fewer of the messages go to Slack: a workspace allows 50 reactions and 20 streams a minute. So at
-    a very high one to Feishu, where a card takes up to ten calls.
+    At a high rate, fewer messages go to Slack, because a workspace allows 50 reactions and 20 streams a minute. At a
+    very high rate, fewer go to Feishu too, because a card takes up to ten calls.
     """
     slack = min(1.0, MESSAGES_PER_S / rate) if rate else 1.0
     feishu = min(1.0, FULL_FEISHU_PER_S / rate) if rate else 1.0
@@ -184,7 +193,7 @@ def service_config(
         "llm_retry": {"first_wait_s": 0.2},
         "circuit_breaker": {
             "failure_threshold": 0
-        },  # the plan breaks each message's model by itself
+        },  # The plan has separate failures of the model for each message.
         "channels": {
             **({"max_concurrent_runs": runs} if runs else {}),
             **{platform.channel: platform.section for platform in platforms},
@@ -195,7 +204,7 @@ def service_config(
 async def run_proof(
     options: Options, folder: Path, platforms: Sequence[SimulatedPlatform] | None = None
 ) -> Proof:
-    """Run a proof in an empty folder, on all platforms unless some are named. Raises ServerMissing."""
+    """Run a proof in an empty folder, on the given platforms or else on all. Raises ServerMissing."""
     duration_s = options.minutes * 60 * CHAOS_SHARE
     timeline = Timeline()
     async with AsyncExitStack() as stack:
@@ -233,7 +242,7 @@ async def run_proof(
         quiet_s = await _perform(plan, system, timeline, chaos, people, records)
         journal = await to_thread.run_sync(system.database.read)
         for file in (folder / "home").glob("*.db"):
-            shutil.copy(file, folder)  # the small disk goes away
+            shutil.copy(file, folder)  # The small disk is unmounted.
         evidence = Evidence(
             messages=people.sent_messages(),
             shown={name: place.user.shown() for name, place in places.items()},
@@ -247,7 +256,7 @@ async def run_proof(
             service_failures=[failure for node in system.nodes for failure in node.failures],
         )
     if options.forks:
-        await to_thread.run_sync(close_servers)  # the CPU time of what they forked counts now
+        await to_thread.run_sync(close_servers)  # The CPU time of forked processes is included now.
     verdict = judge(evidence)
     counts = {
         "messages sent": len(evidence.messages),
@@ -283,7 +292,7 @@ async def _start_system(
     timeline: Timeline,
     port: int,
 ) -> System:
-    """Prepare the service; its processes are started later. Webhooks are called at `port`."""
+    """Prepare the service. Its processes are started later. Platforms call its webhooks at `port`."""
     if options.nodes == 1:
         disk, clock = stack.enter_context(SmallDisk(folder / "home")), MovableClock(folder)
         whole = {**config, "gateway": {"port": port}}
@@ -330,9 +339,9 @@ async def _perform(
     people: People,
     records: Sequence[Callable[[], None]],
 ) -> float:
-    """Let everything happen, and stop the service when it is quiet; return how long that took, seconds.
+    """Carry out the plan, and stop the service when it is quiet. Return how long quiet took, seconds.
 
-    `records` drop what nobody reads, from time to time.
+    `records` are functions that periodically drop unneeded records.
     """
     nodes, database = system.nodes, system.database
     await nodes[0].kill_while_migrating(database.is_created, plan.first_kills)
@@ -366,7 +375,7 @@ async def _end(system: System, timeline: Timeline, people: People) -> None:
     for node in system.nodes:
         await node.end()
         if node is not system.nodes[-1]:
-            # The others show the reactions of its last turns again: they cannot know that they were shown.
+            # The other nodes show the reactions of its last turns again, because they cannot know that they were shown.
             await _wait_for_quiet(system.database, timeline, people)
 
 
@@ -383,7 +392,7 @@ async def _break_at(chaos: Chaos, fault: Fault, moment: float) -> None:
 
 
 async def _wait_for_quiet(database: ProvenDatabase, timeline: Timeline, people: People) -> float:
-    """Wait until nothing is open for a while, or nothing is done any more; return how long that took, seconds."""
+    """Wait until nothing has been open for a while, or nothing happens any more. Return how long it took, seconds."""
     started = quiet_since = signs_since = changed_at = anyio.current_time()
     last: tuple[int, int] | None = None
     while (now := anyio.current_time()) - changed_at < MAX_STANDSTILL_S:

@@ -1,4 +1,4 @@
-"""The service of a proof: started again whenever it ends, and ended in every way there is."""
+"""The service of a proof, which is ended in every possible way and always started again."""
 
 import os
 import re
@@ -18,14 +18,17 @@ from tests.eventually import eventually
 from tests.journeys.service import Service
 
 RESTART_PAUSE_S = 0.3
-"""Pause before the service is started again, as a supervisor such as systemd makes."""
+"""Pause before restarting the service, seconds, like a supervisor such as systemd."""
 
 DISK_BYTES = 1_000_000_000
 START_S = 180.0
-"""How long a start may take, on a machine that does other things too."""
+"""Time limit of a start on a busy machine, seconds."""
 
 CONNECTED_S = 60.0
-"""How long a channel may take to be connected again when all is quiet: the longest pause between attempts, and some."""
+"""How long a channel may take to reconnect when everything is quiet, seconds.
+
+It is more than the longest pause between attempts.
+"""
 
 EMPTY_GAUGES = (
     "parley_busy_conversations", "parley_queued_messages", "parley_inbox_rows", "parley_runs_in_progress",
@@ -33,7 +36,7 @@ EMPTY_GAUGES = (
 """Metrics that are 0 when everything is answered."""
 
 REPLACED = 75
-"""Exit code of a node whose work others have taken over."""
+"""Exit code of a node whose work other nodes have taken over."""
 
 STOP_S = 15.0
 """How long an orderly stop may take before it counts as stuck, seconds."""
@@ -41,7 +44,7 @@ STOP_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """Something that happened. `at_s` counts from the start of the proof."""
+    """An event of the proof. `at_s` counts from its start."""
 
     at_s: float
     what: str
@@ -49,19 +52,19 @@ class TimelineEntry:
 
 
 class Timeline:
-    """What happened, in order."""
+    """The events of the proof, in order."""
 
     def __init__(self) -> None:
         self.started_at = time.time()
         self.entries: list[TimelineEntry] = []
 
     def add(self, what: str, detail: str = "") -> None:
-        """Note that something happens now."""
+        """Record an event now."""
         self.entries.append(TimelineEntry(time.time() - self.started_at, what, detail))
 
 
 class SmallDisk:
-    """The disk of the data folder: a tmpfs of its own that can be made full. Needs the right to mount."""
+    """The disk of the data folder: a separate tmpfs that can be made full. Needs the right to mount."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,7 +82,7 @@ class SmallDisk:
             subprocess.run(["umount", "-l", str(self._folder)], check=False)
 
     def fill(self) -> None:
-        """Leave no room: the disk becomes as large as what is on it."""
+        """Make the disk full by shrinking it to its content."""
         self._resize(max(_used_bytes(self._folder), 4096))
 
     def make_room(self) -> None:
@@ -104,11 +107,11 @@ def _used_bytes(folder: Path) -> int:
 
 
 NOT_CALLED = re.compile(r"Waiting for \w+'s first request: ")
-"""The detail of a webhook channel before the platform, or the load balancer, first calls this process."""
+"""The detail of a webhook channel before the platform or the load balancer first calls this process."""
 
 
 async def _broken_channels(client: httpx.AsyncClient) -> dict[str, str]:
-    """Return the channels that do not run; a webhook that nobody has called since the start cannot know."""
+    """Return the channels that do not work. Ignores webhooks that have not been called since the start."""
     channels = (await client.get("/api/channels")).json()["channels"]
     return {
         name: f"{state['state']}: {state['detail']}"
@@ -118,17 +121,17 @@ async def _broken_channels(client: httpx.AsyncClient) -> dict[str, str]:
 
 
 class ProvenService:
-    """`parley serve` under a supervisor: when the process ends, it is started again.
+    """`parley serve` under a supervisor that restarts it whenever the process ends.
 
     Args:
         node: Its name among several on one database; "" = it is the only one.
-        fork: Whether it is forked from a process that has imported everything (tests/fork_server.py).
+        fork: Whether to fork it from a process that has imported everything (tests/fork_server.py).
 
     Attributes:
         kills: How often the process was killed.
         starts: How often it was started.
         replacements: How often it ended because other nodes had taken over its work.
-        failures: Ends of the process that nobody caused, with the exit code; what it says of itself that is not so.
+        failures: Unexpected ends of the process, with the exit code, and wrong statements of its health.
     """
 
     def __init__(
@@ -149,7 +152,7 @@ class ProvenService:
         self.starts = 0
         self.failures: list[str] = []
         self.may_end = False
-        self._met_outage = False  # the process was started when it might end
+        self._met_outage = False  # The process was started during a fault that may end it.
         self._lock = anyio.Lock()
 
     @property
@@ -157,7 +160,7 @@ class ProvenService:
         return self.service.home
 
     async def supervise(self) -> None:
-        """Start the service, and start it again whenever it ends; run this as a task."""
+        """Start the service, and restart it whenever it ends. Run this as a task."""
         while True:
             async with self._lock:
                 if not self.service.running:
@@ -168,7 +171,7 @@ class ProvenService:
     async def kill_while_migrating(
         self, is_created: Callable[[], bool], pauses_s: Sequence[float]
     ) -> None:
-        """Start the service, and kill -9 it so long after its database was created; for each pause."""
+        """For each pause, start the service and kill -9 it that long after its database was created."""
         async with self._lock:
             for pause_s in pauses_s:
                 await self._launch()
@@ -178,7 +181,7 @@ class ProvenService:
             await self._launch()
 
     async def kill(self) -> None:
-        """kill -9; started again at once."""
+        """kill -9, then restart at once."""
         async with self._lock:
             await self._kill("kill")
             await self._launch()
@@ -225,20 +228,20 @@ class ProvenService:
             await self._stop()
 
     async def kill_at_exit(self) -> None:
-        """Leave no process behind, however the proof ended."""
+        """End all processes, however the proof ended."""
         if self.service.running:
             with anyio.CancelScope(shield=True):
                 await self.service.kill()
 
     async def until_healthy(self) -> None:
-        """Wait until a running process answers. Raises AssertionError: it does not."""
+        """Wait until the process answers requests. Raises AssertionError if it does not."""
         await eventually(self._is_healthy, within_s=START_S, every_s=RESTART_PAUSE_S)
 
     async def _is_healthy(self) -> bool:
         return self.service.running and await self.service.has_started()
 
     async def check_quiet(self) -> None:
-        """Note what the service says of itself that does not fit with everything being answered."""
+        """Record statements of the service's health and metrics that contradict that everything is answered."""
         try:
             async with self.service.client() as client:
                 await self._check_channels(client)
@@ -284,7 +287,7 @@ class ProvenService:
             await self._kill("kill: it did not stop")
         else:
             self._note("stopped", f"exit code {code}")
-            # Before the service handles signals, SIGTERM ends the process as any other.
+            # Before the service handles signals, SIGTERM ends it like any process.
             if code != 0 and not self.may_end and not (code == -signal.SIGTERM and not had_started):
                 self._fail(f"exit code {code} after SIGTERM")
 

@@ -17,7 +17,7 @@ from tests.prove.platforms import (
 )
 
 RETRIES_S = (1.0, 15.0, 45.0)
-"""Pauses before Slack sends an event again; the real ones are 0, 60 and 300 s."""
+"""Pauses before Slack sends an event again. The real ones are 0, 60 and 300 s."""
 
 CALLS = (
     "chat.postMessage", "chat.postMessage", "chat.postMessage", "chat.update", "chat.delete", "reactions.add",
@@ -31,9 +31,9 @@ class SlackPlatform(SimulatedPlatform):
 
     Args:
         channel: The app's name in the configuration.
-        people: How many people write to it in private.
-        weight: The share of the messages that each of its places gets, relative to those of other bots.
-        webhook: Whether Slack calls the service; otherwise the service connects to it.
+        people: Number of people who write to it in private.
+        weight: Each of its places' share of the messages, relative to the places of other bots.
+        webhook: Whether Slack calls the service. Otherwise the service connects to it.
         more: Further keys of the channel's section.
     """
 
@@ -61,7 +61,7 @@ class SlackPlatform(SimulatedPlatform):
         stranger = SlackDirectUser(self.server, user="U0STRANGER")
         self.places.append(Place(stranger, stranger_traits(channel)))
         for number in range(1, 3):
-            # A root that is deleted takes its thread away: people there delete nothing.
+            # Deleting a root removes its thread, so people there delete nothing.
             traits = PlaceTraits(
                 name=f"{channel} thread {number}",
                 channel=channel,

@@ -22,11 +22,14 @@ from tests.prove.platforms import (
 )
 
 FIRST_PERSON = 5000
-"""The stranger; those after them may use the bot."""
+"""The stranger's ID. People with higher IDs may use the bot."""
 
 TOPIC_WEIGHT = 0.5
 PATIENCE_S, RETRY_S = 10.0, 1.0
-"""How long Telegram waits for an answer to an update, and before it is posted again; really up to a minute each."""
+"""How long Telegram waits for the response to an update, and before it posts it again, seconds.
+
+In reality, each is up to a minute.
+"""
 
 WEBHOOK_SECRET = "a-secret-for-the-proof"
 CALLS = (
@@ -40,9 +43,9 @@ class TelegramPlatform(SimulatedPlatform):
 
     Args:
         channel: The bot's name in the configuration.
-        people: How many people write to it in private.
-        token: The bot's.
-        webhook: Whether Telegram calls the service; otherwise the service polls.
+        people: Number of people who write to it in private.
+        token: The bot's token.
+        webhook: Whether Telegram calls the service. Otherwise the service polls.
         more: Further keys of the channel's section.
     """
 

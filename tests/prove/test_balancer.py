@@ -1,4 +1,4 @@
-"""The load balancer takes the nodes in turn, and passes over those that do not listen."""
+"""The load balancer uses the nodes in turn, and skips nodes that do not listen."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

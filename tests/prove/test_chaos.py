@@ -1,4 +1,4 @@
-"""Faults that overlap end as often as they began."""
+"""Overlapping faults end as often as they begin."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The movable clock moves the time of day of a process that runs, and nothing else."""
+"""The movable clock changes the time of day of a running process, and nothing else."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The model of a proof answers what a person said last, not what else it is shown."""
+"""The model of a proof answers a person's last message, not the other texts that it gets."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A plan depends on its seed and on nothing else."""
+"""A plan depends only on its seed."""
 
 from tests.prove.plan import ActionKind, MessageKind, PlaceTraits, Plan, make_plan
 

@@ -1,4 +1,4 @@
-"""The verdict finds what was planted: a lost, a doubled, a stale, a stuck message, and damage."""
+"""The verdict finds planted problems: a lost, a doubled, a stale and a stuck message, and damage."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -151,7 +151,7 @@ def test_what_the_platform_gave_up_is_not_the_services_fault() -> None:
 def test_an_answer_of_an_earlier_turn_that_ran_again_may_be_shown_twice_if_it_is_uncertain() -> (
     None
 ):
-    """Message 2 was passed to the run of message 1, which ran again after an edit, and answered both."""
+    """Message 2 was injected into the run of message 1, which ran again after an edit and answered both."""
     inbox = [accepted(run_id="again"), accepted(2, run_id="first")]
     both = "\n\n".join(answer_text(f"m{number:05d}", 1) for number in (1, 2))
     seen = [shown(text=both), shown(9, text=both)]
@@ -265,7 +265,9 @@ def test_a_stale_answer_is_found_unless_a_new_one_is_offered() -> None:
     offer = delivered(3, key="1:rerun:0", platform_id="203")
     offered = [shown(), ShownMessage(id="203", text="You edited this message")]
     assert kinds(verdict([edited], [accepted()], [delivered(), offer], offered)) == []
-    taken = replace(edited, edits=(SentEdit(2, 1003.0, Arrival.GIVEN_UP),))  # its ack was lost
+    taken = replace(
+        edited, edits=(SentEdit(2, 1003.0, Arrival.GIVEN_UP),)
+    )  # Its acknowledgement was lost.
     second = [shown(text=answer_text("m00001", 2))]
     assert kinds(verdict([taken], [accepted()], [delivered()], second)) == []
     unheard = replace(edited, edits=(SentEdit(2, 1003.0, Arrival.GIVEN_UP),))

@@ -1,4 +1,4 @@
-"""The verdict on every message: what became of it, and every promise that was broken. Pure."""
+"""The verdict on every message: its outcome, and all broken promises. Pure."""
 
 import re
 from collections import Counter, defaultdict
@@ -24,10 +24,10 @@ _REFUSED_MORE = tuple(
 
 
 class Outcome(StrEnum):
-    """What became of a message. Each of them keeps the promise."""
+    """The outcome of a message. Each outcome keeps the promise."""
 
     ANSWERED = "answered"
-    REPEATED = "answered, shown twice"  # the platform hid the outcome; the outbox says uncertain
+    REPEATED = "answered, shown twice"  # The platform hid the outcome. The outbox says uncertain.
     GIVEN_UP = "given up, person told"
     REFUSED = "refused, person told"
     STOPPED = "stopped by the person"
@@ -37,11 +37,13 @@ class Outcome(StrEnum):
     UNCERTAIN = "uncertain, administrator told"
     WAITING = "waiting for the person"
     IGNORED = "not for the bot"
-    UNDELIVERED = "given up by the platform"  # the bot was away for longer than it repeats events
+    UNDELIVERED = (
+        "given up by the platform"  # The bot was away for longer than the platform repeats events.
+    )
 
 
 class ViolationKind(StrEnum):
-    """How a promise was broken."""
+    """A kind of broken promise."""
 
     SILENT = "silent"
     STALE = "stale"
@@ -57,7 +59,7 @@ class ViolationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A broken promise; `message` is the mark of the message, "" for none."""
+    """A broken promise. `message` is the message's mark; "" = none."""
 
     kind: ViolationKind
     text: str
@@ -66,7 +68,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class SentEdit:
-    """An edit that a person made. Unix seconds."""
+    """An edit by a person. Times are Unix seconds."""
 
     version: int
     at: float
@@ -75,16 +77,16 @@ class SentEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentMessage:
-    """A message that a person sent, and what the platform knows of it. Times are Unix seconds.
+    """A message that a person sent, and the platform's data about it. Times are Unix seconds.
 
     Attributes:
         id: Its mark.
-        message_id: The platform's.
+        message_id: The platform's ID.
         arrival: Whether the bot acknowledged it.
-        deletion: The same of its deletion; None = it was not deleted.
-        working_signs: Reactions on it that say that it is worked on.
-        has_failed_sign: Whether a reaction on it says that it failed.
-        answers: What was answered to it alone, as to a slash command.
+        deletion: Whether the bot acknowledged its deletion; None = it was not deleted.
+        working_signs: Its working reactions.
+        has_failed_sign: Whether it has a failure reaction.
+        answers: Answers that only its author sees, such as those to a slash command.
     """
 
     id: str
@@ -106,15 +108,15 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known when everything is quiet.
+    """Everything that is known when everything is quiet.
 
     Attributes:
         shown: By place, the bot's messages as people see them, oldest first.
         chats: By place, its channel and chat.
         stops: By place, when people pressed a stop button.
-        interrupting: Channels in which a message ends the turn before it.
-        platform_violations: What the platforms found wrong with the bot's requests.
-        service_failures: Ends of the process that nobody caused.
+        interrupting: Channels in which a message interrupts the active turn.
+        platform_violations: Violations that the platforms found in the bot's requests.
+        service_failures: Unexpected ends of the process.
     """
 
     messages: Sequence[SentMessage]
@@ -129,9 +131,9 @@ class Evidence:
 
 @dataclass(slots=True, kw_only=True)
 class MessageHistory:
-    """One message with everything that belongs to it, and its outcome; None = a promise was broken.
+    """A message with everything that belongs to it, and its outcome; None = a promise was broken.
 
-    `marks`: its own, and those of the messages that were sent together with it.
+    `marks`: its own, and those of messages that were sent together with it.
     """
 
     sent: SentMessage
@@ -144,14 +146,14 @@ class MessageHistory:
 
     @property
     def is_part(self) -> bool:
-        """Whether the row of another message, which was sent together with it, contains it."""
+        """Whether another message's row contains it, because they were sent together."""
         own = {row.message_id or row.event_id for row in self.inbox[:1]}
         return bool(own) and self.sent.message_id not in own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The histories, and all violations, those of no message included."""
+    """The histories, and all violations, including those without a message."""
 
     histories: list[MessageHistory]
     violations: list[Violation]
@@ -176,7 +178,7 @@ def _general(kind: ViolationKind, texts: Iterable[str]) -> list[Violation]:
 
 
 class _VerdictBuilder:
-    """Judges with the evidence sorted by what it belongs to."""
+    """Judges the evidence, grouped by messages and places."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -195,7 +197,7 @@ class _VerdictBuilder:
                 self._by_mark[mark].append(row)
             self._by_conversation[row.conversation_id].append(row)
             cause, _, rest = row.event_id.partition(":")
-            if cause in ("press", "rerun"):  # a button below the answer to this row
+            if cause in ("press", "rerun"):  # A button below the answer to this row.
                 self._again[rest.partition(":")[0]].append(row)
         self._of_row: dict[str, list[OutboxRecord]] = defaultdict(list)
         self._showing: dict[tuple[str, str, str], OutboxRecord] = {}
@@ -209,7 +211,7 @@ class _VerdictBuilder:
             self._sort_notice(sent)
 
     def _sort_notice(self, sent: OutboxRecord) -> None:
-        """Note a row that tells somebody that a message was not accepted."""
+        """Record a row that tells a person that a message was not accepted."""
         if sent.key.startswith(("refused:", "pairing:")):
             self._denials[sent.channel, sent.chat].append(sent)
         if sent.key.startswith(("full:", "fast:", "more:")):
@@ -221,18 +223,18 @@ class _VerdictBuilder:
     def judge(self, sent: SentMessage) -> MessageHistory:
         """Find a message's history and its outcome."""
         rows = list(self._rows[sent.channel, sent.chat, sent.message_id])
-        # Files and words that were sent together are one row, that of the first of them.
+        # Files and words that were sent together have one row, that of the first message.
         rows = rows or [row for row in self._by_mark[sent.id] if row.chat == sent.chat]
         # The row of a gesture's first message has the content of the others, and the answer.
         rows = [self._by_id.get(row.body.get("part_of") or row.id, row) for row in rows]
         rows += [again for row in rows for again in self._again[str(row.id)] if again not in rows]
-        # A message that a run consumed shares the answer, or the failure, of that run's turn.
+        # A message that a run took shares the answer or failure of that run's turn.
         runs = {row.run_id for row in rows if row.run_id}
         together = {row.id: row for run in runs for row in self._by_run[run]}
         together |= {row.id: row for row in rows}
         outbox = [one for row_id in sorted(together) for one in self._of_row[str(row_id)]]
         known = {one.platform_id for one in outbox if one.platform_id}
-        # The ID of a file is not that of the message that shows it.
+        # A file's ID differs from the ID of the message that shows it.
         files = {str(one.body.get("name")) for one in outbox if one.body["kind"] == "file"}
         shown = [
             message
@@ -294,7 +296,7 @@ class _VerdictBuilder:
         return found
 
     def _outcome_of_unheard(self, history: MessageHistory) -> Outcome | None:
-        """What is not for the bot has no answer; who may not use it is told so, once in a chat."""
+        """Messages that are not for the bot have no answer. People who may not use it are told so, once per chat."""
         sent = history.sent
         if history.inbox or history.shown:
             _violate(history, ViolationKind.UNEXPECTED, "answered, though it should not be")
@@ -306,7 +308,7 @@ class _VerdictBuilder:
         denials = self._denials[sent.channel, sent.chat]
         history.outbox += denials
         if any(one.state == "uncertain" for one in denials):
-            return Outcome.UNCERTAIN  # told once, of which nobody knows whether it arrived
+            return Outcome.UNCERTAIN  # It was sent once, and it is not known whether it arrived.
         return self._outcome_without_row(history)
 
     def _outcome_without_row(self, history: MessageHistory) -> Outcome | None:
@@ -324,7 +326,7 @@ class _VerdictBuilder:
         return None
 
     def _is_refusal_told(self, history: MessageHistory) -> bool:
-        """Whether a notice of its own says that it was refused, or one that names how many others were."""
+        """Whether its own notice, or a notice about several messages, says that it was refused."""
         chat = history.sent.channel, history.sent.chat
         own = [one for one in self._notices[chat] if one.replies_to == history.sent.message_id]
         history.outbox += own
@@ -334,7 +336,7 @@ class _VerdictBuilder:
         return self._notices_left[chat] >= 0
 
     def _is_notice_uncertain(self, history: MessageHistory) -> bool:
-        """Whether nobody knows if such a notice arrived; the outbox says so."""
+        """Whether the outbox says that it is not known whether such a notice arrived."""
         chat = history.sent.channel, history.sent.chat
         own = [one for one in self._notices[chat] if one.replies_to == history.sent.message_id]
         if any(one.state == "uncertain" for one in own):
@@ -343,7 +345,7 @@ class _VerdictBuilder:
         return self._uncertain_left[chat] >= 0
 
     def _outcome_of_answer(self, history: MessageHistory) -> Outcome:
-        """Return the outcome of a message that has an answer: is it the answer to what it says now?"""
+        """Return the outcome of an answered message: whether the answer is to its present text."""
         sent = history.sent
         arrived = [edit.version for edit in sent.edits if edit.arrival is Arrival.CONFIRMED]
         newest = max([1, *arrived])
@@ -366,7 +368,7 @@ class _VerdictBuilder:
         return any(":rerun:" in one.key for one in history.outbox)
 
     def _was_stopped(self, history: MessageHistory) -> bool:
-        """Whether the person said /stop or pressed a stop button after it."""
+        """Whether the person sent /stop or pressed a stop button after it."""
         sent, own = history.sent, history.inbox[0]
         pressed = any(at >= sent.sent_at for at in self._evidence.stops.get(sent.place, ()))
         stops = self._stops.get((own.channel, own.chat), ())
@@ -378,9 +380,9 @@ class _VerdictBuilder:
         )
 
     def _was_interrupted(self, history: MessageHistory) -> bool:
-        """Whether a later message ended its turn.
+        """Whether a later message interrupted its turn.
 
-        If its run had failed before, and a kill came before it was told, the person reads that it was ended.
+        If its run failed and the process was killed before saying so, the person reads that the turn was interrupted.
         """
         own = history.inbox[0]
         is_over = own.run_status == "error" and bool(history.shown)
@@ -394,13 +396,13 @@ class _VerdictBuilder:
         )
 
     def _count_retries(self, history: MessageHistory) -> int:
-        """How often the person said /retry after it."""
+        """How often the person sent /retry after it."""
         own = history.inbox[0]
         later = (row for row in self._by_conversation[own.conversation_id] if row.seq > own.seq)
         return sum("/retry" in str(row.body.get("text")) for row in later)
 
     def _count_reruns(self, history: MessageHistory) -> int:
-        """How often another message that its run answered too was run again after an edit: both are answered anew."""
+        """How often another message of its run was run again after an edit, which answers both again."""
         runs = {row.run_id for row in history.inbox} - {None}
         own = {row.id for row in history.inbox}
         rows = self._by_conversation[history.inbox[0].conversation_id]
@@ -409,10 +411,10 @@ class _VerdictBuilder:
         return sum(of in others for _, of, *_ in reruns)
 
     def _check_repeats(self, history: MessageHistory) -> None:
-        """A version is answered once, and once more for each attempt whose outcome the platform hid."""
+        """Check that a version is answered once, and once more for each attempt whose outcome the platform hid."""
         sent = history.sent
         places = ((sent.channel, sent.chat, message.id) for message in history.shown)
-        # The answer to a message that was passed to an earlier turn, which then ran again, is that turn's.
+        # If a message was injected into an earlier turn that then ran again, that turn's answer is the answer.
         others = [self._showing[place] for place in places if place in self._showing]
         outbox = {one.id: one for one in (*history.outbox, *others)}.values()
         uncertain = sum(one.uncertain_attempts + (one.state == "uncertain") for one in outbox)
@@ -422,14 +424,14 @@ class _VerdictBuilder:
         if len(firsts) > 1:
             _violate(history, ViolationKind.DOUBLED, f"accepted {len(firsts)} times")
         for version, answers in _answers(history, sent).items():
-            # An answer to later messages may cover this one again, if its own was stopped or taken back.
+            # An answer to later messages may cover this one again if its own answer was stopped or removed.
             shown = [one for one in answers if MARK.findall(one.text)[-1][0] in history.marks]
             if not history.is_part and len(shown) > 1 + uncertain + max(again, 0):
                 text = f"version {version} is answered {len(shown)} times, {uncertain} attempts are uncertain"
                 _violate(history, ViolationKind.DOUBLED, text)
 
     def _check_completeness(self, history: MessageHistory) -> None:
-        """An answer has its end, and its file."""
+        """Check that an answer is complete and has its file."""
         sent = history.sent
         text = "\n".join(message.text for message in history.shown)
         was_cut = (
@@ -438,7 +440,7 @@ class _VerdictBuilder:
         ids = {message.id for message in history.shown}
         in_doubt = [one for one in history.outbox if one.is_content and one.state == "uncertain"]
         if any(one.platform_id not in ids for one in in_doubt):
-            return  # what is missing may be what the outbox says is in doubt
+            return  # A missing part may be one that the outbox calls uncertain.
         for version in _answers(history, sent):
             ends = {
                 min(int(at), len(sent.versions))
@@ -457,14 +459,14 @@ class _VerdictBuilder:
                 _violate(history, ViolationKind.INCOMPLETE, "the file is missing")
 
     def judge_copies(self) -> list[Violation]:
-        """What stands twice in a place is known to the outbox twice, or as often as attempts are uncertain."""
+        """Check that the outbox explains each repeated message, by its rows or by uncertain attempts."""
         violations = []
         known: dict[tuple[str, str], set[str]] = defaultdict(set)
         uncertain: Counter[tuple[str, str]] = Counter()
         for row in self._evidence.journal.outbox:
             known[row.channel, row.chat].add(row.platform_id)
             uncertain[row.channel, row.chat] += row.uncertain_attempts + (row.state == "uncertain")
-            # What answers a slash command has no ID.
+            # The answer to a slash command has no ID.
             uncertain[row.channel, row.chat] += row.state == "delivered" and not row.platform_id
         for place, (channel, chat) in self._evidence.chats.items():
             shown = self._evidence.shown.get(place, ())
@@ -480,7 +482,10 @@ class _VerdictBuilder:
         return violations
 
     def judge_order(self) -> list[Violation]:
-        """In each thread, answers stand in the order of its messages. After /new, the old and the new one run on."""
+        """Check that answers in each thread are in the order of its messages.
+
+        After /new, two threads continue in parallel.
+        """
         violations = []
         position = {
             (place, message.id): number
@@ -513,11 +518,11 @@ class _VerdictBuilder:
         if row.kind != "chat":
             return None
         sent = [one for one in self._of_row[str(row.id)] if one.key.endswith(":reply:0")]
-        # The recorded one of two that are shown is the later one.
+        # If two copies are shown, the outbox has recorded the later one.
         return sent[0].platform_id if sent and not sent[0].uncertain_attempts else None
 
     def judge_rows(self) -> list[Violation]:
-        """No row of the journal is left behind, whoever caused it."""
+        """Check that the journal has no unfinished row."""
         violations = []
         for row in self._evidence.journal.outbox:
             if row.state in ("pending", "sending"):
@@ -555,7 +560,7 @@ def _is_shown(history: MessageHistory, row: OutboxRecord) -> bool:
 
 
 def count_refused(text: str) -> int:
-    """Return of how many messages a notice tells that are not the one it replies to.
+    """Return the number of messages in a notice besides the one that it replies to.
 
     >>> count_refused("I did not accept 3 more of your messages. Please send them again later.")
     3
@@ -567,7 +572,7 @@ def count_refused(text: str) -> int:
 
 
 def _marks(row: InboxRecord) -> set[str]:
-    """Return the marks in the words and file names of a row."""
+    """Return the marks in the text and file names of a row."""
     names = [str(file.get("name")) for file in row.body.get("attachments") or ()]
     words = own_words(str(row.body.get("text")))
     return {mark for mark, _ in MARK.findall(" ".join([words, *names]))}
@@ -583,7 +588,7 @@ def _stop_commands(rows: Iterable[InboxRecord]) -> dict[tuple[str, str], list[In
 
 
 def _is_of_former_version(row: InboxRecord) -> bool:
-    """Return whether the run of a message is that of its text before the last edit."""
+    """Return whether the run of a message answers its text from before the last edit."""
     edits = int(row.body.get("edit_count") or 0)
     return edits > 0 and not str(row.run_version).endswith(f"#{edits}")
 
@@ -593,14 +598,17 @@ def _sender(row: InboxRecord) -> object:
 
 
 def _is_outside(row: InboxRecord) -> bool:
-    """Return whether a command in a group is in no conversation: it means what its sender has running in the chat."""
+    """Return whether a command in a group is outside of every conversation.
+
+    It then concerns its sender's turns in the chat.
+    """
     return not row.body.get("is_private") and row.topic in ("", row.message_id)
 
 
 def _answers(history: MessageHistory, sent: SentMessage) -> dict[int, list[ShownMessage]]:
     """Return, by version of the message, the messages that begin an answer to it.
 
-    An answer to a message that was sent together with it counts for it as well: that may have more versions.
+    An answer to a message that was sent together with it counts too. That message may have more versions.
     """
     found: dict[int, list[ShownMessage]] = {}
     for message in history.shown:
