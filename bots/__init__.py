@@ -1,1 +1,1 @@
-"""Chat platforms, one package each: events in, replies out. Knows the bus, nothing else of ours."""
+"""Chat platforms, one package each: they receive events and send replies. They use only the bus."""

@@ -11,13 +11,13 @@ from bus.config import ChannelPolicy, DmPolicy, GroupPolicy, RateOverride
 
 
 class PlatformConfig(ChannelPolicy):
-    """What the sections of all platforms have.
+    """The common part of all platforms' sections.
 
     Attributes:
-        platform: Which platform; a section with another name has to say it.
-        mode: How events arrive, where there are several ways.
-        required_keys: Mode -> keys without which the bot cannot connect.
-        account_key: The key that names the bot account: two instances with one account would take each other's
+        platform: The platform. A section with another name must set it.
+        mode: How events arrive, if there are several ways.
+        required_keys: The keys that the bot needs to connect, by mode.
+        account_key: The key that identifies the bot account. Two instances with one account would take each other's
             messages.
     """
 
@@ -32,9 +32,9 @@ class PlatformConfig(ChannelPolicy):
 
 
 class SlackConfig(PlatformConfig):
-    """A section with `platform: slack`. Whoever writes is a member of the workspace, so direct messages are open.
+    """A section with `platform: slack`. Direct messages are open, because senders are members of the workspace.
 
-    `signing_secret` proves requests in mode http, which needs no `app_token`. With `client_id` and `client_secret`,
+    `signing_secret` verifies requests in mode http, which needs no `app_token`. With `client_id` and `client_secret`,
     workspaces install the app at `/slack/<name>/install`, and `bot_token` is optional.
     """
 
@@ -64,11 +64,11 @@ class SlackConfig(PlatformConfig):
 
 
 class TelegramConfig(PlatformConfig):
-    """A section with `platform: telegram`. Anyone in the world can write to a bot, so strangers are paired first.
+    """A section with `platform: telegram`. Strangers must pair first, because anyone can write to a bot.
 
-    `rich_messages` is off because apps from before June 2026 show a notice to update in place of a rich message.
-    `webhook_url` is the public URL of `/webhooks/<name>`, `webhook_secret` proves deliveries; mode webhook
-    needs both.
+    `rich_messages` is off, because apps from before June 2026 show an update notice instead of a rich message.
+    `webhook_url` is the public URL of `/webhooks/<name>`, and `webhook_secret` verifies deliveries. Mode webhook needs
+    both.
     """
 
     required_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -92,14 +92,14 @@ class TelegramConfig(PlatformConfig):
     @field_validator("rich_messages", mode="before")
     @classmethod
     def _plain_words(cls, value: object) -> object:
-        """Take YAML's `off` for what it says: to YAML it is the word for false."""
+        """Convert False to "off", because YAML reads `off` as false."""
         return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
 
 
 class FeishuConfig(PlatformConfig):
     """A section with `platform: feishu`. `domain` is https://open.feishu.cn or https://open.larksuite.com.
 
-    `encrypt_key` and `verification_token` prove deliveries; mode webhook needs both.
+    `encrypt_key` and `verification_token` verify deliveries. Mode webhook needs both.
     """
 
     required_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -120,7 +120,7 @@ class FeishuConfig(PlatformConfig):
 
 
 class TerminalConfig(PlatformConfig):
-    """`channels.terminal`: the chat in this machine's terminals, guarded by the admin token."""
+    """`channels.terminal`: the chat in this machine's terminals, protected by the admin token."""
 
     platform: Literal["terminal"] = "terminal"
     enabled: bool = True
@@ -163,30 +163,30 @@ class BotsConfig(BaseModel):
 
     @property
     def sections(self) -> Mapping[str, PlatformConfig]:
-        """Every section, disabled ones too: the platforms' own first, then the further instances."""
+        """All sections, including disabled ones: first those with the platforms' names, then further instances."""
         named = {name: getattr(self, name) for name in type(self).model_fields}
         extra = self.model_extra or {}
         return {**named, **{n: s for n, s in extra.items() if isinstance(s, PlatformConfig)}}
 
     @property
     def platforms(self) -> Mapping[str, PlatformConfig]:
-        """The sections of chat platforms: all but the terminal's."""
+        """The sections of chat platforms, without the terminal's."""
         return {name: section for name, section in self.sections.items() if name != "terminal"}
 
 
 def is_instance(section: object) -> bool:
-    """Return whether an additional section of `channels` is a bot: it says its `platform`."""
+    """Return whether an additional section of `channels` is a bot, that is, sets its `platform`."""
     return isinstance(section, Mapping) and "platform" in section
 
 
 def section_model(name: str, section: object) -> type[PlatformConfig] | None:
-    """Return the class of a further instance's section; None if it is none.
+    """Return the class of a further instance's section; None if the section is not a bot.
 
     >>> section_model("support", {"platform": "slack"}).__name__, section_model("slak", {"enabled": True})
     ('SlackConfig', None)
 
     Raises:
-        ValueError: It names a platform that does not exist, or its own name cannot be used.
+        ValueError: Its platform does not exist, or its name is not valid.
     """
     if not isinstance(section, Mapping) or not is_instance(section):
         return None

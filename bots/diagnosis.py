@@ -1,4 +1,4 @@
-"""Diagnosis of one instance for `parley doctor`; its SDK is imported only then.
+"""Diagnosis of one instance for `parley doctor`. Imports its SDK only then.
 
 `bots/<platform>/diagnosis.py` has `diagnose(section, options)`.
 """

@@ -1,4 +1,4 @@
-"""Builds the adapter of every enabled instance. An SDK is imported only if its platform is used: some cost seconds.
+"""Builds the adapters of all enabled instances. Imports an SDK only if its platform is used, because some take seconds.
 
 `bots/<platform>/adapter.py` has `build(name, config, commands)`, which returns the adapter of one section.
 """
@@ -25,10 +25,10 @@ class BuiltAdapters:
     """The adapters of the enabled instances, by name.
 
     Attributes:
-        terminal: The one of `adapters` behind `parley chat`, if enabled.
-        faults: Instances that are enabled and cannot be built -> what to do.
-        webhooks: The endpoints of instances whose platform calls by HTTP.
-        installations: The endpoints of instances that workspaces can install.
+        terminal: The adapter behind `parley chat`, if enabled.
+        faults: What to do about each enabled instance that cannot be built.
+        webhooks: Endpoints of instances whose platforms send HTTP requests.
+        installations: Endpoints of instances that workspaces can install.
     """
 
     adapters: Mapping[str, Adapter]
@@ -45,13 +45,13 @@ def build_adapters(
     files: Path,
     vault: CredentialVault | None = None,
 ) -> BuiltAdapters:
-    """Build the adapters of the enabled instances; one that cannot be built harms no other.
+    """Build the adapters of the enabled instances. One that cannot be built does not affect the others.
 
     Args:
         config: The sections.
-        commands: What platforms list that have command menus.
-        files: Where the terminal saves files.
-        vault: Keeps tokens that adapters receive when they are installed; None = nothing can be installed.
+        commands: The commands for platforms with command menus.
+        files: The folder in which the terminal saves files.
+        vault: Stores tokens that adapters receive when workspaces install them; None = they cannot be installed.
     """
     adapters: dict[str, Adapter] = {}
     faults: dict[str, str] = {}
@@ -92,7 +92,7 @@ def _build(name: str, section: PlatformConfig, commands: Sequence[CommandInfo]) 
 
 
 def find_settings_problem(name: str, section: PlatformConfig) -> str:
-    """Return why an instance cannot work with its settings, as a line for the operator; "" if nothing is wrong."""
+    """Return why an instance cannot work with its settings, as a line for the operator; "" = it can."""
     if fault := missing_keys(name, section):
         return f"{fault}: set what is missing, or channels.{name}.enabled to false"
     built = _build(name, section, ())
@@ -114,7 +114,7 @@ def _installations(
 
 
 def missing_keys(name: str, section: PlatformConfig) -> str | None:
-    """Return which required keys of a section are not set, as a line for the operator, or None."""
+    """Return a line for the operator with the missing required keys of a section; None if none is missing."""
     keys = section.missing_keys()
     if not keys:
         return None

@@ -1,7 +1,7 @@
 """The terminal: the smallest complete adapter, and the file to copy for a new platform.
 
-A session is a chat with one person. Terminals attach to it, in this process or over the gateway's REST API;
-lines reach the bus as an `InboundMessage`, what the bus sends reaches every attached terminal as a `TerminalEvent`.
+A session is a chat with one person. Terminals attach to it, in this process or over the gateway's REST API. Lines reach
+the bus as an `InboundMessage`. Messages of the bus reach every attached terminal as a `TerminalEvent`.
 """
 
 import time
@@ -58,24 +58,27 @@ CAPABILITIES = Capabilities(
     send_interval_s=0.0,
     idempotent_send_s=3600.0,
 )
-"""A terminal has no rate limits, and shows every key only once."""
+"""A terminal has no rate limits, and shows each key only once."""
 
 MAX_FILE_BYTES = 50_000_000
-"""Largest file that can be attached: the gateway gives the agent no larger one."""
+"""Maximum size of an attached file, bytes. The gateway accepts no larger one for the agent."""
 
 BUFFERED_EVENTS = 1000
-"""Events that one slow terminal may lag behind; beyond that updates are skipped, because the next has their text."""
+"""Number of events that a slow terminal may lag behind.
+
+Beyond it, updates are skipped, because the next one contains their text.
+"""
 
 
 class TerminalAdapter:
     """The adapter of the channel `terminal`, for `parley chat` and the REST API.
 
     Args:
-        files: Where files handed over are kept, one folder a session.
-        grace_s: How long after the last terminal left a session (or since the start) its messages are kept for it.
-        retry_s: How soon a message for an absent terminal is tried again at first; the delay grows with the absence,
-            up to 10 times as long.
-        patience_s: How long a line waits for the channel to start.
+        files: The folder for files from and to people, with one subfolder for each session.
+        grace_s: How long messages of a session are kept after its last terminal left (or since the start), seconds.
+        retry_s: How soon a message for an absent terminal is retried at first, seconds. The delay grows with the
+            absence, up to 10 times.
+        patience_s: How long a line waits for the channel to start, seconds.
 
     Attributes:
         elsewhere: The terminals at other nodes; None = there are none.
@@ -105,16 +108,16 @@ class TerminalAdapter:
 
     @property
     def name(self) -> str:
-        """The channel's name: there is one terminal channel."""
+        """The channel's name. There is only one terminal channel."""
         return TERMINAL
 
     @property
     def capabilities(self) -> Capabilities:
-        """What a terminal can do."""
+        """The capabilities of a terminal."""
         return CAPABILITIES
 
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
-        """Be connected until cancelled."""
+        """Stay connected until cancelled."""
         self._intake = intake
         self._health = ChannelHealth(state=ConnectionState.CONNECTED, since=self._now())
         self._ready.set()
@@ -131,7 +134,7 @@ class TerminalAdapter:
 
     @contextmanager
     def attach(self, session: str) -> Iterator[TerminalSession]:
-        """Attach a terminal to a session. Raises ValueError if `session` is not a name."""
+        """Attach a terminal to a session. Raises ValueError if `session` is not a valid name."""
         check_session(session)
         send, receive = anyio.create_memory_object_stream[TerminalEvent](BUFFERED_EVENTS)
         self._attached.setdefault(session, []).append(send)
@@ -147,18 +150,18 @@ class TerminalAdapter:
                 self._leave(session)
 
     def count_attached(self, session: str) -> int:
-        """Return how many terminals of this process are attached to a session."""
+        """Return the number of this process's terminals that are attached to a session."""
         return len(self._attached.get(session, ()))
 
     async def receive_file(self, session: str, name: str, chunks: AsyncIterator[bytes]) -> str:
-        """Store a file that a message will name; return its reference. Raises DeliveryError."""
+        """Store a file for a message. Return its reference. Raises DeliveryError."""
         check_session(session)
         return await self._received(session).save(name, chunks, max_bytes=MAX_FILE_BYTES)
 
     def download(
         self, attachment: Attachment, *, max_bytes: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Stream the bytes of a file that came with a message."""
+        """Stream the bytes of a message's file."""
         session, _, ref = attachment.ref.partition("/")
         check_session(session)
         return self._received(session).open(ref, max_bytes=max_bytes)
@@ -166,16 +169,16 @@ class TerminalAdapter:
     async def say(
         self, session: str, text: str, *, event_id: str = "", files: Sequence[str] = ()
     ) -> Disposition:
-        """Pass a line to the bus, a repeated `event_id` only once.
+        """Pass a line to the bus. A repeated `event_id` has no effect.
 
         Args:
-            session: Where the line was typed.
+            session: The session of the line.
             text: The line.
             event_id: "" = a new one.
-            files: What `receive_file` returned for the files that go with the line.
+            files: References that `receive_file` returned for the line's files.
 
         Raises:
-            DeliveryError: a file is not there, or the channel does not run; and what `Intake.receive` raises.
+            DeliveryError: A file is missing, or the channel does not run. Also raises what `Intake.receive` raises.
         """
         check_session(session)
         received = self._received(session)
@@ -204,7 +207,7 @@ class TerminalAdapter:
         return reason
 
     def split(self, markdown: str) -> Sequence[str]:
-        """Return the reply as one message: a terminal has no limit."""
+        """Return the reply as one message, because a terminal has no limit."""
         return [markdown]
 
     async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
@@ -242,12 +245,12 @@ class TerminalAdapter:
         try:
             await self._show(target, TerminalFile(id=key, name=file.name, path=kept))
         except DeliveryError:
-            await anyio.Path(self._files / kept).unlink(missing_ok=True)  # it is saved again
+            await anyio.Path(self._files / kept).unlink(missing_ok=True)  # It is saved again.
             raise
         return MessageId(key)
 
     async def show_working(self, target: ReplyTarget) -> None:
-        """Show that a message is being answered, if somebody is there to see it."""
+        """Show that a message is being answered, if a terminal is attached."""
         await self._show_anywhere(target.chat, TerminalIndicator(state="working"))
 
     async def show_finished(
@@ -257,14 +260,14 @@ class TerminalAdapter:
         ok: bool,
         was_shown: WorkShown = WorkShown.UNKNOWN,  # noqa: ARG002 - the terminal shows every end
     ) -> None:
-        """Show that it was answered, if somebody is there to see it."""
+        """Show that it was answered, if a terminal is attached."""
         await self._show_anywhere(target.chat, TerminalIndicator(state="ok" if ok else "failed"))
 
     def _received(self, session: str) -> ReceivedFiles:
         return ReceivedFiles(self._files / session)
 
     def show_here(self, session: str, event: TerminalEvent) -> ShowResult:
-        """Show an event at the terminals that are attached to this process. Raises nothing."""
+        """Show an event at this process's terminals. Raises nothing."""
         terminals, taken = self._attached.get(session, ()), 0
         for terminal in terminals:
             with suppress(anyio.WouldBlock):

@@ -1,4 +1,4 @@
-"""Files that people attach in a terminal: kept until the agent has fetched them."""
+"""Files that people attach in a terminal, kept until the agent has fetched them."""
 
 import mimetypes
 import re
@@ -18,24 +18,24 @@ from bus.errors import DeliveryError
 from bus.messages import Attachment
 
 FOLDER = ".attached"
-"""Below the folder of a session; its name keeps it apart from files of the agent, and of other sessions."""
+"""Subfolder of a session's folder. Its name cannot collide with the agent's files or other sessions."""
 
 KEPT_S = 7 * 86_400.0
-"""A file is removed this long after it arrived."""
+"""How long to keep a file after it arrived, seconds."""
 
 CHUNK_BYTES = 256 * 1024
 _REF = re.compile(r"[0-9a-f]{32}")
 
 
 class AttachedFileMissing(DeliveryError):
-    """The attached file is not there any more."""
+    """The attached file no longer exists."""
 
     def __init__(self) -> None:
         super().__init__(str(self.__doc__))
 
 
 class ReceivedFiles:
-    """The attached files of a session, each in a folder of its own.
+    """The attached files of a session, each in its own folder.
 
     Args:
         folder: The session's folder.
@@ -45,11 +45,11 @@ class ReceivedFiles:
         self._folder = folder / FOLDER
 
     async def save(self, name: str, chunks: AsyncIterator[bytes], *, max_bytes: int) -> str:
-        """Store a file; return the reference under which a message names it.
+        """Store a file. Return its reference for messages.
 
         Raises:
-            FileTooLarge: more than `max_bytes` arrive.
-            DeliveryError: the disk does not take it.
+            FileTooLarge: The file has more than `max_bytes`.
+            DeliveryError: The disk cannot store it.
         """
         ref = secrets.token_hex(16)
         folder = self._folder / ref
@@ -71,7 +71,7 @@ class ReceivedFiles:
         return ref
 
     async def attachment(self, ref: str) -> Attachment:
-        """Return a stored file as a message names it. Raises AttachedFileMissing."""
+        """Return a stored file as an attachment. Raises AttachedFileMissing."""
         path = await to_thread.run_sync(self._find, ref)
         mime = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         size = await to_thread.run_sync(lambda: path.stat().st_size)
@@ -91,7 +91,7 @@ class ReceivedFiles:
             yield limit_size(chunks(), max_bytes, errors=(OSError,), convert=_broken)
 
     def _make(self, folder: Path) -> None:
-        """Make a folder for a file, and remove those of files that are too old."""
+        """Create a folder for a file, and remove the folders of old files."""
         folder.mkdir(parents=True, mode=0o700)
         for other in self._folder.iterdir():
             if time.time() - other.stat().st_mtime > KEPT_S:

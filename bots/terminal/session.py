@@ -1,4 +1,4 @@
-"""Terminal sessions: the events that a terminal shows, and how it sends lines."""
+"""Terminal sessions: the events that a terminal shows, and the lines that it sends."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalMessage:
-    """A message with all of its text so far. `final`: it does not change any more."""
+    """A message with all of its text so far. `final`: whether it will not change any more."""
 
     kind: Literal["shown"] = "shown"
     id: str
@@ -27,7 +27,7 @@ class TerminalMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalFile:
-    """A file that was sent; `path` is relative to the adapter's folder."""
+    """A sent file. `path` is relative to the adapter's folder."""
 
     kind: Literal["file"] = "file"
     id: str
@@ -37,7 +37,7 @@ class TerminalFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalIndicator:
-    """A message is being answered, or was (`ok` or `failed`)."""
+    """A message is being answered, or has been answered (`ok` or `failed`)."""
 
     kind: Literal["sign"] = "sign"
     state: Literal["working", "ok", "failed"]
@@ -48,12 +48,12 @@ TerminalEvent = TerminalMessage | TerminalFile | TerminalIndicator
 
 @dataclass(frozen=True, slots=True)
 class ShowResult:
-    """What became of an event of a session.
+    """The result of showing an event of a session.
 
     Attributes:
-        attached: How many terminals are attached to the session.
-        taken: How many of them took the event; the others lag behind.
-        absent_s: Seconds since the last terminal left the session; None = not known.
+        attached: Number of terminals attached to the session.
+        taken: Number of them that accepted the event. The others lag behind.
+        absent_s: Seconds since the last terminal left the session; None = unknown.
     """
 
     attached: int = 0
@@ -70,10 +70,10 @@ class ShowResult:
 
 
 class OtherTerminals(Protocol):
-    """The terminals that are attached to other processes: a session is answered by any of them."""
+    """The terminals of other processes, because any process can answer a session."""
 
     async def show(self, session: str, event: TerminalEvent) -> ShowResult:
-        """Show an event at those of a session. Raises nothing."""
+        """Show an event at a session's terminals. Raises nothing."""
         ...
 
 
@@ -81,7 +81,7 @@ class SendLine(Protocol):
     """Sends a line with the references of its files."""
 
     def __call__(self, text: str, *, files: Sequence[str] = ()) -> Awaitable[Disposition]:
-        """Return what became of the line."""
+        """Return the line's disposition."""
         ...
 
 
@@ -99,20 +99,20 @@ class TerminalSession:
         self._receive_file = receive_file
 
     async def say(self, text: str, files: Sequence[str] = ()) -> Disposition:
-        """Send a line to the bot, with files that were attached. Raises what `Intake.receive` raises."""
+        """Send a line to the bot, with attached files. Raises what `Intake.receive` raises."""
         return await self._send_line(text, files=files)
 
     async def attach(self, name: str, chunks: AsyncIterator[bytes]) -> str:
-        """Store a file for the next line; return its reference. Raises DeliveryError."""
+        """Store a file for the next line. Return its reference. Raises DeliveryError."""
         return await self._receive_file(name, chunks)
 
     def events(self) -> AsyncIterator[TerminalEvent]:
-        """Iterate over what to show, forever."""
+        """Iterate over the events to show, forever."""
         return aiter(self._events)
 
 
 def check_session(session: str) -> None:
-    """Raise ValueError unless `session` may name a session: letters, digits, `.`, `_`, `-`, at most 64."""
+    """Raise ValueError unless `session` is a valid name: at most 64 letters, digits, `.`, `_` or `-`."""
     if not _SESSION.fullmatch(session):
         raise ValueError(
             "a session's name has 1 to 64 letters, digits, dots, dashes or underscores"
@@ -120,7 +120,7 @@ def check_session(session: str) -> None:
 
 
 def save_file(file: OutgoingFile, folder: Path, session: str) -> str:
-    """Copy a file below `folder` under a free name; return its path relative to `folder`. Blocking.
+    """Copy a file into `folder` under a free name. Return its path relative to `folder`. Blocking.
 
     Raises:
         DeliveryError: the disk does not take it.

@@ -1,7 +1,7 @@
-r"""Blocks that CommonMark does not know: formulas of their own, and `<details>`. Rules for markdown-it-py, linear.
+r"""Blocks that CommonMark does not have: display formulas and `<details>`. Rules for markdown-it-py, linear.
 
 A formula begins a line with `$$`, `\\[` or `\\begin{x}` and ends one, with no blank line inside. `<details>` with a
-`<summary>` begins a line; one without an end goes on to the end of the text, as a fence does.
+`<summary>` begins a line. Without an end, it continues to the end of the text, like a fence.
 """
 
 import re
@@ -11,7 +11,7 @@ from markdown_it.token import Token
 
 _FORMULA = re.compile(r"\$\$(?!\$)|\\\[|\\begin\{([A-Za-z]{1,30}\*?)\}")
 _FORMULA_LINES = 100
-"""Longest formula: each line could begin one, so a search for the end must be short."""
+"""Maximum length of a formula. Each line could begin one, so the search for its end must be short."""
 
 _DETAILS = re.compile(r"<details(?:\s+open(?:=\"\w*\")?)?\s*>", re.IGNORECASE)
 _DETAILS_MARK = re.compile(r"<(/?)details\b[^>\n]*>", re.IGNORECASE)
@@ -20,7 +20,7 @@ _NESTED_DETAILS = 3
 
 
 def formula_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's call
-    """Read a formula that has lines of its own."""
+    """Read a display formula."""
     opening = _FORMULA.match(state.src, state.bMarks[start] + state.tShift[start])
     if opening is None or opening.end() > state.eMarks[start] or state.is_code_block(start):
         return False
@@ -51,7 +51,7 @@ def _formula_end(state: StateBlock, mark: str, position: int, start: int, end: i
 
 
 def details_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's call
-    """Read what a reader may open: its summary, and the blocks inside."""
+    """Read `<details>`: its summary, and the blocks inside."""
     begin = state.bMarks[start] + state.tShift[start]
     depth = state.env.get("details", 0)
     if (
@@ -71,7 +71,7 @@ def details_block(state: StateBlock, start: int, end: int, silent: bool) -> bool
 
 
 def _details_end(state: StateBlock, start: int, end: int) -> int:
-    """Return the line behind the one that closes what opens at `start`."""
+    """Return the line after the one that closes the details opened at `start`."""
     depth = 0
     for line in range(start, end):
         if not state.isEmpty(line) and state.sCount[line] < state.blkIndent:

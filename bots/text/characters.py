@@ -3,14 +3,14 @@
 import unicodedata
 
 _REACH = 64
-"""How far back (characters) a cut looks for the start of a grapheme; longer clusters are hostile."""
+"""How far back a cut looks for the start of a grapheme, characters. Longer clusters are hostile."""
 
 _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf", "Mn"})
 _JOINER = "\u200d"
 
 
 def width(text: str) -> int:
-    """Return how many columns a monospace font gives the text: 2 for CJK and emoji, 0 for marks.
+    """Return the number of columns of a text in a monospace font: 2 for CJK and emoji, 0 for marks.
 
     >>> width("ab"), width("中文"), width("e\u0301")
     (2, 4, 1)
@@ -34,7 +34,7 @@ def utf16_length(text: str) -> int:
 
 
 def is_right_to_left(text: str) -> bool:
-    r"""Return whether the first letter with a direction is of a script that runs from right to left.
+    r"""Return whether the first letter with a direction belongs to a right-to-left script.
 
     >>> is_right_to_left("1. שלום hello"), is_right_to_left("hello שלום")
     (True, False)
@@ -49,7 +49,7 @@ def is_right_to_left(text: str) -> bool:
 
 
 def is_visible(text: str) -> bool:
-    r"""Return whether a text has visible characters, not only blanks and zero-width characters.
+    r"""Return whether a text has visible characters.
 
     >>> is_visible("a"), is_visible(" \u200b")
     (True, False)
@@ -58,7 +58,7 @@ def is_visible(text: str) -> bool:
 
 
 def safe_cut(text: str, at: int) -> int:
-    r"""Return the last position <= `at` that does not cut a grapheme; `at` itself if there is none near.
+    r"""Return the last position <= `at` that does not cut a grapheme; `at` itself if none is near.
 
     >>> safe_cut("ab", 1), safe_cut("xe\u0301", 2), safe_cut("x\U0001f469\u200d\U0001f680", 2)
     (1, 1, 1)

@@ -1,4 +1,4 @@
-"""Code that is too long for a message becomes a file. Pure."""
+"""Turns code that is too long for a message into a file. Pure."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class CodeFile:
 
 
 def code_file(markdown: str) -> CodeFile | None:
-    r"""Return the code if a text is one block of code and nothing else.
+    r"""Return the code if a text is only one block of code.
 
     >>> code_file("```python\nx = 1\n```")
     CodeFile(name='code.py', text='x = 1')

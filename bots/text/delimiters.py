@@ -1,4 +1,4 @@
-"""Inline delimiters that are open at a position: what to close before a cut and reopen after it. Pure."""
+"""Finds inline delimiters that are open at a position, to close them before a cut and reopen them after it. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ from bots.text.literals import LiteralSpans, unclosed_formula
 
 _RUN = re.compile(r"\\.|`+|\*+|_+|~+|!?\[|\]\(?", re.DOTALL)
 _MARK = re.compile(r"[\\`*_~!\[\]]")
-"""What a run begins with. Python's `re` finds one of some characters 17 times as fast as one of some patterns.
+"""Characters that begin a run.
 
-Others wait meanwhile: a search keeps the interpreter's lock, also on another thread.
+Python's `re` finds one of several characters 17 times as fast as one of several patterns. That matters, because a
+search holds the interpreter's lock, even on another thread.
 """
 
 _LONGEST_URL = 4_096
@@ -20,12 +21,12 @@ _URL_END = re.compile(r"[^\s()\\]*(?:\([^\s()]*\)[^\s()]*)*(?:\s+\"[^\"]*\")?\s*
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelimiterScan:
-    """What is open at the end of a text.
+    """Open delimiters at the end of a text.
 
     Attributes:
         opened: Open delimiter runs (`**`, `*`, `~~`, a backtick run), outermost first.
-        link: Where the link that is still being written begins, or None.
-        label: Where that link's label ends, None while the label is still open.
+        link: Where an unfinished link begins, or None.
+        label: Where that link's label ends; None while the label is open.
         loose: Where a run at the very end begins that neither opens nor fully closes, or None.
     """
 
@@ -116,7 +117,7 @@ class _Scan:
                 self.opened.append(rest[0] * 2)
 
     def _close(self, run: str) -> str:
-        """Close what the run can close; return the rest of it."""
+        """Close the delimiters that the run can close. Return the rest of the run."""
         while run:
             index = self._opener(run)
             if index is None:
@@ -133,7 +134,7 @@ class _Scan:
 
 
 def scan_delimiters(text: str) -> DelimiterScan:
-    """Return what is open at the end of an inline text (the inside of a paragraph).
+    """Return the open delimiters at the end of an inline text (the inside of a paragraph).
 
     >>> scan_delimiters("a **b *c").opened, scan_delimiters("`x` `y").opened, scan_delimiters("2 * 3").opened
     (('**', '*'), ('`',), ())
@@ -147,7 +148,7 @@ def closing_delimiters(opened: tuple[str, ...]) -> str:
 
 
 def finish_inline(text: str) -> str:
-    """Close what is open at the end of an inline text that is still being written.
+    """Close the open delimiters at the end of an unfinished inline text.
 
     >>> finish_inline("a **b"), finish_inline("a **b*"), finish_inline("x [y](ht"), finish_inline("a `")
     ('a **b**', 'a **b**', 'x y', 'a')

@@ -1,4 +1,4 @@
-"""Which runs of `*`, `_` and `~` can open and close emphasis: CommonMark's rule, with room for CJK text. Pure."""
+"""Decides which runs of `*`, `_` and `~` can open and close emphasis: CommonMark's rule, adapted to CJK text. Pure."""
 
 import unicodedata
 

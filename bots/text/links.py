@@ -1,4 +1,4 @@
-"""Which links may be clickable in a message, and which labels deceive. Pure."""
+"""Decides which links may be clickable in a message, and which labels are deceptive. Pure."""
 
 import re
 import unicodedata
@@ -35,8 +35,10 @@ _TOP_LEVEL = (
     " my net news ng nl no nz online org page ph pk pl pro pt ro ru sa se sg shop site sk store su tech th top"
     " tr tv tw ua uk us vip vn website win world xyz za"
 ).replace(" ", "|")
-"""Ends of names that are read as addresses of the web; those of files (py, md, sh) are not among them. Behind any end
-of letters, a slash makes a name an address."""
+"""Top-level domains that make a name look like a web address, without file extensions (py, md, sh).
+
+With a slash after it, any name that ends in letters looks like an address.
+"""
 
 _ADDRESS = re.compile(
     rf"(?:https?:/*|www\.)(?:[^\s/?#@]*@)?(?P<host>[^\s/?#:@]+)"
@@ -44,14 +46,14 @@ _ADDRESS = re.compile(
     r"|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)",
 )
 MAX_LABEL_CHARS = 1000
-"""Longer labels are not read: each character may begin an address, which takes time."""
+"""Maximum length of a label to check. Each character may begin an address, which takes time."""
 
 _DOTS = str.maketrans(dict.fromkeys("。．｡․", "."))
 _SLASHES = str.maketrans(dict.fromkeys("⁄∕⧸", "/"))
 
 
 def is_deceptive(label: str, url: str) -> bool:
-    """Return whether a link's label reads as an address, and the link goes elsewhere; too long a label counts as one.
+    """Return whether a link's label looks like an address other than its target. Too long a label counts as deceptive.
 
     >>> is_deceptive("https://bank.com", "https://evil.com"), is_deceptive("bank.com/login", "https://evil.com")
     (True, True)

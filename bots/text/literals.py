@@ -1,7 +1,7 @@
-r"""Literal spans: parts of a paragraph that no mark of Markdown reaches into. Pure, linear, one grammar for all.
+r"""Literal spans: parts of a paragraph in which Markdown marks have no effect. Pure, linear.
 
-They are found before emphasis, escapes and entities are read, from left to right; the first that matches counts.
-Code spans, autolinks and escapes are passed over: they are Markdown's own.
+They are found from left to right, before emphasis, escapes and entities are read. The first match counts.
+Code spans, autolinks and escapes are skipped, because Markdown handles them.
 
 | Span | Form |
 |---|---|
@@ -17,7 +17,7 @@ Code spans, autolinks and escapes are passed over: they are Markdown's own.
 | spoiler | `||x||`, no blank inside its ends, no letter outside them; Markdown is read inside it |
 | script | `<sub>2</sub>`, `<sup>2</sup>` |
 
-A span that ends in marks or punctuation leaves them outside (`**https://a.b/**`, `see /a_b/c_d.`). Intended emphasis
+Marks or punctuation at the end of a span stay outside (`**https://a.b/**`, `see /a_b/c_d.`). Intended emphasis
 stays: `*word*`, `_word_`, `**bold**`, `__Bold__`, `**API**s`, `~~x~~`. `$5 and $6` is no formula.
 """  # noqa: E501 - a table
 
@@ -32,10 +32,10 @@ from bots.text.flanking import delimiters
 Kind: TypeAlias = Literal["text", "address", "formula", "spoiler", "sub", "sup"]
 
 _SPECIAL = re.compile(r"[`<\\$@{*~_|]|://|www\.|%\\")
-"""Every span contains one of these, so text without them is skipped. Python's `re` finds these fast."""
+"""Every span contains one of these characters, so text without them is skipped. Python's `re` finds them fast."""
 
 _WORD_REACH = 256
-"""How far back (characters) the word around a special character is looked for."""
+"""How far back to look for the start of the word around a special character, characters."""
 
 _LONGEST_FORMULA = 4_000
 
@@ -44,11 +44,11 @@ _DUNDER_END = re.compile(r"(?:^|[^A-Za-z0-9_])__[A-Za-z0-9]+(?:_+[A-Za-z0-9]+)*_
 _CODE_LIKE = re.compile(r"[./#>:\\-]_|[A-Za-z0-9]_[./#:\\-]|[*~]")
 _MATH_SIGN = re.compile(r"[\\^_=+*/<>{}|-]|\A\S+\Z")
 _AMOUNT = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2}")
-"""What begins as a sum of money in words: `$5 for each, $`."""
+"""Text that begins like an amount of money: `$5 for each, $`."""
 
 _W = "[A-Za-z0-9_]"
 _STOP = r"(?(star)(?!\*))(?(wave)(?!~))"
-"""Directly behind a mark a span ends where that mark is written again: nothing behind it is read twice."""
+"""A span directly after a mark ends where that mark occurs again. Nothing after it is read twice."""
 
 _GLOB = rf"{_STOP}\*{{1,2}}(?=[./])"
 _TOKEN = re.compile(
@@ -97,7 +97,7 @@ class Span:
 
 
 class LiteralSpans:
-    """The literal spans of a paragraph's text. They do not overlap, but for those inside spoilers."""
+    """The literal spans of a paragraph's text. They do not overlap, except inside spoilers."""
 
     def __init__(self, text: str) -> None:
         spans = _find(text)
@@ -111,12 +111,15 @@ class LiteralSpans:
         return self._by_start.get(position)
 
     def around(self, position: int) -> Span | None:
-        """Return the span that a position is in, its beginning included; no spoiler, in which Markdown is read."""
+        """Return the span that contains a position, including its beginning.
+
+        Ignores spoilers, because Markdown is read inside them.
+        """
         index = bisect_right(self._opaque_starts, position) - 1
         return self._opaque[index] if index >= 0 and position < self._opaque[index].end else None
 
     def next_start(self, position: int, default: int) -> int:
-        """Return where the first span behind a position begins; `default` without one."""
+        """Return where the first span after a position begins; `default` without one."""
         index = bisect_right(self._starts, position)
         return self._starts[index] if index < len(self._starts) else default
 
@@ -133,7 +136,7 @@ def literals(text: str) -> list[str]:
 
 
 def unclosed_formula(text: str) -> str:
-    r"""Return what closes the formula that is being written at the end of a text, "" if none is.
+    r"""Return the end delimiter of an unfinished formula at the end of a text; "" if there is none.
 
     >>> unclosed_formula(r"so \[a_1*b"), unclosed_formula("$$x$$"), unclosed_formula("$5")
     ('\\]', '', '')
@@ -172,7 +175,7 @@ class _Scanner:
         return sorted([*self._spans, *products], key=lambda span: span.start)
 
     def _take(self, match: re.Match[str]) -> int:  # noqa: PLR0911 - one return per kind
-        """Note what a match is; return where to go on."""
+        """Record what a match is. Return where to continue."""
         start, end = match.span()
         match match.lastgroup:
             case "ticks":
@@ -226,9 +229,9 @@ def _span(match: re.Match[str], *, is_italic: bool) -> Span | None:  # noqa: PLR
 
 
 def _trimmed(words: str, match: re.Match[str], *, is_italic: bool) -> str:
-    """Return a span without the marks and the punctuation behind it; `_` is a mark if one was opened before."""
+    """Return a span without marks and punctuation at its end. `_` is a mark if one was opened before."""
     before = match.string[match.start() - 1 : match.start()]
-    if before in {"*", "~"}:  # Directly behind a mark it ends where that mark is written again.
+    if before in {"*", "~"}:  # A span directly after a mark ends where that mark occurs again.
         words = words.partition(before)[0]
     if _DUNDER_END.search(words):
         return words
@@ -237,13 +240,13 @@ def _trimmed(words: str, match: re.Match[str], *, is_italic: bool) -> str:
 
 
 def _word_start(text: str, position: int, special: int) -> int:
-    """Return where the word around a special character begins, at or behind `position`."""
+    """Return where the word around a special character begins, at or after `position`."""
     start = max(position, special - _WORD_REACH)
     return max(start, *(text.rfind(blank, start, special) + 1 for blank in " \n\t"))
 
 
 class _Closers:
-    """Where what was opened ends. Each end is looked for once, so that openings without one cost nothing."""
+    """Finds the ends of openings. Each end is searched once, so that unclosed openings cost nothing."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -258,14 +261,14 @@ class _Closers:
         return 0 <= self._italic < position
 
     def code_end(self, ticks: str, position: int) -> int:
-        """Return where the code span ends whose ticks end at `position`; `position` if nothing closes it."""
+        """Return the end of the code span whose ticks end at `position`; `position` if nothing closes it."""
         if self._runs.get(ticks, -1) < position:
             return position
         closing = re.compile(f"(?<!`){ticks}(?!`)").search(self._text, position)
         return closing.end() if closing else position
 
     def formula_end(self, opening: re.Match[str]) -> int:
-        """Return where the formula ends that a match opens, 0 without an end."""
+        """Return the end of the formula that a match opens; 0 without an end."""
         mark = f"\\end{{{opening['env']}}}" if opening["env"] else _CLOSERS[opening[0]]
         if mark not in self._last:
             self._last[mark] = self._text.rfind(mark)
@@ -277,7 +280,7 @@ class _Closers:
 
 
 def _products(text: str, marks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of `*` and `~~` between two factors, unless they pair with a run elsewhere."""
+    """Yield the runs of `*` and `~~` between two factors that pair with no other run."""
     opened = {"*": 0, "**": 0, "***": 0, "~~": 0}
     ends: dict[str, bool] = {}
     runs: list[tuple[int, int, bool]] = []

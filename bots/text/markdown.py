@@ -1,4 +1,4 @@
-"""Markdown to the typed tree, finished or still being written. Pure; linear in the length of the text."""
+"""Parses Markdown, finished or unfinished, to the typed tree. Pure, linear in the length of the text."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from bots.text.tree import plain
 from bus.characters import clean_outbound
 
 _DEPTH = 8
-"""Deepest nesting of inline formatting; deeper text loses its formatting."""
+"""Maximum nesting of inline formatting. Deeper text loses its formatting."""
 
 _BREAK = re.compile(r" ?<br ?/?>", re.IGNORECASE)
 
@@ -75,7 +75,7 @@ class _TreeBuilder:
                 return tree.Paragraph(children=self._leaf(stream))
 
     def _leaf(self, stream: Iterator[Token]) -> tuple[tree.Inline, ...]:
-        """Read a block that holds one `inline` token, and its close."""
+        """Read a block with one `inline` token, and its close."""
         content = next(stream).content
         next(stream)
         return _inlines(inline_tokens(content))
@@ -94,7 +94,7 @@ class _TreeBuilder:
         return tree.ListBlock(start=start, tight=tight, items=tuple(items), checks=tuple(checks))
 
     def _item(self, stream: Iterator[Token]) -> tuple[tuple[tree.Block, ...], bool]:
-        """Read one item; tight when markdown-it hides its paragraphs."""
+        """Read one item. It is tight if markdown-it hides its paragraphs."""
         blocks, tight = [], True
         for token in stream:
             if token.type == "list_item_close":
@@ -134,7 +134,7 @@ def _first(opening: Token) -> int:
 
 
 def _without_box(item: tuple[tree.Block, ...]) -> tuple[tuple[tree.Block, ...], bool | None]:
-    """Return an item of a task list without its box, and whether that is checked; None if it has no box."""
+    """Return an item of a task list without its box, and whether the box is checked; None if it has no box."""
     match item:
         case (tree.Paragraph(children=(tree.Text(text=text, source=source), *rest)), *others) if (
             text == source and (box := _BOX.match(text)) and (rest or box.end() < len(text))
@@ -146,7 +146,7 @@ def _without_box(item: tuple[tree.Block, ...]) -> tuple[tuple[tree.Block, ...], 
 
 
 def _with_breaks(cell: Iterable[tree.Inline]) -> tuple[tree.Inline, ...]:
-    """Return a cell with its `<br>` as line breaks: Markdown has no other way to write one there, and models do."""
+    """Return a cell with line breaks for its `<br>`. Markdown has no other line break in cells, and models write it."""
     inlines: list[tree.Inline] = []
     for inline in cell:
         if isinstance(inline, tree.Style):
@@ -194,7 +194,7 @@ def _wrap(
     if opening is None or deep:
         return content
     if opening.markup == "autolink":
-        # Its label is an address too: nothing in it may read as a mark.
+        # Its label is an address too, so nothing in it may be a mark.
         label = escape_url("".join(part.text for part in content if isinstance(part, tree.Text)))
         content = [_text(label)]
     if opening.type == "link_open":
@@ -205,7 +205,7 @@ def _wrap(
 
 
 def _expose(link: tree.Link | tree.ImageInline, label: str) -> Sequence[tree.Inline]:
-    """Return a link; one whose label is another address as that label, with the true address behind it."""
+    """Return a link. If its label looks like another address, return the label with the true address after it."""
     if not is_deceptive(label, link.url):
         return [link]
     address = escape_url(link.url)
@@ -252,7 +252,7 @@ _LOWERED = str.maketrans("0123456789+-=()aeoxhklmnpst", "₀₁₂₃₄₅₆�
 
 
 def script(text: str, *, raised: bool) -> str:
-    """Return raised or lowered text as plain text.
+    """Return superscript or subscript text as plain text.
 
     >>> script("2", raised=True), script("i,j", raised=False)
     ('²', '_i,j')
@@ -267,7 +267,7 @@ _DELIMITERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 
 
 def expression(formula: str) -> str:
-    r"""Return a formula without its delimiters; punctuation behind it becomes a part of it.
+    r"""Return a formula without its delimiters. Punctuation after it becomes part of it.
 
     >>> expression("$x^2$"), expression(r"\(a\),")
     ('x^2', 'a,')
@@ -281,7 +281,7 @@ def expression(formula: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return a text without characters that an entity or the address of a link had hidden from `clean_outbound`."""
+    """Return a text without characters that an entity or a link's address hid from `clean_outbound`."""
     return text if text.isprintable() else clean_outbound(text)
 
 
@@ -300,17 +300,16 @@ def _alt(image: Token) -> str:
 
 
 _HALF_LINE = re.compile(r"[ >]*(?:=+|[*+]|#{1,6}|[ :|-]*)[ ]*")
-"""A last line that is not decided yet: half a rule, a heading's or item's marker, a table's second row."""
+"""A last line whose meaning is not decided yet: half a rule, a heading's or item's marker, a table's second row."""
 
 _LONGEST_HALF = 200
-"""Length of a last line above which it is decided."""
+"""A longer last line is decided, characters."""
 
 
 def close_open(markdown: str) -> str:
-    r"""Close what is open at the end of a text that is still being written, so that it renders cleanly.
+    r"""Close open formatting at the end of an unfinished text, so that it renders cleanly.
 
-    An open fence is closed; open code, emphasis and links are closed; markers that may still
-    become anything else are held back.
+    Closes an open fence, and open code, emphasis and links. Holds back markers whose meaning is not decided yet.
 
     >>> close_open("**bold"), close_open("see [docs](http://exa"), close_open("a\n-")
     ('**bold**', 'see docs', 'a')
@@ -329,7 +328,7 @@ def close_open(markdown: str) -> str:
 
 
 def _finish(text: str, content: str) -> str:
-    """Finish the last inline text, unless something else follows it."""
+    """Finish the last inline text, unless another block follows it."""
     body = text.rstrip()
     if not content or not body.endswith(content.rsplit("\n", 1)[-1]):
         return text
@@ -337,7 +336,7 @@ def _finish(text: str, content: str) -> str:
 
 
 def _replace_tail(body: str, content: str, finished: str) -> str:
-    """Replace the unfinished inline text, which may span prefixed lines, by the finished one."""
+    """Replace the unfinished inline text, which may span prefixed lines, with the finished one."""
     same = 0
     for left, right in zip(content, finished, strict=False):
         if left != right:

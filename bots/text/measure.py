@@ -7,28 +7,28 @@ from typing import TypeAlias
 from bots.text.characters import safe_cut
 
 _TOLERANCE = 8
-"""An eighth of a message may stay empty: another rendering costs more than the rest is worth."""
+"""Share of a message that may stay empty, because another rendering costs more than the rest is worth."""
 
 RENDERED_KEPT = 64
 """Rendered messages that each platform keeps: an answer is rendered when it is split, and sent soon after."""
 
 _FIRST = 1_000
-"""Characters of the first guess: cheap to render, enough to learn from."""
+"""Length of the first guess, characters: cheap to render, and long enough to learn from."""
 
 
 Fits: TypeAlias = Callable[[str], bool]
-"""Returns whether Markdown fits into one message. A part of what fits is assumed to fit too."""
+"""Returns whether Markdown fits into one message. A part of a fitting text is assumed to fit too."""
 
 Wrap: TypeAlias = Callable[[Sequence[str]], str]
 """Makes Markdown of some rows: lines in a fence, table rows below their header."""
 
 
 class SizeEstimator:
-    """Measures what fits, each text only once, and learns how much source fills a message.
+    """Measures which texts fit, each only once, and learns how much source fills a message.
 
     Args:
         fits: See `Fits`.
-        room: Characters of source that are thought to fill a message.
+        room: Estimated length of the source that fills a message, characters.
     """
 
     def __init__(self, fits: Fits, room: int = _FIRST) -> None:
@@ -53,7 +53,7 @@ class SizeEstimator:
 
         Args:
             ends: Where each part ends in the source, in characters.
-            ask: Tells whether the first n parts fit, n >= 1.
+            ask: Returns whether the first n parts fit, n >= 1.
             at: The first part.
             base: Where the first part begins.
         """
@@ -104,13 +104,13 @@ def _narrow(low: int, high: int, ok: Callable[[int], bool]) -> int:
 
 
 def longest_fitting(text: str, gauge: SizeEstimator, ok: Fits) -> int:
-    """Return how many characters of a text fit, without cutting a grapheme if possible; or 0."""
+    """Return how many characters of a text fit, or 0. Avoids cutting a grapheme."""
     most = gauge.most(range(1, len(text) + 1), lambda size: ok(text[: safe_cut(text, size)]))
     return safe_cut(text, most) if most else 0
 
 
 def chop_text(text: str, gauge: SizeEstimator) -> list[str]:
-    """Split a text at any character, as a last resort. A character that does not fit is a piece by itself.
+    """Split a text at any character, as a last resort. A character that does not fit becomes a separate piece.
 
     >>> chop_text("abcde", SizeEstimator(lambda piece: len(piece) <= 2))
     ['ab', 'cd', 'e']

@@ -1,4 +1,4 @@
-"""Splits a paragraph: at lines, sentences, words, and last between graphemes. Pure."""
+"""Splits a paragraph: at lines, sentences, words, or else between graphemes. Pure."""
 
 import re
 
@@ -14,13 +14,13 @@ _MARKS = "*_~`\\"
 _REACH = 64
 
 _LONGEST_LITERAL = 2_000
-"""How far behind a cut a literal span that it splits may end."""
+"""How far after a cut a literal span may end that the cut would split, characters."""
 
 _STOP = 6
 """Characters that may follow the end of a sentence."""
 
 _ESCAPE = 2
-"""Characters of an escaped marker: a cut has to be behind it, or it would be escaped forever."""
+"""Length of an escaped marker, characters. A cut must be after it, or it would be escaped again each time."""
 
 
 def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
@@ -55,7 +55,7 @@ def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
 
 
 def _open_delimiters(text: str, literal: set[str]) -> tuple[str, ...]:
-    """Return the open delimiters, without those that the text never closes: they are plain characters."""
+    """Return the open delimiters, without those that the text never closes, which are plain characters."""
     return tuple(mark for mark in scan_delimiters(text).opened if mark not in literal)
 
 
@@ -69,7 +69,7 @@ def _close_at(text: str, size: int, literal: set[str]) -> str:
 
 
 def _escape_block_marker(text: str) -> str:
-    r"""Escape what would be a block marker at the start of a message.
+    r"""Escape text that would be a block marker at the start of a message.
 
     >>> _escape_block_marker("- x"), _escape_block_marker("2. x"), _escape_block_marker("-x")
     ('\\- x', '2\\. x', '-x')

@@ -1,6 +1,6 @@
-"""markdown-it-py configured for chat: no references, no HTML but `<details>`, limited nesting, emphasis next to CJK.
+"""markdown-it-py configured for chat: no references, only `<details>` of HTML, limited nesting, emphasis next to CJK.
 
-Literal spans (`bots/text/literals.py`) are cut out before any other rule reads a paragraph.
+Literal spans (`bots/text/literals.py`) are removed before any other rule reads a paragraph.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,16 +22,16 @@ from bots.text.literals import LiteralSpans, Span
 from bus.characters import clean_outbound
 
 MAX_LEVEL = 16
-"""Quotes and lists nest to this token level (a quote is one, a list two); deeper markers stay text.
+"""Maximum token level of nested quotes and lists (a quote counts one, a list two). Deeper markers stay text.
 
-markdown-it itself drops what lies beyond its `maxNesting` (20), so the limit must stay below that.
+It must be below markdown-it's `maxNesting` (20), beyond which markdown-it drops text.
 """
 
 BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
 
 class _OutlineState(StateBlock):
-    """Keeps only top-level tokens and their list items: a list of tiny items makes half a million tokens."""
+    """Keeps only top-level tokens and their list items, because a list of tiny items makes half a million tokens."""
 
     _gone: Token | None = None
 
@@ -71,7 +71,7 @@ class _InlineParser(ParserInline):
 
 
 def _text(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's call
-    """Read plain text up to what may be a mark, or up to the next literal span."""
+    """Read plain text up to a possible mark or the next literal span."""
     found = state.md.inline.terminator_re.search(state.src, state.pos)
     end = min(found.start(), state.posMax) if found else state.posMax
     if isinstance(state, _InlineState):
@@ -122,13 +122,13 @@ def _limit_level(rule: BlockRule) -> BlockRule:
 
 @cache
 def _engine() -> MarkdownIt:
-    """Build the parser, which has no state of its own, once: it takes 0.3 ms, and a reply is parsed several times."""
+    """Build the stateless parser once. It takes 0.3 ms, and a reply is parsed several times."""
     engine = MarkdownIt("commonmark", {"html": False})
     engine.inline = _InlineParser()
     engine.inline.ruler.at("text", _text)
     engine.inline.ruler.before("text", "literal", _literal)
     engine.enable(["table", "strikethrough"])
-    # References hide text, and a piece without its definitions could not be rendered.
+    # References hide text, and a piece without their definitions could not be rendered.
     engine.disable(["reference", "html_block", "html_inline", "text_join"])
     engine.core.ruler.enableOnly(["normalize", "block"])
     rules = engine.block.ruler
@@ -141,7 +141,7 @@ def _engine() -> MarkdownIt:
 
 
 def block_tokens(markdown: str) -> Sequence[Token]:
-    """Parse the block structure of Markdown alone: `inline` tokens keep their text in `content`."""
+    """Parse only the block structure of Markdown. `inline` tokens keep their text in `content`."""
     return _engine().parse(clean_outbound(markdown))
 
 
@@ -151,7 +151,7 @@ def inline_tokens(content: str) -> Sequence[Token]:
 
 
 def outline(markdown: str) -> Sequence[Token]:
-    """Parse cleaned Markdown to its top-level tokens and, of top-level lists, the items' openings."""
+    """Parse cleaned Markdown to its top-level tokens and the opening tokens of items in top-level lists."""
     engine = _engine()
     state = _OutlineState(markdown, engine, {}, [])
     engine.block.tokenize(state, state.line, state.lineMax)

@@ -1,6 +1,6 @@
-"""Other people's words inside a message to the agent, in one form for all platforms. Pure.
+"""Quotations: other people's words in a message to the agent, in the same form for all platforms. Pure.
 
-`bus/locales/detection.py` knows the form: it leaves these lines out.
+`bus/locales/detection.py` depends on this form and ignores these lines.
 """
 
 from bus.characters import clean_name
@@ -10,7 +10,7 @@ FORWARDED = "[Forwarded]"
 
 
 def quotation(words: str, author: str = "", *, heading: str = "") -> str:
-    r"""Return words as a quotation, with their author and what they are, if that is known; "" for no words.
+    r"""Return words as a quotation, with their author and heading if known; "" without words.
 
     >>> quotation("at nine\nor ten", "Ann")
     '> Ann: at nine\n> or ten'

@@ -1,4 +1,4 @@
-"""Renders the tree as canonical Markdown in a platform's dialect: parsers cannot be tricked. Pure."""
+"""Renders the tree as canonical Markdown in a platform's dialect, which cannot trick parsers. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _DASHES = {"": "---", "left": ":--", "center": ":-:", "right": "--:"}
 
 
 class MarkdownDialect(Protocol):
-    """What differs between platforms' Markdown."""
+    """The differences between platforms' Markdown."""
 
     def text(self, text: tree.Text) -> str:
         """Escape literal text."""
@@ -46,17 +46,17 @@ class MarkdownDialect(Protocol):
         ...
 
     def box(self, *, checked: bool) -> str:
-        """Return what stands for the box of a task."""
+        """Return the text for the box of a task."""
         ...
 
     def table(self, table: str) -> str:
-        """Render a table, given in GFM, as it is or as code."""
+        """Render a GFM table, unchanged or as code."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """A line of output; `flat` lines are not indented, even in lists."""
+    """A line of output. `flat` lines are not indented, even in lists."""
 
     text: str
     flat: bool = False
@@ -65,7 +65,10 @@ class _Line:
 def render_blocks(
     blocks: Sequence[tree.Block], dialect: MarkdownDialect, *, flat_code: bool = False
 ) -> str:
-    """Render blocks as Markdown, details opened. `flat_code`: fences are not indented, for platforms that need that."""
+    """Render blocks as Markdown, with details opened.
+
+    `flat_code`: do not indent fences, for platforms that need that.
+    """
     return "\n".join(
         line.text
         for line in _Renderer(dialect, flat=flat_code).blocks(
@@ -213,7 +216,7 @@ def _lines(text: str, *, flat: bool = False) -> list[_Line]:
 
 
 def _would_mix(before: str, after: str, inline: tree.Inline) -> bool:
-    """Return whether two neighbors would merge: a delimiter before the same one."""
+    """Return whether two neighbors would merge, because a delimiter precedes the same delimiter."""
     if isinstance(inline, tree.Text | tree.Break):
         return False
     return before[-1:] == after[:1] != "" and after[0] in "*~`"

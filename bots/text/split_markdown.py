@@ -1,4 +1,4 @@
-"""Splits Markdown into messages: between blocks, then inside them, without losing a word. Pure."""
+"""Splits Markdown into messages: between blocks, then inside blocks, without losing a word. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,10 +12,10 @@ from bots.text.parser import outline
 from bus.characters import clean_outbound
 
 _DEPTH = 6
-"""Lists and quotes are split by their structure up to this depth; deeper ones are split as text."""
+"""Maximum depth of lists and quotes to split by their structure. Deeper ones are split as text."""
 
 _HEADINGS = 3
-"""Consecutive headings that stay with the text below them."""
+"""Maximum number of consecutive headings that stay with the text below them."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _MARKER = re.compile(r" {0,3}(?:[-+*]|(\d{1,9})[.)])(?: {1,4}(?! )| |\t|\Z)")
@@ -27,8 +27,8 @@ class _Chunk:
     """A top-level block's source lines.
 
     Attributes:
-        kind: markdown-it's token type, or "tail": cut already.
-        items: Of a list: the lines at which its items begin.
+        kind: markdown-it's token type; "tail" = the rest of a block that was cut.
+        items: The lines at which a list's items begin.
     """
 
     kind: str
@@ -41,18 +41,18 @@ def split_markdown(
 ) -> list[str]:
     r"""Cut Markdown into pieces that fit and render by themselves.
 
-    Blocks stay whole where they can. Fences are closed and opened again, table headers repeated,
-    lists cut between items, paragraphs at lines, sentences or words.
+    Blocks stay whole if possible. Otherwise fences are closed and reopened, table headers are repeated, lists are split
+    between items, and paragraphs at lines, sentences or words.
 
     Args:
-        markdown: Any text; it is cleaned first.
-        fits: Tells whether a piece is one message: about ten questions a piece. `fits("x")` must hold.
-        as_file: Tells of a fenced block that does not fit by itself, and stands in no list or quote,
-            whether it is one piece all the same, because it is sent as a file (bots/text/code_file.py).
+        markdown: Any text. It is cleaned first.
+        fits: Returns whether a piece fits into one message. It is called about ten times for each piece. `fits("x")`
+            must be true.
+        as_file: Returns whether to keep a fenced block that does not fit as one piece, because it is sent as a file
+            (bots/text/code_file.py). It is called for blocks outside of lists and quotes.
 
     Returns:
-        At least one piece. A single character that does not fit is returned all the same, and so is what
-        goes as a file.
+        At least one piece. Only single characters and blocks for files may not fit.
 
     >>> split_markdown("a b\n\n```py\nx = 1\ny = 2\n```", lambda piece: len(piece) <= 16)
     ['a b', '```py\nx = 1\n```', '```py\ny = 2\n```']
@@ -76,7 +76,7 @@ def _cut_to_fit(text: str, gauge: SizeEstimator) -> list[str]:
 def _separate_files(
     text: str, gauge: SizeEstimator, as_file: Callable[[str], bool]
 ) -> list[tuple[str, bool]]:
-    """Separate the fenced blocks that become files; return the parts in order, and whether each is a file."""
+    """Separate the fenced blocks that become files. Return the parts in order, and whether each is a file."""
     parts: list[tuple[str, bool]] = []
     before: list[str] = []
     for chunk in _chunks(text):
@@ -136,7 +136,7 @@ def _end_offsets(texts: Iterable[str]) -> list[int]:
 def _count_fitting(
     chunks: Sequence[_Chunk], ends: Sequence[int], at: int, base: int, gauge: SizeEstimator
 ) -> int:
-    """Return how many chunks fit together; a heading stays with its text."""
+    """Return how many chunks fit together. A heading stays with its text."""
 
     def ask(count: int) -> bool:
         return gauge(_join(chunks, at, _without_trailing_headings(chunks, at, count)))
@@ -155,7 +155,7 @@ def _without_trailing_headings(chunks: Sequence[_Chunk], at: int, count: int) ->
 
 
 def _is_head_of_cut(chunks: Sequence[_Chunk], at: int, count: int, gauge: SizeEstimator) -> bool:
-    """Return whether chunks are nothing but headings of a block that is to be cut: they go into its first piece."""
+    """Return whether chunks are only headings of a block that must be split. They go into its first piece."""
     if at + count == len(chunks):
         return False
     heads, block = chunks[at : at + count], chunks[at + count]
@@ -163,7 +163,7 @@ def _is_head_of_cut(chunks: Sequence[_Chunk], at: int, count: int, gauge: SizeEs
 
 
 def _cut_below(head: str, chunk: _Chunk, gauge: SizeEstimator, depth: int) -> list[str]:
-    """Split one block that does not fit; the first piece begins with its headings, if there are any."""
+    """Split one block that does not fit. The first piece begins with its headings, if there are any."""
     if not head:
         return _cut_block(chunk, gauge, depth)
     below = gauge.inside(lambda piece: f"{head}\n\n{piece}")
@@ -199,7 +199,7 @@ def _cut_block(chunk: _Chunk, gauge: SizeEstimator, depth: int) -> list[str]:  #
 
 
 def _cut_details(text: str, gauge: SizeEstimator, depth: int) -> list[str]:
-    """Split what a reader may open: each piece is one, under the same summary."""
+    """Split `<details>` into several, each with the same summary."""
     opening, inner = details_parts(text)
 
     def wrap(piece: str) -> str:
@@ -215,7 +215,7 @@ def _quote(text: str) -> str:
 def _group(
     rows: list[str], wrap: Wrap, gauge: SizeEstimator, alone: Callable[[str], list[str]]
 ) -> list[str]:
-    """Split between rows; `alone` splits a row that does not fit by itself."""
+    """Split between rows. `alone` splits a row that does not fit on its own."""
     pieces: list[str] = []
     ends = _end_offsets(rows)
     at = 0
@@ -258,7 +258,7 @@ def _cut_fence(text: str, gauge: SizeEstimator) -> list[str]:
 
 
 def _cut_table(text: str, gauge: SizeEstimator) -> list[str]:
-    """Split a table between rows and repeat its header; a row that is too long for a message becomes text."""
+    """Split a table between rows and repeat its header. A row that is too long for a message becomes text."""
     header, rule, *rows = text.split("\n")
     if not rows or not gauge(f"{header}\n{rule}"):
         return cut_prose(text, gauge)
@@ -281,7 +281,7 @@ def _cut_list(items: list[str], gauge: SizeEstimator, depth: int) -> list[str]:
 
 
 def _list_items(text: str, starts: Sequence[int]) -> list[str]:
-    """Return the source of a list's items, each with its own number: any of them can start a message."""
+    """Return the source of a list's items, each with its own number, because any of them can start a message."""
     lines = text.split("\n")
     first = _MARKER.match(lines[0])
     number = int(first[1]) if first and first[1] else None
@@ -308,7 +308,7 @@ def _renumber(item: list[str], number: int) -> list[str]:
 
 
 def _cut_item(item: str, gauge: SizeEstimator, depth: int) -> list[str]:
-    """Split one item: the first piece keeps the marker, the others are not indented."""
+    """Split one item. The first piece keeps the marker, and the others are not indented."""
     match = _MARKER.match(item)
     if match is None:
         return cut_prose(item, gauge)

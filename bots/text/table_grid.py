@@ -1,4 +1,4 @@
-"""Tables as monospace text, aligned by display width: CJK and emoji take two columns. Pure."""
+"""Draws tables as monospace text, aligned by display width: CJK and emoji take two columns. Pure."""
 
 from collections.abc import Iterable
 from itertools import zip_longest
@@ -7,7 +7,7 @@ from bots.text.characters import width
 from bots.text.tree import Align, Inline, Table, plain
 
 MAX_COLUMN = 60
-"""Widest padding of a cell: one long cell must not widen every row."""
+"""Maximum width to pad a cell to, because one long cell must not widen every row."""
 
 
 def table_grid(table: Table) -> str:
@@ -36,7 +36,7 @@ def table_grid(table: Table) -> str:
 
 
 def _lines(row: Iterable[Iterable[Inline]]) -> list[tuple[str, ...]]:
-    """Return the lines of a row: its cells may have several."""
+    """Return the lines of a row, whose cells may have several lines."""
     cells = [plain(cell).split("\n") for cell in row]
     return list(zip_longest(*cells, fillvalue=""))
 

@@ -9,10 +9,10 @@ Align: TypeAlias = Literal["", "left", "center", "right"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Native:
-    """What a text is where a platform has a form of its own for it.
+    """The meaning of a text for which a platform may have its own form.
 
     Attributes:
-        kind: An address, a formula, or lowered or raised text.
+        kind: An address, a formula, or subscript or superscript text.
         value: The address; the formula without its delimiters; the text.
     """
 
@@ -25,9 +25,9 @@ class Text:
     """Literal text.
 
     Attributes:
-        text: What is shown.
-        source: How Markdown wrote it: the same, but for escapes and entities.
-        native: What else it is.
+        text: The visible text.
+        source: The Markdown source, which differs in escapes and entities.
+        native: Its meaning, if it is more than text.
     """
 
     text: str
@@ -51,14 +51,14 @@ class Emphasis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """Struck through."""
+    """Strikethrough."""
 
     children: "tuple[Inline, ...]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoiler:
-    """Hidden until the reader wants to see it."""
+    """A spoiler."""
 
     children: "tuple[Inline, ...]"
 
@@ -72,7 +72,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A link to any address the author chose: renderers check the scheme."""
+    """A link to any address that the author chose. Renderers check the scheme."""
 
     url: str
     children: "tuple[Inline, ...]"
@@ -80,7 +80,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageInline:
-    """An image; `alt` is plain text."""
+    """An image. `alt` is plain text."""
 
     url: str
     alt: str
@@ -88,7 +88,7 @@ class ImageInline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """A line break inside a paragraph; `hard`: an explicit one."""
+    """A line break inside a paragraph. `hard`: whether it is explicit."""
 
     hard: bool
 
@@ -144,7 +144,7 @@ class CodeBlock:
     Attributes:
         text: The code; a formula with its delimiters.
         language: "" or one word.
-        formula: Of a formula with lines of its own: the formula without its delimiters.
+        formula: A display formula without its delimiters.
     """
 
     text: str
@@ -154,7 +154,7 @@ class CodeBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """What a reader may open; `summary` is always shown."""
+    """A section that the reader can open. `summary` is always visible."""
 
     summary: tuple[Inline, ...]
     children: "tuple[Block, ...]"
@@ -162,7 +162,7 @@ class Details:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table: every row has as many cells as `header`."""
+    """A table. Every row has as many cells as `header`."""
 
     alignments: tuple[Align, ...]
     header: tuple[tuple[Inline, ...], ...]
@@ -193,7 +193,7 @@ def _words(inline: Inline) -> str:
 
 
 def open_details(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """Return blocks in which nothing is to be opened: its summary is a bold line above what is inside."""
+    """Return blocks without details. A summary becomes a bold line above the content."""
     opened: list[Block] = []
     for block in blocks:
         match block:

@@ -1,4 +1,4 @@
-"""Long texts are processed in a worker thread: parsing takes up to 3 ms for every 1,000 characters."""
+"""Processes long texts in a worker thread. Parsing takes up to 3 ms for every 1,000 characters."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_INLINE_CHARS = 4_000
-"""Shorter texts block the event loop for at most some 10 ms."""
+"""Maximum length to process in the event loop, characters. Such texts block it for at most about 10 ms."""
 
 
 async def process_text(
