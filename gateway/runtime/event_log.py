@@ -162,12 +162,15 @@ class EventLog:
 
     def final_state(self) -> bytes | None:
         """Return the state after the end: that of `close`, or the data of the last `values` event. JSON."""
-        events, state = self.stored()
-        if state is not None:
-            return state
-        newest = next((event for event in reversed(events) if event.name == "values"), None)
-        if not isinstance(newest, _Change):
-            return newest and newest.data
+        state = self.stored()[1]
+        return self.last_data("values") if state is None else state
+
+    def last_data(self, name: str) -> bytes | None:
+        """Return the data of the last event with this name; None = the log has none."""
+        events, _ = self.stored()
+        newest = next((event for event in reversed(events) if event.name == name), None)
+        if newest is None or isinstance(newest, RunEvent):
+            return None if newest is None else newest.data
         data = bytearray()
         for event in events:
             if isinstance(event, _Change) and event.key == newest.key:
@@ -314,9 +317,8 @@ def _pack(events: Iterable[_StoredEvent], state: bytes | None) -> bytes:
             head.append((event.name, len(event.data), event.key, event.start, event.end))
     data = b"".join([*(event.data for event in events), state or b""])
     block = zstandard.compress(orjson.dumps(head) + b"\n" + data)
-    return bytes(
-        memoryview(block)
-    )  # a copy: `compress` returns an object that holds the size of its input
+    # A copy, because the object that `compress` returns is as large as its input.
+    return bytes(memoryview(block))
 
 
 def _unpack(block: bytes, first: int) -> tuple[list[_StoredEvent], bytes | None]:
@@ -328,9 +330,11 @@ def _unpack(block: bytes, first: int) -> tuple[list[_StoredEvent], bytes | None]
     for number, (name, size, *change) in enumerate(described, first):
         part = data[at : at + size]
         at += size
-        events.append(
-            _Change(number, name, *change, part) if change else RunEvent(number, name, part)
-        )
+        if change:
+            key, start, end = change
+            events.append(_Change(number, name, key, start, end, part))
+        else:
+            events.append(RunEvent(number, name, part))
     return events, None if state_size is None else data[at:]
 
 
