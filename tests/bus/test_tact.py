@@ -97,7 +97,7 @@ async def test_nothing_is_shown_before_the_first_word_without_a_mention(tmp_path
     platform = RemovableCards("fake")
     async with running_bus(tmp_path, platform=platform) as harness:
         await harness.send("@bot hello", **GROUP)
-        await harness.wait_until_finished()
+        await eventually(lambda: platform.indicators[-1:] == ["done"])
         shown, worked = len(platform.shown), list(platform.indicators)
         gate = harness.hold_next_run("Me", "!")
         await harness.send("who can do it?", **FOLLOWUP)
