@@ -22,7 +22,7 @@ from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.new_run import decode_start, encode_start
 from gateway.runtime.request import GraphRunRequest
-from gateway.runtime.run_copies import RunCopies, describe
+from gateway.runtime.run_copies import CopiedRun, RunCopies, describe
 from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
 from gateway.runtime.shared_events import EventWriter
@@ -129,10 +129,14 @@ class Elsewhere:
         if self._calls.others and self._runs.find(thread_id, run_id) is None:
             node, is_over = await self._runs.left_runs.find_node(thread_id, run_id)
             if node is not None and node != self._calls.node and not is_over:
-                given = {"thread_id": thread_id, "run_id": run_id, "action": action}
-                await self._ask(node, CANCEL, given)
+                await self._cancel_at(node, thread_id, run_id, action)
                 return
         await self._runs.cancel(thread_id, run_id, action)
+
+    async def _cancel_at(
+        self, node: int, thread_id: str, run_id: str, action: CancelAction
+    ) -> None:
+        await self._ask(node, CANCEL, {"thread_id": thread_id, "run_id": run_id, "action": action})
 
     async def _cancel_here(self, asked: Json) -> Json:
         await self._runs.cancel(asked["thread_id"], asked["run_id"], asked["action"])
@@ -176,14 +180,17 @@ class Elsewhere:
         given = asked["thread_id"], asked["run_id"], asked["messages"]
         return {"run_id": await self._runs.inject(*given)}
 
-    def _cancel_soon(self, live: LiveRun, action: CancelAction) -> None:
-        self._tasks.start_soon(self._cancel_quietly, live, action)
+    def _cancel_soon(self, copy: CopiedRun, action: CancelAction) -> None:
+        self._tasks.start_soon(self._cancel_copied, copy, action)
 
-    async def _cancel_quietly(self, live: LiveRun, action: CancelAction) -> None:
+    async def _cancel_copied(self, copy: CopiedRun, action: CancelAction) -> None:
         try:
-            await self.cancel(live.thread_id, live.run_id, action)
+            if copy.node in self._calls.others:
+                await self._cancel_at(copy.node, copy.thread_id, copy.run_id, action)
+            else:
+                await self.cancel(copy.thread_id, copy.run_id, action)
         except (RowNotFound, StoreError) as error:
-            log.warning("Run %s is not canceled: %s", live.run_id, error)
+            log.warning("Run %s is not canceled: %s", copy.run_id, error)
 
     async def _hand_over(self, _body: str) -> str:
         hand_over(self._runs.active)

@@ -1,6 +1,7 @@
 """RunCopies: runs of other nodes, as clients of this node read them. Their events come from the run_event table."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,6 +61,7 @@ class CopiedRun(LiveRun):
     Attributes:
         node: The node.
         cancel: Cancels the run there.
+        is_gone: The node does not know the run any more.
         following: The attempt that follows, if the node was lost.
         is_decided: Set when it is known whether another attempt follows.
         wrote: Set when there are new rows.
@@ -67,6 +69,7 @@ class CopiedRun(LiveRun):
 
     node: int
     cancel: Callable[[CancelAction], None]
+    is_gone: bool = False
     following: LiveRun | None = None
     is_decided: anyio.Event = field(default_factory=anyio.Event)
     wrote: anyio.Event = field(default_factory=anyio.Event)
@@ -103,12 +106,14 @@ class CopiedRun(LiveRun):
         self.finished.set()
         self.stopped.set()
 
-    async def follow(self, following: LiveRun) -> None:
-        """Let those who read on read another attempt, and those who wait wait for its end."""
+    def go_on(self, following: LiveRun) -> None:
+        """Let those who read on read another attempt."""
         self.following = following
         self.log.close()
         self.is_decided.set()
-        await following.finished.wait()
+
+    def finish_like(self, following: LiveRun) -> None:
+        """Let those who wait have the end of another attempt."""
         self.row, self._result = following.row, following.result
         self.finished.set()
 
@@ -148,7 +153,7 @@ class RunCopies(RunsElsewhere):
         store: RunEventStore,
         calls: NodeCalls,
         writer: EventWriter,
-        cancel: Callable[[LiveRun, CancelAction], None],
+        cancel: Callable[[CopiedRun, CancelAction], None],
         tasks: TaskGroup,
     ) -> None:
         settings = RuntimeSettings()
@@ -236,9 +241,10 @@ class RunCopies(RunsElsewhere):
         return live
 
     def _find_ended(self, run_id: str) -> LiveRun | None:
-        """Return the copy of a run that has ended; those of lost attempts have not."""
+        """Return the copy of a run that has ended; a lost attempt has not."""
         ended = self._ended.find(run_id)
-        return ended if ended is not None and ended.log.last_data("end") else None
+        is_lost = isinstance(ended, CopiedRun) and ended.following is not None
+        return None if is_lost else ended
 
     async def run(self) -> None:
         """Tell again what is read and watched, until cancelled."""
@@ -262,6 +268,7 @@ class RunCopies(RunsElsewhere):
         """Delete old events, until cancelled."""
         while True:
             await anyio.sleep(SWEEP_S)
+            self._writer.forget_old()
             try:
                 await self._store.delete_old(keep_s=self._keep_s)
             except StoreUnavailable:
@@ -275,13 +282,17 @@ class RunCopies(RunsElsewhere):
     async def _tell(self, node: int) -> None:
         """Tell a node what is read and watched here; take its answer."""
         threads = list(self._watched)
-        read = [copy.run_id for copy in self._active.values() if copy.node == node]
+        read = [copy for copy in self._active.values() if copy.node == node]
         if not (threads or read):
             return
+        asked = {copy.run_id: copy.log.last_id for copy in read}
         try:
-            begun = await self._ask(node, threads=threads, runs=read)
+            begun = await self._ask(node, threads=threads, runs=asked)
         except StoreUnavailable:
             return
+        known = {described["run_id"] for described in begun}
+        for copy in read:
+            copy.is_gone = copy.run_id not in known
         for described in begun:
             self._take(node, described)
         for thread_id in threads:
@@ -289,9 +300,18 @@ class RunCopies(RunsElsewhere):
                 watched.unheard.discard(node)
 
     async def _ask(
-        self, node: int, *, threads: Sequence[str] = (), runs: Sequence[str] = ()
+        self, node: int, *, threads: Sequence[str] = (), runs: Mapping[str, int] = {}
     ) -> list[Json]:
-        """Tell a node what is read and watched; return its runs among that. Raises StoreUnavailable."""
+        """Tell a node what is read and watched; return its runs among that.
+
+        Args:
+            node: The node.
+            threads: The threads that are watched.
+            runs: The runs that are read, with the number of the last event that is here.
+
+        Raises:
+            StoreUnavailable: It does not answer.
+        """
         body = dumps({"node": self._calls.node, "threads": threads, "runs": runs}).decode()
         return list(orjson.loads(await self._calls.call(node, READ, body, within_s=ANSWER_S)))
 
@@ -305,8 +325,11 @@ class RunCopies(RunsElsewhere):
             self._watchers.setdefault(thread_id, {})[node] = until
             begun += self._subscribers.own_runs(thread_id)
         read = [live for one in asked["runs"] if (live := self._runs.find(None, one))]
-        for live in [*(live for live in begun if not live.is_finished), *read]:
-            self._writer.add_reader(live, node)
+        for live in begun:
+            if not live.is_finished:
+                self._writer.add_reader(live, node)
+        for live in read:
+            self._writer.add_reader(live, node, after=asked["runs"][live.run_id])
         await self._writer.flush()
         known = {live.attempt_id: live for live in [*begun, *read]}
         return dumps([describe(live) for live in known.values()]).decode()
@@ -334,7 +357,7 @@ class RunCopies(RunsElsewhere):
 
     async def _copy_from(self, node: int, run_id: str) -> LiveRun | None:
         """Return the copy of a run that a node has. Raises StoreUnavailable."""
-        for described in await self._ask(node, runs=[run_id]):
+        for described in await self._ask(node, runs={run_id: 0}):
             return await self.copied(node, described)
         return None
 
@@ -380,29 +403,33 @@ class RunCopies(RunsElsewhere):
         )
         copy.log = EventLog(state=copy.values_json, first=first_event_number(copy.attempt))
         self._active[copy.attempt_id] = copy
-        self._tasks.start_soon(self._fill, copy)
+        self._tasks.start_soon(self._fill, copy, described)
         return copy
 
-    async def _fill(self, copy: CopiedRun) -> None:
+    async def _fill(self, copy: CopiedRun, described: Json) -> None:
         """Add the events of a run to its copy until it ends, or its node does."""
+        with suppress(StoreUnavailable):
+            if described["is_finished"] and not await self._read_next(copy):
+                # Of runs that are over, the node writes only those that it is asked for.
+                await self._ask(copy.node, runs={copy.run_id: 0})
         await self._read_events(copy)
-        is_lost = not copy.log.closed
-        if is_lost:
+        if not copy.log.closed:
             # The next attempt of a restartable run is another copy, or a run of this node.
             copy.row = replace(copy.row, status="interrupted")
+            await self._go_on(copy)
         del self._active[copy.attempt_id]
         self._ended.remove(copy.run_id)  # an earlier attempt
         self._ended.add(copy, now=anyio.current_time())
-        if is_lost:
-            await self._go_on(copy)
+        if copy.following is not None:
+            await copy.following.finished.wait()
+            copy.finish_like(copy.following)
 
     async def _read_events(self, copy: CopiedRun) -> None:
-        until = first_event_number(copy.attempt + 1) - 1
         gap_since = 0.0
-        while not copy.log.closed and copy.node in self._calls.others:
+        while not copy.log.closed and copy.node in self._calls.others and not copy.is_gone:
             copy.wrote = anyio.Event()
             try:
-                rows = await self._store.read(copy.run_id, after=copy.log.last_id, until=until)
+                rows = await self._read_next(copy)
             except StoreUnavailable:
                 await anyio.sleep(RETRY_S)
                 continue
@@ -419,6 +446,11 @@ class RunCopies(RunsElsewhere):
                 with anyio.move_on_after(POLL_S):
                     await copy.wrote.wait()
 
+    async def _read_next(self, copy: CopiedRun) -> Sequence[EventRow]:
+        """Return the next rows of an attempt. Raises StoreUnavailable."""
+        until = first_event_number(copy.attempt + 1) - 1
+        return await self._store.read(copy.run_id, after=copy.log.last_id, until=until)
+
     async def _go_on(self, copy: CopiedRun) -> None:
         """Find the attempt that follows a lost one, or else its end."""
         for _ in range(NEXT_ATTEMPTS):
@@ -430,7 +462,7 @@ class RunCopies(RunsElsewhere):
             if following is None:
                 break
             if following.attempt > copy.attempt:
-                await copy.follow(following)
+                copy.go_on(following)
                 return
             await anyio.sleep(NEXT_S)
         await self._end(copy)

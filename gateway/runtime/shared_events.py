@@ -85,11 +85,21 @@ class EventWriter:
         self._asked = anyio.Event()
         self._lock = anyio.Lock()
 
-    def add_reader(self, live: LiveRun, node: int) -> None:
-        """Note that a node reads a run now."""
+    def add_reader(self, live: LiveRun, node: int, *, after: int = 0) -> None:
+        """Note that a node reads a run now.
+
+        Args:
+            live: The run.
+            node: The node.
+            after: The number of the last event that it has. If all events were written, and it does not have them, they
+                are written again: perhaps they were deleted.
+        """
         written = self._written.get(live.attempt_id)
         if written is None:
             written = self._written[live.attempt_id] = _Written(live, live.log.subscribe())
+        elif written.is_whole and after < live.log.last_id:
+            written.reader = live.log.subscribe(after)
+            written.is_whole = False
         written.readers[node] = anyio.current_time() + READ_S
         self._asked.set()
 
@@ -120,14 +130,13 @@ class EventWriter:
                 except StoreUnavailable:
                     await anyio.sleep(RETRY_S)
                 await anyio.sleep(FLUSH_S)
-            self._forget()
 
     def _is_read(self) -> bool:
         now = anyio.current_time()
         return any(one.is_read(now) and not one.is_whole for one in self._written.values())
 
-    def _forget(self) -> None:
-        """Forget the runs that nobody can ask for any more. Of the others, the written events stay known."""
+    def forget_old(self) -> None:
+        """Forget which events of runs were written that are not in memory any more."""
         for name, written in list(self._written.items()):
             if not self._is_kept(written.live.run_id):
                 del self._written[name]

@@ -276,46 +276,71 @@ async def test_a_broken_connection_loses_no_event(url: str, tmp_path: Path) -> N
         assert shape(seen) == shape(at_a)
 
 
-@pytest.mark.parametrize("comes_late", [False, True])
-async def test_missing_events_are_waited_for_and_then_leave_a_gap(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_late: bool
-) -> None:
-    """Rows may become visible in another order, and a crash of PostgreSQL empties the table."""
+def lose_rows(
+    monkeypatch: pytest.MonkeyPatch, seen: list[Any], *, for_ever: bool
+) -> list[EventRow]:
+    """Lose the rows that are written first after something was seen; others may be written before them."""
     append = RunEventStore.append
     lost: list[EventRow] = []
 
-    async def lose_one(store: RunEventStore, rows: list[EventRow]) -> None:
+    async def lose(store: RunEventStore, rows: list[EventRow]) -> None:
         if seen and not lost:
             lost.extend(rows)
             return
         await append(store, rows)
-        if comes_late and lost:
+        if lost and not for_ever:
             await append(store, lost)
 
-    monkeypatch.setattr(RunEventStore, "append", lose_one)
+    monkeypatch.setattr(RunEventStore, "append", lose)
+    return lost
+
+
+@pytest.mark.parametrize("for_ever", [False, True])
+async def test_missing_events_are_waited_for_and_then_leave_a_gap(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_ever: bool
+) -> None:
+    """Rows may become visible in another order, and a crash of PostgreSQL empties the table."""
+    seen: list[Any] = []
+    lost = lose_rows(monkeypatch, seen, for_ever=for_ever)
     async with two_nodes(url, tmp_path) as (a, b):
         thread = await new_thread(a)
         run = await a.sdk.runs.create(
             thread, "paced", input=HELLO, stream_mode=["messages-tuple", "values"]
         )
-        seen: list[Any] = []
         async with anyio.create_task_group() as group:
             group.start_soon(follow, b.sdk.runs.join_stream(thread, run["run_id"]), seen)
             await eventually(lambda: seen, within_s=30)
             a.graphs.tokens.release()
             await eventually(lambda: lost, within_s=30)
-            for _ in range(5):
+            a.graphs.tokens.release()
+            if for_ever:
+                await eventually(lambda: "gap" in [part.event for part in seen], within_s=30)
+            for _ in range(4):
                 a.graphs.tokens.release()
-        numbers = [int(part.id) for part in seen]
-        assert numbers == sorted(numbers)
-        assert seen[-1].event == "end"
         at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
-        if comes_late:
-            assert shape(seen) == shape(at_a)
-            return
-        gap = [part.event for part in seen].index("gap")
-        assert seen[gap + 1].event == "values"
-        assert shape(seen[gap + 2 :]) == shape(at_a[seen[gap].data["resumes_at"] - 1 :])
+    numbers = [int(part.id) for part in seen]
+    assert numbers == sorted(numbers)
+    assert seen[-1].event == "end"
+    if not for_ever:
+        assert shape(seen) == shape(at_a)
+        return
+    gap = [part.event for part in seen].index("gap")
+    assert seen[gap + 1].event == "values"
+    assert shape(seen[gap + 2 :]) == shape(at_a[seen[gap].data["resumes_at"] - 1 :])
+
+
+async def test_events_that_were_deleted_are_written_again_for_who_asks(
+    url: str, tmp_path: Path
+) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        run = await a.sdk.runs.create(thread, "agent", input=HELLO)
+        at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
+        copies = b.app.state.services.elsewhere.copies
+        for _ in range(2):
+            [copy] = await copies.fetch(thread)
+            assert copy.log.last_id == int(at_a[-1].id)
+            await RunEventStore(a.database).delete_old(keep_s=0)
 
 
 async def test_events_are_written_while_they_are_read_and_deleted_by_age(
