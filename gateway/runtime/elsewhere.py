@@ -11,6 +11,7 @@ import orjson
 from anyio.abc import TaskGroup
 
 from agent.trace_context import TRACEPARENT
+from gateway.runtime.creation import decode_start, encode_start
 from gateway.runtime.errors import (
     InvalidRequest,
     RunRequestError,
@@ -20,7 +21,6 @@ from gateway.runtime.errors import (
 )
 from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.live_run import LiveRun
-from gateway.runtime.new_run import decode_start, encode_start
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.run_copies import CopiedRun, RunCopies, describe
 from gateway.runtime.runs import RunManager

@@ -170,16 +170,15 @@ class RunExecutor:
     async def _prepare(
         self, live: LiveRun, request: GraphRunRequest, graphs: AsyncExitStack
     ) -> PreparedRun:
+        options = request_options(request)
         config = runnable_config(
-            request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
+            request, options, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
         )
         config["callbacks"] = [self._pacer]
         config["configurable"][STEERING_SOURCE_KEY] = partial(self._steering.take, live.run_id)
         if live.temporary and request.durability is None:
             request = replace(request, durability="exit")
-        opening = self._runs.open_graph(
-            live.graph_id, config, "threads.create_run", request_options(request)
-        )
+        opening = self._runs.open_graph(live.graph_id, config, "threads.create_run", options)
         graph = await graphs.enter_async_context(opening)
         prepared = PreparedRun(
             request=request,

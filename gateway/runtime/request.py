@@ -13,7 +13,7 @@ from langgraph.types import Command, Send
 from agent.content_blocks import standard_message
 from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.stream_modes import StreamModes
-from store.runs import MultitaskStrategy, Run
+from store.runs import MultitaskStrategy
 
 Durability = Literal["sync", "async", "exit"]
 Nodes = Literal["*"] | Sequence[str]
@@ -105,39 +105,20 @@ def merge_options(config: Mapping[str, Any], context: Mapping[str, Any]) -> dict
     return configurable | context
 
 
-def new_run_row(
+def runnable_config(
     request: GraphRunRequest,
+    options: Mapping[str, Any],
     *,
     run_id: str,
     thread_id: str,
     graph_id: str,
-    assistant_id: str,
-    now: float,
-) -> Run:
-    """Return the row of a new run."""
-    return Run(
-        run_id=run_id,
-        thread_id=thread_id,
-        assistant_id=assistant_id,
-        status="pending",
-        metadata={"graph_id": graph_id, **request.metadata, "assistant_id": assistant_id},
-        kwargs=dict(request.kwargs),
-        multitask_strategy=request.multitask,
-        start_key=request.start_key,
-        created_at=now,
-        updated_at=now,
-    )
-
-
-def runnable_config(
-    request: GraphRunRequest, *, run_id: str, thread_id: str, graph_id: str
 ) -> RunnableConfig:
-    """Return the graph's config. The thread and run ids are always ours."""
+    """Return the graph's config. The thread and run ids are always ours. `options`: as of `request_options`."""
     ids = {"thread_id": thread_id, "run_id": run_id}
     asked = request.config.get("recursion_limit")
     limit = asked if isinstance(asked, int) else DEFAULT_RECURSION
     return {
-        "configurable": request_options(request) | requested_checkpoint(request) | ids,
+        "configurable": {**options, **requested_checkpoint(request), **ids},
         "metadata": {
             **(request.config.get("metadata") or {}),
             **request.metadata,

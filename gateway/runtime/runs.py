@@ -17,17 +17,16 @@ from langgraph_sdk.runtime import AccessContext
 from agent.thread_queue import ThreadQueue
 from gateway.runtime.assistants import GraphSource, resolve_graph_id
 from gateway.runtime.counters import RunCounters
+from gateway.runtime.creation import RunCreation, decode_left_run, new_live_run, require_checkpoint
 from gateway.runtime.errors import InvalidRequest, RuntimeClosing, ThreadBusyError
 from gateway.runtime.event_log import MAX_BYTES
 from gateway.runtime.executor import RunExecutor
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.graph_sources import FixedGraph, GraphFactory, server_runtime
-from gateway.runtime.known_checkpoint import require_checkpoint
 from gateway.runtime.left_runs import LeftRuns
 from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.live_run import LiveRun
-from gateway.runtime.new_run import decode_left_run, new_live_run
 from gateway.runtime.request import (
     GraphRunRequest,
     graph_input,
@@ -35,7 +34,6 @@ from gateway.runtime.request import (
     request_options,
     requested_checkpoint,
 )
-from gateway.runtime.run_creation import RunCreation
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.steering import SteeringQueue
 from gateway.runtime.stopping import stop_runs
@@ -163,8 +161,8 @@ class RunManager:
         tasks = self._tasks
         if tasks is None:
             raise RuntimeClosing
-        await self.validate(request)
-        live = self._register(request)
+        graph_id = await self.validate(request)
+        live = self._register(request, graph_id)
         try:
             # Shielded: a row without a task driving its run would look active forever.
             with anyio.CancelScope(shield=True):
@@ -193,16 +191,16 @@ class RunManager:
                     other.request_cancel(request.multitask)
         tasks.start_soon(self._executor.run, live, request)
 
-    async def validate(self, request: GraphRunRequest) -> None:
-        """Check a request, as far as possible without starting it.
+    async def validate(self, request: GraphRunRequest) -> str:
+        """Check a request, as far as possible without starting it, and return its graph's name.
 
         Raises:
             UnknownAssistant, InvalidRequest: The request cannot be carried out.
             RowNotFound: The checkpoint to continue from does not exist.
         """
-        source = self.graphs[resolve_graph_id(request.assistant_id, self.graphs)]
+        graph_id = resolve_graph_id(request.assistant_id, self.graphs)
         request_options(request)
-        graph_input(request, has_messages=_may_check_messages(source))
+        graph_input(request, has_messages=_may_check_messages(self.graphs[graph_id]))
         if request.thread_id is not None:
             await require_checkpoint(
                 self.checkpointer, request.thread_id, requested_checkpoint(request)
@@ -213,6 +211,7 @@ class RunManager:
             if self._webhooks is None:
                 raise InvalidRequest("webhook: this server sends none.", malformed=True)
             await self._webhooks.validate_url(request.webhook)
+        return graph_id
 
     def find(self, thread_id: str | None, run_id: str) -> LiveRun | None:
         """Return an active or recently finished run; `thread_id` None = of any thread."""
@@ -381,9 +380,8 @@ class RunManager:
             graph.store = self.items
         return graph
 
-    def _register(self, request: GraphRunRequest) -> LiveRun:
+    def _register(self, request: GraphRunRequest, graph_id: str) -> LiveRun:
         """Create the run and queue it. Does not await, so no other request can come in between."""
-        graph_id = resolve_graph_id(request.assistant_id, self.graphs)
         thread_id = request.thread_id or str(uuid4())
         if request.multitask == "reject" and self._queue.length(thread_id):
             raise ThreadBusyError

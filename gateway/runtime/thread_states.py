@@ -13,9 +13,9 @@ from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateSnapshot, StateUpdate
 from langgraph_sdk.runtime import AccessContext
 
+from gateway.runtime.creation import require_checkpoint
 from gateway.runtime.errors import InvalidRequest, ThreadBusyError
 from gateway.runtime.graph_sources import GraphFactory
-from gateway.runtime.known_checkpoint import require_checkpoint
 from gateway.runtime.lifecycle import state_fields
 from gateway.runtime.masking import mask_secrets
 from gateway.runtime.message_state import has_messages

@@ -45,7 +45,7 @@ BROAD_EXCEPTS = {
     "agent/subagents/executor.py": "a subagent: its error goes to the lead agent",
     "store/node_calls.py": "a call of another node: whatever failed here, the caller is told",
     "store/postgres/membership.py": "a heartbeat: without one the other nodes would end this process",
-    "gateway/runtime/run_creation.py": "the write of a run's start: it goes to whoever starts the run",
+    "gateway/runtime/creation.py": "the write of a run's start: it goes to whoever starts the run",
     "gateway/runtime/executor.py": "a run's worker: one that cannot be finished must not end the others",
     "gateway/runtime/runs.py": "a run whose row could not be written leaves its queue",
     "gateway/runtime/thread_states.py": "a thread in a search: a graph that fails must not hide the others",

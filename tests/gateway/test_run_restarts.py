@@ -15,8 +15,8 @@ import anyio
 import orjson
 import pytest
 
+from gateway.runtime.creation import encode_request
 from gateway.runtime.live_run import LiveRun, first_event_number
-from gateway.runtime.new_run import encode_request
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.stream_modes import parse_stream_modes

@@ -161,8 +161,9 @@ def test_commands() -> None:
 
 @pytest.mark.parametrize(("asked", "got"), [(None, 100), (5, 5), (0, 1), (-3, 1), (10_000, 1000)])
 def test_recursion_limit(asked: object, got: int) -> None:
+    limited = request(config={"recursion_limit": asked})
     config = runnable_config(
-        request(config={"recursion_limit": asked}), run_id=RUN, thread_id="t", graph_id="g"
+        limited, request_options(limited), run_id=RUN, thread_id="t", graph_id="g"
     )
     assert config["recursion_limit"] == got
 
@@ -170,9 +171,7 @@ def test_recursion_limit(asked: object, got: int) -> None:
 @pytest.mark.parametrize("asked", ["x", "25", 2.5, True])
 def test_a_recursion_limit_that_is_no_whole_number_is_refused(asked: object) -> None:
     with pytest.raises(InvalidRequest, match="whole number"):
-        runnable_config(
-            request(config={"recursion_limit": asked}), run_id=RUN, thread_id="t", graph_id="g"
-        )
+        request_options(request(config={"recursion_limit": asked}))
 
 
 def test_config_of_a_run() -> None:
@@ -182,7 +181,7 @@ def test_config_of_a_run() -> None:
         metadata={"k": "v", "run_id": "evil"},
         checkpoint={"checkpoint_id": "c", "thread_id": "evil"},
     )
-    config = runnable_config(asked, run_id=RUN, thread_id="t", graph_id="g")
+    config = runnable_config(asked, request_options(asked), run_id=RUN, thread_id="t", graph_id="g")
     ids = {"thread_id": "t", "run_id": RUN}
     assert config["configurable"] == {"x": 1, "checkpoint_id": "c", **ids}
     assert config["metadata"] == {"m": 1, "k": "v", "graph_id": "g", **ids}

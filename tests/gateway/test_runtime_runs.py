@@ -17,11 +17,11 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, StateGraph
 
-from agent.thread_queue import QueueTicket
+from gateway.runtime.creation import new_live_run
 from gateway.runtime.errors import RuntimeClosing, ThreadBusyError
 from gateway.runtime.finished_runs import FRESH_BYTES, FinishedRuns
 from gateway.runtime.live_run import LiveRun
-from gateway.runtime.request import GraphRunRequest, new_run_row
+from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.stream_modes import parse_stream_modes
@@ -294,17 +294,16 @@ async def test_ended_runs_are_kept_for_a_while(tmp_path: Path) -> None:
 
 def ended_run(thread_id: str, state: bytes) -> LiveRun:
     """Return a run that sent `state` and ended."""
-    row = new_run_row(
+    live = new_live_run(
         asking("instant", thread_id=thread_id),
         run_id=str(uuid4()),
         thread_id=thread_id,
         graph_id="instant",
-        assistant_id="instant",
-        now=0.0,
+        created_at=0.0,
+        temporary=False,
     )
-    live = LiveRun(row=row, graph_id="instant", ticket=QueueTicket(thread_id), temporary=False)
     live.log.append("values", state)
-    live.row = replace(row, status="success")
+    live.row = replace(live.row, status="success")
     live._result = None
     live.close_log()
     return live

@@ -1,0 +1,224 @@
+"""RunCreation: from a request to its run, on disk; and back from what is stored of a run that starts again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import anyio
+import orjson
+from anyio.abc import TaskGroup
+
+from agent.thread_queue import QueueTicket
+from gateway.runtime.assistants import assistant_id_for_graph
+from gateway.runtime.errors import InvalidRequest, RuntimeClosing
+from gateway.runtime.finalizer import RunFinalizer
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.request import GraphRunRequest, parse_messages
+from gateway.runtime.serialization import dumps
+from gateway.runtime.stream_modes import parse_stream_modes
+from store.checkpoints import CheckpointSaver
+from store.errors import OutcomeUnknown, RowNotFound, StoreUnavailable
+from store.run_requests import LeftRun
+from store.runs import Run, RunStore
+
+_OTHER_FORM = frozenset({"modes", "kwargs", "restartable"})
+_STORED_FIELDS = [field for field in fields(GraphRunRequest) if field.name not in _OTHER_FORM]
+"""Of a request; the others are stored in another form, or known."""
+
+
+def new_live_run(
+    request: GraphRunRequest,
+    *,
+    run_id: str,
+    thread_id: str,
+    graph_id: str,
+    created_at: float,
+    temporary: bool,
+) -> LiveRun:
+    """Return a pending run, without its first event. `created_at`: Unix seconds."""
+    assistant_id = request.shown_assistant_id or assistant_id_for_graph(graph_id)
+    row = Run(
+        run_id=run_id,
+        thread_id=thread_id,
+        assistant_id=assistant_id,
+        status="pending",
+        metadata={"graph_id": graph_id, **request.metadata, "assistant_id": assistant_id},
+        kwargs=dict(request.kwargs),
+        multitask_strategy=request.multitask,
+        start_key=request.start_key,
+        created_at=created_at,
+        updated_at=created_at,
+    )
+    return LiveRun(
+        row=row,
+        graph_id=graph_id,
+        ticket=QueueTicket(thread_id),
+        temporary=temporary,
+        webhook_url=request.webhook,
+        restartable=request.restartable,
+    )
+
+
+def encode_request(request: GraphRunRequest, live: LiveRun) -> str:
+    """Return what is stored of a request, JSON. A run with a row has `kwargs` there."""
+    stored = {
+        **encode_start(request),
+        "thread_id": live.thread_id,
+        "graph_id": live.graph_id,
+        "kwargs": request.kwargs if live.temporary else None,
+    }
+    return dumps(stored).decode()
+
+
+def encode_start(request: GraphRunRequest) -> dict[str, Any]:
+    """Return a request as JSON has it, for another node that is to start it."""
+    return {
+        **{field.name: getattr(request, field.name) for field in _STORED_FIELDS},
+        "stream_mode": sorted(request.modes.requested),
+        "subgraphs": request.modes.subgraphs,
+        "kwargs": request.kwargs,
+        "restartable": request.restartable,
+    }
+
+
+def decode_start(body: Mapping[str, Any], **changed: Any) -> GraphRunRequest:  # noqa: ANN401 - fields of a request
+    """Return what `encode_start` was given, with some fields changed. Raises KeyError, TypeError, ValueError."""
+    given = {field.name: body[field.name] for field in _STORED_FIELDS if field.name in body}
+    modes = parse_stream_modes(body["stream_mode"], subgraphs=body["subgraphs"])
+    others = {"kwargs": body["kwargs"] or {}, "restartable": body.get("restartable", True)}
+    return GraphRunRequest(**(given | {"modes": modes} | others | changed))
+
+
+def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, LiveRun]:
+    """Return the request of a run that is started again, and its next attempt.
+
+    `now`: Unix seconds; what has passed of a delay is over.
+
+    Raises:
+        InvalidRequest: What another version stored cannot be read.
+    """
+    try:
+        body: dict[str, Any] = orjson.loads(left.body)
+        rest_s = max(0.0, body["after_seconds"] - (now - left.created_at))
+        request = decode_start(body, after_seconds=rest_s)
+        if left.kwargs:
+            request = replace(request, kwargs=orjson.loads(left.kwargs) or request.kwargs)
+        live = _next_attempt(left, request, body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidRequest(f"The stored request cannot be read: {error!r}") from error
+    return request, live
+
+
+def _next_attempt(left: LeftRun, request: GraphRunRequest, body: Mapping[str, Any]) -> LiveRun:
+    live = new_live_run(
+        request,
+        run_id=left.run_id,
+        thread_id=body["thread_id"],
+        graph_id=body["graph_id"],
+        created_at=left.created_at,
+        temporary=left.thread_id is None,
+    )
+    live.attempt, live.crashes = left.attempt, left.crashes
+    # JSON may contain other line separators.
+    lines = left.messages.rstrip("\n").split("\n") if left.messages else []
+    live.messages = parse_messages([orjson.loads(line) for line in lines])
+    return live
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    """One write. `is_late`: nobody waits for it any more."""
+
+    error: Exception | None = field(default_factory=RuntimeClosing)  # if it is cut off
+    is_late: bool = False
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+
+class RunCreation:
+    """Writes the starts of runs.
+
+    Args:
+        rows: The runs' rows.
+        finalizer: Takes back what was written too late.
+        write_s: Time limit of a write, seconds.
+    """
+
+    def __init__(self, rows: RunStore, finalizer: RunFinalizer, *, write_s: float) -> None:
+        self._rows = rows
+        self._finalizer = finalizer
+        self._write_s = write_s
+
+    async def save(self, tasks: TaskGroup, live: LiveRun, request: GraphRunRequest) -> None:
+        """Write the start of a run, and what is needed to start it again.
+
+        Args:
+            tasks: Owns the write: the database may carry it out when nobody waits for it any more.
+            live: The run.
+            request: What it is to do.
+
+        Raises:
+            RowNotFound, RunExists, ThreadElsewhere: As of `RunStore.create`.
+            StoreUnavailable: It could not be written in time. If it was, or will be, it is taken back.
+            RuntimeClosing: This process stops.
+        """
+        stored = encode_request(request, live) if live.restartable else None
+        if live.temporary and stored is None:
+            return
+        write = _Write()
+        tasks.start_soon(self._write, write, live, request, stored)
+        with anyio.move_on_after(self._write_s):
+            await write.over.wait()
+        if not write.over.is_set():
+            write.is_late = True
+            self._finalizer.undone.add(live.run_id)  # whoever starts it again does not find it
+            raise StoreUnavailable("The database did not take the run in time.")
+        error, write.error = write.error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback has this frame: see `store.unit_of_work.result_of`
+
+    async def _write(
+        self, write: _Write, live: LiveRun, request: GraphRunRequest, stored: str | None
+    ) -> None:
+        try:
+            await self._insert(live, request, stored)
+            write.error = None
+        except Exception as error:  # noqa: BLE001 - it goes to whoever starts the run
+            write.error = error
+            if isinstance(error, OutcomeUnknown):
+                self._finalizer.undone.add(live.run_id)
+        finally:
+            write.over.set()
+        if (write.is_late and write.error is None) or isinstance(write.error, OutcomeUnknown):
+            await self._finalizer.undo_start(live)
+        else:
+            self._finalizer.undone.discard(live.run_id)
+
+    async def _insert(self, live: LiveRun, request: GraphRunRequest, stored: str | None) -> None:
+        if live.temporary:
+            await self._rows.requests.create(live.run_id, stored or "", now=live.row.created_at)
+            return
+        await self._rows.create(
+            replace(live.row, status="running") if live.ticket.ready.is_set() else live.row,
+            tags={"graph_id": live.graph_id, "assistant_id": live.row.assistant_id},
+            create_thread=request.create_thread or request.thread_id is None,
+            request=stored,
+            undone=self._finalizer.undone,
+        )
+
+
+async def require_checkpoint(
+    saver: CheckpointSaver, thread_id: str, checkpoint: Mapping[str, Any]
+) -> None:
+    """Return if a checkpoint names none of its own, or one that the thread has. Raises RowNotFound."""
+    # Of a subgraph's checkpoint, LangGraph takes the place from its map.
+    wanted = checkpoint.get("checkpoint_id")
+    if not wanted or checkpoint.get("checkpoint_ns"):
+        return
+    where = {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": str(wanted)}
+    if await saver.aget_tuple({"configurable": where}) is None:
+        raise RowNotFound(
+            "Checkpoint not found: it is not of this thread, or was pruned. Continue from the thread's history."
+        )
