@@ -54,10 +54,11 @@ from gateway.runtime.lifecycle import is_final
 from gateway.runtime.serialization import dumps
 from gateway.runtime.thread_states import ThreadStateUpdate
 from gateway.services import Services
+from gateway.sse import parse_last_event_id
 from store.errors import RowConflict, RowNotFound
 from store.runs import RunExists, ThreadElsewhere
 
-_REFUSALS: tuple[type[Exception], ...] = (HTTPException, TypeError, *STATUS_BY_ERROR)
+_REFUSALS: tuple[type[Exception], ...] = (HTTPException, *STATUS_BY_ERROR)
 
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ class EmbeddedRuns(Runs):
         token = TRACEPARENT.set(request.traceparent)
         try:
             # The run must not share objects with its caller, as over HTTP.
-            checked = validate_body(RunCreate, parse_json(orjson.dumps(body)))
+            checked = validate_body(RunCreate, parse_json(_encoded(body)))
             run = await resolve_run(services, request.thread_id, checked, restartable=False)
             live = await services.runs.start(replace(run, start_key=request.message_id))
         except RunExists as error:
@@ -120,7 +121,7 @@ class EmbeddedRuns(Runs):
             for event in await self._ended_events(thread_id, run_id):
                 yield event
             return
-        reader = live.log.subscribe(int(after or 0))
+        reader = live.log.subscribe(parse_last_event_id(after))
         while (read := await reader.receive()) is not None:
             for one in read:
                 part = parse_part(one.name, orjson.loads(one.data))
@@ -158,7 +159,7 @@ class EmbeddedRuns(Runs):
 
     @override
     async def inject(self, thread_id: str, run_id: str, steering: SteeringMessage) -> bool:
-        message = orjson.loads(orjson.dumps(human_message(steering, {STEERING: True})))
+        message = orjson.loads(_encoded(human_message(steering, {STEERING: True})))
         try:
             return await self._services().runs.inject(thread_id, run_id, [message]) is not None
         except InvalidRequest as error:
@@ -229,6 +230,14 @@ class _EmbeddedStates(ThreadStatesApi):
         return _json(state_view(state))
 
 
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    """Return JSON. Raises RunError: the configuration of a channel has what cannot be JSON."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise RunError(f"The request of a run cannot be JSON: {error}") from error
+
+
 def _json(view: Mapping[str, Any]) -> State:
     """Return a view as plain JSON that shares no objects with it."""
     state: State = orjson.loads(dumps(view))
@@ -246,9 +255,7 @@ def _run_error(error: Exception) -> RunError:
     """Convert an error of the runtime to an error of the run port."""
     if isinstance(error, HTTPException):
         status, text = error.status_code, str(error.detail)
-    elif isinstance(
-        error, TypeError | UnknownAssistant
-    ):  # TypeError: a value is not JSON. An unknown assistant must not look like a missing thread (404).
+    elif isinstance(error, UnknownAssistant):  # it must not look like a missing thread (404)
         status, text = HTTPStatus.BAD_REQUEST, str(error)
     else:
         status, text = describe_error(error)

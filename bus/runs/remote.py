@@ -59,7 +59,7 @@ MAX_PLAIN_THREADS = 10_000
 """Maximum number of threads to remember as needing `PLAIN_OPTIONS`."""
 
 MAX_OPENED = 1000
-"""Maximum number of streams that starts have opened and that have no reader yet."""
+"""Maximum number of streams that starts have opened and that have no reader yet. One more closes the oldest."""
 
 _Stream = AsyncGenerator[StreamPart, None]
 
@@ -71,7 +71,7 @@ class RemoteRuns(Runs):
         self._client = client
         self._plain_threads = BoundedDict[str, None](MAX_PLAIN_THREADS)
         # Some servers keep no events for later readers, so the first reader gets the stream of the start.
-        self._opened = BoundedDict[str, _Stream](MAX_OPENED)
+        self._opened: dict[str, _Stream] = {}
 
     @override
     async def create_thread(self, thread_id: str, metadata: Mapping[str, str]) -> None:
@@ -207,6 +207,9 @@ class RemoteRuns(Runs):
                 if isinstance(part, RunStarted):
                     self._opened[part.run_id] = stream
                     is_kept = True
+                    if len(self._opened) > MAX_OPENED:
+                        oldest = next(iter(self._opened))
+                        await self._opened.pop(oldest).aclose()
                     return part.run_id
         finally:
             if not is_kept:

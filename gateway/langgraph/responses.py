@@ -20,9 +20,6 @@ from gateway.sse import (
     stream_events,
 )
 
-ON_NODE_LOSS, INTERRUPT = "X-Parley-On-Node-Loss", "interrupt"
-"""Header of runs that no other node may restart, because the bus does it."""
-
 
 def run_response(request: Request, live: LiveRun) -> Response:
     """Return the response for a started run."""
@@ -115,10 +112,7 @@ def _event_filter(request: Request, services: Services, wanted: EventPredicate) 
     and the JavaScript SDK sends Node's. In a browser the JavaScript SDK sends the browser's User-Agent. There `end` is
     useful, because the SDK need not ask whether the run is over.
     """
-    headers = request.headers
-    if headers.get(ON_NODE_LOSS):
-        return wanted
-    agent = headers.get("user-agent", "")
+    agent = request.headers.get("user-agent", "")
     is_sdk = agent == "node" or agent.startswith("langgraph-sdk-py/")
     if services.config.gateway.stream_end_event and not is_sdk:
         return wanted

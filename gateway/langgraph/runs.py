@@ -12,8 +12,6 @@ from gateway.langgraph.assistant_lookup import resolve_assistant
 from gateway.langgraph.request_models import MAX_OFFSET, RunCreate
 from gateway.langgraph.response_models import RunResponse
 from gateway.langgraph.responses import (
-    INTERRUPT,
-    ON_NODE_LOSS,
     ended_response,
     location_headers,
     run_response,
@@ -39,6 +37,9 @@ from gateway.services import Services
 from gateway.sse import DelayedJsonResponse, EventStreamResponse, parse_last_event_id
 from store.errors import RowNotFound, StoreUnavailable
 from store.runs import Run, RunStatus
+
+ON_NODE_LOSS, INTERRUPT = "X-Parley-On-Node-Loss", "interrupt"
+"""Header and value of clients that continue by themselves: their runs do not go on when their process ends."""
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
 

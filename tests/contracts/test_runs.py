@@ -2,19 +2,27 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import anyio
+import anyio.lowlevel
 import pytest
 from langgraph_sdk import get_client
 
-from bus.errors import AgentThreadNotFound, RunError
-from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
-from bus.runs.port import Runs
+from bus.errors import (
+    AgentThreadBusy,
+    AgentThreadNotFound,
+    RewindUnsupported,
+    RunError,
+    SteeringUnsupported,
+)
+from bus.messages import ConversationKey, InboundMessage, ReplyTarget, RewindPoint, Sender
+from bus.runs.port import Runs, StreamedPart
 from bus.runs.remote import RemoteRuns
-from bus.runs.requests import AgentRunRequest
+from bus.runs.requests import AgentRunRequest, SteeringMessage
 from bus.runs.stream import INTERRUPTS, RunFailed, StateSnapshot, messages_in
 from gateway.embedded_runs import EmbeddedRuns
 from gateway.runtime.graph_sources import FixedGraph
@@ -55,6 +63,13 @@ async def langgraphs_server(folder: Path) -> AsyncIterator[Runs]:
         yield RemoteRuns(client)
 
 
+@pytest.fixture(params=[embedded, another_parley], ids=lambda opening: opening.__name__)
+def parley(request: pytest.FixtureRequest, tmp_path: Path) -> At:
+    """Return how to open what Parley executes, once more after it ended."""
+    opening: Opening = request.param
+    return lambda: opening(tmp_path)
+
+
 @pytest.fixture(
     params=[
         embedded,
@@ -73,7 +88,9 @@ def at(request: pytest.FixtureRequest, tmp_path: Path) -> At:
     return lambda: opening(tmp_path)
 
 
-def message(thread_id: str, text: str | None, *, resume: object = None) -> AgentRunRequest:
+def message(
+    thread_id: str, text: str | None, *, resume: object = None, is_again: bool = False
+) -> AgentRunRequest:
     key = ConversationKey(channel="fake", workspace="w", chat="c")
     inbound = InboundMessage(
         event_id="e",
@@ -92,6 +109,8 @@ def message(thread_id: str, text: str | None, *, resume: object = None) -> Agent
         inbound=inbound,
         text=text,
         resume=resume,
+        is_again=is_again,
+        answers_question=resume is not None,
     )
 
 
@@ -102,12 +121,32 @@ async def new_thread(runs: Runs) -> str:
 
 
 async def say(
-    runs: Runs, thread_id: str, text: str | None, *, resume: object = None
+    runs: Runs, thread_id: str, text: str | None, *, resume: object = None, is_again: bool = False
 ) -> list[object]:
     """Start a run and return the parts of its stream."""
-    run_id = await runs.start(message(thread_id, text, resume=resume))
+    run_id = await runs.start(message(thread_id, text, resume=resume, is_again=is_again))
+    return [event.part for event in await read(runs, thread_id, run_id)]
+
+
+async def read(runs: Runs, thread_id: str, run_id: str, after: str = "") -> list[StreamedPart]:
     with anyio.fail_after(30):
-        return [event.part async for event in runs.events(thread_id, run_id)]
+        return [event async for event in runs.events(thread_id, run_id, after)]
+
+
+async def until_state(runs: Runs, thread_id: str, run_id: str) -> str:
+    """Read a run's events up to its first state; return the position of that."""
+    async with aclosing(runs.events(thread_id, run_id)) as events:
+        async for event in events:
+            if isinstance(event.part, StateSnapshot):
+                return event.position
+    raise AssertionError("there was no state")
+
+
+async def until_ended(runs: Runs, thread_id: str, run_id: str) -> str:
+    statuses = ("pending", "running")
+    return await eventually(
+        lambda: runs.get_status(thread_id, run_id), lambda status: status not in statuses
+    )
 
 
 async def texts(runs: Runs, thread_id: str) -> list[object]:
@@ -175,20 +214,16 @@ async def test_a_run_goes_on_without_a_reader_and_ends_when_it_is_cancelled(at: 
     async with at() as runs:
         thread_id = await new_thread(runs)
         run_id = await runs.start(message(thread_id, "wait"))
-        async with aclosing(runs.events(thread_id, run_id)) as events:
-            async for event in events:
-                if isinstance(event.part, StateSnapshot):
-                    break
+        await until_state(runs, thread_id, run_id)
         assert await runs.get_status(thread_id, run_id) in ("pending", "running")
-        await runs.cancel(thread_id, run_id)
+        assert await runs.cancel(thread_id, run_id)
 
-        with anyio.fail_after(30):
-            parts = [event.part async for event in runs.events(thread_id, run_id)]
+        parts = [event.part for event in await read(runs, thread_id, run_id)]
         assert not any(
             isinstance(part, StateSnapshot) and len(part.values["messages"]) > 1 for part in parts
         )
         assert await runs.get_status(thread_id, run_id) == "interrupted"
-        await runs.cancel(thread_id, run_id)  # one that has ended is fine
+        assert not await runs.cancel(thread_id, run_id)  # one that has ended is fine
 
 
 async def test_the_next_run_waits_for_the_one_before(at: At) -> None:
@@ -227,3 +262,229 @@ async def test_a_message_is_taken_back_with_its_answer(at: At) -> None:
         await runs.rewind(thread_id, "fake:two")
         await say(runs, thread_id, "four")
         assert await texts(runs, thread_id) == ["one", "You said: one", "four", "You said: four"]
+
+
+async def test_a_message_that_was_answered_is_not_run_again(at: At) -> None:
+    async with at() as runs:
+        thread_id = await new_thread(runs)
+        first = await runs.start(message(thread_id, "hi"))
+        await read(runs, thread_id, first)
+        again = message(thread_id, "hi", is_again=True)
+        assert await runs.start(again) == first
+        await read(runs, thread_id, first)
+        assert await texts(runs, thread_id) == ["hi", "You said: hi"]
+        await say(runs, thread_id, "more")
+        assert await runs.start(again) == first
+
+
+async def test_a_message_whose_run_goes_on_is_not_run_again(at: At) -> None:
+    async with at() as runs:
+        thread_id = await new_thread(runs)
+        first = await runs.start(message(thread_id, "wait"))
+        assert await runs.start(message(thread_id, "wait", is_again=True)) == first
+        assert await runs.cancel(thread_id, first)
+
+
+async def test_of_starts_at_once_one_makes_the_run(tmp_path: Path) -> None:
+    async with embedded(tmp_path) as runs:
+        thread_id = await new_thread(runs)
+        found: list[str] = []
+
+        async def start() -> None:
+            found.append(await runs.start(message(thread_id, "hi")))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(start)
+        [run_id] = set(found)
+        await read(runs, thread_id, run_id)
+        assert await texts(runs, thread_id) == ["hi", "You said: hi"]
+
+
+@pytest.mark.parametrize("text", ["fail", "wait"])
+async def test_a_message_whose_run_failed_goes_on_from_the_thread(at: At, text: str) -> None:
+    async with at() as runs:
+        thread_id = await new_thread(runs)
+        first = await runs.start(message(thread_id, text))
+        await until_state(runs, thread_id, first)
+        await runs.cancel(thread_id, first)
+        await until_ended(runs, thread_id, first)
+        second = await runs.start(message(thread_id, text, is_again=True))
+        assert second != first
+        await runs.cancel(thread_id, second)
+        await until_ended(runs, thread_id, second)
+        assert await texts(runs, thread_id) == [text]
+
+
+async def test_a_run_is_lost_with_its_process_and_goes_on_from_the_thread(parley: At) -> None:
+    async with parley() as runs:
+        thread_id = await new_thread(runs)
+        first = await runs.start(message(thread_id, "wait"))
+        await until_state(runs, thread_id, first)
+    async with parley() as runs:
+        assert await runs.get_status(thread_id, first) == "interrupted"
+        second = await runs.start(message(thread_id, "wait", is_again=True))
+        assert second != first
+        assert await runs.cancel(thread_id, second)
+        assert await texts(runs, thread_id) == ["wait"]
+
+
+async def test_a_run_whose_id_never_came_is_cancelled_by_its_message(at: At) -> None:
+    async with at() as runs:
+        thread_id = await new_thread(runs)
+        first = await runs.start(message(thread_id, "wait"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(runs.start, message(thread_id, "hi"))  # perhaps until that begins
+            await eventually(lambda: runs.find_run(thread_id, None, "fake:hi"))
+            tasks.cancel_scope.cancel()
+        assert await runs.cancel(thread_id, "", "fake:hi")
+        assert await runs.cancel(thread_id, "", "fake:wait")
+        await until_ended(runs, thread_id, first)
+        assert not await runs.cancel(thread_id, "", "fake:wait")
+        assert not await runs.cancel(thread_id, "", "fake:never")
+        assert "You said: hi" not in await texts(runs, thread_id)
+        await say(runs, thread_id, "more")
+        assert (await texts(runs, thread_id))[-1] == "You said: more"
+
+
+async def test_a_cut_stream_is_read_on(parley: At) -> None:
+    async with parley() as runs:
+        thread_id = await new_thread(runs)
+        run_id = await runs.start(message(thread_id, "hi"))
+        position = await until_state(runs, thread_id, run_id)
+        whole = await read(runs, thread_id, run_id)
+        places = [event.position for event in whole]
+        rest = await read(runs, thread_id, run_id, position)
+        assert rest == whole[places.index(position) + 1 :]
+        assert rest
+
+
+async def test_a_position_that_is_none_of_the_servers_is_no_error(at: At) -> None:
+    async with at() as runs:
+        thread_id = await new_thread(runs)
+        run_id = await runs.start(message(thread_id, "hi"))
+        await read(runs, thread_id, run_id)
+        await read(runs, thread_id, run_id, "no-position")
+
+
+async def test_events_that_are_gone_are_replaced_by_the_state(parley: At) -> None:
+    async with parley() as runs:
+        thread_id = await new_thread(runs)
+        run_id = await runs.start(message(thread_id, "ask"))
+        await read(runs, thread_id, run_id)
+    async with parley() as runs:
+        parts = [event.part for event in await read(runs, thread_id, run_id, "3")]
+        [state] = [part for part in parts if isinstance(part, StateSnapshot)]
+        assert messages_in(state.values)[-1]["content"] == "ask"
+        [asked] = (await runs.get_state(thread_id))[INTERRUPTS]
+        assert asked["value"] == "Red or blue?"
+        await say(runs, thread_id, None, resume={asked["id"]: "blue"})
+        assert (await texts(runs, thread_id))[-1] == "You said: blue"
+
+
+async def test_an_answer_that_was_taken_is_not_given_again(at: At) -> None:
+    async with at() as runs:
+        thread_id = await new_thread(runs)
+        await say(runs, thread_id, "ask")
+        [asked] = (await runs.get_state(thread_id))[INTERRUPTS]
+        answer = message(thread_id, None, resume={asked["id"]: "blue"})
+        run_id = await runs.start(answer)
+        await read(runs, thread_id, run_id)
+        assert await runs.start(replace(answer, is_again=True)) == run_id
+        assert await texts(runs, thread_id) == ["ask", "You said: blue"]
+
+
+async def test_a_run_that_has_ended_takes_no_message(at: At) -> None:
+    async with at() as runs:
+        thread_id = await new_thread(runs)
+        run_id = await runs.start(message(thread_id, "hi"))
+        await read(runs, thread_id, run_id)
+        assert not await is_injected(runs, thread_id, run_id)
+
+
+async def is_injected(runs: Runs, thread_id: str, run_id: str) -> bool:
+    inbound = message(thread_id, "more").inbound
+    steering = SteeringMessage(assistant_id=GRAPH, message_id="m2", inbound=inbound, text="more")
+    try:
+        return await runs.inject(thread_id, run_id, steering)
+    except SteeringUnsupported:
+        return False
+
+
+async def test_a_thread_that_a_run_holds_is_not_rewound(at: At) -> None:
+    async with at() as runs:
+        thread_id = await new_thread(runs)
+        await say(runs, thread_id, "one")
+        run_id = await runs.start(message(thread_id, "wait"))
+        await until_state(runs, thread_id, run_id)
+        with pytest.raises((AgentThreadBusy, RewindUnsupported)):
+            await runs.rewind(thread_id, "fake:one")
+        await runs.cancel(thread_id, run_id)
+        await until_ended(runs, thread_id, run_id)
+        assert (await texts(runs, thread_id))[:2] == ["one", "You said: one"]
+
+
+async def test_what_a_message_replaces_leaves_the_thread_once(at: At) -> None:
+    async with at() as runs:
+        thread_id = await new_thread(runs)
+        await say(runs, thread_id, "one")
+        new = message(thread_id, "two")
+        point = RewindPoint(thread_id=thread_id, message_id="fake:one", text="one")
+        new = replace(new, inbound=replace(new.inbound, rewind_point=point))
+        run_id = await runs.start(new)
+        await read(runs, thread_id, run_id)
+        assert await texts(runs, thread_id) == ["two", "You said: two"]
+        assert await runs.start(replace(new, is_again=True)) == run_id
+        assert await texts(runs, thread_id) == ["two", "You said: two"]
+
+
+@pytest.mark.parametrize("thread_id", ["00000000-0000-4000-8000-000000000000", "no id"])
+async def test_whatever_is_wrong_is_a_run_error(at: At, thread_id: str) -> None:
+    run_id = str(uuid4())
+    async with at() as runs:
+        for call in (
+            lambda: runs.start(message(thread_id, "hi")),
+            lambda: runs.start(message(thread_id, "hi", is_again=True)),
+            lambda: runs.get_status(thread_id, run_id),
+            lambda: runs.get_state(thread_id),
+            lambda: runs.rewind(thread_id, "m"),
+        ):
+            with pytest.raises(RunError):
+                await call()
+        with suppress(RunError):  # or the stream says so
+            events = await read(runs, thread_id, run_id)
+            assert all(isinstance(event.part, RunFailed) for event in events)
+        with suppress(RunError):
+            assert not await runs.cancel(thread_id, run_id)
+        with suppress(RunError):
+            assert await runs.find_run(thread_id, None, "m") is None
+        assert not await is_injected_or_refused(runs, thread_id, run_id)
+
+
+async def is_injected_or_refused(runs: Runs, thread_id: str, run_id: str) -> bool:
+    with suppress(RunError):
+        return await is_injected(runs, thread_id, run_id)
+    return False
+
+
+async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_open(parley: At) -> None:
+    async with parley() as runs:
+        for steps in (*range(12), 15, 20, 30, 40, 60, 80, 120):
+            thread_id = await new_thread(runs)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(say, runs, thread_id, "wait")
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cancel_again_and_again, runs, thread_id)
+                await say(runs, thread_id, "hi")
+                tasks.cancel_scope.cancel()
+            assert "You said: hi" in await texts(runs, thread_id)
+
+
+async def cancel_again_and_again(runs: Runs, thread_id: str) -> None:
+    """Cancel a start that was cancelled while its server was about to take it."""
+    while True:
+        await runs.cancel(thread_id, "", "fake:wait")
+        await anyio.sleep(0.02)

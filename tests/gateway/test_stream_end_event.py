@@ -9,7 +9,6 @@ import httpx
 import pytest
 from langgraph_sdk import get_client
 
-from gateway.langgraph.responses import INTERRUPT, ON_NODE_LOSS
 from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_runs import new_thread
 
@@ -46,15 +45,13 @@ async def test_sdks_of_langgraph_get_no_end(tmp_path: Path, agent: str, *, is_to
     assert [names[-1] for names in found] == ["end" if is_told else "values"] * 5
 
 
-async def test_nobody_gets_an_end_where_it_is_switched_off_but_the_bus(tmp_path: Path) -> None:
+async def test_nobody_gets_an_end_where_it_is_switched_off(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         services = api.app.state.services
         gateway = services.config.gateway.model_copy(update={"stream_end_event": False})
         config = replace(services.config, gateway=gateway)
         api.app.state.services = replace(services, config=config)
         assert {names[-1] for names in await _names(_streams(api, {}))} == {"values"}
-        own = await _names(_streams(api, {ON_NODE_LOSS: INTERRUPT}))
-        assert {names[-1] for names in own} == {"end"}
 
 
 async def test_the_last_event_for_the_sdk_is_the_result(tmp_path: Path) -> None:
