@@ -1,7 +1,7 @@
 """LeftRuns: what becomes of the runs of processes that ended before them."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NoReturn
 
 import anyio
@@ -12,7 +12,7 @@ from gateway.runtime.lifecycle import CancelAction, RunFailure, is_final
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.serialization import dumps
 from store.errors import StoreError, StoreUnavailable
-from store.nodes import Nodes, preferred_node
+from store.nodes import Node, Nodes, preferred_node
 from store.run_requests import LeftRun
 from store.runs import RunOutcome, RunStore
 
@@ -54,9 +54,11 @@ class LeftRuns:
         self._now = now
         self._start_again = start_again
         self._write_s = write_s
+        self._seen: Sequence[Node] = ()
 
     async def take(self) -> None:
         """Take over what was left on the threads that are this node's, as all nodes agree. Raises StoreUnavailable."""
+        self._seen = self._nodes.living
         names = await self._rows.requests.list_left()
         await self._take(
             name
@@ -138,9 +140,8 @@ class LeftRuns:
         raise StoreUnavailable("The database did not take the messages in time.")
 
     async def watch(self) -> None:
-        """Take over what other nodes leave, as soon as they are ended. A SQLite file has no other nodes."""
-        if self._nodes.number:
-            await on_each_change(self._nodes, self.take)
+        """Take over what other nodes leave, as soon as they are ended."""
+        await on_each_change(self._nodes, self._seen, self.take)
 
     async def _take(self, names: Iterable[str]) -> None:
         lost = await self._rows.interrupt_lost(now=self._now())
@@ -177,14 +178,17 @@ class LeftRuns:
         await self._rows.finish(outcome, now=self._now())
 
 
-async def on_each_change(nodes: Nodes, work: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Do something now, whenever the list of living nodes changes, and again after the database could not be used."""
+async def on_each_change(
+    nodes: Nodes, seen: Sequence[Node], work: Callable[[], Awaitable[None]]
+) -> NoReturn:
+    """Do something whenever the living nodes are not those that were `seen`, and again after the database failed."""
+    has_failed = False
     while True:
-        known = nodes.living
+        if not has_failed and nodes.living == seen:
+            await nodes.wait_change()
+        seen, has_failed = nodes.living, False
         try:
             await work()
         except StoreUnavailable:
+            has_failed = True
             await anyio.sleep(RETRY_S)
-            continue
-        if nodes.living == known:
-            await nodes.wait_change()

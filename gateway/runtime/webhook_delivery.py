@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 from gateway.runtime.left_runs import on_each_change
 from gateway.runtime.webhooks import RunWebhooks
 from store.errors import StoreUnavailable
-from store.nodes import Nodes
+from store.nodes import Node, Nodes
 from store.run_webhooks import RunWebhook, RunWebhookStore
 
 MAX_LEFT = 8
@@ -31,6 +31,7 @@ class WebhookDelivery:
         self._rows = rows
         self._sender = sender
         self._nodes = nodes
+        self._seen: Sequence[Node] = ()
         self._left = anyio.CapacityLimiter(MAX_LEFT)
 
     async def deliver(self, webhook: RunWebhook) -> None:
@@ -49,19 +50,18 @@ class WebhookDelivery:
 
     async def take_left(self) -> Sequence[RunWebhook]:
         """Return what dead processes did not post; before this one has stored any. Raises StoreUnavailable."""
+        self._seen = self._nodes.living
         return await self._rows.take_left()
 
     async def watch(self, left: Sequence[RunWebhook]) -> None:
         """Post `left`, and what other nodes leave, as soon as they are ended."""
         async with anyio.create_task_group() as tasks:
             self._start(tasks, left)
-            if not self._nodes.number:
-                return
 
             async def take() -> None:
                 self._start(tasks, await self.take_left())
 
-            await on_each_change(self._nodes, take)
+            await on_each_change(self._nodes, self._seen, take)
 
     def _start(self, tasks: TaskGroup, left: Sequence[RunWebhook]) -> None:
         for webhook in left:
