@@ -1,7 +1,7 @@
 """Turns through the real langgraph-sdk against servers that hang up, refuse, forget and lack kindnesses."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,11 +9,11 @@ import anyio
 import httpx
 import pytest
 from langgraph_sdk import get_client
+from typing_extensions import override
 
 from bus.config import DEFAULT_SESSION
 from bus.conversation.control import QueuedMessage
 from bus.conversation.open_questions import OpenQuestions
-from bus.conversation.record import Outcome
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.steps import TurnSteps
 from bus.conversation.turn import MAX_STARTS, Turn
@@ -22,7 +22,7 @@ from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, en
 from bus.outbound.rows import UNUSED_TEXT
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import PATIENCE_S
-from bus.runs.port import Runs
+from bus.runs.port import Runs, StreamedPart
 from bus.runs.remote import RemoteRuns
 from bus.runs.remote_files import RemoteFiles
 from bus.runs.requests import AgentRunRequest
@@ -103,12 +103,26 @@ class TurnHarness:
         return self.turn(row, decode_inbound(row.body))
 
 
+class BreakingRuns(RemoteRuns):
+    """Runs with a bug: it shows when a run has ended."""
+
+    @override
+    async def events(
+        self, thread_id: str, run_id: str, after: str = ""
+    ) -> AsyncGenerator[StreamedPart, None]:
+        async with aclosing(super().events(thread_id, run_id, after)) as events:
+            async for event in events:
+                yield event
+        raise RuntimeError("a bug")
+
+
 @asynccontextmanager
 async def turn_harness(
     home: Path,
     platform: FakePlatform | None = None,
     flavour: str = "langgraph",
     patience_s: float = PATIENCE_S,
+    runs_class: type[RemoteRuns] = RemoteRuns,
 ) -> AsyncIterator[TurnHarness]:
     platform = platform or FakePlatform()
     async with (
@@ -124,7 +138,7 @@ async def turn_harness(
             files=RemoteFiles(gateway),
         )
         inbox, conversations = InboxStore(database), ConversationStore(database)
-        history, runs = MessageHistoryStore(database), RemoteRuns(client)
+        history, runs = MessageHistoryStore(database), runs_class(client)
         steps = TurnSteps(
             inbox=inbox,
             conversations=conversations,
@@ -192,15 +206,10 @@ async def test_a_stop_on_a_platform_without_streaming_sends_nothing_more(tmp_pat
 
 
 async def test_a_turn_that_breaks_leaves_no_message_that_says_work_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     platform = CardPlatform()
-
-    async def break_down(_: Turn) -> Outcome:
-        raise RuntimeError("a bug")
-
-    async with turn_harness(tmp_path, platform) as h:
-        monkeypatch.setattr(h.steps, "find_outcome", break_down)
+    async with turn_harness(tmp_path, platform, runs_class=BreakingRuns) as h:
         gate = anyio.Event()
         h.server.scripts.append(Script(words=("x" * 2000,), ends=gate))
         turn = await h.accept_turn("write")
