@@ -119,7 +119,7 @@ class DeliveryError(BusError):
         target_gone: Whether the message to edit or reply to no longer exists or can no longer be changed.
         place_gone: The place where the bot can no longer write; nothing was sent. `thread`: the topic, thread or
             message was deleted or closed. `chat`: the chat was archived or disbanded, or the bot was removed from it.
-            An answer goes elsewhere (bus/outbound/places.py).
+            An answer goes elsewhere (bus/outbound/moved_answers.py).
         credentials_refused: Whether the platform refuses the bot's token or secret, so that nothing arrived. Replies
             wait until it works again.
         user_message: For the administrator, in the outbox. Contains no secrets and no stack traces.

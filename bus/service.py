@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from bus.broadcasts.broadcasts import Broadcasts
 from bus.broadcasts.chat_directory import ChatDirectory
 from bus.broadcasts.sender import BroadcastSender
-from bus.commands.build import build_commands
+from bus.commands.runner import build_commands
 from bus.config import BusConfig, ChannelPolicy
 from bus.context import AgentServer, BusContext
 from bus.conversation.conversations import Conversations

@@ -1,10 +1,18 @@
-"""Runs commands: finds the handler, stores and sends its answer."""
+"""Runs commands: the table of handlers; finds the handler, stores and sends its answer."""
 
 from collections.abc import Mapping
 
 from bus.commands import ParsedCommand, help_text
 from bus.commands.context import CommandContext, CommandDocument, CommandHandler
+from bus.commands.conversation import ConversationCommands
+from bus.commands.export import ExportCommand
+from bus.commands.gateway import GatewayCommands
+from bus.commands.language import LanguageCommand
+from bus.commands.rewind import RewindCommands
+from bus.commands.selection import SelectionCommands
+from bus.commands.why import WhyCommand
 from bus.context import BusContext
+from bus.conversation.conversations import Conversations
 from bus.messages import InboundMessage
 from bus.outbound.rows import document_row, text_rows
 from bus.outbound.split import split_text
@@ -65,3 +73,34 @@ class CommandRunner:
             await self._inbox.finish_command(row.id, rows, dead=dead)
         finally:  # a commit that failed may have stored them
             self._delivery.notify(row.key)
+
+
+def build_commands(bus: BusContext, conversations: Conversations) -> CommandRunner:
+    """Return the runner of all commands."""
+    conversation = ConversationCommands(bus, conversations)
+    lookups = GatewayCommands(bus.gateway, bus.settings.allowed)
+    selection = SelectionCommands(bus, lookups)
+    rewind = RewindCommands(bus, conversations)
+    handlers: dict[str, CommandHandler] = {
+        "bootstrap": conversation.bootstrap,
+        "new": conversation.new,
+        "status": conversation.status,
+        "models": lookups.models,
+        "model": selection.model,
+        "agent": selection.agent,
+        "skills": selection.skills,
+        "memory": lookups.memory,
+        "forget": lookups.forget,
+        "retry": rewind.retry,
+        "undo": rewind.undo,
+        "export": ExportCommand(bus).export,
+        "stop": conversation.stop,
+        "language": LanguageCommand(bus).language,
+        "why": WhyCommand(bus).why,
+        "help": _help,
+    }
+    return CommandRunner(bus, handlers)
+
+
+async def _help(context: CommandContext) -> str:
+    return help_text(context.texts)

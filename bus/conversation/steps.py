@@ -25,8 +25,7 @@ from bus.history.versions import trace_message
 from bus.locales import Messages
 from bus.log_context import bind_conversation
 from bus.messages import ReplyTarget
-from bus.outbound.live import show_live_reply
-from bus.outbound.live_reply import LiveReply
+from bus.outbound.live_reply import LiveReply, show_live_reply
 from bus.outbound.rows import (
     LiveMessages,
     indicator_row,

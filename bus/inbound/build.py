@@ -7,11 +7,8 @@ from bus.commands.runner import CommandRunner
 from bus.context import BusContext
 from bus.conversation.conversations import Conversations
 from bus.conversation.open_questions import OpenQuestions
-from bus.inbound.access import AccessStage
-from bus.inbound.bot_messages import BotMessageStage
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.clean import clean
-from bus.inbound.command import note_command
 from bus.inbound.commit import CommitStage
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.find_conversation import FindConversationStage
@@ -20,6 +17,7 @@ from bus.inbound.intake import BusIntake
 from bus.inbound.localize import LocalizeStage
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import Stage
+from bus.inbound.stages import AccessStage, BotMessageStage, note_command
 
 
 def build_inbound(

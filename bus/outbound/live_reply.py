@@ -1,19 +1,51 @@
-"""Base class of live replies: shows the latest text, which it reads when it can show it."""
+"""What a running turn shows before its answer: a message that grows, a draft, or a notice with a stop button."""
 
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import cache
+from typing import cast
 
 import anyio
+from typing_extensions import override
 
 from bus.buttons import stop_button
-from bus.errors import decoration
+from bus.errors import DeliveryError, decoration
 from bus.locales import Messages
-from bus.messages import Button, InboundMessage, OutboundText, encode_outbound
-from bus.outbound.rows import LiveMessages
+from bus.messages import Button, InboundMessage, MessageId, OutboundText, encode_outbound
+from bus.outbound.rows import LiveMessages, notice_key, streaming_key
+from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
-from bus.platform import Adapter
+from bus.platform import (
+    Adapter,
+    SupportsButtons,
+    SupportsDeletion,
+    SupportsDrafts,
+    SupportsStreaming,
+)
 from bus.retry import StoreRetry
+from bus.tasks import run_beside
 from store.inbox import InboxRow
 from store.outbox import NewOutboxRow
+
+log = logging.getLogger(__name__)
+
+WORKING_TEXT = "…"
+"""Text of a streaming message before the first word."""
+
+PATCH_DEADLINE_S = 8.0
+"""Time limit of one patch, seconds. The next one, or the final text, replaces a lost one."""
+
+KEEPALIVE_S = 20.0
+"""How often to repeat an unchanged draft, seconds. Telegram shows a draft for 30 s."""
+
+DRAFT_DEADLINE_S = 8.0
+"""Time limit of one draft, seconds. The next one replaces a lost one."""
+
+DRAFT_CHARS = 4000
+"""Maximum length of a draft, characters. Of a longer answer, it shows the end."""
 
 
 class LiveReply:
@@ -111,3 +143,241 @@ class LiveReply:
 
 def _nothing(_: Messages) -> str:
     return ""
+
+
+class StreamingMessage(LiveReply):
+    """Messages that grow until they are the answer. The last one has a stop button."""
+
+    _patches: dict[int, tuple[str, bool]]
+    _ids: dict[int, MessageId]
+
+    @override
+    async def find_shown(self) -> None:
+        self._patches, self._ids = {}, {}
+        while not self.is_first_attempt and await self._exists(self.shown.streaming_count):
+            self._count()
+        if self.shown.streaming_count:
+            self._note_doubt()  # an earlier process may have sent edits
+
+    @override
+    async def open(self) -> None:
+        if self.shown.streaming_count == 0:
+            await self._open_message()
+
+    @override
+    async def run(self) -> None:
+        adapter = self._adapter
+        if not isinstance(adapter, SupportsStreaming):
+            return
+        while True:
+            await self._changed.wait()
+            last = self.shown.streaming_count - 1
+            if not await self._wait_for_slot(last) or not await self._patch_all(adapter, last):
+                return
+
+    async def _patch_all(self, adapter: SupportsStreaming, ready: int) -> bool:
+        """Update all messages, the one with index `ready` without waiting. False = patch no more."""
+        # Read the text only now, so that it includes text from while the message waited for its slot.
+        self._changed = anyio.Event()
+        answer = self._text()
+        self.shows_answer = self.shows_answer or bool(answer)
+        parts = await split_text(self._adapter, answer)
+        parts = await add_progress(self._adapter, parts, self._progress_lines())
+        # An empty message looks broken, and between two tool calls there may be no text yet.
+        for index, part in enumerate(text or WORKING_TEXT for text in parts):
+            if index >= self.shown.streaming_count:
+                await self._open_message()
+            patch = (part, index == max(len(parts), self.shown.streaming_count) - 1)
+            if self._patches.get(index) == patch:
+                continue
+            if index != ready and not await self._wait_for_slot(index):
+                return False
+            if not await self._patch(adapter, index, patch):
+                return False
+        return True
+
+    async def _open_message(self) -> None:
+        key = streaming_key(self._row, self.shown.streaming_count)
+        # Count it before the row exists, so that a turn that ends now also replaces this message.
+        self._count()
+        await self._show(key, WORKING_TEXT)
+
+    async def _exists(self, index: int) -> bool:
+        key = streaming_key(self._row, index)
+        return await self._store.call(lambda: self._delivery.find_row(key)) is not None
+
+    def _count(self) -> None:
+        self.shown = replace(self.shown, streaming_count=self.shown.streaming_count + 1)
+
+    def _note_doubt(self) -> None:
+        self.shown = replace(self.shown, edit_in_doubt=True)
+
+    async def _wait_for_slot(self, index: int) -> bool:
+        """Wait until a message may be patched. Return False if it cannot be patched at all."""
+        key = streaming_key(self._row, index)
+        row = await self._store.call(lambda: self._delivery.wait_closed(key))
+        if row is None or not row.platform_id:
+            return False
+        self._ids[index] = MessageId(row.platform_id)
+        limited = (f"{self._row.key.channel}:streaming", row.platform_id)
+        await self._delivery.wait_for_slot(limited, self._interval_s)
+        return True
+
+    async def _patch(self, adapter: SupportsStreaming, index: int, patch: tuple[str, bool]) -> bool:
+        """Patch one message now. Return False if the platform accepts no more patches of this turn."""
+        part, is_last = patch
+        buttons = (self._stop_button,) if is_last else ()
+        await self._delivery.wait_until_owner()
+        started = time.monotonic()
+        try:
+            # Shielded, so that a patch in flight arrives before the final text is sent.
+            with anyio.move_on_after(PATCH_DEADLINE_S, shield=True) as deadline:
+                await adapter.update_streaming(
+                    self._inbound.reply_target, self._ids[index], part, final=False, buttons=buttons
+                )
+            self._patches[index] = patch
+            if deadline.cancelled_caught:
+                self._note_doubt()
+        except DeliveryError as error:
+            if error.ambiguous:
+                self._note_doubt()
+            key = streaming_key(self._row, index)
+            log.info("patch of %s skipped: %s", key, error.user_message)
+            self._changed.set()
+            spent_s = time.monotonic() - started
+            await anyio.sleep(max(self._interval_s, (error.retry_after_s or 0.0) - spent_s))
+            return error.retryable
+        return True
+
+    @property
+    def _interval_s(self) -> float:
+        return self._adapter.capabilities.stream_interval_s
+
+
+async def add_progress(adapter: Adapter, parts: list[str], progress: str) -> list[str]:
+    """Append progress lines to the last part if they fit. They never start another message."""
+    if not progress:
+        return parts
+    *before, last = parts
+    longer = f"{last}\n\n{progress}".strip()
+    return [*before, longer] if len(await split_text(adapter, longer)) == 1 else parts
+
+
+class DraftReply(LiveReply):
+    """Shows the text so far as a draft. The finished answer is sent as a message."""
+
+    @override
+    async def run(self) -> None:
+        adapter = self._adapter
+        if not isinstance(adapter, SupportsDrafts):
+            return
+        limited = (f"{self._row.key.channel}:preview", self._inbound.reply_target.chat)
+        interval_s = self._adapter.capabilities.draft_interval_s
+        while True:
+            await self._delivery.wait_for_slot(limited, interval_s)
+            self._changed = anyio.Event()
+            if not await self._send_draft(adapter):
+                return
+            with anyio.move_on_after(KEEPALIVE_S):
+                await self._changed.wait()
+
+    async def _send_draft(self, adapter: SupportsDrafts) -> bool:
+        """Show the text so far. Return False if the platform shows no more drafts of this turn."""
+        # A draft is one message, so it shows only the end of a long answer.
+        text = self._text()
+        self.shows_answer = self.shows_answer or bool(text)
+        end = (await split_text(self._adapter, text[-DRAFT_CHARS:]))[-1:]
+        draft = (await add_progress(self._adapter, end, self._progress_lines()))[0]
+        await self._delivery.wait_until_owner()
+        try:
+            with anyio.move_on_after(DRAFT_DEADLINE_S):
+                await adapter.send_draft(
+                    self._inbound.reply_target,
+                    draft,
+                    key=f"{self._row.id}:preview",
+                    stop=self._stop_button,
+                )
+        except DeliveryError as error:
+            log.info("draft of turn %s skipped: %s", self._row.id, error.user_message)
+            if not error.retryable:
+                return False
+            await anyio.sleep(error.retry_after_s or KEEPALIVE_S / 4)
+        return True
+
+
+class ProgressNotice(LiveReply):
+    """Shows nothing until a turn has taken `progress_notice_after_s`."""
+
+    @override
+    async def find_shown(self) -> None:
+        if self.is_first_attempt:
+            return
+        if await self._store.call(lambda: self._delivery.find_row(self._key)) is not None:
+            self.shown = LiveMessages(notice_key=self._key)
+
+    @override
+    async def run(self) -> None:
+        if self.shown.notice_key:
+            return
+        await anyio.sleep(self._adapter.capabilities.progress_notice_after_s)
+        # Set the key before the row exists, so that a turn that ends now also removes the notice.
+        self.shown = LiveMessages(notice_key=self._key)
+        await self._show(self._key, self._texts.working)
+
+    @property
+    def _key(self) -> str:
+        return notice_key(self._row)
+
+
+@asynccontextmanager
+async def show_live_reply(
+    delivery: DeliveryWorker, row: InboxRow, inbound: InboundMessage
+) -> AsyncIterator[LiveReply]:
+    """Show inside the block that a turn runs. After the block, sends no indicators or edits for it.
+
+    If the agent may stay silent, nothing is shown before its first words.
+
+    Raises only what the block raises. Failures to show something are logged.
+    """
+    adapter = delivery.adapter(row.key.channel)
+    live_reply = _best_type(adapter, inbound)(delivery, row, inbound)
+    # A message with a run was injected into another message's run and already has an indicator.
+    is_first = live_reply.is_first_attempt and row.run_id is None
+    show_working = delivery.show_working(row.key.channel, inbound.reply_target, is_first=is_first)
+    show_reply = live_reply.run_safely if type(live_reply) is not LiveReply else None
+    await live_reply.find_shown()
+    if inbound.may_be_declined:
+
+        async def show_once_there_are_words() -> None:
+            await live_reply.wait_for_words()
+            await live_reply.open()
+            async with run_beside(*filter(None, (show_working,))):
+                await live_reply.run_safely()
+                await anyio.sleep_forever()  # The indicator stays until the turn ends.
+
+        async with run_beside(show_once_there_are_words):
+            yield live_reply
+        return
+    await live_reply.open()
+    async with run_beside(*filter(None, (show_working, show_reply))):
+        yield live_reply
+
+
+def _best_type(adapter: Adapter, inbound: InboundMessage) -> type[LiveReply]:
+    drafts, streaming, removable = _supported_by(type(adapter))
+    if drafts and cast("SupportsDrafts", adapter).uses_drafts(inbound.reply_target):
+        return DraftReply
+    numbers = adapter.capabilities
+    if streaming and numbers.streaming:
+        return StreamingMessage
+    return ProgressNotice if numbers.progress_notice_after_s and removable else LiveReply
+
+
+@cache
+def _supported_by(kind: type[Adapter]) -> tuple[bool, bool, bool]:
+    """Return whether adapters of a class have drafts, streaming, and both buttons and deletion.
+
+    Checking a protocol takes 50 function calls, so it is not done for each turn.
+    """
+    removable = issubclass(kind, SupportsButtons) and issubclass(kind, SupportsDeletion)
+    return issubclass(kind, SupportsDrafts), issubclass(kind, SupportsStreaming), removable

@@ -23,12 +23,12 @@ from anyio.abc import TaskGroup, TaskStatus
 from bus.bounded import BoundedDict
 from bus.errors import unwrapped
 from bus.messages import OutboundIndicator, ReplyTarget, chat_of, decode_outbound
-from bus.outbound.attempts import ClosedRow, DeliveryAttempts
+from bus.outbound.delivery_attempts import ClosedRow, DeliveryAttempts
 from bus.outbound.indicators import IndicatorUpdater, is_answered, list_repeated
 from bus.outbound.migrated_chats import MigratedChats
-from bus.outbound.pacing import SendRateLimiter
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.rows import indicator_row
+from bus.outbound.send_rate_limiter import SendRateLimiter
 from bus.platform import Adapter, Clock
 from bus.retry import StoreRetry
 from bus.runs.port import ThreadFiles

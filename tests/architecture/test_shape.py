@@ -69,7 +69,7 @@ BROAD_EXCEPTS = {
     "bus/conversation/turn.py": "a turn: the person is told, the next message works",
     "bus/conversation/conversations.py": "what a turn shows: the row is taken up again, the next message works",
     "bus/errors.py": "a decoration: it is logged, and never worth a turn",
-    "bus/outbound/attempts.py": "a delivery attempt: its outcome is unknown, the other rows go out",
+    "bus/outbound/delivery_attempts.py": "a delivery attempt: its outcome is unknown, the other rows go out",
     "bus/outbound/indicators.py": "an indicator: never worth a turn",
     "bus/outbound/worker.py": "an outbox row that cannot be handled: it is set aside, the others go out",
     "gateway/checks/models.py": "a check of a model: every provider's package raises its own types",

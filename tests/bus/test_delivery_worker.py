@@ -16,7 +16,7 @@ from typing_extensions import override
 from bus.errors import DeliveryError
 from bus.locales.en import ENGLISH
 from bus.messages import MessageId, OutboundFile, OutboundText, ReplyTarget, encode_outbound
-from bus.outbound.attempts import SEND_DEADLINE_S
+from bus.outbound.delivery_attempts import SEND_DEADLINE_S
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff

@@ -8,7 +8,7 @@ import anyio
 from bus.errors import DeliveryError
 from bus.locales import messages_for
 from bus.messages import encode_inbound
-from bus.outbound.streaming_message import WORKING_TEXT
+from bus.outbound.live_reply import WORKING_TEXT
 from store.config import StoreConfig
 from store.database import Database
 from store.message_history import MessageHistoryStore, ReceivedEvent

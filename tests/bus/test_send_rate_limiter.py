@@ -1,6 +1,6 @@
 """Pacing: bursts, the long run, and a platform's word."""
 
-from bus.outbound.pacing import SendRateLimiter
+from bus.outbound.send_rate_limiter import SendRateLimiter
 from tests.eventually import is_waiting
 from tests.fakes.clock import ManualClock
 

@@ -8,8 +8,7 @@ import anyio
 import httpx
 
 from bus.messages import InboundMessage, ReplyTarget, Sender, encode_inbound
-from bus.outbound.live import show_live_reply
-from bus.outbound.live_reply import LiveReply
+from bus.outbound.live_reply import LiveReply, show_live_reply
 from bus.outbound.worker import DeliveryWorker
 from bus.runs.remote_files import RemoteFiles
 from store.config import StoreConfig

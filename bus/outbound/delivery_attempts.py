@@ -19,10 +19,10 @@ from bus.messages import (
     encode_outbound,
     platform_message_id,
 )
-from bus.outbound.pacing import SendRateLimiter
-from bus.outbound.places import can_move, find_place, moved_line
+from bus.outbound.moved_answers import can_move, find_place, moved_line
 from bus.outbound.retry_policy import GiveUp, RetryTimings, decide_retry
 from bus.outbound.rows import is_answer_text, repeated_edit_key, text_key
+from bus.outbound.send_rate_limiter import SendRateLimiter
 from bus.outbound.sending import RowSender, first_part, message_key, next_part
 from bus.outbound.split import split_text
 from bus.platform import Adapter, Clock, SupportsMessageLookup

@@ -1,15 +1,23 @@
-"""Stage: limits how often bots can talk to each other without a person."""
+"""Short stages: recognize a command, limit how often bots talk to each other, check access."""
 
 from typing_extensions import override
 
+from bus.access.checker import AccessChecker
 from bus.bounded import BoundedDict
+from bus.commands import recognize_command
 from bus.context import BusContext
+from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, chat_of
 from bus.platform import Disposition
 
 MAX_CHATS_TRACKED = 10_000
 """Maximum number of chats to count in. Beyond it, the least recent are dropped."""
+
+
+async def note_command(context: InboundContext) -> None:
+    """Note which command a message is, if it is one."""
+    context.command = recognize_command(context.message.text)
 
 
 class BotMessageStage(Stage):
@@ -41,3 +49,21 @@ class BotMessageStage(Stage):
             return Disposition.FROM_BOT
         self._counts[chat] = count, name
         return None
+
+
+class AccessStage(Stage):
+    """Applies the access policy, and notifies people whose messages it refuses."""
+
+    def __init__(self, *, access: AccessChecker, notices: IntakeNotices) -> None:
+        self._access = access
+        self._notices = notices
+
+    @override
+    async def __call__(self, context: InboundContext) -> Disposition | None:
+        disposition = await self._access.check(
+            context.message, is_known_reply=context.is_known_reply
+        )
+        if disposition is Disposition.ACCEPTED:
+            return None
+        await self._notices.notify_refused(context.message, disposition)
+        return disposition
