@@ -237,6 +237,7 @@ class Turn(TurnRecord):
     async def _inject(self) -> None:
         """Inject further messages into the run, in order, until cancelled."""
         do, control = self._do, self.control
+        await control.next_steered()  # most runs get none
         async with anyio.create_task_group() as shown:
             while True:
                 message = await control.next_steered()

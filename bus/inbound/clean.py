@@ -103,4 +103,6 @@ def _plain_key(key: ConversationKey) -> ConversationKey:
 
 def _plain(word: str) -> str:
     """Return an ID without NUL and lone surrogates, the only characters that break the store."""
+    if word.isascii() and "\x00" not in word:
+        return word
     return replace_surrogates(word.replace("\x00", ""))
