@@ -120,9 +120,10 @@ class McpToolRegistry:
         waiting = [
             server for server in self._servers.values() if not server.first_attempt_done.is_set()
         ]
-        with anyio.CancelScope(deadline=self._wait_until):
-            for server in waiting:
-                await server.first_attempt_done.wait()
+        if waiting:
+            with anyio.CancelScope(deadline=self._wait_until):
+                for server in waiting:
+                    await server.first_attempt_done.wait()
         return self._tool_set
 
     async def statuses(self) -> tuple[McpServerInfo, ...]:

@@ -24,6 +24,8 @@ class SlackFileNames:
 
     async def add(self, message: InboundMessage, *, give_up_at: float) -> InboundMessage:
         """Return the message with names, types and sizes of its files, as far as they can be had. Raises nothing."""
+        if not message.attachments:
+            return message
         files = list(message.attachments)
         with anyio.move_on_after(min(LOOKUP_S, give_up_at - anyio.current_time())):
             for at, file in enumerate(files):

@@ -1,7 +1,7 @@
 """Names of people, channels and user groups, which events give by their ids (conversations.info, usergroups.list)."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +57,16 @@ class SlackNames:
         marked = [one for one in marked_ids((message.text, message.quoted)) if one != author]
         chat = [] if message.is_private else [message.key.chat]
         names = {target: self._known(target) for target in (*chat, *marked)}
+        if names:
+            await self._look_up(names, (*chat, *marked[:MOST_NAMES]), give_up_at)
+        title = names[chat[0]] if chat else ""
+        shown = {one: names[one] for one in marked} | {author: message.sender.name}
+        return replace(_named(message, shown), chat_title=title)
+
+    async def _look_up(
+        self, names: dict[str, str], targets: Iterable[str], give_up_at: float
+    ) -> None:
+        """Add the names of targets, as far as they can be had in time."""
         limiter = anyio.CapacityLimiter(_AT_ONCE)
 
         async def look_up(target: str) -> None:
@@ -65,11 +75,8 @@ class SlackNames:
 
         with anyio.move_on_after(min(self._timeouts.names_s, give_up_at - anyio.current_time())):
             async with anyio.create_task_group() as tasks:
-                for target in (*chat, *marked[:MOST_NAMES]):
+                for target in targets:
                     tasks.start_soon(look_up, target)
-        title = names[chat[0]] if chat else ""
-        shown = {one: names[one] for one in marked} | {author: message.sender.name}
-        return replace(_named(message, shown), chat_title=title)
 
     def without_lookup(self, message: InboundMessage) -> InboundMessage:
         """Return a message with the names that are known already: it is not for the bot."""
