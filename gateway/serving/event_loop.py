@@ -3,6 +3,9 @@
 asyncio runs ready callbacks in order of arrival. A client with a thousand ready callbacks delays all others at every
 step, and a command takes dozens of steps. In this loop each group has its own queue, and the group that has used the
 least time is next. So a command in one chat waits for one slice at most, even if another bot is flooded.
+
+A command has to be answered within 300 ms (p99) during a burst. While 400 messages arrive at another bot, it waits for
+289 ms of the loop's own processor time (p99), and with asyncio's loop for 564 ms (decision 0030).
 """
 
 import asyncio
