@@ -18,7 +18,7 @@ from anyio import to_thread
 from agent.errors import ArchiveMemberTooLarge, PathNotAllowed
 from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.thread_storage import ThreadStorage
-from agent.zip_directory import has_small_directory
+from agent.zip_limits import has_small_directory
 from store.files.mirror import FileMirror, thread_area
 
 mimetypes.init()  # it reads files of the machine, so not on the event loop with the first artifact

@@ -23,9 +23,8 @@ from langgraph.graph.state import CompiledStateGraph
 from agent.config import AgentConfig
 from agent.config.subagents import INHERIT
 from agent.custom_agents import unknown_groups
-from agent.listed_names import find_unmatched_names
 from agent.middleware.chain import Middleware, join_middleware
-from agent.middleware.chat import ChatMiddleware
+from agent.middleware.chat_context import ChatMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.content_blocks import ContentBlocksMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
@@ -69,6 +68,7 @@ from agent.tools.results import ToolLimits
 from agent.tools.setup_agent import setup_agent_tool
 from agent.tools.view_image import NAME as VIEW_IMAGE
 from agent.tools.view_image import view_image_tool
+from agent.unmatched_names import find_unmatched_names
 
 logger = logging.getLogger(__name__)
 

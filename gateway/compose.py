@@ -40,7 +40,7 @@ from gateway.runtime.elsewhere import open_elsewhere
 from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
 from gateway.services import Services
-from gateway.telemetry_port import Telemetry
+from gateway.telemetry_base import Telemetry
 from gateway.terminal.other_terminals import connect_terminals
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore

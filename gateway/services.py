@@ -18,7 +18,7 @@ from gateway.runtime.elsewhere import Elsewhere
 from gateway.runtime.protocol import ThreadEventLogs
 from gateway.runtime.runs import RunManager
 from gateway.runtime.thread_states import ThreadStates
-from gateway.telemetry_port import Telemetry
+from gateway.telemetry_base import Telemetry
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.database import Database

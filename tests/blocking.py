@@ -43,7 +43,7 @@ ALLOWED = {
     "gateway/config.py:read_admin_token": "a command that looks for the service",
     "store/data_folder.py:running_address": "a command that looks for the service",
     "gateway/terminal/interactive.py:_on_enter": "a person at the terminal sent a line: it goes into the history file",
-    "gateway/reload.py:_content_hash": "the start: the configuration that was read; later in a thread",
+    "gateway/config_reload.py:_content_hash": "the start: the configuration that was read; later in a thread",
     "gateway/version.py:get_version": "the start",
     "store/data_folder.py:read_or_create_key": "the start: a key of the data folder",
     "store/data_folder.py:_read_written": "the start: a key of the data folder",

@@ -16,7 +16,7 @@ from mcp.types import JSONRPCMessage
 from pydantic import ValidationError
 
 from agent.errors import McpServerUnusable
-from agent.mcp.messages import repair_message
+from agent.mcp.message_repair import repair_message
 from agent.mcp.response_limits import MAX_MESSAGE_BYTES
 from agent.mcp.server_config import McpServerConfig
 from agent.subprocesses import start_process

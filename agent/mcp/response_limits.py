@@ -8,7 +8,7 @@ import httpx
 from typing_extensions import override
 
 from agent.errors import McpServerUnusable
-from agent.mcp.messages import repair_message
+from agent.mcp.message_repair import repair_message
 
 MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 """Longest accepted message: bounds memory."""

@@ -14,7 +14,7 @@ from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
+from agent.middleware.handler_types import ModelHandler, ToolHandler, ToolResult
 from agent.middleware.localization import localized_messages
 from agent.state import ThreadState
 from agent.tools.ask_clarification import NAME, question_text

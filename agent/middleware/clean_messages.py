@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
-from agent.values import TOO_DEEP, NestedTooDeep, clean_json, clean_text
+from agent.clean_values import TOO_DEEP, NestedTooDeep, clean_json, clean_text
 
 M = TypeVar("M", bound=BaseMessage)
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from agent.config import AgentConfig
 from agent.content_blocks import fit_messages, model_inputs
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.state import ThreadState
 
 

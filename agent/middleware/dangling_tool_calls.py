@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from agent.middleware.blank_texts import without_blank_texts
 from agent.middleware.call_ids import unique_call_ids
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.tool_call_repair import has_valid_calls, invalid_call_text, repair_message
 from agent.state import ThreadState
 

@@ -9,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ToolCallRequest
 from typing_extensions import override
 
-from agent.middleware.handlers import ToolHandler, ToolResult
+from agent.middleware.handler_types import ToolHandler, ToolResult
 from agent.options import thread_id_for_run
 from agent.state import ThreadState
 from agent.tools.setup_agent import NAME as SETUP_AGENT

@@ -9,7 +9,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.memory.service import MemoryService
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.tool_calls import calls_tools
 from agent.options import RunContext
 from agent.sandbox.protocol import SandboxProvider

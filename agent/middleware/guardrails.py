@@ -28,7 +28,7 @@ from agent.guardrails.protocol import (
     deny,
 )
 from agent.mcp.tool_names import SERVER_KEY
-from agent.middleware.handlers import ToolHandler, ToolResult
+from agent.middleware.handler_types import ToolHandler, ToolResult
 from agent.options import RunContext
 from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs

@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from typing_extensions import override
 
 from agent.locales import AgentMessages
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.localization import localized_messages
 from agent.middleware.system_message import add_reminder
 from agent.middleware.tool_calls import (

@@ -18,7 +18,7 @@ from typing_extensions import override
 from agent.config import AgentConfig, LlmRetryConfig
 from agent.errors import AgentError
 from agent.langgraph_internals import listening_model
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.localization import localized_messages
 from agent.models.auxiliary import ModelSource
 from agent.models.circuit_breakers import BreakerCall, CircuitBreakers

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from agent.config import LoopDetectionConfig
 from agent.locales import AgentMessages
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.localization import localized_messages
 from agent.middleware.system_message import add_reminder
 from agent.middleware.tool_calls import without_tool_calls

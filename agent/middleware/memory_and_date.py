@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from agent.memory.prompt_block import date_block
 from agent.memory.service import MemoryService
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.options import RunContext
 from agent.state import ThreadState

@@ -17,7 +17,7 @@ from agent.config import AgentConfig
 from agent.errors import AgentError
 from agent.mcp.tool_names import SERVER_KEY
 from agent.middleware.clean_messages import clean_message
-from agent.middleware.handlers import ToolHandler, ToolResult
+from agent.middleware.handler_types import ToolHandler, ToolResult
 from agent.options import thread_id_for_run
 from agent.paths import OUTPUTS
 from agent.sandbox.protocol import SandboxProvider

@@ -14,7 +14,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import CommandsDisabled
-from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
+from agent.middleware.handler_types import ModelHandler, ToolHandler, ToolResult
 from agent.options import thread_id_for_run
 from agent.sandbox.protocol import SandboxProvider
 from agent.state import SandboxState, ThreadState

@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from typing_extensions import override
 
 from agent.errors import PathNotAllowed
-from agent.middleware.handlers import ToolHandler, ToolResult
+from agent.middleware.handler_types import ToolHandler, ToolResult
 from agent.paths import normalize_path
 from agent.skills.loader import Skill
 from agent.skills.prompt import tools_allowed_by

@@ -8,7 +8,7 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.options import take_steering_messages
 from agent.state import ThreadState
 

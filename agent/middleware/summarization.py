@@ -18,7 +18,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.config import SummarizationConfig
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.history_size import (
     HistorySize,
     context_size,

@@ -8,7 +8,7 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.options import thread_id_for_run
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.state import ThreadData, ThreadState

@@ -15,7 +15,7 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.middleware.tool_calls import has_calls
 from agent.models.failures import is_fallback

@@ -24,15 +24,15 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
+from agent.clean_values import MAX_DEPTH, NestedTooDeep, clean_json, read_json
 from agent.middleware.clean_messages import clean_message
-from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
+from agent.middleware.handler_types import ModelHandler, ToolHandler, ToolResult
 from agent.middleware.tool_calls import remove_tool_calls
 from agent.models.answers import ID_CHARS, TAGGED_THINKING
 from agent.models.failures import is_fallback
 from agent.models.finish_reasons import finish_kind
 from agent.models.thinking_tags import split_thinking
 from agent.state import ThreadState
-from agent.values import MAX_DEPTH, NestedTooDeep, clean_json, read_json
 
 UNREADABLE_CALLS_KEY = "unreadable_calls"
 """Key of a response's `additional_kwargs`: reasons why calls are not run, by call id."""

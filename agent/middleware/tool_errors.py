@@ -11,7 +11,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import AgentError
-from agent.middleware.handlers import ToolHandler, ToolResult
+from agent.middleware.handler_types import ToolHandler, ToolResult
 from agent.redaction import redact_error
 from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs, with_status

@@ -9,7 +9,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from typing_extensions import override
 
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.state import ThreadState
 
 MAX_TOOLS = 1_000

@@ -10,7 +10,7 @@ from langgraph.config import get_config
 from typing_extensions import override
 
 from agent.locales import AgentMessages
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.localization import localized_messages
 from agent.middleware.system_message import add_reminder
 from agent.middleware.tool_calls import without_tool_calls

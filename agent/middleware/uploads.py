@@ -13,7 +13,7 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.tool_calls import calls_tools
 from agent.options import RunContext
 from agent.paths import UPLOADS

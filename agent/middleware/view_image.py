@@ -12,7 +12,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import AgentError
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.tool_calls import calls_tools
 from agent.middleware.uploads import is_stored_user_message
 from agent.options import thread_id_for_run

@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import orjson
 
+from agent.clean_values import clean_text, read_json
 from agent.models.thinking_tags import ThinkingSplitter, ends_alone
-from agent.values import clean_text, read_json
 
 MAX_ANSWER_CHARS = 1_000_000
 """Longest answer, with thinking and arguments, characters. No model writes this much; the rest is not read."""

@@ -25,9 +25,9 @@ from openai.resources.chat.completions import AsyncCompletions
 from pydantic import create_model
 from typing_extensions import override
 
+from agent.clean_values import read_json
 from agent.models.answers import PROVIDER_FIELDS, REASONING_FIELDS, TAGGED_THINKING
 from agent.models.openai_client import DirectCompletions
-from agent.values import read_json
 
 _KEPT = (*REASONING_FIELDS, TAGGED_THINKING, PROVIDER_FIELDS)
 

@@ -20,11 +20,11 @@ import openai
 from openai.resources.chat.completions import AsyncCompletions
 from typing_extensions import override
 
+from agent.clean_values import clean_json
 from agent.models.answers import AnswerNormalizer, whole_answer
 from agent.models.event_stream import AnswerFailed, EventReader, NoAnswer, read_whole
 from agent.models.roles import arrange_messages
 from agent.trace_context import trace_headers
-from agent.values import clean_json
 
 CONNECTIONS = 1000
 """Maximum number of connections, as in the package's own client."""

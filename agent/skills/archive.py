@@ -12,7 +12,7 @@ from typing import IO, Final
 from agent.errors import SkillInvalid
 from agent.skills import manifest
 from agent.skills.manifest import SkillManifest
-from agent.zip_directory import MAX_ENTRIES, has_small_directory
+from agent.zip_limits import MAX_ENTRIES, has_small_directory
 
 SUFFIX: Final = ".skill"
 

@@ -10,11 +10,11 @@ from agent.custom_agents import CustomAgentStore
 from agent.errors import AgentError
 from agent.extensions import ExtensionsFile
 from agent.importer import is_importable
-from agent.listed_names import find_unmatched_names
 from agent.models.factory import create_chat_model
 from agent.options import RunOptions
 from agent.tool_names import BUILT_IN_TOOLS, matches
 from agent.tools.registry import configured_tools
+from agent.unmatched_names import find_unmatched_names
 from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfig
 from bus.config import DEFAULT_SESSION, SessionConfig
 from gateway.checks.models import MODEL_ADDRESSES, find_address_problem

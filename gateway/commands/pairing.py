@@ -13,7 +13,7 @@ import httpx
 
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, load_config
-from gateway.row_views import pairing_view
+from gateway.routes.views import pairing_view
 from gateway.service_client import open_service_client, request_json
 from gateway.text_table import format_table, format_time
 from store.database import Database

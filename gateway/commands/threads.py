@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from gateway.config import Config, load_config
-from gateway.row_views import conversation_view
+from gateway.routes.views import conversation_view
 from gateway.service_client import open_service_client, request_json
 from gateway.text_table import format_table, format_time
 from store.conversations import ConversationStore

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, load_config
 from gateway.config_validation import format_validation_error
-from gateway.row_views import api_token_view
+from gateway.routes.views import api_token_view
 from gateway.service_client import open_service_client, request_json
 from gateway.text_table import format_table, format_time
 from gateway.token_scopes import NewTokenRequest

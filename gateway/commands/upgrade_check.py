@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.backup.scratch import scratch_folder
-from gateway.backup.trial import UpgradeTrial, copy_for_trial, extract_for_trial, try_upgrade
+from gateway.backup.trial_upgrade import (
+    UpgradeTrial,
+    copy_for_trial,
+    extract_for_trial,
+    try_upgrade,
+)
 from gateway.command_errors import CommandFailed
 from gateway.config import load_config
 from gateway.version import get_version

@@ -5,11 +5,11 @@ from fastapi import APIRouter
 from gateway.langgraph import (
     assistants,
     crons,
-    meta,
     protocol_stream,
     protocol_websocket,
     run_batches,
     runs,
+    server_info,
     store_items,
     thread_stream,
     threads,
@@ -18,7 +18,7 @@ from gateway.langgraph import (
 _MODULES = (
     runs,
     threads,
-    meta,
+    server_info,
     assistants,
     thread_stream,
     protocol_stream,

@@ -19,7 +19,7 @@ from bus.messages import (
 from bus.platform import ChannelHealth, ConnectionState
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.openapi import error_responses
-from gateway.row_views import conversation_view, iso_time, pairing_view
+from gateway.routes.views import conversation_view, iso_time, pairing_view
 from gateway.services import Services
 from store.inbox import InboxKind, InboxRow, InboxState
 from store.outbox import NEWEST, DeliveryState, OutboxRow

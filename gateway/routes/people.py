@@ -9,7 +9,7 @@ from bus.history.people import Person, find_active_people
 from bus.messages import SenderKind
 from gateway.dependencies import BusDep
 from gateway.routes.channels import Limit
-from gateway.row_views import iso_time
+from gateway.routes.views import iso_time
 
 router = APIRouter(prefix="/channels/people")
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from gateway.dependencies import ServicesDep
 from gateway.openapi import error_responses
-from gateway.row_views import api_token_view
+from gateway.routes.views import api_token_view
 from gateway.token_scopes import NAME_PATTERN, NewTokenRequest
 from store.api_tokens import TokenScope
 

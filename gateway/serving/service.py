@@ -17,7 +17,7 @@ from gateway.auth import AdminToken
 from gateway.command_errors import CommandFailed
 from gateway.compose import open_app
 from gateway.config import Config
-from gateway.reload import ConfigReloader
+from gateway.config_reload import ConfigReloader
 from gateway.routes.channels import channel_states
 from gateway.services import Services
 from gateway.serving import startup_report

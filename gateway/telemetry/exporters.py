@@ -33,7 +33,7 @@ from gateway.telemetry.otlp_logs import OtlpLogHandler
 from gateway.telemetry.otlp_metrics import metrics_data
 from gateway.telemetry.run_spans import RunSpans
 from gateway.telemetry.trace_ids import FixedIdGenerator
-from gateway.telemetry_port import Telemetry
+from gateway.telemetry_base import Telemetry
 from gateway.version import get_version
 from store.errors import StoreError
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from agent.mcp.messages import MAX_DEPTH
+from agent.mcp.message_repair import MAX_DEPTH
 from tests.agent.agent_harness import open_agent
 from tests.agent.test_mcp import tools_of, written
 from tests.eventually import eventually

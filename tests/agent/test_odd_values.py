@@ -14,13 +14,13 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.types import Command
 
+from agent.clean_values import clean_json, clean_text
 from agent.config import AgentConfig
 from agent.factory import AgentFactory, open_agent_factory
 from agent.middleware.clean_messages import clean_message
 from agent.middleware.tool_call_repair import MAX_ARGUMENT_CHARS, NESTED_TOO_DEEP, TOO_LONG
 from agent.models.failures import is_fallback
 from agent.services import AgentSetup
-from agent.values import clean_json, clean_text
 from gateway.runtime.serialization import dumps
 from store.checkpoints import open_checkpointer
 from tests.agent.plain_agent import THREAD

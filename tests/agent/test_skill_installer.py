@@ -22,7 +22,7 @@ from agent.factory import open_agent_factory
 from agent.services import AgentSetup
 from agent.skills import archive
 from agent.skills.installer import SkillInstaller
-from agent.zip_directory import MAX_ENTRIES
+from agent.zip_limits import MAX_ENTRIES
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_skills import custom, prompt_of, put
 from tests.fakes.model import ModelReply

@@ -15,11 +15,11 @@ from agent.errors import ObjectNotImportable
 from agent.guardrails.allowlist import AllowlistProvider
 from agent.guardrails.oap_passport import CAPABILITIES, OapPassportProvider
 from agent.guardrails.protocol import GuardrailRequest
-from agent.listed_names import find_unmatched_names
 from agent.mcp.tool_names import unique_names
 from agent.skills.prompt import ALWAYS_ALLOWED
 from agent.subagents.subagent_types import SubagentType
 from agent.tool_names import BUILT_IN_TOOLS, WEB_TOOLS
+from agent.unmatched_names import find_unmatched_names
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_approvals import ApprovalThread, guarded
 from tests.eventually import eventually

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from gateway.backup.archive import MANIFEST, extract_archive
 from gateway.backup.create import write_backup
 from gateway.backup.restore import restore_backup
-from gateway.backup.trial import copy_for_trial, try_upgrade
+from gateway.backup.trial_upgrade import copy_for_trial, try_upgrade
 from gateway.checks.folders import find_file_problems
 from gateway.command_errors import CommandFailed
 from gateway.compose import open_app

@@ -12,7 +12,7 @@ import anyio
 import httpx
 import pytest
 
-from agent.zip_directory import MAX_ENTRIES
+from agent.zip_limits import MAX_ENTRIES
 from bots.terminal.adapter import TerminalAdapter
 from bots.terminal.session import TerminalEvent, TerminalMessage
 from bus.messages import OutboundText, ReplyTarget, encode_outbound

@@ -11,7 +11,7 @@ import pytest
 from agent.factory import AgentFactory, open_agent_factory
 from agent.services import AgentSetup
 from gateway.config import Config, load_config
-from gateway.reload import ConfigReloader
+from gateway.config_reload import ConfigReloader
 
 FIRST = "models: [{name: a, use: agent.models.demo:DemoChatModel, model: a}]\n"
 SECOND = "models: [{name: b, use: agent.models.demo:DemoChatModel, model: b}]\n"

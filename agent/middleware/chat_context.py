@@ -9,7 +9,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.middleware.handlers import ModelHandler
+from agent.middleware.handler_types import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.speakers import chat_section, speaker_of
 from agent.state import ThreadState
