@@ -1,6 +1,6 @@
 """AgentFactory: builds a run's graph (model, tools, prompt, middleware), and caches graphs by AgentSpec.
 
-`recursion_limit` counts graph steps, not model calls. Parley's middleware adds no nodes, so one model call with its
+`recursion_limit` counts graph steps, not model calls. Parley's middleware adds no steps, so one model call with its
 tools takes two steps. The default limit of 100 allows 50 model calls (measured). One before-model and one after-model
 hook would halve this number.
 """

@@ -23,23 +23,23 @@ __all__ = [
     "detached_context",
     "langsmith_checks_inline",
     "listening_model",
-    "node_tasks",
+    "step_tasks",
     "without_stream_handlers",
 ]
 
-# ---- the tasks of a run's nodes ----------------------------------------------------------------
+# ---- the tasks of a run's steps ----------------------------------------------------------------
 
-_NODE_COROUTINES = frozenset({"ainvoke", "arun_with_retry", "_consume_aiter"})
-"""Names of the coroutines in which LangGraph runs a node. Coroutines that write checkpoints have other names."""
+_STEP_COROUTINES = frozenset({"ainvoke", "arun_with_retry", "_consume_aiter"})
+"""Names of the coroutines in which LangGraph runs a step. Coroutines that write checkpoints have other names."""
 
 _WRAPPED_IN = ("output", "it")
-"""Local variables of a wrapping coroutine that hold a node's generator, in runs that stream `events`."""
+"""Local variables of a wrapping coroutine that hold a step's generator, in runs that stream `events`."""
 
 _MAX_DEPTH = 4
 
 
-def node_tasks(run_id: str) -> list[asyncio.Task[Any]]:
-    """Return the tasks that run a run's nodes.
+def step_tasks(run_id: str) -> list[asyncio.Task[Any]]:
+    """Return the tasks that run a run's steps (LangGraph: nodes).
 
     LangGraph has no handle for them, so they are recognized by their config argument. This looks at all tasks of the
     process, so call it only for a run that ignores its cancellation.
@@ -47,7 +47,7 @@ def node_tasks(run_id: str) -> list[asyncio.Task[Any]]:
     found = []
     for task in asyncio.all_tasks():
         coroutine = task.get_coro()
-        if not inspect.iscoroutine(coroutine) or coroutine.__name__ not in _NODE_COROUTINES:
+        if not inspect.iscoroutine(coroutine) or coroutine.__name__ not in _STEP_COROUTINES:
             continue
         config = _config_in(inspect.getcoroutinelocals(coroutine), _MAX_DEPTH)
         if (config.get("configurable") or {}).get("run_id") == run_id:

@@ -50,12 +50,12 @@ class Todo(TypedDict):
 class HistorySummary(TypedDict):
     """Replaces the beginning of a long thread in requests to the model.
 
-    `kept_from` is the id of the first message after it, `rescued` the ids of earlier tool calls that are kept.
+    `kept_from` is the id of the first message after it, `kept_calls` the ids of earlier tool calls that are kept.
     """
 
     text: str
     kept_from: str
-    rescued: list[str]
+    kept_calls: list[str]
 
 
 def merge_sandbox(existing: SandboxState | None, new: SandboxState | None) -> SandboxState | None:

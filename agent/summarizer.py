@@ -55,7 +55,7 @@ class SummaryJob:
         messages: The messages that it covers, besides the previous summary.
         previous: The previous summary; "" if there is none.
         kept_from: The id of the first message after it.
-        rescued: The ids of tool calls that stay visible.
+        kept_calls: The ids of tool calls that stay visible.
         done: Set when the job has ended.
         text: The summary; "" if none could be written.
         retry_at: Monotonic time after which a failed job may start again, seconds.
@@ -64,14 +64,14 @@ class SummaryJob:
     messages: Sequence[AnyMessage]
     previous: str
     kept_from: str
-    rescued: list[str]
+    kept_calls: list[str]
     done: anyio.Event = field(default_factory=anyio.Event)
     text: str = ""
     retry_at: float = 0.0
 
     def summary(self) -> HistorySummary:
         """Return the summary for the thread's state."""
-        return HistorySummary(text=self.text, kept_from=self.kept_from, rescued=self.rescued)
+        return HistorySummary(text=self.text, kept_from=self.kept_from, kept_calls=self.kept_calls)
 
 
 class Summarizer:

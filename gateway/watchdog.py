@@ -1,4 +1,4 @@
-"""Watchdog: detects a blocked event loop and logs the stacks of all threads."""
+"""Watchdog: detects a blocked event loop and logs the stacks of the process's threads."""
 
 import faulthandler
 import logging

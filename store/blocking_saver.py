@@ -21,7 +21,7 @@ from store.owner_loop import OwnerLoop
 class BlockingSaver(BaseCheckpointSaver[str]):
     """A saver that belongs to the event loop in which it is created.
 
-    A node or tool without `async` that calls a graph with `invoke` uses these methods from another thread. They block
+    A step or tool without `async` that calls a graph with `invoke` uses these methods from a worker thread. They block
     until the event loop has done the work. In the event loop itself they raise RuntimeError.
 
     Attributes:

@@ -1,6 +1,6 @@
 """Checkpoints of threads: LangGraph's SQLite saver on a file of its own, with group commit and pruning.
 
-LangGraph's saver makes five to seven trips to its connection's thread per checkpoint and commits each of them.
+LangGraph's saver makes five to seven trips to its connection's worker thread per checkpoint and commits each of them.
 Here a call is one trip, and queued calls share a commit (store/sqlite_writer.py). Long message lists are saved in
 chunks that checkpoints share (store/checkpoint_chunks.py).
 """

@@ -65,8 +65,8 @@ class Database:
             config: The `database` section.
             home: The data folder.
             description: Tells other nodes about this process.
-            on_lost: Called once, on another thread, if this process was frozen or cut off and other nodes take over its
-                work. Every call fails from then on; the process should end at once.
+            on_lost: Called once, on a worker thread, if this process was frozen or cut off and other nodes take over
+                its work. Every call fails from then on; the process should end at once.
 
         Raises:
             StoreLocked: another process holds the data folder, or a tool needs the PostgreSQL database for itself.
@@ -124,7 +124,7 @@ class Database:
         return self.engine.free_bytes()
 
     async def transaction(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
-        """Run `work` in a transaction, on another thread, and return its result once it is committed.
+        """Run `work` in a transaction, on a worker thread, and return its result once it is committed.
 
         Units with the same `order` run in the order of the calls; "" = any order.
         `work` must not block and must not keep the transaction. It must only change the database, because

@@ -1,4 +1,4 @@
-"""OwnerLoop: the event loop that owns an object; other threads and event loops call the object through it."""
+"""OwnerLoop: the event loop that owns an object; worker threads and other event loops call the object through it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

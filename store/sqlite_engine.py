@@ -1,4 +1,4 @@
-"""SQLite: grouped writes on one thread, reads through aiosqlite."""
+"""SQLite: grouped writes on one worker thread, reads through aiosqlite."""
 
 import logging
 import shutil
@@ -39,7 +39,7 @@ class _Reader:
 class SqliteEngine(Engine):
     """A SQLite file.
 
-    Writes run on one thread, the units of many callers in one commit (group commit): a unit that
+    Writes run on one worker thread, the units of many callers in one commit (group commit): a unit that
     raises undoes only itself. `submit` returns after the commit is on disk (WAL, synchronous=FULL).
     """
 

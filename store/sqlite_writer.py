@@ -1,4 +1,4 @@
-"""Writer thread: commits the units of work of many callers together."""
+"""The writer's worker thread: commits the units of work of many callers together."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Passes units of work from callers on the event loop to a database's threads, and results back."""
+"""Passes units of work from callers on the event loop to a database's worker threads, and results back."""
 
 import asyncio
 from collections import deque

@@ -43,7 +43,7 @@ def _blocking(
 
 
 class ParleyClient:
-    """The agent in this process, on a thread of its own. Use it as a context manager.
+    """The agent in this process, on a worker thread of its own. Use it as a context manager.
 
         with ParleyClient() as client:
             client.chat("Good morning")
@@ -202,7 +202,7 @@ class ParleyClient:
 
 @asynccontextmanager
 async def _open_portal() -> AsyncIterator[BlockingPortal]:
-    """Accept calls from other threads. The exit cancels active calls and waits for them to end."""
+    """Accept calls from other threads of the process. The exit cancels active calls and waits for them to end."""
     async with BlockingPortal() as calls:
         try:
             yield calls

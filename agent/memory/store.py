@@ -201,7 +201,7 @@ class MemoryStore:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock out other threads and processes, so that only this block changes documents."""
+        """Lock out other worker threads and processes, so that only this block changes documents."""
         with self._changing:
             with _log_disk_errors("locked"):
                 self._root.mkdir(mode=0o700, parents=True, exist_ok=True)

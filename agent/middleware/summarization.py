@@ -1,6 +1,6 @@
 """Replaces the beginning of long threads with a summary, in requests only. The thread keeps all messages.
 
-LangChain's own middleware is not used: it is a graph node, waits for the summary, and deletes the messages it
+LangChain's own middleware is not used: it is a graph step, waits for the summary, and deletes the messages it
 summarizes.
 """
 
@@ -157,7 +157,9 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
             messages=new,
             previous=summary["text"] if summary and recent is not request.messages else "",
             kept_from=kept_from,
-            rescued=recent_skill_reads(visible[: len(visible) - len(recent) + cut], self._skills),
+            kept_calls=recent_skill_reads(
+                visible[: len(visible) - len(recent) + cut], self._skills
+            ),
         )
         self._summarizer.start(_key(request), self._config, job)
         return job
@@ -205,7 +207,7 @@ def _with_less(request: Request, summary: HistorySummary | None, keep: HistorySi
     cut = cut_index(recent, keep)
     if cut and recent[cut].id is not None:
         text = summary["text"] if summary else ""
-        summary = HistorySummary(text=text, kept_from=str(recent[cut].id), rescued=[])
+        summary = HistorySummary(text=text, kept_from=str(recent[cut].id), kept_calls=[])
     messages = visible_messages(request.messages, summary)
     return request.override(
         messages=[shorten_message(message, keep.value // 2) for message in messages]

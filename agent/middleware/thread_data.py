@@ -21,8 +21,8 @@ THREAD_DATA = ThreadData(workspace_path=WORKSPACE, uploads_path=UPLOADS, outputs
 class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
     """Sets `thread_data` with the first model call of a thread.
 
-    It wraps the model call, because a before-agent hook is a graph node, and every node costs a step of the
-    recursion limit and a checkpoint with the whole history.
+    It wraps the model call, because a before-agent hook is a graph step, which counts against the recursion limit
+    and writes a checkpoint with the whole history.
     """
 
     def __init__(self, folders: ThreadStorage) -> None:

@@ -53,7 +53,7 @@ Response = ModelResponse[Any]
 
 
 class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Provides LangChain's write_todos with our own texts and without the graph node of its middleware.
+    """Provides LangChain's write_todos with our own texts and without the graph step of its middleware.
 
     Parallel calls are rejected here, in the response. If the model gives a final answer while steps are open, it gets a
     reminder (in the request only) and is called again; the answer stays in the thread. If a summary replaced the last

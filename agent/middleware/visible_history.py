@@ -43,7 +43,7 @@ def visible_messages(
     head, kept = messages[:start], messages[start:]
     return [
         summary_message(summary["text"]),
-        *_kept_skill_reads(head, summary["rescued"]),
+        *_kept_skill_reads(head, summary["kept_calls"]),
         *_latest_user_message(head, kept),
         *kept,
     ]

@@ -30,8 +30,8 @@ LOOKUP_S = 5.0
 """Time limit of a lookup."""
 
 MAX_LOOKUPS = 8
-"""Maximum number of concurrent lookups; others wait. They run in their own threads, because a hanging lookup keeps its
-thread after `LOOKUP_S`, and the default pool, which resolves platforms and models, has few threads."""
+"""Maximum number of concurrent lookups; others wait. They have worker threads of their own, because a hanging lookup
+keeps its thread after `LOOKUP_S`, and the default pool, which resolves platforms and models, has few threads."""
 
 MAX_URL_CHARS = 4096
 MAX_PORT = 65_535

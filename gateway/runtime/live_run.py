@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.messages import AnyMessage
 from langgraph.runtime import RunControl
 
-from agent.langgraph_internals import node_tasks
+from agent.langgraph_internals import step_tasks
 from agent.lazy_event import LazyEvent
 from agent.thread_queue import QueueTicket
 from gateway.runtime.event_log import EventLog
@@ -218,7 +218,7 @@ class LiveRun:
         """
         if self.task is None or not times:
             return
-        deaf = node_tasks(self.run_id) if self.in_graph else [self.task]
+        deaf = step_tasks(self.run_id) if self.in_graph else [self.task]
         for task in deaf:
             task.cancel()
         asyncio.get_running_loop().call_later(CANCEL_RETRY_S, self._cancel_again, times - 1)

@@ -61,7 +61,7 @@ async def run_exporters(config: Config) -> AsyncIterator[Telemetry]:
 
 
 class OtlpTelemetry(Telemetry):
-    """Exports traces, metrics and logs, each in a thread of its own. A dead collector costs only what it misses.
+    """Exports traces, metrics and logs, each in a worker thread of its own. A dead collector costs only what it misses.
 
     Blocks: it reads certificates and a file.
     """
@@ -125,7 +125,7 @@ class OtlpTelemetry(Telemetry):
 
 
 async def _run_in_daemon_thread(call: Callable[[], object]) -> None:
-    """Run a blocking call in a thread for which the end of the process does not wait: a dead collector takes 10 s."""
+    """Run a blocking call in a worker thread that may outlive the event loop: a dead collector takes 10 s."""
     loop, done = asyncio.get_running_loop(), anyio.Event()
 
     def run() -> None:

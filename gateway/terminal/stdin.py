@@ -1,4 +1,4 @@
-"""Reads lines from standard input without a thread, which would outlive the program."""
+"""Reads lines from standard input without a worker thread, which would outlive the program."""
 
 import codecs
 import os

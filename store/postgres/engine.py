@@ -1,4 +1,4 @@
-"""PostgreSQL: runs units of work concurrently, on several connections with a thread each."""
+"""PostgreSQL: runs units of work concurrently, on several connections with a worker thread each."""
 
 import asyncio
 import logging
@@ -129,7 +129,7 @@ class PostgresEngine(Engine):
         """Run the submitted units, then close the connections."""
         self._closed = True
         await anyio.to_thread.run_sync(self.signals.close)
-        # Statements that cannot run together go to the other threads.
+        # Statements that cannot run together go to the other worker threads.
         await anyio.to_thread.run_sync(self._statements.close, CLOSE_S)
         for _ in self._threads:
             self._queue.put(None)

@@ -75,13 +75,13 @@ class MemberNode:
     Args:
         parameters: The connection parameters.
         description: Tells other nodes about this one.
-        on_lost: Called, once, on another thread when other nodes have ended this one.
+        on_lost: Called, once, on a worker thread when other nodes have ended this one.
         heartbeat_s: How often it looks at all other nodes, seconds.
 
     Attributes:
         number: The number of this node; 0 before `join`.
         living: The nodes that are alive, as of the last heartbeat.
-        on_change: Called on another thread when that list changes or this node has ended another one.
+        on_change: Called on a worker thread when that list changes or this node has ended another one.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class MemberNode:
     def try_name(self, name: str, on_lost: Callable[[], None]) -> bool:
         """Take a name that one node at a time can have; False if another node has it. Raises StoreUnavailable.
 
-        `on_lost` is called on another thread if the name is lost before `give_name`.
+        `on_lost` is called on a worker thread if the name is lost before `give_name`.
         """
         with self._mutex:
             if self._connection is None or self._leaves or self._released.is_set():

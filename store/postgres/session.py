@@ -69,7 +69,7 @@ class _PostgresTransaction(Transaction):
 
 
 class PostgresSession:
-    """A connection that opens when it is needed. For one thread.
+    """A connection that opens when it is needed. For one worker thread.
 
     Args:
         connector: Returns a new connection; raises StoreUnavailable.

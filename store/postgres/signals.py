@@ -1,4 +1,4 @@
-"""Signals over LISTEN and NOTIFY, on a separate connection with its own thread."""
+"""Signals over LISTEN and NOTIFY, on a separate connection with its own worker thread."""
 
 import asyncio
 import json
@@ -108,7 +108,7 @@ class PostgresSignals(Signals):
             self._wait_end.close()
 
     def _wake(self) -> None:
-        """Wake the thread for new signals and subscriptions."""
+        """Wake the worker thread for new signals and subscriptions."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._serve, name="database-signals", daemon=True

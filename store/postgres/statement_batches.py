@@ -44,7 +44,7 @@ class _BatchRefused(Exception):
 
 
 class StatementBatches:
-    """A connection with a thread that runs queued statements together.
+    """A connection with a worker thread that runs queued statements together.
 
     Args:
         connector: Returns a new connection; raises StoreUnavailable.

@@ -21,7 +21,7 @@ from agent.langgraph_internals import (
     detached_context,
     langsmith_checks_inline,
     listening_model,
-    node_tasks,
+    step_tasks,
     without_stream_handlers,
 )
 from agent.middleware.tool_call_repair import ToolCallRepairMiddleware
@@ -65,8 +65,8 @@ async def test_the_tasks_of_a_runs_nodes_are_found(*, with_events: bool) -> None
     running = asyncio.create_task(run())
     with anyio.fail_after(20):
         await begun.wait()
-        assert node_tasks("another run") == []
-        tasks = node_tasks(RUN_ID)
+        assert step_tasks("another run") == []
+        tasks = step_tasks(RUN_ID)
         assert tasks
         assert running not in tasks
         for task in tasks:
@@ -74,7 +74,7 @@ async def test_the_tasks_of_a_runs_nodes_are_found(*, with_events: bool) -> None
         await cancelled.wait()
         with pytest.raises((asyncio.CancelledError, NodeCancelledError)):
             await running
-    assert node_tasks(RUN_ID) == []
+    assert step_tasks(RUN_ID) == []
 
 
 async def test_a_detached_context_knows_of_no_run() -> None:

@@ -177,7 +177,7 @@ def test_fields_stay_with_calls_that_a_summary_keeps() -> None:
         ToolMessage("ok", tool_call_id="a", id="2"),
         HumanMessage("y", id="3"),
     ]
-    summary = HistorySummary(text="s", kept_from="3", rescued=["a"])
+    summary = HistorySummary(text="s", kept_from="3", kept_calls=["a"])
     kept = next(one for one in visible_messages(messages, summary) if isinstance(one, AIMessage))
     assert kept.additional_kwargs == {PROVIDER_FIELDS: fields}
 

@@ -503,7 +503,7 @@ def test_recent_skill_files_stay_readable() -> None:
         AIMessage("end", id="e"),
     ]
     assert recent_skill_reads(messages, SKILLS) == ["1"]
-    view = visible_messages(messages, HistorySummary(text="s", kept_from="e", rescued=["1"]))
+    view = visible_messages(messages, HistorySummary(text="s", kept_from="e", kept_calls=["1"]))
     assert [m.type for m in view] == ["human", "ai", "tool", "human", "ai"]
     assert [m.text for m in view[3:]] == ["q", "end"]
     assert _paired(view)
@@ -523,7 +523,7 @@ def test_a_summary_that_fits_no_more_is_left_aside() -> None:
     messages: list[AnyMessage] = [HumanMessage("q", id="q")]
     assert visible_messages(messages, None) is messages
     assert (
-        visible_messages(messages, HistorySummary(text="s", kept_from="gone", rescued=[]))
+        visible_messages(messages, HistorySummary(text="s", kept_from="gone", kept_calls=[]))
         is messages
     )
 
@@ -531,7 +531,7 @@ def test_a_summary_that_fits_no_more_is_left_aside() -> None:
 def test_hidden_messages_are_not_the_user_s_request() -> None:
     hidden = HumanMessage("h", id="h", additional_kwargs={"hide_from_ui": True})
     messages: list[AnyMessage] = [HumanMessage("real", id="r"), hidden, AIMessage("a", id="a")]
-    view = visible_messages(messages, HistorySummary(text="s", kept_from="a", rescued=[]))
+    view = visible_messages(messages, HistorySummary(text="s", kept_from="a", kept_calls=[]))
     assert [m.text for m in view[1:]] == ["real", "a"]
     assert summary_message("s").additional_kwargs["hide_from_ui"] is True
 
