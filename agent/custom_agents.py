@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
-import anyio.to_thread
 import yaml
+from anyio import to_thread
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agent.atomic_write import write_atomically
@@ -35,8 +35,6 @@ _NAME = re.compile(r"[A-Za-z0-9-]+")
 _SETTINGS = "config.yaml"
 _SOUL = "SOUL.md"
 _MAX_BYTES = 256 * 1024
-
-T = TypeVar("T")
 
 
 def _frozen_list(value: object) -> object:
@@ -140,7 +138,7 @@ class CustomAgentStore:
 
     async def list_agents(self) -> list[CustomAgent]:
         """Return all agents, sorted by name. Logs and ignores invalid ones."""
-        return await _in_thread(lambda: list(self._all()))
+        return await to_thread.run_sync(lambda: list(self._all()))
 
     def stored_names(self) -> set[str]:
         """Return the names of all agents. Blocking: call it in a worker thread."""
@@ -169,7 +167,7 @@ class CustomAgentStore:
             AgentNotFound: There is no agent with this name.
             AgentInvalid: Its files are invalid.
         """
-        return await _in_thread(lambda: self.load(name))
+        return await to_thread.run_sync(lambda: self.load(name))
 
     def load(self, name: str) -> CustomAgent:
         """Do the same. Blocking: call it in a worker thread."""
@@ -186,7 +184,7 @@ class CustomAgentStore:
     async def exists(self, name: str) -> bool:
         """Return whether the name is taken. Raises AgentInvalid if it is not a valid name."""
         folder = self._root / normalize_agent_name(name)
-        return await _in_thread(lambda: os.path.lexists(folder))
+        return await to_thread.run_sync(lambda: os.path.lexists(folder))
 
     async def create(self, agent: CustomAgent) -> CustomAgent:
         """Create an agent.
@@ -194,7 +192,7 @@ class CustomAgentStore:
         Raises:
             AgentInvalid, AgentExists, AgentWriteFailed: It cannot be created.
         """
-        return await _in_thread(lambda: self._create(agent))
+        return await to_thread.run_sync(lambda: self._create(agent))
 
     async def update(self, name: str, change: Callable[[CustomAgent], CustomAgent]) -> CustomAgent:
         """Change an agent atomically. Its name is kept. An exception in `change` cancels the update.
@@ -202,15 +200,15 @@ class CustomAgentStore:
         Raises:
             AgentNotFound, AgentInvalid, AgentWriteFailed: It cannot be changed.
         """
-        return await _in_thread(lambda: self._change(name, change))
+        return await to_thread.run_sync(lambda: self._change(name, change))
 
     async def delete(self, name: str) -> None:
         """Delete an agent with its files. Raises AgentNotFound, AgentWriteFailed."""
-        await _in_thread(lambda: self._delete(name))
+        await to_thread.run_sync(lambda: self._delete(name))
 
     async def load_profile(self) -> str:
         """Return the user profile; "" without one."""
-        return await _in_thread(self.read_profile)
+        return await to_thread.run_sync(self.read_profile)
 
     def read_profile(self) -> str:
         """Do the same. Blocking: call it in a worker thread. Raises AgentInvalid if it cannot be read."""
@@ -221,7 +219,7 @@ class CustomAgentStore:
         if len(text) > MAX_SOUL_CHARS:
             raise AgentInvalid(f"the profile has more than {MAX_SOUL_CHARS} characters")
         with _write_errors():
-            await _in_thread(lambda: write_atomically(self._profile, text.encode()))
+            await to_thread.run_sync(lambda: write_atomically(self._profile, text.encode()))
 
     def _all(self) -> Iterator[CustomAgent]:
         for name, found in self.read_all():
@@ -329,7 +327,3 @@ def _write_errors() -> Iterator[None]:
     except OSError as error:
         logger.warning("Could not write a custom agent: %s", error)
         raise AgentWriteFailed from error
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await anyio.to_thread.run_sync(work)

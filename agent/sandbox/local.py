@@ -12,10 +12,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 from re import Pattern
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import anyio
-import anyio.to_thread
+from anyio import to_thread
 from typing_extensions import override
 
 from agent.errors import CommandsDisabled, SandboxError, SearchTimeout
@@ -36,7 +36,6 @@ SEARCH_DEADLINE_S = 10.0
 MAX_METERS = 256
 """Number of threads whose disk usage is cached."""
 
-T = TypeVar("T")
 
 Shell = Callable[[str, float], Awaitable[str]]
 """Runs a command with a deadline in seconds; see `Sandbox.execute`."""
@@ -73,15 +72,17 @@ class LocalSandbox(Sandbox):
 
     @override
     async def list_dir(self, path: str, *, max_depth: int = 2) -> FileListing:
-        return await _in_thread(partial(self._list_dir, path, max_depth))
+        return await to_thread.run_sync(partial(self._list_dir, path, max_depth))
 
     @override
     async def read_file(self, path: str) -> FileText:
-        return await _in_thread(lambda: files.read_text(files.resolve_path(self._table, path)))
+        return await to_thread.run_sync(
+            lambda: files.read_text(files.resolve_path(self._table, path))
+        )
 
     @override
     async def write_file(self, path: str, content: str, *, append: bool = False) -> None:
-        await _in_thread(partial(self._write_file, path, content, append=append))
+        await to_thread.run_sync(partial(self._write_file, path, content, append=append))
 
     @override
     async def delete_oldest(self, folder: str, name: Pattern[str], *, max_bytes: int) -> None:
@@ -89,23 +90,23 @@ class LocalSandbox(Sandbox):
             resolved = files.resolve_path(self._table, folder, write=True)
             files.delete_oldest(resolved, name, max_bytes=max_bytes)
 
-        await _in_thread(work)
+        await to_thread.run_sync(work)
 
     @override
     async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
-        await _in_thread(partial(self._replace_text, path, old, new, everywhere=everywhere))
+        await to_thread.run_sync(partial(self._replace_text, path, old, new, everywhere=everywhere))
 
     @override
     async def glob(
         self, path: str, pattern: str, *, include_dirs: bool, max_results: int
     ) -> FileListing:
-        return await _in_thread(
+        return await to_thread.run_sync(
             partial(self._glob, path, pattern, include_dirs=include_dirs, max_results=max_results)
         )
 
     @override
     async def grep(self, path: str, query: GrepQuery) -> FileListing:
-        start, roots = await _in_thread(lambda: search_roots(self._table, path))
+        start, roots = await to_thread.run_sync(lambda: search_roots(self._table, path))
         try:
             with anyio.fail_after(self._search_deadline_s):
                 answer = await self._search(roots, query)
@@ -120,7 +121,7 @@ class LocalSandbox(Sandbox):
 
     @override
     async def check_file(self, path: str) -> str:
-        return await _in_thread(partial(self._check_file, path))
+        return await to_thread.run_sync(partial(self._check_file, path))
 
     @override
     async def execute(self, command: str, *, timeout_s: float) -> str:
@@ -201,7 +202,7 @@ class LocalSandbox(Sandbox):
                 return [stack.enter_context(files.open_path(root.path)) for root in roots]
 
             # Enter it inside the thread, so that descriptors are closed even if this call is cancelled.
-            descriptors = await _in_thread(open_roots)
+            descriptors = await to_thread.run_sync(open_roots)
             done = await anyio.run_process(
                 [sys.executable, "-I", "-S", search.__file__, *map(str, descriptors)],
                 input=json.dumps({**asdict(query), "prefixes": prefixes}).encode(),
@@ -257,7 +258,7 @@ class FolderSandboxProvider(SandboxProvider):
 
     @override
     async def acquire(self, thread_id: str) -> Sandbox:
-        table = await _in_thread(partial(self._mount_table, thread_id))
+        table = await to_thread.run_sync(partial(self._mount_table, thread_id))
         return LocalSandbox(
             sandbox_id=self.sandbox_id(thread_id),
             table=table,
@@ -351,10 +352,6 @@ class LocalSandboxProvider(FolderSandboxProvider):
             return None
         folders = self._folders.folders(thread_id)
         return partial(run_on_host, folders, table, self._environment)
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await anyio.to_thread.run_sync(work)
 
 
 def _entries(root: SearchRoot, max_depth: int) -> list[str]:
