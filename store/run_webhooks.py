@@ -48,7 +48,7 @@ class RunWebhookStore:
         """Delete the webhook call of a run. Raises StoreUnavailable."""
         await self._database.execute(_DELETE, {"run_id": run_id})
 
-    async def take_left(self) -> Sequence[RunWebhook]:
+    async def take_abandoned(self) -> Sequence[RunWebhook]:
         """Take over the calls that dead processes did not make. Raises StoreUnavailable.
 
         SQLite: all rows, because this process has none yet. PostgreSQL: the rows of nodes that were ended.

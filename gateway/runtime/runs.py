@@ -114,7 +114,7 @@ class RunManager:
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        left = await self._delivery.take_left() if self._delivery else ()
+        left = await self._delivery.take_abandoned() if self._delivery else ()
         self._tasks = tasks = anyio.create_task_group()
         await tasks.__aenter__()
         try:

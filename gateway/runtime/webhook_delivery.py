@@ -48,10 +48,10 @@ class WebhookDelivery:
         except StoreUnavailable as error:
             log.warning("Run %s: its webhook may be repeated: %s", webhook.run_id, error)
 
-    async def take_left(self) -> Sequence[RunWebhook]:
+    async def take_abandoned(self) -> Sequence[RunWebhook]:
         """Return what dead processes did not post; before this one has stored any. Raises StoreUnavailable."""
         self._seen = self._nodes.living
-        return await self._rows.take_left()
+        return await self._rows.take_abandoned()
 
     async def watch(self, left: Sequence[RunWebhook]) -> None:
         """Post `left`, and what other nodes leave, as soon as they are ended."""
@@ -59,7 +59,7 @@ class WebhookDelivery:
             self._start(tasks, left)
 
             async def take() -> None:
-                self._start(tasks, await self.take_left())
+                self._start(tasks, await self.take_abandoned())
 
             await on_each_change(self._nodes, self._seen, take)
 
