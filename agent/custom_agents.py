@@ -22,7 +22,7 @@ from agent.config import AgentConfig
 from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentWriteFailed
 from agent.tool_names import matches
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_NAME_CHARS: Final = 64
 MAX_SOUL_CHARS: Final = 20_000
@@ -224,7 +224,7 @@ class CustomAgentStore:
     def _all(self) -> Iterator[CustomAgent]:
         for name, found in self.read_all():
             if isinstance(found, AgentInvalid):
-                logger.warning("Skipping custom agent %s: %s", name, found)
+                log.warning("Skipping custom agent %s: %s", name, found)
             else:
                 yield found
 
@@ -325,5 +325,5 @@ def _write_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        logger.warning("Could not write a custom agent: %s", error)
+        log.warning("Could not write a custom agent: %s", error)
         raise AgentWriteFailed from error

@@ -19,7 +19,7 @@ import anyio.to_thread
 from agent.atomic_write import write_atomically
 from agent.errors import ExtensionsInvalid, ExtensionsWriteFailed
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Largest accepted file, bytes. Real files have a few kilobytes."""
@@ -111,7 +111,7 @@ class ExtensionsFile:
             try:
                 write_atomically(self._path, text.encode())
             except OSError as error:
-                logger.warning("cannot write %s: %s", self._path, error)
+                log.warning("cannot write %s: %s", self._path, error)
                 raise ExtensionsWriteFailed from error
             return self._read()
 
@@ -133,7 +133,7 @@ class ExtensionsFile:
     def _with_error(self, signature: str, error: ExtensionsInvalid) -> Extensions:
         """Return the previous content with an error. Log the error once per version of the file."""
         if signature != self._signature:
-            logger.error("%s: %s; keeping the previous settings", self._path, error)
+            log.error("%s: %s; keeping the previous settings", self._path, error)
         self._signature = signature
         self._current = replace(self._current, error=error.user_message)
         return self._current
@@ -196,7 +196,7 @@ def _parsed(document: ExtensionsDocument, signature: str) -> Extensions:
     interceptors: list[object] = _section_of(document, INTERCEPTORS, list)
     for name, entry in servers.items():
         if not isinstance(entry, dict):
-            logger.error("ignoring MCP server %.80r: its entry is not an object", name)
+            log.error("ignoring MCP server %.80r: its entry is not an object", name)
     return Extensions(
         signature=signature,
         mcp_servers=MappingProxyType({n: e for n, e in servers.items() if isinstance(e, dict)}),

@@ -70,7 +70,7 @@ from agent.tools.view_image import NAME as VIEW_IMAGE
 from agent.tools.view_image import view_image_tool
 from agent.unmatched_names import find_unmatched_names
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 AgentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -256,7 +256,7 @@ class AgentFactory:
         for line in found:
             if line not in self._warned:
                 self._warned.add(line)
-                logger.warning("%.500s", line)
+                log.warning("%.500s", line)
 
     def _create_model(self, spec: AgentSpec) -> BaseChatModel:
         return create_chat_model(

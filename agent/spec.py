@@ -23,7 +23,7 @@ from agent.skills.prompt import select_skills, skills_section
 from agent.tool_names import matches
 from agent.tools.registry import configured_tools
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,7 +51,7 @@ class ConfigRevision:
         """Return the `models` entry with this name, or the default entry if there is none."""
         entry = self.config.model_named(name) if name is not None else None
         if name is not None and entry is None:
-            logger.warning("Unknown model %.80r: using the default model", name)
+            log.warning("Unknown model %.80r: using the default model", name)
         return entry or self.config.chat_models[0]
 
     def supports_vision(self, model_name: str) -> bool:
@@ -206,5 +206,5 @@ def _load_user_profile(agents: CustomAgentStore) -> str:
     try:
         return agents.read_profile()
     except AgentInvalid as error:
-        logger.warning("Ignoring USER.md: %s", error)
+        log.warning("Ignoring USER.md: %s", error)
         return ""

@@ -13,7 +13,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
 from agent.models.thinking_tags import without_thinking
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_SUGGESTIONS = 5
 MAX_CHARS = 200  # longest suggestion; suggestions become buttons
@@ -71,7 +71,7 @@ async def suggest_follow_ups(
             model = await models(model_name)
             answer = await model.ainvoke(prompt, auxiliary_run_config("suggestions"))
     except Exception as error:  # noqa: BLE001 - providers raise their own errors; suggestions are optional
-        logger.warning("Could not generate suggestions: %s", type(error).__name__)
+        log.warning("Could not generate suggestions: %s", type(error).__name__)
         return []
     return parse_suggestions(answer.text, count)
 

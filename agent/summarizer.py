@@ -21,7 +21,7 @@ from agent.options import RunContext
 from agent.state import HistorySummary
 from agent.token_estimate import chars_for_tokens
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 DEADLINE_S = 60.0
 """Time limit of one call of the summary model, seconds."""
@@ -111,7 +111,7 @@ class Summarizer:
         try:
             job.text = await self._summarize(config, job)
         except Exception as error:  # noqa: BLE001 - providers raise their own types; runs continue without a summary
-            logger.warning("Could not write a summary: %s", type(error).__name__)
+            log.warning("Could not write a summary: %s", type(error).__name__)
         finally:
             job.retry_at = anyio.current_time() + PAUSE_S
             job.done.set()

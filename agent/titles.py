@@ -13,7 +13,7 @@ from agent.models.auxiliary import auxiliary_run_config
 from agent.models.thinking_tags import without_thinking
 from agent.user_messages import is_user_message, strip_framework_blocks
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 UNNAMED = "New Conversation"
 FALLBACK_CHARS = 50  # longest title made of the user's own words
@@ -65,7 +65,7 @@ class TitleWriter:
                     [HumanMessage(prompt)], auxiliary_run_config("title")
                 )
         except Exception as error:  # noqa: BLE001 - providers raise their own types; a title must not fail a run
-            logger.warning("Could not generate a title: %s", type(error).__name__)
+            log.warning("Could not generate a title: %s", type(error).__name__)
             return ""
         return clean_title(answer.text, self._config.max_chars)
 

@@ -17,7 +17,7 @@ from agent.importer import import_object
 from agent.langgraph_internals import langsmith_checks_inline
 from agent.options import RunContext
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 LANGFUSE_CLIENT = "langfuse:Langfuse"
 """The attributes of a service's package, which must be installed."""
@@ -95,7 +95,7 @@ async def _flush(flushes: list[Callable[[], None]]) -> None:
                 # Abandon it at the time limit: the packages' own limits are much longer.
                 tasks.start_soon(_in_thread, flush)
     if bound.cancelled_caught:
-        logger.warning("Some traces were not flushed within %s seconds", FLUSH_S)
+        log.warning("Some traces were not flushed within %s seconds", FLUSH_S)
 
 
 async def _in_thread(work: Callable[[], None]) -> None:

@@ -61,7 +61,7 @@ from store.storable import storable
 from store.transaction import Row, Transaction, UnitRunner, Value
 from store.write_retry import submit_with_retry
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FILE = CHECKPOINTS_FILE
 _ID_VERSION = 6
@@ -101,7 +101,7 @@ class _Serde(JsonPlusSerializer):
         try:
             return super().dumps_typed(obj)
         except (TypeError, ValueError, RecursionError) as error:
-            logger.warning("Storing a value of a thread as text: %s", error)
+            log.warning("Storing a value of a thread as text: %s", error)
             return super().dumps_typed(storable(obj))
 
     @override

@@ -18,7 +18,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from agent.errors import AcpAgentError
 from agent.subprocesses import start_process
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 50_000_000
 """Longest message; the same limit as in the ACP library."""
@@ -119,4 +119,4 @@ async def _drain(process: anyio.abc.Process) -> None:
         pass
     finally:
         if tail:
-            logger.info("ACP agent stderr: %s", tail.decode("utf-8", "replace").strip())
+            log.info("ACP agent stderr: %s", tail.decode("utf-8", "replace").strip())

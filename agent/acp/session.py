@@ -26,7 +26,7 @@ from agent.acp.process import run_agent_process
 from agent.config.acp import AcpAgentConfig
 from agent.errors import AcpAgentError
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 START_S = 120.0
 """Time limit until the session is open; `npx` may have to download the program first."""
@@ -78,7 +78,7 @@ class AcpClientHandler:
     ) -> RequestPermissionResponse:
         """Allow once if `auto_approve_permissions` is set, otherwise reject."""
         once = _first(options, "allow_once") if self._approve else None
-        logger.info(
+        log.info(
             "ACP agent %s requests permission for %.200r: %s",
             self._name,
             tool_call.title or "something",
@@ -178,7 +178,7 @@ def _answer(handler: AcpClientHandler, stop: str) -> str:
 
 def _reason(name: str, entry: AcpAgentConfig, error: Exception) -> str:
     """Return what to do about a failure. The agent's own message is only logged: it may contain paths."""
-    logger.warning("ACP agent %s failed: %s", name, error)
+    log.warning("ACP agent %s failed: %s", name, error)
     check = f"The operator must check `acp_agents.{name}.command`."
     if isinstance(error, FileNotFoundError):
         return f"The program of the agent {name} is not installed. {check}"

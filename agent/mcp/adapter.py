@@ -29,7 +29,7 @@ from agent.redaction import redact_error
 from agent.state import SHOWS_IMAGES, ViewedImage
 from agent.thread_storage import ThreadStorage
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _UNUSED_CONNECTION: Final[Connection] = {"transport": "stdio", "command": "", "args": []}
 """The adapter requires one; `CallTool` opens the real connections."""
@@ -70,7 +70,7 @@ def langchain_tool(
             result = _failed(server, error)
             # Known errors need no traceback.
             trace = None if isinstance(error, McpError) else error
-            logger.warning(
+            log.warning(
                 "MCP server %s: tool %s failed: %s",
                 server,
                 tool.name,

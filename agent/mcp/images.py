@@ -14,7 +14,7 @@ from agent.paths import OUTPUTS
 from agent.state import ViewedImage
 from agent.thread_storage import SpaceMeter, ThreadFolders
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_IMAGES: Final = 8
 """Images saved per result."""
@@ -53,7 +53,7 @@ def save_images(
                 meter.require_space(len(data))
             _write_new(folders, path.removeprefix(f"{OUTPUTS}/"), data)
         except (OSError, ValueError, SandboxError) as error:
-            logger.warning("cannot save an image of an MCP server: %s", error)
+            log.warning("cannot save an image of an MCP server: %s", error)
             continue
         saved[path] = ViewedImage(mime_type=block.mimeType, size=len(data))
     return saved

@@ -30,7 +30,7 @@ from agent.tool_names import BUILT_IN_TOOLS, WEB_TOOLS
 if TYPE_CHECKING:
     from agent.mcp.server import McpServer, McpServerFactory
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FIRST_ATTEMPT_S: Final = 10.0
 """How long after a change runs wait for the first attempt to load new servers, seconds."""
@@ -191,7 +191,7 @@ class McpToolRegistry:
             try:
                 wanted[name] = parse_server(entry, self._environment)
             except McpServerUnusable as error:
-                logger.error("ignoring MCP server %.80r: %s", name, error)  # noqa: TRY400
+                log.error("ignoring MCP server %.80r: %s", name, error)  # noqa: TRY400
                 self._faults[name] = error.user_message
         self._disabled = tuple(off)
         return wanted
@@ -202,7 +202,7 @@ class McpToolRegistry:
             try:
                 factory = await anyio.to_thread.run_sync(self._build, interceptors)
             except AgentError as error:
-                logger.error("MCP is off: %s", error)  # noqa: TRY400
+                log.error("MCP is off: %s", error)  # noqa: TRY400
                 self._faults["mcpInterceptors"] = error.user_message
                 return None
             self._factory = (interceptors, factory)
@@ -258,7 +258,7 @@ class McpToolRegistry:
             name, plain = self._names.get((server, tool)), tool_name(server, tool)
             if name != plain and (server, tool) not in self._renamed:
                 self._renamed.add((server, tool))
-                logger.warning(
+                log.warning(
                     "MCP server %.80r: its tool %.80r %s, because there is another tool named %s",
                     server,
                     tool,

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from agent.mcp.images import image_path
 from agent.redaction import redact_error
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 EMPTY: Final = "(no output)"
 _BLOCK: Final[TypeAdapter[ContentBlock]] = TypeAdapter(ContentBlock)
@@ -57,9 +57,7 @@ def parse_tools(listed: object) -> list[Tool]:
         try:
             tools.append(Tool.model_validate({"inputSchema": {}, **tool}))
         except ValidationError:
-            logger.warning(
-                "an MCP server lists a tool that cannot be read: %.80r", tool.get("name")
-            )
+            log.warning("an MCP server lists a tool that cannot be read: %.80r", tool.get("name"))
     return tools
 
 

@@ -26,7 +26,7 @@ from agent.mcp.server_config import McpServerConfig
 from agent.mcp.session import McpSession, McpSessionLost
 from agent.thread_storage import ThreadStorage
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 State = Literal["connecting", "connected", "failed"]
 
@@ -186,11 +186,11 @@ class McpServer:
             )
         except Exception as error:
             self._set_error(describe_error(error))
-            logger.debug("MCP server %s cannot be loaded", self.name, exc_info=error)
+            log.debug("MCP server %s cannot be loaded", self.name, exc_info=error)
             return False
         else:
             self.error, self._is_loaded = None, True
-            logger.info("MCP server %s provides %d tools", self.name, len(self.tools))
+            log.info("MCP server %s provides %d tools", self.name, len(self.tools))
             return True
         finally:
             self.first_attempt_done.set()
@@ -201,7 +201,7 @@ class McpServer:
         if fault != self.error:
             stderr = self._without_secrets(self._stderr.text.strip())
             shown = f"; stderr: {stderr}" if stderr else ""
-            logger.warning("MCP server %s is not usable: %s%s", self.name, fault, shown)
+            log.warning("MCP server %s is not usable: %s%s", self.name, fault, shown)
         self.error = fault
 
     def _without_secrets(self, text: str) -> str:

@@ -14,7 +14,7 @@ from agent.mcp.errors import describe_error, is_refusal
 if TYPE_CHECKING:
     from agent.mcp.connections import McpClient
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class McpSession:
             self._fault = self._fault or describe_error(error)
             # With several callers, we cannot know whose request it was.
             self._is_refused = len(self._callers) == 1 and is_refusal(error)
-            logger.debug("MCP connection ended", exc_info=error)
+            log.debug("MCP connection ended", exc_info=error)
         finally:
             self._is_over = True
             self._client = None

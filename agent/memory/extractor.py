@@ -16,7 +16,7 @@ from agent.memory.schema import MemoryDocument
 from agent.memory.store import MemoryStore
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 DEADLINE_S = 120.0
 """Deadline of one model call, seconds."""
@@ -61,7 +61,7 @@ class MemoryExtractor:
             await self._process(queued)
         except Exception as error:  # noqa: BLE001 - providers raise their own types, and no caller waits for the result
             # Do not log the text of the error: it may quote the conversation or a key.
-            logger.warning("Memory extraction failed: %s", type(error).__name__)
+            log.warning("Memory extraction failed: %s", type(error).__name__)
 
     async def _process(self, queued: QueuedTurn) -> None:
         turn, memory = queued.turn, self._config().memory
@@ -73,7 +73,7 @@ class MemoryExtractor:
             )
         update = parse_update(answer.text)
         if update is None:
-            logger.debug("Memory extraction returned no usable changes")
+            log.debug("Memory extraction returned no usable changes")
             return
 
         def change(current: MemoryDocument) -> MemoryDocument:

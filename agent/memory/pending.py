@@ -12,7 +12,7 @@ from agent.memory.queue import MemoryQueueKey
 from agent.memory.turn_json import encode_turns, parse_turns
 from agent.memory.turns import MemoryTurn
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class PendingTurns:
@@ -42,7 +42,7 @@ class PendingTurns:
             else:
                 Path(f"{path}.json").unlink(missing_ok=True)
         except OSError:
-            logger.exception("Could not save pending memory turns")
+            log.exception("Could not save pending memory turns")
 
     def _write(self, path: str, content: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -63,7 +63,7 @@ class PendingTurns:
         try:
             found = sorted(self._folder.glob("*.json"), key=os.path.getmtime)
         except OSError:
-            logger.exception("Could not list pending memory turns")
+            log.exception("Could not list pending memory turns")
             found = []
         return found
 
@@ -74,6 +74,6 @@ def _read(path: Path) -> list[Any]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError):
-        logger.exception("Could not load pending memory turns")
+        log.exception("Could not load pending memory turns")
         return []
     return listed if isinstance(listed, list) else []

@@ -42,7 +42,7 @@ from agent.models.auxiliary import ModelSource
 from agent.options import RunContext
 from store.files.mirror import FileMirror
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FLUSH_S = 3.0
 """How long shutdown waits for extraction, seconds. The next start processes the rest."""
@@ -357,7 +357,7 @@ def _scope_of(caller: RunContext) -> MemoryScope | None:
     try:
         return memory_scope(caller.memory_scope, caller.agent_name)
     except MemoryInvalid as error:
-        logger.warning("Running without memory: %s", error)
+        log.warning("Running without memory: %s", error)
         return None
 
 

@@ -22,7 +22,7 @@ from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument, document_from_js
 from agent.memory.scope import MemoryScope, is_agent_name
 from agent.memory.shared import SharedMemory
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_BYTES = 8_000_000
 """Largest accepted file: 1000 facts and 6 sections take at most 5 MB."""
@@ -242,7 +242,7 @@ def _move_aside(path: Path) -> None:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"{path.stem}.{stamp}.unreadable")
     path.rename(aside)
-    logger.error("Moved an invalid memory document to %s", aside)
+    log.error("Moved an invalid memory document to %s", aside)
 
 
 @contextmanager
@@ -251,5 +251,5 @@ def _log_disk_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        logger.exception("Memory could not be %s", what)
+        log.exception("Memory could not be %s", what)
         raise MemoryUnavailable from error

@@ -12,7 +12,7 @@ from agent.errors import MemoryInvalid
 from agent.memory.scope import memory_scope
 from agent.memory.turns import MemoryMessage, MemoryTurn
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def encode_turns(turns: Sequence[MemoryTurn]) -> bytes:
@@ -36,4 +36,4 @@ def parse_turns(listed: list[Any]) -> Iterator[MemoryTurn]:
                 is_reinforcement=entry["is_reinforcement"] is True,
             )
         except (AttributeError, KeyError, TypeError, MemoryInvalid):
-            logger.warning("Skipped an invalid pending memory turn")
+            log.warning("Skipped an invalid pending memory turn")

@@ -34,7 +34,7 @@ from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs
 from agent.tool_names import EXEMPT_KEY, matches
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 REASON_CHARS: Final = 500
 UNKNOWN_TOOL: Final = "unknown_tool"
@@ -105,7 +105,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             return self._denial_message(asked, deny(APPROVAL_REQUIRED, ONLY_LEAD_ASKS))
         reason = next(iter(refusal.reasons or ()), NO_REASON)
         decided = parse_decision(interrupt(approval_request(asked, _clean_reason(reason.message))))
-        logger.info(
+        log.info(
             "Tool %s %s by a person, thread %s, user %s",
             asked.tool_name,
             "approved" if decided.approved else "rejected",
@@ -140,7 +140,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         self, asked: GuardrailRequest, error: Exception
     ) -> GuardrailDecision | None:
         """Return the decision for a provider that failed: a denial, or None."""
-        logger.error(
+        log.error(
             "Guardrail %s failed for tool %s: call %s",
             self._provider.name if self._provider is not None else "",
             asked.tool_name,
@@ -159,7 +159,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         code, message = reason.code or DENIED, _clean_reason(reason.message)
         policy = getattr(decision, "policy_id", None)
         # Do not log the arguments: they may hold secrets.
-        logger.warning(
+        log.warning(
             "Guardrail denied: tool %s, code %s, policy %s, thread %s, user %s, subagent %s",
             name,
             code,

@@ -27,7 +27,7 @@ from agent.redaction import redact_error
 from agent.state import ThreadState
 from agent.uploads.images import limit_images, without_attachments
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 LOGGED_CHARS = 400
 """How much of a server's rejection message is logged, characters."""
@@ -142,9 +142,9 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         try:
             model = await self._models(name)
         except AgentError as error:
-            logger.warning("Cannot fall back to model %s: %s", name, error)
+            log.warning("Cannot fall back to model %s: %s", name, error)
             return None
-        logger.warning("Falling back to model %s from %s", name, self._names[0])
+        log.warning("Falling back to model %s from %s", name, self._names[0])
         request.runtime.stream_writer(
             {
                 "type": "llm_fallback",
@@ -161,7 +161,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> Response | _FailedCall:
         with self._breakers.call(name) as trial:
             if not trial.allowed:
-                logger.warning("Circuit breaker is open for model %s", name)
+                log.warning("Circuit breaker is open for model %s", name)
                 return _FailedCall(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
             request = _with_newest_pictures(request, self._picture_limits.get(name))
             outcome = await self._call_with_retries(name, request, handler, trial)
@@ -169,7 +169,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 fewer = self._with_fewer_attachments(name, request, outcome)
                 if fewer is None:
                     return outcome
-                logger.warning("Model %s rejected a request with attachments: trying fewer", name)
+                log.warning("Model %s rejected a request with attachments: trying fewer", name)
                 request = fewer
                 outcome = await self._call_with_retries(name, request, handler, trial)
             return outcome
@@ -228,14 +228,14 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     def _log_failure(
         self, name: str, failure: ModelFailure, error: Exception, attempt: int
     ) -> None:
-        logger.warning(
+        log.warning(
             "Model %s failed (%s: %s), attempt %d of %d",
             *(name, failure.kind, failure.detail, attempt, self._config.max_attempts),
         )
         if failure.reason == "request":
             # Without this log line, operators could not find out which tool or message the server rejects.
             said = redact_error(str(error)[:SEARCHED_CHARS])[:LOGGED_CHARS]
-            logger.debug("Model %s rejected the request: %s", name, said)
+            log.debug("Model %s rejected the request: %s", name, said)
 
     def _retry_delay_s(self, attempt: int, failure: ModelFailure) -> float | None:
         """Return the delay before the next attempt; None = do not try again."""

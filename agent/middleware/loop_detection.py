@@ -21,7 +21,7 @@ from agent.middleware.tool_calls import without_tool_calls
 from agent.state import ThreadState
 from agent.user_messages import HUMAN, LOOP_WARNING
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 REPEATED_WARNING = (
     "You made the same tool call {count} times in this turn, and the results will not change. "
@@ -97,7 +97,7 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
             found.same[_call_key(call)] for call in calls
         ) + 1 >= self._config.hard_limit or 0 < most < max(often[call["name"]] for call in calls)
         if is_beyond:
-            logger.warning("Loop detected in calls of %.80s: forcing an answer", calls[0]["name"])
+            log.warning("Loop detected in calls of %.80s: forcing an answer", calls[0]["name"])
         return is_beyond
 
 

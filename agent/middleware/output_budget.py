@@ -24,7 +24,7 @@ from agent.sandbox.protocol import SandboxProvider
 from agent.state import ThreadState
 from agent.tools.bash import BASH
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FOLDER = f"{OUTPUTS}/.tool-results"
 """The folder for long results. Listings omit it; the model reads its files by path."""
@@ -110,7 +110,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
             await sandbox.delete_oldest(FOLDER, _FILE_NAME, max_bytes=room)
             await sandbox.write_file(path, stored)
         except (AgentError, OSError) as error:
-            logger.warning("Could not save a long tool result: %s", error)
+            log.warning("Could not save a long tool result: %s", error)
             return self._shorten(message)
         saved = "the result" if is_whole else "the beginning and end of the result"
         note = (

@@ -35,7 +35,7 @@ from agent.state import HistorySummary, ThreadState
 from agent.summarizer import SummarizationHook, Summarizer, SummaryJob
 from agent.token_estimate import estimate_message_tokens
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_WAIT_S = 5.0
 """How long a model call waits for a summary, seconds. After this time, the history is sent unchanged."""
@@ -121,7 +121,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         size = estimate_message_tokens(visible_messages(request.messages, summary))
         for share in OVERFLOW_SHARES:
             keep = HistorySize(unit="tokens", value=size // share)
-            logger.warning("The history is too long for the model: keeping %d tokens", keep.value)
+            log.warning("The history is too long for the model: keeping %d tokens", keep.value)
             await self._start(request, summary, keep)
             summary = self._take_summary(request) or summary
             response = await handler(_with_less(request, summary, keep))
@@ -182,7 +182,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
                 hook(dropped, RunContext.from_runtime(request.runtime.context, get_config()))
             except Exception:
                 # a failing hook does not invalidate the summary
-                logger.exception("A summarization hook failed")
+                log.exception("A summarization hook failed")
 
 
 def _key(request: Request) -> str:

@@ -16,7 +16,7 @@ from agent.redaction import redact_error
 from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs, with_status
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 DETAIL_CHARS = 500
 """Longest error detail, ellipsis included."""
@@ -43,7 +43,7 @@ class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _error_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
     name = request.tool_call.get("name") or "unknown_tool"
-    logger.warning("Tool %s failed", name, exc_info=error)
+    log.warning("Tool %s failed", name, exc_info=error)
     kind = type(error).__name__
     text = (
         error.user_message

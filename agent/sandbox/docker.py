@@ -29,7 +29,7 @@ from agent.sandbox.process import run_process
 from agent.sandbox.result import CommandResult
 from agent.thread_storage import ThreadStorage
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 CHECK_S = 60.0
 """Longest interval between checks for idle containers, seconds."""
@@ -163,7 +163,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
             if not has_ended:
                 await self._kill(container, spec, command_id)
         if result.code != 0 and has_ended and not await self._is_running(spec):
-            logger.warning("sandbox container %s has stopped", spec.name)
+            log.warning("sandbox container %s has stopped", spec.name)
             if container.spec is spec:
                 await self._remove(container)
             raise SandboxError(CONTAINER_LOST)
@@ -224,11 +224,11 @@ class DockerSandboxProvider(FolderSandboxProvider):
         )
         if done.code != 0:
             # Docker's message contains host paths: only log it.
-            logger.error("cannot start container %s: %s", spec.name, done.err.strip()[-500:])
+            log.error("cannot start container %s: %s", spec.name, done.err.strip()[-500:])
             raise SandboxError("the sandbox container cannot be started; see the log")
         if not await self._is_running(spec):
             raise SandboxError("the sandbox container stopped at once; its image needs bash")
-        logger.info("sandbox container %s is ready", spec.name)
+        log.info("sandbox container %s is ready", spec.name)
 
     async def _is_running(self, spec: ContainerSpec) -> bool:
         template = "{{.State.Running}}"
@@ -245,7 +245,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
         excess = max(len(others) + 1 - self._config.replicas, 0)
         idle = [one for one in others if one.is_idle]
         if excess > len(idle):
-            logger.warning("all %d sandbox containers are in use: starting one more", len(others))
+            log.warning("all %d sandbox containers are in use: starting one more", len(others))
         for container in sorted(idle, key=lambda one: one.used_at)[:excess]:
             await self._remove_if_idle(container)
 
@@ -271,7 +271,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
     async def _remove(self, container: _Container) -> None:
         spec, container.spec = container.spec, None
         if spec is not None:
-            logger.info("removing sandbox container %s", spec.name)
+            log.info("removing sandbox container %s", spec.name)
             await self._docker.try_run("rm", "--force", "--volumes", spec.name)
 
     async def _remove_leftovers(self) -> None:

@@ -16,7 +16,7 @@ from agent.errors import SandboxError
 from agent.paths import WORKSPACE, Mount
 from agent.sandbox.process import ProcessSpec
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 CALL_S = 60.0
 """Default time limit of one docker call, seconds."""
@@ -86,7 +86,7 @@ class DockerCli:
         Raises:
             SandboxError: The program cannot be started, or took too long and was killed.
         """
-        logger.debug("%s %s", self._program, " ".join(arguments))
+        log.debug("%s %s", self._program, " ".join(arguments))
         try:
             with anyio.fail_after(timeout_s):
                 done = await anyio.run_process(
@@ -123,7 +123,7 @@ class DockerCli:
         except SandboxError as error:
             output = DockerOutput(code=-1, out="", err=error.user_message)
         if output.code != 0:
-            logger.warning("docker %s failed: %s", arguments[0], output.err.strip()[-300:])
+            log.warning("docker %s failed: %s", arguments[0], output.err.strip()[-300:])
         return output
 
 

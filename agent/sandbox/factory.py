@@ -16,7 +16,7 @@ from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_moun
 from agent.sandbox.protocol import SandboxProvider
 from agent.thread_storage import ThreadStorage
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 BUILT_IN = ("auto", "bubblewrap", "local")
 """Values of `sandbox.use` that are not class names."""
@@ -47,7 +47,7 @@ def build_sandbox_provider(
     disk = disk_limits(config)
     if config.use == "local" or fault:
         if fault:
-            logger.info("commands cannot be confined here: %s", fault)
+            log.info("commands cannot be confined here: %s", fault)
         return LocalSandboxProvider(
             folders,
             mounts=mounts,

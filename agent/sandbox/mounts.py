@@ -7,7 +7,7 @@ from pathlib import Path
 from agent.config import MountConfig
 from agent.paths import RESERVED, Mount, relative_parts
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 SharedMounts = Callable[[], Sequence[Mount]]
 """Returns the read-only mounts that all threads share; called in a worker thread for every `acquire`."""
@@ -23,7 +23,7 @@ def configured_mounts(configured: Sequence[MountConfig]) -> tuple[Mount, ...]:
     mounts = []
     for mount in configured:
         if problem := find_mount_problem(mount):
-            logger.warning("sandbox.mounts: ignoring %s: %s", mount.container_path, problem)
+            log.warning("sandbox.mounts: ignoring %s: %s", mount.container_path, problem)
             continue
         virtual = mount.container_path.rstrip("/")
         host = Path(mount.host_path).resolve()

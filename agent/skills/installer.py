@@ -22,7 +22,7 @@ from agent.skills.loader import Skill
 from agent.skills.registry import SkillRegistry
 from agent.skills.scanner import MAX_CHARS, TOO_LARGE, ScanResult, SkillFile, SkillScanner
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 NO_SUCH_SKILL: Final = "There is no custom skill with this name."
 
@@ -266,5 +266,5 @@ async def _on_disk(work: Callable[[], T]) -> T:
     try:
         return await anyio.to_thread.run_sync(work)
     except OSError as error:
-        logger.warning("cannot write a skill: %s", error)
+        log.warning("cannot write a skill: %s", error)
         raise SkillWriteFailed from error

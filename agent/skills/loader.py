@@ -14,7 +14,7 @@ from agent.errors import SkillInvalid
 from agent.skills import manifest
 from agent.skills.manifest import SkillManifest
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Category = Literal["public", "custom"]
 
@@ -193,7 +193,7 @@ class SkillLoader:
         """Log each broken skill once, and again when its error changes."""
         for skill in broken:
             if (skill.folder, skill.error) not in self._logged:
-                logger.warning("skill %r cannot be used: %s", str(skill.folder), skill.error)
+                log.warning("skill %r cannot be used: %s", str(skill.folder), skill.error)
         self._logged = {(skill.folder, skill.error) for skill in broken}
 
 

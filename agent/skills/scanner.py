@@ -16,7 +16,7 @@ from agent.errors import SkillBlocked
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
 from agent.models.thinking_tags import without_thinking
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Decision = Literal["allow", "warn", "block"]
 
@@ -169,7 +169,7 @@ class SkillScanner:
                 model = await self._models(self._config().scan_model_name)
                 answer = await model.ainvoke(messages, auxiliary_run_config("skill_scan"))
         except Exception as error:
-            logger.warning("skill scan failed", exc_info=error)
+            log.warning("skill scan failed", exc_info=error)
             raise SkillBlocked(_NO_VERDICT.format(why="the model call failed")) from error
         return answer.text
 

@@ -28,7 +28,7 @@ from agent.subagents.progress import (
     SubagentResult,
 )
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 SubagentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -191,11 +191,11 @@ async def _cancel_and_wait(execution: SubagentRun, bound_s: float) -> None:
     with anyio.move_on_after(bound_s, shield=True):
         await execution.ended.wait()
     if not execution.ended.is_set():
-        logger.warning("A subagent ignores its cancellation; its executor keeps waiting for it")
+        log.warning("A subagent ignores its cancellation; its executor keeps waiting for it")
 
 
 def _failure_result(execution: SubagentRun, error: Exception) -> SubagentResult:
-    logger.warning("Subagent failed with %s", type(error).__name__, exc_info=error)
+    log.warning("Subagent failed with %s", type(error).__name__, exc_info=error)
     # Other errors may quote a request, a path or a key: report only their type.
     text = error.user_message if isinstance(error, AgentError) else type(error).__name__
     return SubagentResult(status="failed", error=text, usage=execution.progress.usage)

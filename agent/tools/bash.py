@@ -11,7 +11,7 @@ from agent.options import thread_id_for_run
 from agent.sandbox.protocol import Sandbox, SandboxProvider
 from agent.tools.results import run_in_sandbox
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 BASH = "bash"
 LOGGED_CHARS = 2_000
@@ -41,7 +41,7 @@ def bash_tool(sandboxes: SandboxProvider, timeout_s: float) -> BaseTool:
 
         async def work(sandbox: Sandbox) -> str:
             thread_id = thread_id_for_run(runtime.context, runtime.config)
-            logger.info("thread %s runs the command %r", thread_id, args.command[:LOGGED_CHARS])
+            log.info("thread %s runs the command %r", thread_id, args.command[:LOGGED_CHARS])
             _check(args.command)
             return await sandbox.execute(args.command, timeout_s=timeout_s)
 

@@ -18,7 +18,7 @@ from agent.tools.present_files import present_files_tool
 from agent.tools.results import ToolLimits
 from agent.tools.services import ToolServices
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def built_in_tools(sandboxes: SandboxProvider, limits: ToolLimits) -> tuple[BaseTool, ...]:
@@ -60,7 +60,7 @@ def deduplicate_tools(tools: Iterable[BaseTool]) -> list[BaseTool]:
     kept: dict[str, BaseTool] = {}
     for tool in tools:
         if tool.name in kept:
-            logger.warning("duplicate tool name %s: ignoring the second one", tool.name)
+            log.warning("duplicate tool name %s: ignoring the second one", tool.name)
             continue
         kept[tool.name] = tool
     return list(kept.values())
@@ -89,5 +89,5 @@ def _tool_of(entry: ToolConfig, services: ToolServices | None) -> BaseTool:
             f"tools: {entry.name}: {entry.use} has the name of Parley's own tool {found.name!r}: rename it"
         )
     if found.name != entry.name:
-        logger.warning("tools: %s: its code names the tool %s", entry.name, found.name)
+        log.warning("tools: %s: its code names the tool %s", entry.name, found.name)
     return found

@@ -11,7 +11,7 @@ from agent.errors import AgentError
 from agent.options import thread_id_for_run
 from agent.sandbox.protocol import Sandbox, SandboxProvider
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 EMPTY = "(empty)"
 MAX_ERROR_CHARS = 600
@@ -80,5 +80,5 @@ async def run_in_sandbox(
         sandbox = await sandboxes.acquire(thread_id_for_run(runtime.context, runtime.config))
         return await work(sandbox)
     except AgentError as error:
-        logger.debug("tool error: %s", error.user_message)
+        log.debug("tool error: %s", error.user_message)
         return error_text(error)

@@ -17,7 +17,7 @@ from agent.uploads import worker
 from agent.uploads.image_size import image_size
 from agent.user_messages import HUMAN
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_SHOWN_BYTES = 3_750_000
 """Largest image, bytes. Anthropic accepts images of 5 MB in base64; larger ones are made smaller."""
@@ -174,7 +174,7 @@ def fit_image(
 
 def _smaller_image(data: bytes, deadline_s: float, memory_bytes: int) -> bytes | None:
     if deadline_s <= 0 or not SLOTS.acquire(timeout=deadline_s):
-        logger.warning("Could not make an image smaller: other images used the time")
+        log.warning("Could not make an image smaller: other images used the time")
         raise ImagesBusy
     limits = [str(max(1, round(deadline_s))), str(memory_bytes)]
     try:
@@ -189,12 +189,12 @@ def _smaller_image(data: bytes, deadline_s: float, memory_bytes: int) -> bytes |
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        logger.warning("Could not make an image smaller: %s", type(error).__name__)
+        log.warning("Could not make an image smaller: %s", type(error).__name__)
         return None
     finally:
         SLOTS.release()
     if done.returncode != 0:
-        logger.info("Could not make an image smaller: exit code %d", done.returncode)
+        log.info("Could not make an image smaller: exit code %d", done.returncode)
         return None
     return done.stdout
 

@@ -24,7 +24,7 @@ from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 from store.errors import StoreError
 from store.files.mirror import FileMirror, SharedFolder, stored_after, thread_area
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 CLOCK_TICK_S = 0.1
 """How far modification times may lag behind the clock, seconds."""
@@ -141,13 +141,13 @@ class UploadService:
             for folders in self._folders.all_folders():
                 self._sweep(folders)
         except OSError as error:
-            logger.warning("cannot remove interrupted uploads: %s", error)
+            log.warning("cannot remove interrupted uploads: %s", error)
 
     def _sweep(self, folders: ThreadFolders) -> None:
         try:
             UploadStore(folders).sweep(time.time() - self._opened_at + CLOCK_TICK_S)
         except OSError as error:
-            logger.warning("cannot remove interrupted uploads: %s", error)
+            log.warning("cannot remove interrupted uploads: %s", error)
 
     def snapshot(self, thread_id: str) -> UploadSnapshot:
         """Take a snapshot of a thread's uploads, for the model. Blocking.
@@ -189,7 +189,7 @@ class UploadService:
             async with stored_after(self._mirror, thread_area(thread_id)):
                 yield
         except StoreError as error:
-            logger.warning("cannot store uploads: %s", error)
+            log.warning("cannot store uploads: %s", error)
             text = "The files could not be saved: the file storage cannot be reached."
             raise UploadError(text) from error
 
@@ -207,7 +207,7 @@ class UploadService:
                 try:
                     store.commit(file.staged, file.name)
                 except UploadNotAllowed as error:
-                    logger.warning("upload skipped: %s", error)
+                    log.warning("upload skipped: %s", error)
                     skipped.append(file.name)
                     continue
                 store.remove_text_version(file.name)
@@ -256,7 +256,7 @@ class UploadService:
         try:
             text = await self._converter.convert(descriptor, suffix_of(name))
         except ConversionFailed as error:
-            logger.warning("document not converted: %s", error)
+            log.warning("document not converted: %s", error)
             return await anyio.to_thread.run_sync(self._save_failure, store, entry, str(error))
         finally:
             os.close(descriptor)
@@ -276,7 +276,7 @@ class UploadService:
             try:
                 made = ConversionRecord(markdown=store.store_text(text, entry.name))
             except (OSError, UploadNotAllowed) as error:
-                logger.warning("text version not stored: %s", error)
+                log.warning("text version not stored: %s", error)
                 return ConversionRecord(error="its text version could not be saved")
             store.save_conversion(entry.name, made)
         return made
@@ -290,7 +290,7 @@ def _os_errors_explained() -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         reason = "no space is left" if full else "the folder cannot be used"
-        logger.exception("cannot write uploads")
+        log.exception("cannot write uploads")
         raise UploadError(f"The files could not be saved: {reason}.") from error
 
 

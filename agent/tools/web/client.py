@@ -20,7 +20,7 @@ from agent.errors import WebError
 from agent.network.url_guard import UrlGuard, guarded_client, parse_url
 from agent.tools.web.keys import WebKeys
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 AGENT = "Mozilla/5.0 (compatible; Parley/0.1)"
 MAX_REDIRECTS = 5
@@ -202,7 +202,7 @@ async def _errors_explained(who: str, timeout_s: float) -> AsyncIterator[None]:
     except (TimeoutError, httpx.TimeoutException) as error:
         raise WebError(f"No response from {who} within {timeout_s:g} seconds.") from error
     except (httpx.HTTPError, httpx.InvalidURL, OSError, zlib.error) as error:
-        logger.debug("web request failed: %s", type(error).__name__)
+        log.debug("web request failed: %s", type(error).__name__)
         raise WebError(f"No usable response from {who} ({type(error).__name__}).") from error
 
 

@@ -11,7 +11,7 @@ from agent.tools.web.fields import first_text
 from agent.tools.web.keys import WebKeys, parse_web_keys
 from agent.tools.web.tools import SearchResult, search_tool
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def ddgs_search(**keys: object) -> BaseTool:
@@ -46,6 +46,6 @@ def _ask(keys: WebKeys, query: str) -> list[dict[str, str]]:
     except DDGSException as error:
         if "No results" in str(error):
             return []
-        logger.info("web search failed: %s", type(error).__name__)
+        log.info("web search failed: %s", type(error).__name__)
         raise WebError(f"No search engine gave results ({type(error).__name__}).") from error
     return found

@@ -15,7 +15,7 @@ from agent.tools.web.keys import parse_web_keys
 from agent.tools.web.page import page_text
 from agent.tools.web.tools import fetch_tool
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def fetch_page(*, services: ToolServices | None = None, **keys: object) -> BaseTool:
@@ -29,7 +29,7 @@ def fetch_page(*, services: ToolServices | None = None, **keys: object) -> BaseT
         try:
             return await save_download(answer, services, thread_id)
         except OSError as error:
-            logger.warning("a download cannot be saved: %s", error)
+            log.warning("a download cannot be saved: %s", error)
             raise WebError("The file cannot be saved in the workspace.") from error
 
     return fetch_tool(fetch, WebClient(parse_web_keys(keys), "the page"), services)

@@ -16,7 +16,7 @@ from agent.tools.services import ToolServices
 from agent.tools.web.client import WebClient
 from agent.tools.web.extraction import answer_from_page
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 MAX_QUERY_CHARS = 400
 
@@ -143,5 +143,5 @@ async def _run(work: Callable[[], Awaitable[str]]) -> str:
     try:
         return await work()
     except AgentError as error:
-        logger.info("web tool error: %s", error.user_message)
+        log.info("web tool error: %s", error.user_message)
         return error_text(error)
