@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import yaml
 from anyio import to_thread
@@ -24,11 +24,11 @@ from agent.tool_names import matches
 
 log = logging.getLogger(__name__)
 
-MAX_NAME_CHARS: Final = 64
-MAX_SOUL_CHARS: Final = 20_000
+MAX_NAME_CHARS = 64
+MAX_SOUL_CHARS = 20_000
 """Maximum length of SOUL.md and USER.md, which are part of every prompt."""
 
-RESERVED: Final = frozenset({"check", "default", "lead-agent", "none", "off", "reset"})
+RESERVED = frozenset({"check", "default", "lead-agent", "none", "off", "reset"})
 """Names with another meaning: a route, the lead agent, or a reset command."""
 
 _NAME = re.compile(r"[A-Za-z0-9-]+")

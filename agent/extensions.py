@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import anyio.to_thread
 
@@ -21,17 +21,17 @@ from agent.errors import ExtensionsInvalid, ExtensionsWriteFailed
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_BYTES = 4 * 1024 * 1024
 """Largest accepted file, bytes. Real files have a few kilobytes."""
 
-SERVERS: Final = "mcpServers"
-SKILLS: Final = "skills"
-INTERCEPTORS: Final = "mcpInterceptors"
+SERVERS = "mcpServers"
+SKILLS = "skills"
+INTERCEPTORS = "mcpInterceptors"
 
-_ALIASES: Final[Mapping[str, str]] = MappingProxyType(
+_ALIASES: Mapping[str, str] = MappingProxyType(
     {SERVERS: "mcp_servers", INTERCEPTORS: "mcp_interceptors"}
 )
-_ABSENT: Final = "absent"
+_ABSENT = "absent"
 
 T = TypeVar("T")
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Final
 
-BUILT_IN_TOOLS: Final = frozenset(
+BUILT_IN_TOOLS = frozenset(
     {
         *("ls", "read_file", "glob", "grep", "view_image", "write_file", "str_replace", "bash"),
         *("present_files", "ask_clarification", "write_todos", "task", "setup_agent"),
@@ -13,10 +12,10 @@ BUILT_IN_TOOLS: Final = frozenset(
 )
 """The names of all built-in tools, whether or not a run has them."""
 
-WEB_TOOLS: Final = frozenset({"web_search", "web_fetch", "image_search"})
+WEB_TOOLS = frozenset({"web_search", "web_fetch", "image_search"})
 """Names under which the configuration adds tools. Rules about tools refer to these names."""
 
-EXEMPT_KEY: Final = "guardrail_exempt"
+EXEMPT_KEY = "guardrail_exempt"
 """Metadata key of built-in tools without effects outside the conversation. They need no approval or capability."""
 
 

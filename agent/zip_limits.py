@@ -1,10 +1,10 @@
 """Limits the directory size of ZIP archives, because Python reads the whole directory before it can be checked."""
 
 import struct
-from typing import IO, Final
+from typing import IO
 
-MAX_ENTRIES: Final = 4_096
-MAX_DIRECTORY_BYTES: Final = 2 * 1024 * 1024
+MAX_ENTRIES = 4_096
+MAX_DIRECTORY_BYTES = 2 * 1024 * 1024
 
 _END = struct.Struct("<4s4H2LH")
 _END_MARK = b"PK\x05\x06"

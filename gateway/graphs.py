@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Final
 
 from langgraph.graph.state import StateGraph
 from langgraph.pregel import Pregel
@@ -19,7 +18,7 @@ from gateway.runtime.assistants import GraphSource
 from gateway.runtime.graph_sources import FixedGraph, GraphFactory, UnknownParameter
 from gateway.runtime.worker import Graph
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class GraphUnusable(AgentError):

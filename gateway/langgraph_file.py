@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from gateway.config_file import ConfigError, read_dotenv
 
-LEAD_ASSISTANT: Final = "lead_agent"
+LEAD_ASSISTANT = "lead_agent"
 """Parley's own agent. It always exists here. A `langgraph.json` may also name it, for a LangGraph Server."""
 
-LANGGRAPH_FILE: Final = "langgraph.json"
+LANGGRAPH_FILE = "langgraph.json"
 
-_USED: Final = frozenset({"$schema", "graphs", "dependencies", "env"})
-_OF_IMAGES: Final = frozenset(
+_USED = frozenset({"$schema", "graphs", "dependencies", "env"})
+_OF_IMAGES = frozenset(
     {
         *("python_version", "node_version", "api_version", "base_image", "image_distro", "source"),
         *("pip_config_file", "pip_installer", "keep_pkg_tools", "dockerfile_lines", "docker_tag"),
@@ -24,7 +24,7 @@ _OF_IMAGES: Final = frozenset(
 )
 """Keys for images of a LangGraph Server. They do not affect how a graph runs."""
 
-_PACKAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class LangGraphFileError(Exception):

@@ -5,13 +5,13 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from store.database import Database, Params, Transaction
 from store.errors import RowConflict, RowNotFound
 from store.rows import from_row
 
-PREFIX: Final = "parley_"
+PREFIX = "parley_"
 """Every token begins with this, so that people and secret scanners recognize it."""
 
 TokenScope = Literal["read", "operator", "admin"]

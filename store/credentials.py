@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from store.data_folder import read_or_create_key
 from store.database import Database, Params
@@ -16,12 +16,12 @@ from store.errors import StoreError
 if TYPE_CHECKING:
     from Crypto.Cipher._mode_gcm import GcmMode
 
-KEY_FILE: Final = "credentials.key"
+KEY_FILE = "credentials.key"
 """Name of the key in the data folder, readable by its owner only. Without it the rows cannot be decrypted."""
 
-_KEY_BYTES: Final = 32
-_NONCE_BYTES: Final = 12
-_TAG_BYTES: Final = 16
+_KEY_BYTES = 32
+_NONCE_BYTES = 12
+_TAG_BYTES = 16
 
 _SAVE = """
 INSERT INTO credential (channel, name, secret, updated_at) VALUES (:channel, :name, :secret, :now)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, TypedDict
 from uuid import UUID, uuid4
 
 from langchain_core.runnables import RunnableConfig
@@ -10,8 +10,8 @@ from langchain_core.runnables import RunnableConfig
 from agent.custom_agents import normalize_agent_name
 from agent.middleware.chain import Middleware
 
-ASSISTANT: Final = "lead_agent"
-MAX_RECURSION: Final = 1000
+ASSISTANT = "lead_agent"
+MAX_RECURSION = 1000
 """Largest `recursion_limit`, as for runs over HTTP."""
 
 

@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from agent.guardrails.protocol import GuardrailRequest
 
-APPROVE: Final = "approve"
-REJECT: Final = "reject"
+APPROVE = "approve"
+REJECT = "reject"
 
-MEANS_APPROVE: Final = frozenset({APPROVE, "accept"})
+MEANS_APPROVE = frozenset({APPROVE, "accept"})
 """Clients with LangGraph's older format send `accept`."""
 
-REASON_CHARS: Final = 2000
+REASON_CHARS = 2000
 """Maximum length of a person's reason, as the model reads it."""
 
-DESCRIPTION: Final = "This tool call needs your approval."
+DESCRIPTION = "This tool call needs your approval."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

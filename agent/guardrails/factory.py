@@ -3,21 +3,21 @@
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from agent.config import GuardrailsConfig
 from agent.errors import GuardrailUnusable, ObjectNotImportable
 from agent.guardrails.protocol import GuardrailProvider, ReportsProblem
 from agent.importer import import_object
 
-SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+SHORT_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "allowlist": "agent.guardrails.allowlist:AllowlistProvider",
         "oap": "agent.guardrails.oap_passport:OapPassportProvider",
     }
 )
 
-FRAMEWORK: Final = "deerflow"
+FRAMEWORK = "deerflow"
 """The framework name passed to providers that support several frameworks."""
 
 

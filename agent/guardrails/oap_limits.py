@@ -3,14 +3,14 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agent.guardrails.protocol import BLOCKED_PATTERN, COMMAND_NOT_ALLOWED, LIMIT_EXCEEDED
 
-ANY: Final = "*"
-MAX_PREFIX: Final = "max_"
+ANY = "*"
+MAX_PREFIX = "max_"
 
 _SEPARATORS = frozenset({";", "&", "&&", "|", "||", "|&", "(", ")", "\n"})
 _HIDES = re.compile(r"[`\0]|\$[({'\"]|[<>]\(")

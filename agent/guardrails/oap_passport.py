@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -25,13 +25,13 @@ from agent.guardrails.protocol import (
 )
 from agent.tool_names import matches
 
-POLICY: Final = "oap"
-ACTIVE: Final = "active"
-MAX_RUNS: Final = 1024
+POLICY = "oap"
+ACTIVE = "active"
+MAX_RUNS = 1024
 """Number of runs whose calls are counted at once. The least recently used run is dropped."""
-MAX_BYTES: Final = 1024 * 1024
+MAX_BYTES = 1024 * 1024
 
-CAPABILITIES: Final[Mapping[str, str]] = MappingProxyType(
+CAPABILITIES: Mapping[str, str] = MappingProxyType(
     {
         "bash": "system.command.execute",
         "ls": "data.file.read",
@@ -51,7 +51,7 @@ CAPABILITIES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The capability that a tool needs. Other tools need a capability with their own name."""
 
-MCP_CAPABILITY: Final = "mcp.tool.execute"
+MCP_CAPABILITY = "mcp.tool.execute"
 """Capability that allows every tool of MCP servers."""
 
 

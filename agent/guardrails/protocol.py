@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-ALLOWED: Final = "oap.allowed"
-NOT_ALLOWED: Final = "oap.tool_not_allowed"
-COMMAND_NOT_ALLOWED: Final = "oap.command_not_allowed"
-BLOCKED_PATTERN: Final = "oap.blocked_pattern"
-LIMIT_EXCEEDED: Final = "oap.limit_exceeded"
-SUSPENDED: Final = "oap.passport_suspended"
-DENIED: Final = "oap.denied"
-EVALUATOR_ERROR: Final = "oap.evaluator_error"
-APPROVAL_REQUIRED: Final = "oap.approval_required"
-REJECTED: Final = "oap.rejected"
+ALLOWED = "oap.allowed"
+NOT_ALLOWED = "oap.tool_not_allowed"
+COMMAND_NOT_ALLOWED = "oap.command_not_allowed"
+BLOCKED_PATTERN = "oap.blocked_pattern"
+LIMIT_EXCEEDED = "oap.limit_exceeded"
+SUSPENDED = "oap.passport_suspended"
+DENIED = "oap.denied"
+EVALUATOR_ERROR = "oap.evaluator_error"
+APPROVAL_REQUIRED = "oap.approval_required"
+REJECTED = "oap.rejected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import anyio.to_thread
 from langchain_core.messages import ToolMessage
@@ -31,7 +31,7 @@ from agent.thread_storage import ThreadStorage
 
 log = logging.getLogger(__name__)
 
-_UNUSED_CONNECTION: Final[Connection] = {"transport": "stdio", "command": "", "args": []}
+_UNUSED_CONNECTION: Connection = {"transport": "stdio", "command": "", "args": []}
 """The adapter requires one; `CallTool` opens the real connections."""
 
 CallTool = Callable[[MCPToolCallRequest, str | None], Awaitable[CallToolResult]]

@@ -4,7 +4,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import httpx
@@ -33,7 +33,7 @@ from agent.mcp.results import parse_result, parse_tools
 from agent.mcp.server_config import McpServerConfig
 from agent.trace_context import trace_headers
 
-CANCEL_S: Final = 1.0
+CANCEL_S = 1.0
 """Time limit for sending cancellations to a server."""
 
 

@@ -1,7 +1,6 @@
 """Describes errors of MCP servers without addresses, secrets and paths. Pure."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import anyio
 import httpx
@@ -9,16 +8,16 @@ import httpx
 from agent.errors import AgentError
 from agent.redaction import redact_error
 
-MAX_MESSAGE_CHARS: Final = 500
-ENDED: Final = "it ended before it responded"
+MAX_MESSAGE_CHARS = 500
+ENDED = "it ended before it responded"
 
-_SDK: Final[Mapping[str, str]] = {
+_SDK: Mapping[str, str] = {
     "Connection closed": ENDED,
     "Session terminated": "there is no MCP server at its address (404)",
 }
 """Messages of the SDK itself."""
 
-_SENTENCES: Final[tuple[tuple[type[BaseException], str], ...]] = (
+_SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
     (FileNotFoundError, "its command is not installed"),
     (PermissionError, "its command is not executable"),
     (TimeoutError, "it did not respond in time"),

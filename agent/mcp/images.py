@@ -5,7 +5,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Mapping
-from typing import Final
 
 from mcp.types import CallToolResult, ImageContent
 
@@ -16,10 +15,10 @@ from agent.thread_storage import SpaceMeter, ThreadFolders
 
 log = logging.getLogger(__name__)
 
-MAX_IMAGES: Final = 8
+MAX_IMAGES = 8
 """Images saved per result."""
 
-SUFFIXES: Final[Mapping[str, str]] = {
+SUFFIXES: Mapping[str, str] = {
     "image/png": ".png",
     "image/jpeg": ".jpg",
     "image/gif": ".gif",

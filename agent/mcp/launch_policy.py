@@ -6,11 +6,10 @@ machine can edit, is not restricted.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
 
 from agent.errors import McpSettingsInvalid
 
-REFUSED_VARIABLES: Final = frozenset(
+REFUSED_VARIABLES = frozenset(
     {
         "BASH_ENV", "CLASSPATH", "ENV", "GCONV_PATH", "GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND", "HOME",
         "IFS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "NODE_OPTIONS", "NODE_PATH", "PATH", "PERL5LIB", "PERL5OPT",
@@ -20,10 +19,10 @@ REFUSED_VARIABLES: Final = frozenset(
 )  # fmt: skip
 """Variables that make a program load or start others."""
 
-REFUSED_PREFIXES: Final = ("LD_", "DYLD_", "NPM_CONFIG_", "UV_", "PIP_", "BASH_FUNC_")
+REFUSED_PREFIXES = ("LD_", "DYLD_", "NPM_CONFIG_", "UV_", "PIP_", "BASH_FUNC_")
 """Prefixes of such variables: of the loader, and of package managers (another index, another shell)."""
 
-REFUSED_OPTIONS: Final = frozenset(
+REFUSED_OPTIONS = frozenset(
     {
         "-c", "-e", "-i", "--call", "--config", "--config-file", "--config-setting", "--default-index", "--env-file",
         "--eval", "--exec", "--extra-index-url", "--find-links", "--globalconfig", "--import", "--index",

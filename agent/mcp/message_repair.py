@@ -7,18 +7,18 @@ and the caller would wait until its deadline.
 
 import json
 import re
-from typing import Any, Final
+from typing import Any
 
 from pydantic_core import from_json
 
-MAX_DEPTH: Final = 60
+MAX_DEPTH = 60
 """Maximum nesting; deeper values become JSON text. The SDK's parser gives up at 200 levels."""
 
-PARSE_ERROR: Final = -32700
+PARSE_ERROR = -32700
 """JSON-RPC 2.0, section 5.1."""
 
-_ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
-_EDGE_BYTES: Final = 400
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
+_EDGE_BYTES = 400
 """Matches the id of a message, at its beginning or end."""
 
 

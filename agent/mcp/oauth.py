@@ -3,7 +3,7 @@
 import math
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import httpx
@@ -12,11 +12,11 @@ from typing_extensions import override
 from agent.errors import McpServerUnusable
 from agent.mcp.server_config import McpOAuthConfig
 
-FETCH_S: Final = 15.0
-DEFAULT_LIFETIME_S: Final = 3600.0
+FETCH_S = 15.0
+DEFAULT_LIFETIME_S = 3600.0
 """Lifetime of a token if the response does not name one."""
-UNAUTHORIZED: Final = 401
-RESERVED: Final = frozenset({"grant_type", "client_id", "client_secret", "refresh_token"})
+UNAUTHORIZED = 401
+RESERVED = frozenset({"grant_type", "client_id", "client_secret", "refresh_token"})
 """Fields that extra parameters cannot replace."""
 
 MakeClient = Callable[[], httpx.AsyncClient]

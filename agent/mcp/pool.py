@@ -3,14 +3,14 @@
 import contextvars
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from agent.mcp.session import Connect, McpSession
 
-CLOSE_S: Final = 5.0
+CLOSE_S = 5.0
 """Time limit for closing all sessions together. A process is killed after 3 s."""
 
 Key = tuple[object, str]

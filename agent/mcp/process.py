@@ -5,7 +5,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from subprocess import PIPE
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
@@ -21,11 +21,11 @@ from agent.mcp.response_limits import MAX_MESSAGE_BYTES
 from agent.mcp.server_config import McpServerConfig
 from agent.subprocesses import start_process
 
-GRACE_S: Final = 2.0
+GRACE_S = 2.0
 """How long a server may take to exit after its stdin is closed, seconds; then it gets SIGTERM."""
-SIGNAL_S: Final = 1.0
+SIGNAL_S = 1.0
 """How long a server may take to exit after SIGTERM, seconds; then it gets SIGKILL."""
-TAIL_CHARS: Final = 4096
+TAIL_CHARS = 4096
 
 Incoming = SessionMessage | Exception
 

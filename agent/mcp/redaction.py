@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from agent.errors import McpSettingsInvalid
 
-MASK: Final = "***"
+MASK = "***"
 
 _WORDS = r"(?:api[-_]?key|access[-_]?key|auth|bearer|credential|key|pass(?:wd|word)?|pat|secret|sig|token)"
 _OPTION = re.compile(rf"(?i)(--?[\w-]*{_WORDS}[\w-]*=)(.+)", re.DOTALL)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIRST_ATTEMPT_S: Final = 10.0
+FIRST_ATTEMPT_S = 10.0
 """How long after a change runs wait for the first attempt to load new servers, seconds."""
 
 

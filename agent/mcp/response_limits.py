@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import httpx
 from typing_extensions import override
@@ -10,18 +10,18 @@ from typing_extensions import override
 from agent.errors import McpServerUnusable
 from agent.mcp.message_repair import repair_message
 
-MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 """Longest accepted message: bounds memory."""
 
-TOO_LONG: Final = "it sends messages that are too long"
-COMPRESSED: Final = "it sends compressed responses although the request allows none"
+TOO_LONG = "it sends messages that are too long"
+COMPRESSED = "it sends compressed responses although the request allows none"
 
-_HEADERS: Final = {"Accept-Encoding": "identity"}
+_HEADERS = {"Accept-Encoding": "identity"}
 """Request no compression: a compressed response could expand a thousandfold."""
 
-_EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\r\n\r\n")
-_LINE_END: Final = re.compile(rb"(\r\n|\r|\n)")
-_OVERLAP: Final = 3
+_EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
+_LINE_END = re.compile(rb"(\r\n|\r|\n)")
+_OVERLAP = 3
 """Last bytes of a chunk to check for the beginning of an event's end mark."""
 
 

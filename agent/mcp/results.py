@@ -4,7 +4,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from mcp.types import (
     AudioContent,
@@ -24,9 +24,9 @@ from agent.redaction import redact_error
 
 log = logging.getLogger(__name__)
 
-EMPTY: Final = "(no output)"
-_BLOCK: Final[TypeAdapter[ContentBlock]] = TypeAdapter(ContentBlock)
-BASE64_BYTES_PER_CHAR: Final = 0.75
+EMPTY = "(no output)"
+_BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
+BASE64_BYTES_PER_CHAR = 0.75
 
 
 def parse_result(answer: Mapping[str, Any]) -> CallToolResult:

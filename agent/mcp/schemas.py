@@ -7,16 +7,16 @@ top level, with an array without `items` (OpenAI), or with unusual characters in
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-MAX_DEPTH: Final = 30
+MAX_DEPTH = 30
 """Maximum depth; deeper parts of a schema stay unchanged."""
 
-NAME_CHARS: Final = 64
+NAME_CHARS = 64
 
-_COMBINATIONS: Final = ("allOf", "anyOf", "oneOf")
-_REJECTED_AT_TOP: Final = frozenset({*_COMBINATIONS, "not", "enum"})
-_VALUES: Final = frozenset({"default", "const", "enum", "examples"})
+_COMBINATIONS = ("allOf", "anyOf", "oneOf")
+_REJECTED_AT_TOP = frozenset({*_COMBINATIONS, "not", "enum"})
+_VALUES = frozenset({"default", "const", "enum", "examples"})
 """Keys that hold values, not schemas."""
 
 _ODD = re.compile(r"[^A-Za-z0-9_.-]")

@@ -4,7 +4,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import anyio
 import httpx
@@ -30,16 +30,16 @@ log = logging.getLogger(__name__)
 
 State = Literal["connecting", "connected", "failed"]
 
-MAX_TOOLS: Final = 500
+MAX_TOOLS = 500
 """Maximum number of tools: more than any model accepts. It stops a server whose list never ends."""
-MAX_PAUSE_S: Final = 300.0
-STDERR_WAIT_S: Final = 0.5
+MAX_PAUSE_S = 300.0
+STDERR_WAIT_S = 0.5
 """How long to wait for the last stderr output of a failed server, seconds."""
-MIN_SECRET_CHARS: Final = 6
+MIN_SECRET_CHARS = 6
 """Shorter values are not masked: they are words such as `true`, and masking them would garble messages."""
-SESSION_UNKNOWN: Final = "Session terminated"
+SESSION_UNKNOWN = "Session terminated"
 """The SDK's message if a server does not know the session, for example after a restart."""
-RETIRED_IDLE_S: Final = 60.0
+RETIRED_IDLE_S = 60.0
 """How long a removed server's processes keep running for runs that still use it, seconds."""
 
 

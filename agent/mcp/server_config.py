@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -10,7 +10,7 @@ from agent.errors import McpServerUnusable
 
 Transport = Literal["stdio", "sse", "http"]
 
-_TRANSPORTS: Final[Mapping[str, Transport]] = {
+_TRANSPORTS: Mapping[str, Transport] = {
     "stdio": "stdio",
     "sse": "sse",
     "http": "http",

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import override
@@ -29,15 +29,15 @@ from agent.mcp.server_config import (
     transport_name,
 )
 
-MAX_SERVERS: Final = 100
-SECRETS: Final = ("client_secret", "refresh_token")
+MAX_SERVERS = 100
+SECRETS = ("client_secret", "refresh_token")
 """Fields of `oauth` that are never shown; null keeps the stored value, "" clears it."""
 
-FIELDS: Final = (
+FIELDS = (
     "enabled", "type", "command", "args", "env", "url", "headers", "oauth", "description",
 )  # fmt: skip
-_KNOWN: Final = frozenset({*FIELDS, "transport"})
-_LAUNCH: Final = ("type", "command", "args", "env")
+_KNOWN = frozenset({*FIELDS, "transport"})
+_LAUNCH = ("type", "command", "args", "env")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")

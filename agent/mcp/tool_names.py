@@ -3,16 +3,15 @@
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Final
 
-MAX_CHARS: Final = 64
+MAX_CHARS = 64
 """Limit of OpenAI and Anthropic; letters, digits, `_` and `-`."""
 
-SERVER_KEY: Final = "mcp_server"
-TOOL_KEY: Final = "mcp_tool"
+SERVER_KEY = "mcp_server"
+TOOL_KEY = "mcp_tool"
 """Metadata keys of a tool: its server, and its name on that server."""
 
-_HASH_CHARS: Final = 6
+_HASH_CHARS = 6
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]+")
 
 

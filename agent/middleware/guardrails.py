@@ -2,7 +2,7 @@
 
 import logging
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from langchain.agents.middleware import AgentMiddleware
@@ -36,10 +36,10 @@ from agent.tool_names import EXEMPT_KEY, matches
 
 log = logging.getLogger(__name__)
 
-REASON_CHARS: Final = 500
-UNKNOWN_TOOL: Final = "unknown_tool"
-NO_REASON: Final = GuardrailReason(DENIED, "blocked by guardrail policy")
-ONLY_LEAD_ASKS: Final = (
+REASON_CHARS = 500
+UNKNOWN_TOOL = "unknown_tool"
+NO_REASON = GuardrailReason(DENIED, "blocked by guardrail policy")
+ONLY_LEAD_ASKS = (
     "a person must approve it, and a subagent cannot ask one; leave this step to the lead agent"
 )
 

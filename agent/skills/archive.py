@@ -7,21 +7,21 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO
 
 from agent.errors import SkillInvalid
 from agent.skills import manifest
 from agent.skills.manifest import SkillManifest
 from agent.zip_limits import MAX_ENTRIES, has_small_directory
 
-SUFFIX: Final = ".skill"
+SUFFIX = ".skill"
 
-MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024
-MAX_TOTAL_BYTES: Final = 512 * 1024 * 1024
+MAX_ARCHIVE_BYTES = 64 * 1024 * 1024
+MAX_TOTAL_BYTES = 512 * 1024 * 1024
 """Maximum total size of all files, counted during unpacking because headers are not trusted."""
 
-MAX_DEPTH: Final = 16
-MAX_PART_BYTES: Final = 255  # Linux: NAME_MAX
+MAX_DEPTH = 16
+MAX_PART_BYTES = 255  # Linux: NAME_MAX
 
 _CHUNK_BYTES = 256 * 1024
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)

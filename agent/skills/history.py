@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from agent.atomic_write import write_atomically
 
 Action = Literal["install", "update", "delete", "rollback"]
 
-MAX_ENTRIES: Final = 100
+MAX_ENTRIES = 100
 """Maximum number of entries per skill; the oldest are dropped."""
 
 

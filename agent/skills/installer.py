@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import IO, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -24,10 +24,10 @@ from agent.skills.scanner import MAX_CHARS, TOO_LARGE, ScanResult, SkillFile, Sk
 
 log = logging.getLogger(__name__)
 
-NO_SUCH_SKILL: Final = "There is no custom skill with this name."
+NO_SUCH_SKILL = "There is no custom skill with this name."
 
-_STAGED: Final = ".staging-"
-_STALE_S: Final = 3600.0
+_STAGED = ".staging-"
+_STALE_S = 3600.0
 
 T = TypeVar("T")
 

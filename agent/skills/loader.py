@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from agent.errors import SkillInvalid
 from agent.skills import manifest
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 Category = Literal["public", "custom"]
 
-MAX_DEPTH: Final = 6
+MAX_DEPTH = 6
 """Maximum depth of a skill's folder below its root."""
 
-MAX_FOLDERS: Final = 5_000
+MAX_FOLDERS = 5_000
 """Maximum number of folders per root."""
 
-STABLE_S: Final = 0.1
+STABLE_S = 0.1
 """Changes younger than this are checked again, because file system timestamps may be 10 ms apart."""
 
 Stamp = tuple[int, int, int, int]

@@ -4,22 +4,22 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
 from agent.errors import SkillInvalid
 
-FILE: Final = "SKILL.md"
+FILE = "SKILL.md"
 
-MAX_NAME_CHARS: Final = 64
-MAX_DESCRIPTION_CHARS: Final = 1024
-MAX_FRONTMATTER_CHARS: Final = 16_384
-MAX_NESTING: Final = 20
-MAX_BYTES: Final = 256 * 1024
+MAX_NAME_CHARS = 64
+MAX_DESCRIPTION_CHARS = 1024
+MAX_FRONTMATTER_CHARS = 16_384
+MAX_NESTING = 20
+MAX_BYTES = 256 * 1024
 """Largest SKILL.md, bytes. The agent reads it whole."""
 
-KEYS: Final = frozenset(
+KEYS = frozenset(
     {
         *("name", "description", "license", "allowed-tools"),
         *("metadata", "compatibility", "version", "author"),
@@ -27,7 +27,7 @@ KEYS: Final = frozenset(
 )
 """Keys allowed when a skill is installed or edited. Files on disk may contain others."""
 
-RESERVED: Final = frozenset({"custom", "install"})
+RESERVED = frozenset({"custom", "install"})
 """Names that would collide with API routes."""
 
 _FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _PATTERN = re.compile(r"\([^()]*\)")
 """Patterns such as `(git:*)` after a tool's name, which restrict its use. They are not enforced."""
 
-_ALIASES: Final = {
+_ALIASES = {
     "Bash": "bash",
     "Read": "read_file",
     "Write": "write_file",

@@ -2,11 +2,10 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
-from typing import Final
 
 from agent.skills.loader import Skill
 
-ALWAYS_ALLOWED: Final = frozenset(
+ALWAYS_ALLOWED = frozenset(
     {
         *("ls", "read_file", "glob", "grep", "view_image"),
         *("present_files", "ask_clarification", "task", "setup_agent"),

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
 import anyio.to_thread
 
@@ -13,10 +12,10 @@ from agent.extensions import SKILLS, Extensions, ExtensionsDocument, ExtensionsF
 from agent.paths import Mount
 from agent.skills.loader import Skill, SkillLoader, SkillSnapshot, public_root
 
-INSTALLATION: Final = Path(__file__).parents[2]
+INSTALLATION = Path(__file__).parents[2]
 """The checkout, which contains the public skills."""
 
-PACKAGE: Final = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[1]
 """The folder that contains them if Parley is installed as a package."""
 
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final, Literal, cast
+from typing import Literal, cast
 
 import anyio
 from langchain_core.messages import HumanMessage, SystemMessage
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 Decision = Literal["allow", "warn", "block"]
 
-DEADLINE_S: Final = 90.0
+DEADLINE_S = 90.0
 """Time limit of one model call."""
 
-BUNDLE_CHARS: Final = 60_000
-MAX_CHARS: Final = 600_000
+BUNDLE_CHARS = 60_000
+MAX_CHARS = 600_000
 """Maximum characters per model call, and per skill (ten calls)."""
 
-TOO_LARGE: Final = f"The skill is too large to scan: more than {MAX_CHARS} characters of text."
+TOO_LARGE = f"The skill is too large to scan: more than {MAX_CHARS} characters of text."
 
 _TEXTS = frozenset({".md", ".txt", ".rst", ".csv", ".tsv", ".json", ".yaml", ".yml", ".toml", ""})
 _IMAGES = frozenset(

@@ -1,7 +1,5 @@
 """setup_agent: saves the custom agent that a bootstrap run sets up."""
 
-from typing import Final
-
 from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
@@ -10,9 +8,9 @@ from agent.custom_agents import CustomAgent, CustomAgentStore, normalize_agent_n
 from agent.errors import AgentExists, AgentInvalid, AgentNotFound, CustomAgentError
 from agent.options import RunContext
 
-NAME: Final = "setup_agent"
+NAME = "setup_agent"
 
-NAMELESS: Final = (
+NAMELESS = (
     "Error: this conversation uses the lead agent, which cannot be overwritten. Follow the user's wishes for the rest "
     "of the conversation. Tell them that a custom agent needs a name first: the bot's operator sets it in the "
     "channel's session or with /api/agents."

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
+from typing import IO, Any
 
 from typing_extensions import override
 
 from gateway.command_errors import CommandFailed
 
-FORMAT: Final = 1
-MANIFEST: Final = "manifest.json"
-JOURNAL: Final = "databases/parley.db"
-CHECKPOINTS: Final = "databases/checkpoints.db"
-HOME: Final = "home/"
+FORMAT = 1
+MANIFEST = "manifest.json"
+JOURNAL = "databases/parley.db"
+CHECKPOINTS = "databases/checkpoints.db"
+HOME = "home/"
 
 _MAX_MANIFEST_BYTES = 500_000_000
 _LEVEL = 3

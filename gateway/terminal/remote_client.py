@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import anyio
 import httpx
@@ -20,7 +20,7 @@ CONNECTION_LOST = (
     "The connection to the service was lost: see its log, and run `parley chat` again."
 )
 
-RECONNECT: Final = Backoff(first_s=0.5, cap_s=30.0)
+RECONNECT = Backoff(first_s=0.5, cap_s=30.0)
 """Delays between attempts to reach the service again, seconds."""
 
 

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 from store.errors import FilesUnavailable, ObjectMissing
 from store.files.config import StorageConfig
 
-CHUNK_BYTES: Final = 8 * 1024 * 1024
+CHUNK_BYTES = 8 * 1024 * 1024
 """Bytes read or sent in one request; larger files are sent in parts."""
 
-REQUEST_S: Final = 30.0
+REQUEST_S = 30.0
 """Time limit of one request of at most `CHUNK_BYTES`, seconds."""
 
-CONNECT_S: Final = 3.0
-PARALLEL_PARTS: Final = 4
-LISTED: Final = 1000
+CONNECT_S = 3.0
+PARALLEL_PARTS = 4
+LISTED = 1000
 
 _PROBES = "probes"
 """The folder of the objects that checks store. No row names them, so the sweep deletes those of killed processes."""

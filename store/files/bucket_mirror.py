@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -29,17 +28,17 @@ from store.files.rows import AreaFiles, StoredFile, StoredFileRows
 from store.files.tree import LocalFile, list_tree
 from store.transaction import T
 
-TRANSFERS: Final = 16
+TRANSFERS = 16
 """Files copied at the same time, of all areas."""
 
-SETTLED_NS: Final = 10_000_000
+SETTLED_NS = 10_000_000
 """Two changes of a file have different times if they are further apart than this, nanoseconds."""
 
-CHECK_S: Final = 5.0
+CHECK_S = 5.0
 """How long to reuse the result of a check, seconds."""
 
-INDEX_FOLDER: Final = ".index"
-RECEIVED_FOLDER: Final = ".received"
+INDEX_FOLDER = ".index"
+RECEIVED_FOLDER = ".received"
 
 log = logging.getLogger(__name__)
 

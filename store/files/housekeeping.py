@@ -3,7 +3,6 @@
 import logging
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Final
 
 import anyio
 
@@ -12,15 +11,15 @@ from store.files.bucket_mirror import BucketMirror
 from store.files.mirror import FileMirror
 from store.nodes import Nodes
 
-EVERY_S: Final = 6 * 3600.0
+EVERY_S = 6 * 3600.0
 """How often to look for them, seconds; the first time soon after the start."""
 
-FIRST_S: Final = 60.0
+FIRST_S = 60.0
 
-UNNAMED: Final = timedelta(days=1)
+UNNAMED = timedelta(days=1)
 """How old an object has to be, seconds: no upload takes this long."""
 
-UNUSED_S: Final = 7 * 86_400.0
+UNUSED_S = 7 * 86_400.0
 """How long to keep a copy of a thread after its last use, seconds."""
 
 log = logging.getLogger(__name__)

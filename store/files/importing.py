@@ -5,7 +5,6 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import anyio.to_thread
 
@@ -15,8 +14,8 @@ from store.files.config import StorageConfig
 from store.files.mirror import SHARED_AREA, THREADS, FileArea, thread_area
 from store.files.opening import open_mirror, share_keys
 
-KEY_FILES: Final = ("admin_token", "credentials.key", "webhook_key")
-MEMORY: Final = "memory"
+KEY_FILES = ("admin_token", "credentials.key", "webhook_key")
+MEMORY = "memory"
 _PENDING = "pending"
 
 

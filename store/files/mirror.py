@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from typing_extensions import override
 
-THREADS: Final = "threads/"
+THREADS = "threads/"
 """The beginning of the names of threads' areas."""
 
-KEYS: Final = "keys"
+KEYS = "keys"
 """The beginning of the names of the objects with the service's keys. They are not an area."""
 
 
@@ -29,7 +29,7 @@ class FileArea:
     only: frozenset[str] | None = None
 
 
-SHARED_AREA: Final = FileArea(
+SHARED_AREA = FileArea(
     name="shared",
     folder=".",
     only=frozenset({"skills", "agents", "USER.md", "extensions_config.json"}),

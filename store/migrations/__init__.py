@@ -10,7 +10,7 @@ import sqlite3
 import time
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Final, Literal
+from typing import Literal
 
 from store.errors import SchemaMismatch
 
@@ -18,8 +18,8 @@ SchemaName = Literal["sqlite", "checkpoints", "postgres"]
 """Which database: the SQLite file, the second SQLite file with the states of threads, or PostgreSQL."""
 
 FOLDER: Traversable = files(__package__)
-TABLE: Final = "parley_schema"
-SELECT_VERSION: Final = "SELECT max(version) AS version FROM parley_schema"
+TABLE = "parley_schema"
+SELECT_VERSION = "SELECT max(version) AS version FROM parley_schema"
 
 _NAME = re.compile(r"(\d{4})_([a-z]+)\.sql")
 

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from email.message import Message
 from pathlib import PurePosixPath
-from typing import Final
 from urllib.parse import unquote
 
 import anyio.to_thread
@@ -20,7 +19,7 @@ from agent.uploads.names import CONVERTIBLE, safe_name
 MAX_NAME_CHARS = 100
 """Longest name of a download, characters, without its suffix."""
 
-_SUFFIXES: Final[Mapping[str, str]] = {
+_SUFFIXES: Mapping[str, str] = {
     "application/pdf": ".pdf",
     "application/msword": ".doc",
     "application/vnd.ms-excel": ".xls",
