@@ -1,7 +1,7 @@
 """Values that no store or server accepts, in all outputs of models and tools: this turn and the next get answers."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -115,9 +115,9 @@ async def agents_at(
         yield agents
 
 
-async def say(agents: AgentFactory, said: str) -> list[AnyMessage]:
+async def say(agents: AgentFactory, said: str, thread: str) -> list[AnyMessage]:
     """Run a turn; what it streams and its state can be sent to clients."""
-    config: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 50}
+    config: RunnableConfig = {"configurable": {"thread_id": thread}, "recursion_limit": 50}
     graph = await agents.graph_for(config)
     asked = {"messages": [HumanMessage(said)]}
     async for part in graph.astream(asked, config, stream_mode=["messages", "values"]):
@@ -126,18 +126,53 @@ async def say(agents: AgentFactory, said: str) -> list[AnyMessage]:
     return list(state.values["messages"])
 
 
-async def converse(home: Path, server: FakeModelServer, *, is_streamed: bool) -> list[AnyMessage]:
-    """Run the turn of the queued answers and another one, each in a process of its own; return the messages."""
-    async with agents_at(home, server, is_streamed=is_streamed) as agents:
-        first = await say(agents, "go")
-    assert first[-1].text == "Done."
-    async with agents_at(home, server, is_streamed=is_streamed) as agents:
-        second = await say(agents, "and now?")
-    assert second[-1].text == "You said: and now?"
-    assert not any(is_fallback(one) for one in second)
-    for request in server.requests:
-        json.dumps(request.body, ensure_ascii=False, allow_nan=False).encode()
-    return second
+Check = Callable[[list[AnyMessage]], None]
+
+
+async def find_problems(
+    home: Path,
+    replies: Mapping[str, Sequence[ModelReply | str]],
+    check: Check,
+    *,
+    is_streamed: bool,
+) -> dict[str, str]:
+    """Run a turn with each row's replies, and another one in the next process; return what went wrong, by row.
+
+    Each row has a thread of its own. `check` looks at the messages of its first turn.
+    """
+    problems: dict[str, str] = {}
+    threads = {row: f"row{number}" for number, row in enumerate(replies)}
+
+    async def converse(agents: AgentFactory, row: str, said: str) -> None:
+        try:
+            messages = await say(agents, said, threads[row])
+            if said == "go":
+                check(messages)
+            else:
+                assert messages[-1].text == f"You said: {said}"
+            assert not any(is_fallback(one) for one in messages)
+            for request in server.requests:
+                json.dumps(request.body, ensure_ascii=False, allow_nan=False).encode()
+        except Exception as error:  # noqa: BLE001 - all rows are looked at
+            problems.setdefault(row, f"{said}: {error!r:.500}")
+        server.requests.clear()
+        server.forget_replies()
+
+    async with FakeModelServer() as server:
+        async with agents_at(home, server, is_streamed=is_streamed) as agents:
+            for row, answers in replies.items():
+                server.reply(*answers)
+                await converse(agents, row, "go")
+        async with agents_at(home, server, is_streamed=is_streamed) as agents:
+            for row in replies:
+                await converse(agents, row, "and now?")
+    return problems
+
+
+def is_done(messages: list[AnyMessage]) -> None:
+    assert messages[-1].text == "Done."
+    (result,) = (one for one in messages if isinstance(one, ToolMessage))
+    assert clean_text(result.text) == result.text
 
 
 def calling(name: str, arguments: object, *, is_streamed: bool) -> ModelReply:
@@ -159,81 +194,81 @@ def body_of(message: dict[str, Any], *, is_streamed: bool, finish: str = "stop")
 
 
 streamed = pytest.mark.parametrize("is_streamed", [True, False], ids=["streamed", "whole"])
-odd = pytest.mark.parametrize("name", VALUES)
 
 
 @streamed
-@odd
 @pytest.mark.parametrize("as_object", [True, False], ids=["object", "text"])
-async def test_in_arguments(
-    tmp_path: Path, name: str, *, is_streamed: bool, as_object: bool
-) -> None:
-    given_value = {"value": VALUES[name]}
-    arguments: Any = given_value if as_object else encoded(given_value)
-    async with FakeModelServer() as server:
-        server.reply(calling("keep", arguments, is_streamed=is_streamed), "Done.")
-        messages = await converse(tmp_path, server, is_streamed=is_streamed)
-    (result,) = (one for one in messages if isinstance(one, ToolMessage))
-    assert result.text.startswith(("kept", "[Tool call was not run"))
+async def test_in_arguments(tmp_path: Path, *, is_streamed: bool, as_object: bool) -> None:
+    def is_kept_or_refused(messages: list[AnyMessage]) -> None:
+        is_done(messages)
+        (result,) = (one for one in messages if isinstance(one, ToolMessage))
+        assert result.text.startswith(("kept", "[Tool call was not run"))
+
+    rows = {}
+    for name, value in VALUES.items():
+        arguments: Any = {"value": value} if as_object else encoded({"value": value})
+        rows[name] = (calling("keep", arguments, is_streamed=is_streamed), "Done.")
+    problems = await find_problems(tmp_path, rows, is_kept_or_refused, is_streamed=is_streamed)
+    assert problems == {}
 
 
 @streamed
-@pytest.mark.parametrize(
-    "arguments",
-    ["[1]", "7", '"x"', "null", "", "{", "nonsense", [1], 7, None, '"{\\"value\\": 1}"', "\ud800"],
-)
-async def test_arguments_that_are_no_object(
-    tmp_path: Path, arguments: object, *, is_streamed: bool
-) -> None:
-    async with FakeModelServer() as server:
-        server.reply(calling("keep", arguments, is_streamed=is_streamed), "Done.")
-        messages = await converse(tmp_path, server, is_streamed=is_streamed)
-    assert any(isinstance(one, ToolMessage) for one in messages)
+async def test_arguments_that_are_no_object(tmp_path: Path, *, is_streamed: bool) -> None:
+    texts = ["[1]", "7", '"x"', "null", "", "{", "nonsense", '"{\\"value\\": 1}"', "\ud800"]
+    rows = {
+        f"{number}: {value!r}": (calling("keep", value, is_streamed=is_streamed), "Done.")
+        for number, value in enumerate([*texts, [1], 7, None])
+    }
+    assert await find_problems(tmp_path, rows, is_done, is_streamed=is_streamed) == {}
 
 
 @streamed
-@odd
-async def test_in_text(tmp_path: Path, name: str, *, is_streamed: bool) -> None:
-    text = VALUES[name] if isinstance(VALUES[name], str) else str(VALUES[name])
-    message = {"content": f"Look: {text}", "odd": VALUES[name], "reasoning_content": text[:99]}
-    async with FakeModelServer() as server:
-        server.reply(body_of(message, is_streamed=is_streamed))
-        async with agents_at(tmp_path, server, is_streamed=is_streamed) as agents:
-            first = (await say(agents, "go"))[-1].text
-            assert first.startswith("Look:")
-            assert clean_text(first) == first
-            assert (await say(agents, "and now?"))[-1].text == "You said: and now?"
+async def test_in_text(tmp_path: Path, *, is_streamed: bool) -> None:
+    def is_clean(messages: list[AnyMessage]) -> None:
+        assert messages[-1].text.startswith("Look:")
+        assert clean_text(messages[-1].text) == messages[-1].text
+
+    rows = {}
+    for name, value in VALUES.items():
+        text = value if isinstance(value, str) else str(value)
+        message = {"content": f"Look: {text}", "odd": value, "reasoning_content": text[:99]}
+        rows[name] = (body_of(message, is_streamed=is_streamed),)
+    assert await find_problems(tmp_path, rows, is_clean, is_streamed=is_streamed) == {}
 
 
 @streamed
-@odd
 @pytest.mark.parametrize("door", ["give", "attach", "fail", "update"])
-async def test_from_tools(tmp_path: Path, name: str, door: str, *, is_streamed: bool) -> None:
-    async with FakeModelServer() as server:
-        server.reply(calling(door, {"name": name}, is_streamed=is_streamed), "Done.")
-        messages = await converse(tmp_path, server, is_streamed=is_streamed)
-    (result,) = (one for one in messages if isinstance(one, ToolMessage))
-    assert clean_text(result.text) == result.text
+async def test_from_tools(tmp_path: Path, door: str, *, is_streamed: bool) -> None:
+    rows = {
+        name: (calling(door, {"name": name}, is_streamed=is_streamed), "Done.") for name in VALUES
+    }
+    assert await find_problems(tmp_path, rows, is_done, is_streamed=is_streamed) == {}
 
 
 async def test_the_model_is_told_what_was_not_run(tmp_path: Path) -> None:
     values = {NESTED_TOO_DEEP: nested(150), TOO_LONG: "x" * MAX_ARGUMENT_CHARS}
-    for at, (told, value) in enumerate(values.items()):
-        async with FakeModelServer() as server:
+    async with (
+        FakeModelServer() as server,
+        agents_at(tmp_path, server, is_streamed=True) as agents,
+    ):
+        for number, (told, value) in enumerate(values.items()):
             server.reply(calling("keep", {"value": value}, is_streamed=True), "Done.")
-            await converse(tmp_path / str(at), server, is_streamed=True)
-            (result,) = (one for one in server.requests[1].messages if one["role"] == "tool")
-            (asked,) = (one for one in server.requests[1].messages if one.get("tool_calls"))
-        assert result["content"] == told
-        assert asked["tool_calls"][0]["function"]["arguments"] == "{}"
+            is_done(await say(agents, "go", f"t{number}"))
+            (result,) = (one for one in server.requests[-1].messages if one["role"] == "tool")
+            (asked,) = (one for one in server.requests[-1].messages if one.get("tool_calls"))
+            assert result["content"] == told
+            assert asked["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
 async def test_numbers_keep_their_digits(tmp_path: Path) -> None:
-    async with FakeModelServer() as server:
+    async with (
+        FakeModelServer() as server,
+        agents_at(tmp_path, server, is_streamed=True) as agents,
+    ):
         server.reply(
             calling("keep", '{"value": 12345678901234567890123}', is_streamed=True), "Done."
         )
-        messages = await converse(tmp_path, server, is_streamed=True)
+        messages = await say(agents, "go", THREAD)
     (call,) = (call for one in messages if isinstance(one, AIMessage) for call in one.tool_calls)
     assert call["args"] == {"value": "12345678901234567890123"}
 
