@@ -11,7 +11,10 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 
 CHARS_PER_TOKEN = 4  # a rule of thumb; these tokens are never billed
-_PIECES = 3  # number of pieces that a tool call's arguments are split into
+_PIECES = 3
+"""Number of pieces that a tool call's arguments are split into."""
+_MAX_SPLIT_CHARS = 1_000
+"""Longer arguments are one piece: LangChain parses each piece, in quadratic time if it is not JSON by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,7 @@ def stream_chunks(turn: ScriptedTurn, prompt: Sequence[BaseMessage]) -> Iterator
 def _call_pieces(call: ScriptedCall, index: int) -> Iterator[ToolCallChunk]:
     yield tool_call_chunk(name=call.name, args="", id=call.id, index=index)
     text = json.dumps(call.args, ensure_ascii=False)
-    step = -(-len(text) // _PIECES)
+    step = -(-len(text) // _PIECES) if len(text) <= _MAX_SPLIT_CHARS else len(text)
     for start in range(0, len(text), step):
         yield tool_call_chunk(name=None, args=text[start : start + step], id=None, index=index)
 
