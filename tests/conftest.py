@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import certifi
+import hypothesis
 import pytest
 from _pytest.doctest import DoctestModule
 
@@ -48,6 +49,10 @@ def _trust_one_authority() -> None:
 
 
 _trust_one_authority()
+
+hypothesis.settings.register_profile("suite", max_examples=25, deadline=None)
+hypothesis.settings.register_profile("long", max_examples=2_000, deadline=None)
+hypothesis.settings.load_profile("long" if os.environ.get("PARLEY_TEST_LONG") == "1" else "suite")
 
 gc.disable()  # imports leave almost no garbage, and looking for it takes half of the time of the collection
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -198,7 +198,6 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "anthropic"])
-@settings(max_examples=100, deadline=None)
 @given(block=st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES)))
 def test_no_block_makes_a_model_class_raise(name: str, block: Block) -> None:
     models: dict[str, Any] = {

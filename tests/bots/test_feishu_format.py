@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.feishu.format import fits, render
@@ -85,14 +85,12 @@ def test_hostile_texts(name: str) -> None:
     assert not LIVE.search(render(HOSTILE[name][:6_000], partial=True))
 
 
-@settings(max_examples=40, deadline=None)
 @given(documents)
 def test_any_document(markdown: str) -> None:
     assert not LIVE.search(render(markdown))
     assert all(fits(piece) for piece in split_markdown(markdown, fits))
 
 
-@settings(max_examples=30, deadline=None)
 @given(documents, st.sampled_from(LIVE_TOKENS), st.integers(0, 2000), st.integers(0, 2000))
 def test_no_token_of_the_model_pings_anybody(
     markdown: str, token: str, where: int, end: int

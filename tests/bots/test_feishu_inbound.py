@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.common.events import IgnoredEvent
@@ -288,7 +288,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     content=JSON,
     kind=st.sampled_from(
@@ -363,7 +362,6 @@ def test_a_withdrawn_message_is_a_deleted_one() -> None:
     assert found == MessageDeletion(event_id="ev_1", key=key, message_id="om_1")
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     told=JSON,
     kind=st.sampled_from(

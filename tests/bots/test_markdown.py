@@ -3,7 +3,7 @@
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.text import tree
@@ -161,7 +161,6 @@ def test_every_prefix_closes_and_keeps_its_words() -> None:
         parse(close_open(SAMPLE[:end]))
 
 
-@settings(max_examples=40, deadline=None)
 @given(documents)
 def test_closing_is_harmless_to_any_text(markdown: str) -> None:
     letters = [char for char in clean(markdown) if char.isalpha()]
@@ -169,7 +168,6 @@ def test_closing_is_harmless_to_any_text(markdown: str) -> None:
     assert "".join(letters).startswith("".join(kept[:5]))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_parses_and_cleaning_is_idempotent(markdown: str) -> None:
     parse(markdown)

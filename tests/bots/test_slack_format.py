@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bots.slack.format import MAX_BLOCK, MAX_TEXT, escape, fits, render, render_plain
 from bots.text.markdown import close_open
@@ -156,7 +156,6 @@ def test_hostile_texts(name: str) -> None:
     assert all(fits(piece) for piece in split_markdown(HOSTILE[name][:11_500], fits))
 
 
-@settings(max_examples=40, deadline=None)
 @given(documents)
 def test_any_document(markdown: str) -> None:
     assert not TOKEN.search(render(markdown).text)
@@ -241,7 +240,6 @@ def test_buttons_are_below_the_text() -> None:
     assert render_plain("x" * 4_000, (Button(label="Go", token="t"),)).blocks == ()
 
 
-@settings(max_examples=40, deadline=None)
 @given(documents)
 def test_every_piece_of_any_document_is_one_that_slack_takes(markdown: str) -> None:
     for piece in split_markdown(markdown, fits):

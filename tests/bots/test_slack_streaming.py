@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bots.slack.adapter import SlackAdapter
 from bots.slack.format import render
@@ -558,7 +558,6 @@ async def test_changing_and_removing_end_a_stream_first() -> None:
 # -- what is streamed
 
 
-@settings(max_examples=60, deadline=None)
 @given(documents)
 def test_a_longer_text_only_adds_and_nothing_is_live(markdown: str) -> None:
     before = ""

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.text.code_file import CodeFile, code_file
@@ -139,7 +139,6 @@ def test_every_limit(limit: int) -> None:
         assert all(any(word in piece for piece in pieces) for word in words)
 
 
-@settings(max_examples=50, deadline=None)
 @given(documents, st.integers(min_value=1, max_value=120))
 def test_every_piece_of_any_document_fits(markdown: str, limit: int) -> None:
     pieces = split_markdown(markdown, within(limit))
@@ -150,7 +149,6 @@ def test_every_piece_of_any_document_fits(markdown: str, limit: int) -> None:
         assert word in joined or "|" in markdown or "```" in markdown or limit < 40
 
 
-@settings(max_examples=50, deadline=None)
 @given(prose, st.integers(min_value=3, max_value=120))
 def test_prose_loses_nothing(markdown: str, limit: int) -> None:
     assert letters("".join(split_markdown(markdown, within(limit)))) == letters(markdown)
@@ -178,7 +176,6 @@ def test_code_that_never_ends_is_a_file_too() -> None:
     ) == ["```py\n" + "y\n" * 59 + "y"]
 
 
-@settings(max_examples=40, deadline=None)
 @given(documents)
 def test_nothing_is_lost_when_code_goes_as_files(markdown: str) -> None:
     fits = within(120)

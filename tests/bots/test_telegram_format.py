@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bots.telegram.format import FormattedText, fits, render
 from bots.text.characters import utf16_length
@@ -146,7 +146,6 @@ def test_pieces_of_a_long_text_fit() -> None:
         assert utf16_length(message.text) <= 4_096
 
 
-@settings(max_examples=40, deadline=None)
 @given(documents)
 def test_any_document(markdown: str) -> None:
     check(render(markdown))

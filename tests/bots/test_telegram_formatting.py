@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.telegram.entity_markdown import parse_text
@@ -119,7 +119,6 @@ _SPANS = st.lists(
 
 
 @given(_LETTERS, _SPANS)
-@settings(max_examples=400, deadline=None)
 def test_whatever_is_marked_no_letter_is_lost_or_added(
     text: str, entities: list[dict[str, Any]]
 ) -> None:

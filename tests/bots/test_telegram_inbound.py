@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.common.events import IgnoredEvent
@@ -429,7 +429,6 @@ def test_wrong_entities_change_nothing(kind: str, entity: dict[str, int]) -> Non
         max_size=5,
     ),
 )
-@settings(max_examples=150, deadline=None)
 def test_any_text_with_any_entities_is_read(text: str, entities: list[dict[str, Any]]) -> None:
     inbound = accepted(text=text or "x", entities=entities)
     assert decode(encode(inbound)) == inbound

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
@@ -202,7 +202,6 @@ def test_hostile_texts_are_taken(name: str) -> None:
     taken(HOSTILE[name][:6_000])
 
 
-@settings(max_examples=60, deadline=None)
 @given(documents)
 def test_any_document_is_taken_and_loses_no_word(markdown: str) -> None:
     taken(markdown)
