@@ -100,7 +100,8 @@ test-long: $(V)/.dev
 	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q --workers 2 tests/gateway/test_openapi.py tests/gateway/test_runs_machine.py \
 		tests/journeys/test_nodes_outage.py tests/journeys/test_request_fuzz.py
 	PARLEY_FUZZ_EXAMPLES=2000 $(V)/bin/python -m pytest -q --workers 2 tests/agent/test_fuzz.py tests/gateway/test_backup.py
-	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q --workers 2 --timeout 3600 $$(grep -rl --include="test_*.py" "^@given" tests)
+	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q --workers 2 --timeout 3600 tests/bots/test_written_documents.py \
+		$$(grep -rl --include="test_*.py" "^@given" tests)
 
 # Runs the whole suite and lists its 20 slowest tests.
 test-slowest: $(V)/.dev
