@@ -9,7 +9,7 @@ from starlette.responses import Response
 from gateway.langgraph.route import json_response, parse_names
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.events import CONTROL_EVENTS
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.stream_modes import STREAM_MODES
 from gateway.runtime.wire import run_to_wire
 from gateway.services import Services
@@ -21,7 +21,7 @@ from gateway.sse import (
 )
 
 
-def run_response(request: Request, live: LiveRun) -> Response:
+def run_response(request: Request, live: LocalRun) -> Response:
     """Return the response for a started run."""
     headers = {"Content-Location": location_headers(request, live, "join")["Content-Location"]}
     return json_response(run_to_wire(live.row), headers=headers)
@@ -30,7 +30,7 @@ def run_response(request: Request, live: LiveRun) -> Response:
 def stream_response(
     request: Request,
     services: Services,
-    live: LiveRun,
+    live: LocalRun,
     *,
     after: int = 0,
     stream_modes: Sequence[str] = (),
@@ -56,10 +56,10 @@ def stream_response(
 
 
 async def _stream_attempts(
-    live: LiveRun, after: int, wanted: EventPredicate
+    live: LocalRun, after: int, wanted: EventPredicate
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of a run, and of the attempts that follow if its node is lost."""
-    attempt: LiveRun | None = live
+    attempt: LocalRun | None = live
     while attempt is not None:
         reader = attempt.log.subscribe(after)
         async for frames in stream_events(reader, wanted):
@@ -76,7 +76,7 @@ def ended_response(request: Request, services: Services, log: EventLog, after: i
 
 
 def wait_response(
-    request: Request, services: Services, live: LiveRun, *, cancel_on_disconnect: bool = False
+    request: Request, services: Services, live: LocalRun, *, cancel_on_disconnect: bool = False
 ) -> Response:
     """Return the result of a run when it ends."""
     return DelayedJsonResponse(
@@ -88,7 +88,7 @@ def wait_response(
     )
 
 
-def location_headers(request: Request, live: LiveRun, action: str) -> dict[str, str]:
+def location_headers(request: Request, live: LocalRun, action: str) -> dict[str, str]:
     """Return the headers with the run's URL, and with the URL that continues a broken response.
 
     Clients append `Location` to their base URL, which already ends with the API prefix.
@@ -101,7 +101,7 @@ def location_headers(request: Request, live: LiveRun, action: str) -> dict[str, 
     return {"Location": f"{path}/{action}", "Content-Location": f"{prefix}{path}"}
 
 
-def _on_disconnect(live: LiveRun, *, cancel: bool) -> Callable[[], None]:
+def _on_disconnect(live: LocalRun, *, cancel: bool) -> Callable[[], None]:
     return (lambda: live.request_cancel("interrupt")) if cancel else (lambda: None)
 
 

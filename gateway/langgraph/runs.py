@@ -29,7 +29,7 @@ from gateway.langgraph.route import (
 from gateway.langgraph.run_requests import build_run_request
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.lifecycle import is_final
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.serialization import dumps
 from gateway.runtime.wire import run_to_wire
@@ -61,7 +61,7 @@ class JoinOptions:
     last_event_id: Annotated[str | None, Header(description="Continue after this event")] = None
     cancel_on_disconnect: CancelOnDisconnect = False
 
-    def respond(self, request: Request, services: Services, live: LiveRun) -> Response:
+    def respond(self, request: Request, services: Services, live: LocalRun) -> Response:
         """Stream the events of a run."""
         return stream_response(
             request,
@@ -273,7 +273,7 @@ async def join_stateless_run_stream(
 
 async def _start(
     request: Request, services: Services, thread_id: str | None, body: RunCreate
-) -> LiveRun:
+) -> LocalRun:
     restartable = request.headers.get(ON_NODE_LOSS) != INTERRUPT
     run = await resolve_run(services, thread_id, body, restartable=restartable)
     return await services.elsewhere.start(run)
@@ -292,7 +292,7 @@ async def _get_run(services: Services, thread_id: str, run_id: str) -> Run:
     return await services.runs.get(parse_id(thread_id, "thread"), parse_id(run_id, "run"))
 
 
-async def _find_run(services: Services, thread_id: str, run_id: str) -> tuple[Run, LiveRun | None]:
+async def _find_run(services: Services, thread_id: str, run_id: str) -> tuple[Run, LocalRun | None]:
     """Return a run, and its events if a node has them. Raises StoreUnavailable: none has it at this moment."""
     run = await _get_run(services, thread_id, run_id)
     live = await services.elsewhere.find(run.run_id, thread_id=run.thread_id)
@@ -301,7 +301,7 @@ async def _find_run(services: Services, thread_id: str, run_id: str) -> tuple[Ru
     return run, live
 
 
-async def _get_stateless_run(services: Services, run_id: str) -> LiveRun:
+async def _get_stateless_run(services: Services, run_id: str) -> LocalRun:
     live = await services.elsewhere.find(parse_id(run_id, "run"))
     if live is None:
         raise RowNotFound("Run not found")

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from gateway.dependencies import ServicesDep
 from gateway.langgraph.route import WireRoute, parse_id, parse_names
 from gateway.runtime.events import RunEvent
-from gateway.runtime.live_run import EVENTS_PER_ATTEMPT, LiveRun
+from gateway.runtime.local_run import EVENTS_PER_ATTEMPT, LocalRun
 from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
 from gateway.sse import EventStreamResponse, escape_line_separators
@@ -94,7 +94,7 @@ async def _stream_frames(
                 last = next_run
 
 
-def _backlog(begun: list[LiveRun], place: StreamPosition) -> list[tuple[LiveRun, int]]:
+def _backlog(begun: list[LocalRun], place: StreamPosition) -> list[tuple[LocalRun, int]]:
     """Return the runs that began earlier, each with the number of the event after which to continue."""
     if not place.run_id:
         return [(live, live.log.last_id) for live in begun if not live.is_finished]
@@ -112,7 +112,7 @@ def _backlog(begun: list[LiveRun], place: StreamPosition) -> list[tuple[LiveRun,
     return [(begun[index], place.number), *((live, 0) for live in begun[index + 1 :])]
 
 
-async def _run_frames(live: LiveRun, after: int, *, whole: bool) -> AsyncGenerator[bytes]:
+async def _run_frames(live: LocalRun, after: int, *, whole: bool) -> AsyncGenerator[bytes]:
     reader = live.log.subscribe(after)
     while (events := await reader.receive()) is not None:
         frames = [
@@ -123,7 +123,7 @@ async def _run_frames(live: LiveRun, after: int, *, whole: bool) -> AsyncGenerat
         yield escape_line_separators(b"".join(frames))
 
 
-def _encode_frame(live: LiveRun, event: RunEvent) -> bytes:
+def _encode_frame(live: LocalRun, event: RunEvent) -> bytes:
     name, data = event.name, event.data
     if name == "end":
         # A thread's stream does not end with a run. LangGraph's server marks the end of a run like this.

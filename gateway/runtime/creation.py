@@ -12,7 +12,7 @@ from agent.thread_queue import QueueTicket
 from gateway.runtime.assistants import assistant_id_for_graph
 from gateway.runtime.errors import InvalidRequest, RuntimeClosing
 from gateway.runtime.finalizer import RunFinalizer
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import GraphRunRequest, parse_messages
 from gateway.runtime.serialization import dumps
 from gateway.runtime.stream_modes import parse_stream_modes
@@ -26,7 +26,7 @@ _STORED_FIELDS = [field for field in fields(GraphRunRequest) if field.name not i
 """Of a request; the others are stored in another form, or known."""
 
 
-def new_live_run(
+def new_local_run(
     request: GraphRunRequest,
     *,
     run_id: str,
@@ -34,7 +34,7 @@ def new_live_run(
     graph_id: str,
     created_at: float,
     temporary: bool,
-) -> LiveRun:
+) -> LocalRun:
     """Return a pending run, without its first event. `created_at`: Unix seconds."""
     assistant_id = request.shown_assistant_id or assistant_id_for_graph(graph_id)
     row = Run(
@@ -49,7 +49,7 @@ def new_live_run(
         created_at=created_at,
         updated_at=created_at,
     )
-    return LiveRun(
+    return LocalRun(
         row=row,
         graph_id=graph_id,
         ticket=QueueTicket(thread_id),
@@ -59,7 +59,7 @@ def new_live_run(
     )
 
 
-def encode_request(request: GraphRunRequest, live: LiveRun) -> str:
+def encode_request(request: GraphRunRequest, live: LocalRun) -> str:
     """Return what is stored of a request, JSON. A run with a row has `kwargs` there."""
     stored = {
         **encode_start(request),
@@ -89,7 +89,7 @@ def decode_start(body: Mapping[str, Any], **changed: Any) -> GraphRunRequest:  #
     return GraphRunRequest(**(given | {"modes": modes} | others | changed))
 
 
-def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, LiveRun]:
+def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, LocalRun]:
     """Return the request of a run that is started again, and its next attempt.
 
     `now`: Unix seconds; what has passed of a delay is over.
@@ -109,8 +109,8 @@ def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, Live
     return request, live
 
 
-def _next_attempt(left: LeftRun, request: GraphRunRequest, body: Mapping[str, Any]) -> LiveRun:
-    live = new_live_run(
+def _next_attempt(left: LeftRun, request: GraphRunRequest, body: Mapping[str, Any]) -> LocalRun:
+    live = new_local_run(
         request,
         run_id=left.run_id,
         thread_id=body["thread_id"],
@@ -148,7 +148,7 @@ class RunCreation:
         self._finalizer = finalizer
         self._write_s = write_s
 
-    async def save(self, tasks: TaskGroup, live: LiveRun, request: GraphRunRequest) -> None:
+    async def save(self, tasks: TaskGroup, live: LocalRun, request: GraphRunRequest) -> None:
         """Write the start of a run, and what is needed to start it again.
 
         Args:
@@ -180,7 +180,7 @@ class RunCreation:
             del error  # its traceback has this frame: see `store.unit_of_work.result_of`
 
     async def _write(
-        self, write: _Write, live: LiveRun, request: GraphRunRequest, stored: str | None
+        self, write: _Write, live: LocalRun, request: GraphRunRequest, stored: str | None
     ) -> None:
         try:
             await self._insert(live, request, stored)
@@ -196,7 +196,7 @@ class RunCreation:
         else:
             self._finalizer.undone.discard(live.run_id)
 
-    async def _insert(self, live: LiveRun, request: GraphRunRequest, stored: str | None) -> None:
+    async def _insert(self, live: LocalRun, request: GraphRunRequest, stored: str | None) -> None:
         if live.temporary:
             await self._rows.requests.create(live.run_id, stored or "", now=live.row.created_at)
             return

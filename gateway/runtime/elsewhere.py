@@ -20,7 +20,7 @@ from gateway.runtime.errors import (
     UnknownAssistant,
 )
 from gateway.runtime.lifecycle import CancelAction
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.run_copies import CopiedRun, RunCopies, describe
 from gateway.runtime.runs import RunManager
@@ -78,11 +78,11 @@ class Elsewhere:
         self._serve(INJECT, self._inject_here)
         calls.serve(HAND_OVER, self._hand_over)
 
-    async def find(self, run_id: str, *, thread_id: str = "") -> LiveRun | None:
+    async def find(self, run_id: str, *, thread_id: str = "") -> LocalRun | None:
         """Return a run whose events a node has in memory. As of `RunCopies.find`."""
         return await self.copies.find(run_id, thread_id=thread_id)
 
-    async def start(self, request: GraphRunRequest) -> LiveRun:
+    async def start(self, request: GraphRunRequest) -> LocalRun:
         """Start a run, or queue it behind others of its thread at the node that executes these.
 
         Raises:
@@ -102,7 +102,7 @@ class Elsewhere:
             await anyio.sleep(MOVE_S)
         raise StoreUnavailable("The runs of this thread move from node to node; try again.")
 
-    async def _start_at(self, node: int, request: GraphRunRequest) -> LiveRun:
+    async def _start_at(self, node: int, request: GraphRunRequest) -> LocalRun:
         given = {
             "request": encode_start(request),
             "traceparent": TRACEPARENT.get(),

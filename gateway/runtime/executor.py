@@ -16,7 +16,7 @@ from agent.options import STEERING_SOURCE_KEY
 from agent.thread_queue import ThreadQueue
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.lifecycle import RunFailure, RunResult
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
 from gateway.runtime.loop_budget import LoopBudget, ModelPacer
 from gateway.runtime.message_state import has_messages
@@ -80,7 +80,7 @@ class RunOwner(Protocol):
         """Yield a graph with a checkpointer and a key-value store."""
         ...
 
-    def close(self, live: LiveRun) -> None:
+    def close(self, live: LocalRun) -> None:
         """Let those who wait for a run know that it has ended."""
         ...
 
@@ -109,7 +109,7 @@ class RunExecutor:
         self._budget = LoopBudget()
         self._pacer = ModelPacer(self._budget)
 
-    async def run(self, live: LiveRun, request: GraphRunRequest) -> None:
+    async def run(self, live: LocalRun, request: GraphRunRequest) -> None:
         """Wait for the thread, execute the run, and record its end."""
         CURRENT_RUN.set(RunLogContext(thread_id=live.thread_id, run_id=live.run_id))
         WORK_GROUP.set(group_of_runs(WORK_GROUP.get()))
@@ -130,7 +130,7 @@ class RunExecutor:
             live.stopped.set()
         await self._finalizer.clean_up(live, webhook)
 
-    async def _execute(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
+    async def _execute(self, live: LocalRun, request: GraphRunRequest) -> RunResult:
         now = self._runs.now
         waited = live.attempt > 1 or not live.ticket.ready.is_set()
         if request.after_seconds:
@@ -168,7 +168,7 @@ class RunExecutor:
             await _close_graph(graphs, live)
 
     async def _prepare(
-        self, live: LiveRun, request: GraphRunRequest, graphs: AsyncExitStack
+        self, live: LocalRun, request: GraphRunRequest, graphs: AsyncExitStack
     ) -> PreparedRun:
         options = request_options(request)
         config = runnable_config(
@@ -194,7 +194,7 @@ class RunExecutor:
         return await address_resume(prepared)
 
 
-async def _close_graph(graphs: AsyncExitStack, live: LiveRun) -> None:
+async def _close_graph(graphs: AsyncExitStack, live: LocalRun) -> None:
     """Let the factory of a run's graph clean up: the run has its result, whatever comes of it."""
     try:
         # Not a cancel scope of anyio: the factory may have some open, and they end in the order of their nesting.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio
 
 from gateway.runtime.lifecycle import RunResult
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.webhook_delivery import WebhookDelivery
 from store.checkpoints import CheckpointSaver
 from store.errors import StoreError, StoreUnavailable
@@ -48,7 +48,7 @@ class RunFinalizer:
         self._unsaved: list[RunOutcome] = []
         self.undone: set[str] = set()
 
-    async def finish(self, live: LiveRun, outcome: RunResult) -> RunWebhook | None:
+    async def finish(self, live: LocalRun, outcome: RunResult) -> RunWebhook | None:
         """Write the end to disk, then publish it: whoever is notified finds it on disk.
 
         The end of a canceled run is published also if it cannot be written; see `save_unsaved`.
@@ -80,7 +80,7 @@ class RunFinalizer:
         live.finish(outcome, now=self._now())
         return webhook
 
-    async def undo_start(self, live: LiveRun) -> None:
+    async def undo_start(self, live: LocalRun) -> None:
         """Delete what the start of a run wrote that is not executed; later, if the database cannot be used now."""
         end = RunOutcome(
             run_id=live.run_id,
@@ -113,14 +113,14 @@ class RunFinalizer:
             raise StoreUnavailable("The database did not take the end of a run in time.")
         self.undone.discard(end.run_id)
 
-    async def roll_back(self, live: LiveRun) -> None:
+    async def roll_back(self, live: LocalRun) -> None:
         """Restore the thread's state from before the run."""
         try:
             await self._checkpointer.rollback_run(live.thread_id, live.run_id)
         except StoreError:
             log.exception("Could not roll back run %s.", live.run_id)
 
-    async def clean_up(self, live: LiveRun, webhook: RunWebhook | None) -> None:
+    async def clean_up(self, live: LocalRun, webhook: RunWebhook | None) -> None:
         """Delete the checkpoints that are not kept, and post the webhook."""
         try:
             with anyio.move_on_after(self._write_s, shield=True):
@@ -134,7 +134,7 @@ class RunFinalizer:
             await self._delivery.deliver(webhook)
 
 
-def _run_outcome(live: LiveRun, outcome: RunResult) -> RunOutcome:
+def _run_outcome(live: LocalRun, outcome: RunResult) -> RunOutcome:
     return RunOutcome(
         run_id=live.run_id,
         thread_id=live.thread_id,

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 
 FRESH_BYTES = 16 * 1024 * 1024
 """Size of the runs that stay as they ended: clients read many of them once more. Beyond it the oldest are sealed."""
@@ -22,11 +22,11 @@ class FinishedRuns:
     def __init__(self, *, keep_s: float, keep_bytes: int) -> None:
         self._keep_s = keep_s
         self._keep_bytes = keep_bytes
-        self._kept: OrderedDict[str, tuple[LiveRun, float]] = OrderedDict()
-        self._fresh: OrderedDict[str, LiveRun] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[LocalRun, float]] = OrderedDict()
+        self._fresh: OrderedDict[str, LocalRun] = OrderedDict()
         self.bytes = self._fresh_bytes = 0
 
-    def add(self, live: LiveRun, *, now: float) -> None:
+    def add(self, live: LocalRun, *, now: float) -> None:
         """Keep a finished run. `now` comes from a monotonic clock."""
         self._kept[live.run_id] = live, now + self._keep_s
         self._fresh[live.run_id] = live
@@ -40,12 +40,12 @@ class FinishedRuns:
             self.bytes += oldest.stored_bytes
         self.evict(now=now)
 
-    def find(self, run_id: str) -> LiveRun | None:
+    def find(self, run_id: str) -> LocalRun | None:
         """Return a run, or None if it is no longer kept."""
         live, _ = self._kept.get(run_id, (None, 0.0))
         return live
 
-    def for_thread(self, thread_id: str) -> list[LiveRun]:
+    def for_thread(self, thread_id: str) -> list[LocalRun]:
         """Return the kept runs of a thread, in the order of their ends."""
         return [live for live, _ in self._kept.values() if live.thread_id == thread_id]
 

@@ -9,7 +9,7 @@ from langchain_core.messages import AnyMessage
 
 from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.lifecycle import CancelAction, RunFailure, is_final
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.serialization import dumps
 from store.errors import StoreError, StoreUnavailable
 from store.nodes import Node, Nodes, preferred_node
@@ -106,7 +106,7 @@ class LeftRuns:
         node = await self._rows.find_thread_node(thread_id)
         return None if node is None else (node, False)
 
-    async def hand_over(self, active: Iterable[LiveRun]) -> None:
+    async def hand_over(self, active: Iterable[LocalRun]) -> None:
         """Let other nodes have the runs that are left to them. If it fails, they have them when this one has ended."""
         left = [live.run_id for live in active if live.is_left]
         try:
@@ -115,7 +115,7 @@ class LeftRuns:
         except StoreError as error:
             log.warning("%d run(s) could not be handed over: %s", len(left), error)
 
-    async def store_cancel(self, runs: Iterable[LiveRun], action: CancelAction) -> None:
+    async def store_cancel(self, runs: Iterable[LocalRun], action: CancelAction) -> None:
         """Have whoever goes on with one of the runs cancel it.
 
         Nothing is promised while the database cannot be written: then they are canceled here alone.
@@ -129,7 +129,7 @@ class LeftRuns:
         except (StoreError, TimeoutError) as error:
             log.warning("The cancellation of %d run(s) is not stored: %s", len(run_ids), error)
 
-    async def store_messages(self, live: LiveRun, messages: Iterable[AnyMessage]) -> None:
+    async def store_messages(self, live: LocalRun, messages: Iterable[AnyMessage]) -> None:
         """Have whoever goes on with a run hand messages to it. Raises StoreUnavailable."""
         if not live.restartable:
             return

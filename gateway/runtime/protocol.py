@@ -17,7 +17,7 @@ from gateway.runtime.content_blocks import ContentBlockEncoder
 from gateway.runtime.event_log import EventLogReader
 from gateway.runtime.events import RunEvent
 from gateway.runtime.graph_tree import GraphTree, Namespace, graph_name
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.serialization import dumps
 
 MAX_EVENTS = 10_000
@@ -206,7 +206,7 @@ class ThreadEventLog:
         self._readers: dict[tuple[str, int], tuple[ProtocolEncoder, EventLogReader]] = {}
         self.last_seq = 0
 
-    def advance(self, begun: Sequence[LiveRun]) -> None:
+    def advance(self, begun: Sequence[LocalRun]) -> None:
         """Read the new events of the thread's runs, oldest run first.
 
         Where an attempt of a run follows one that broke off, a gap comes first; late events of that one are dropped.

@@ -14,7 +14,7 @@ from agent.thread_queue import QueueTicket
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.lifecycle import CancelAction
-from gateway.runtime.live_run import EVENTS_PER_ATTEMPT, LiveRun, first_event_number
+from gateway.runtime.local_run import EVENTS_PER_ATTEMPT, LocalRun, first_event_number
 from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
 from gateway.runtime.settings import RuntimeSettings
@@ -55,7 +55,7 @@ Json = dict[str, Any]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CopiedRun(LiveRun):
+class CopiedRun(LocalRun):
     """One attempt of a run at another node.
 
     Attributes:
@@ -70,12 +70,12 @@ class CopiedRun(LiveRun):
     node: int
     cancel: Callable[[CancelAction], None]
     is_gone: bool = False
-    following: LiveRun | None = None
+    following: LocalRun | None = None
     is_decided: anyio.Event = field(default_factory=anyio.Event)
     wrote: anyio.Event = field(default_factory=anyio.Event)
 
     @override
-    async def next_attempt(self) -> LiveRun | None:
+    async def next_attempt(self) -> LocalRun | None:
         await self.is_decided.wait()
         return self.following
 
@@ -97,7 +97,7 @@ class CopiedRun(LiveRun):
         return self.log.last_id > before
 
     def end(self, status: RunStatus, result: bytes | None) -> None:
-        """End the log after its last event. `result`: as of `LiveRun.own_result`."""
+        """End the log after its last event. `result`: as of `LocalRun.own_result`."""
         self.row = replace(self.row, status=status)
         self._result = result
         self.encoded_values = None
@@ -106,13 +106,13 @@ class CopiedRun(LiveRun):
         self.finished.set()
         self.stopped.set()
 
-    def go_on(self, following: LiveRun) -> None:
+    def go_on(self, following: LocalRun) -> None:
         """Let those who read on read another attempt."""
         self.following = following
         self.log.close()
         self.is_decided.set()
 
-    def finish_like(self, following: LiveRun) -> None:
+    def finish_like(self, following: LocalRun) -> None:
         """Let those who wait have the end of another attempt."""
         self.row, self._result = following.row, following.result
         self.finished.set()
@@ -186,7 +186,7 @@ class RunCopies(RunsElsewhere):
             watched.told.set()
 
     @override
-    def announce(self, live: LiveRun) -> None:
+    def announce(self, live: LocalRun) -> None:
         now = anyio.current_time()
         for node, until in self._watchers.get(live.thread_id, {}).items():
             if until > now and node in self._calls.others:
@@ -194,13 +194,13 @@ class RunCopies(RunsElsewhere):
                 self._calls.tell(node, STARTED, dumps(describe(live)).decode())
 
     @override
-    def copies(self, thread_id: str) -> list[LiveRun]:
+    def copies(self, thread_id: str) -> list[LocalRun]:
         active = [live for live in self._active.values() if live.thread_id == thread_id]
         return self._ended.for_thread(thread_id) + active
 
     @override
-    async def fetch(self, thread_id: str) -> list[LiveRun]:
-        found: list[LiveRun] = []
+    async def fetch(self, thread_id: str) -> list[LocalRun]:
+        found: list[LocalRun] = []
 
         async def ask(node: int) -> None:
             try:
@@ -215,7 +215,7 @@ class RunCopies(RunsElsewhere):
                     tasks.start_soon(ask, node)
         return found
 
-    async def find(self, run_id: str, *, thread_id: str = "") -> LiveRun | None:
+    async def find(self, run_id: str, *, thread_id: str = "") -> LocalRun | None:
         """Return a run whose events a node has in memory: this one, or another one.
 
         Args:
@@ -240,7 +240,7 @@ class RunCopies(RunsElsewhere):
             raise StoreUnavailable("The run moves to another node; try again.")
         return live
 
-    def _find_ended(self, run_id: str) -> LiveRun | None:
+    def _find_ended(self, run_id: str) -> LocalRun | None:
         """Return the copy of a run that has ended; a lost attempt has not."""
         ended = self._ended.find(run_id)
         is_lost = isinstance(ended, CopiedRun) and ended.following is not None
@@ -320,7 +320,7 @@ class RunCopies(RunsElsewhere):
         asked: Json = orjson.loads(body)
         node = asked["node"]
         until = anyio.current_time() + WATCHED_S
-        begun: list[LiveRun] = []
+        begun: list[LocalRun] = []
         for thread_id in asked["threads"]:
             self._watchers.setdefault(thread_id, {})[node] = until
             begun += self._subscribers.own_runs(thread_id)
@@ -355,14 +355,14 @@ class RunCopies(RunsElsewhere):
             return
         self._subscribers.publish_here(self._copy(node, described))
 
-    async def _copy_from(self, node: int, run_id: str) -> LiveRun | None:
+    async def _copy_from(self, node: int, run_id: str) -> LocalRun | None:
         """Return the copy of a run that a node has. Raises StoreUnavailable."""
         for described in await self._ask(node, runs={run_id: 0}):
             return await self.copied(node, described)
         return None
 
-    async def _copy_from_any(self, run_id: str) -> LiveRun | None:
-        found: list[LiveRun] = []
+    async def _copy_from_any(self, run_id: str) -> LocalRun | None:
+        found: list[LocalRun] = []
 
         async def ask(node: int) -> None:
             try:
@@ -490,11 +490,11 @@ class RunCopies(RunsElsewhere):
             return None
 
 
-def _thread_of(live: LiveRun) -> str:
+def _thread_of(live: LocalRun) -> str:
     return "" if live.temporary else live.thread_id
 
 
-def describe(live: LiveRun) -> Json:
+def describe(live: LocalRun) -> Json:
     """Return what another node must know of a run to copy it."""
     return {
         "run_id": live.run_id,

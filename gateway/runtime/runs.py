@@ -17,7 +17,7 @@ from langgraph_sdk.runtime import AccessContext
 from agent.thread_queue import ThreadQueue
 from gateway.runtime.assistants import GraphSource, resolve_graph_id
 from gateway.runtime.counters import RunCounters
-from gateway.runtime.creation import RunCreation, decode_left_run, new_live_run, require_checkpoint
+from gateway.runtime.creation import RunCreation, decode_left_run, new_local_run, require_checkpoint
 from gateway.runtime.errors import InvalidRequest, RuntimeClosing, ThreadBusyError
 from gateway.runtime.event_log import MAX_BYTES
 from gateway.runtime.executor import RunExecutor
@@ -26,7 +26,7 @@ from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.graph_sources import FixedGraph, GraphFactory, server_runtime
 from gateway.runtime.left_runs import LeftRuns
 from gateway.runtime.lifecycle import CancelAction
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import (
     GraphRunRequest,
     graph_input,
@@ -101,7 +101,7 @@ class RunManager:
         )
         self._webhooks = webhooks
         self._queue = ThreadQueue()
-        self._active: dict[str, LiveRun] = {}
+        self._active: dict[str, LocalRun] = {}
         self._finished_runs = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
         self._delivery = (
             None if webhooks is None else WebhookDelivery(self.rows.webhooks, webhooks, self._nodes)
@@ -148,7 +148,7 @@ class RunManager:
             await self._webhooks.close()
         return result
 
-    async def start(self, request: GraphRunRequest) -> LiveRun:
+    async def start(self, request: GraphRunRequest) -> LocalRun:
         """Start a run or queue it behind others of its thread. Its row is on disk when this returns.
 
         Raises:
@@ -184,7 +184,7 @@ class RunManager:
         if left.cancel_action is not None:
             live.request_cancel("rollback" if left.cancel_action == "rollback" else "interrupt")
 
-    def _begin(self, tasks: TaskGroup, live: LiveRun, request: GraphRunRequest) -> None:
+    def _begin(self, tasks: TaskGroup, live: LocalRun, request: GraphRunRequest) -> None:
         if request.multitask in ("interrupt", "rollback"):
             for other in self.active_on_thread(live.thread_id):
                 if other is not live:
@@ -213,13 +213,13 @@ class RunManager:
             await self._webhooks.validate_url(request.webhook)
         return graph_id
 
-    def find(self, thread_id: str | None, run_id: str) -> LiveRun | None:
+    def find(self, thread_id: str | None, run_id: str) -> LocalRun | None:
         """Return an active or recently finished run; `thread_id` None = of any thread."""
         live = self._active.get(run_id) or self._finished_runs.find(run_id)
         return live if live and thread_id in {None, live.thread_id} else None
 
     @property
-    def active(self) -> list[LiveRun]:
+    def active(self) -> list[LocalRun]:
         """The pending and running runs, oldest first."""
         return list(self._active.values())
 
@@ -232,11 +232,11 @@ class RunManager:
         """Return the number of pending and running runs, by status."""
         return Counter(live.row.status for live in self._active.values())
 
-    def active_on_thread(self, thread_id: str) -> list[LiveRun]:
+    def active_on_thread(self, thread_id: str) -> list[LocalRun]:
         """Return a thread's pending and running runs, oldest first."""
         return [live for live in self._active.values() if live.thread_id == thread_id]
 
-    def _started_runs(self, thread_id: str) -> list[LiveRun]:
+    def _started_runs(self, thread_id: str) -> list[LocalRun]:
         on_thread = self.active_on_thread(thread_id)
         running = [live for live in on_thread if live.row.status != "pending"]
         return self._finished_runs.for_thread(thread_id) + running
@@ -256,7 +256,7 @@ class RunManager:
 
     async def cancel(
         self, thread_id: str, run_id: str, action: CancelAction = "interrupt"
-    ) -> LiveRun:
+    ) -> LocalRun:
         """Cancel an active run.
 
         Raises:
@@ -271,7 +271,7 @@ class RunManager:
         await self.cancel_all([live], action)
         return live
 
-    async def cancel_all(self, runs: Sequence[LiveRun], action: CancelAction) -> None:
+    async def cancel_all(self, runs: Sequence[LocalRun], action: CancelAction) -> None:
         """Cancel active runs; one that has not ended when this process does is canceled by the next one."""
         for live in runs:
             live.request_cancel(action)
@@ -279,7 +279,7 @@ class RunManager:
 
     def select(
         self, *, status: str | None, thread_id: str, run_ids: Container[str]
-    ) -> list[LiveRun]:
+    ) -> list[LocalRun]:
         """Return the active runs with a status (`all` = any), or else those of a thread with these ids."""
         if status is not None:
             return [live for live in self.active if status in {"all", live.row.status}]
@@ -380,12 +380,12 @@ class RunManager:
             graph.store = self.items
         return graph
 
-    def _register(self, request: GraphRunRequest, graph_id: str) -> LiveRun:
+    def _register(self, request: GraphRunRequest, graph_id: str) -> LocalRun:
         """Create the run and queue it. Does not await, so no other request can come in between."""
         thread_id = request.thread_id or str(uuid4())
         if request.multitask == "reject" and self._queue.length(thread_id):
             raise ThreadBusyError
-        live = new_live_run(
+        live = new_local_run(
             request,
             run_id=str(uuid4()),
             thread_id=thread_id,
@@ -395,7 +395,7 @@ class RunManager:
         )
         return self._enter(live, request)
 
-    def _enter(self, live: LiveRun, request: GraphRunRequest) -> LiveRun:
+    def _enter(self, live: LocalRun, request: GraphRunRequest) -> LocalRun:
         live.open_log(self._max_log_bytes)
         # A delayed run is not queued until its time has come.
         if not request.after_seconds:
@@ -407,7 +407,7 @@ class RunManager:
         """Return the size limit of an active run's events: all of them share one budget."""
         return min(MAX_BYTES, self._settings.active_bytes // max(1, len(self._active)))
 
-    def close(self, live: LiveRun) -> None:
+    def close(self, live: LocalRun) -> None:
         """Let those who wait for a run know that it has ended."""
         live.close_log()
         self.counters.record_finished(live.row.status, live.row.updated_at - live.row.created_at)

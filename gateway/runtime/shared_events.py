@@ -7,7 +7,7 @@ import anyio
 
 from gateway.runtime.event_log import EventLogReader
 from gateway.runtime.events import RunEvent
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from store.errors import StoreUnavailable
 from store.node_calls import NodeCalls
 from store.run_events import EventRow, RunEventStore
@@ -36,7 +36,7 @@ class _Written:
         is_whole: The last event was written.
     """
 
-    live: LiveRun
+    live: LocalRun
     reader: EventLogReader
     readers: dict[int, float] = field(default_factory=dict)
     rows: list[EventRow] = field(default_factory=list)
@@ -85,7 +85,7 @@ class EventWriter:
         self._asked = anyio.Event()
         self._lock = anyio.Lock()
 
-    def add_reader(self, live: LiveRun, node: int, *, after: int = 0) -> None:
+    def add_reader(self, live: LocalRun, node: int, *, after: int = 0) -> None:
         """Note that a node reads a run now.
 
         Args:

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import anyio
 
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 
 CANCEL_S = 2.0
 """What is left of the time limit for runs that have to be cancelled, seconds."""
 
 
-def hand_over(active: Sequence[LiveRun]) -> None:
+def hand_over(active: Sequence[LocalRun]) -> None:
     """Have runs stop when the step that they are in is stored; returns at once. What waits does not start here.
 
     Restartable runs are left to other nodes, the others become `interrupted`.
@@ -20,7 +20,7 @@ def hand_over(active: Sequence[LiveRun]) -> None:
         live.is_left = live.is_left or (live.restartable and live.row.status == "pending")
 
 
-async def stop_runs(active: Sequence[LiveRun], within_s: float, *, may_go_on: bool) -> None:
+async def stop_runs(active: Sequence[LocalRun], within_s: float, *, may_go_on: bool) -> None:
     """End runs, within a time limit in seconds; `may_go_on` = others can continue them after their present step."""
     with anyio.move_on_after(within_s, shield=True):
         if may_go_on:
@@ -32,7 +32,7 @@ async def stop_runs(active: Sequence[LiveRun], within_s: float, *, may_go_on: bo
         await _wait_stopped(active)
 
 
-async def _wait_stopped(active: Sequence[LiveRun]) -> None:
+async def _wait_stopped(active: Sequence[LocalRun]) -> None:
     for live in active:
         if not live.is_left:
             await live.stopped.wait()

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import anyio
 
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 
 MAX_PENDING_RUNS = 1000
 """Runs that can wait for a slow subscriber; beyond it the oldest are dropped."""
@@ -17,11 +17,11 @@ class ThreadSubscription:
     """One subscriber's runs, in the order of their starts."""
 
     def __init__(self) -> None:
-        self._runs: deque[LiveRun] = deque(maxlen=MAX_PENDING_RUNS)
+        self._runs: deque[LocalRun] = deque(maxlen=MAX_PENDING_RUNS)
         self._more = anyio.Event()
         self._closed = False
 
-    def add(self, live: LiveRun) -> None:
+    def add(self, live: LocalRun) -> None:
         """Add a run."""
         self._runs.append(live)
         self._more.set()
@@ -31,7 +31,7 @@ class ThreadSubscription:
         self._closed = True
         self._more.set()
 
-    async def receive(self) -> LiveRun | None:
+    async def receive(self) -> LocalRun | None:
         """Wait for the next run; None = the subscription has ended."""
         while not self._runs:
             if self._closed:
@@ -48,15 +48,15 @@ class RunsElsewhere(Protocol):
         """Publish the runs that other nodes start on a thread from now on, while it has subscribers."""
         ...
 
-    def announce(self, live: LiveRun) -> None:
+    def announce(self, live: LocalRun) -> None:
         """Tell the nodes that watch its thread of a run of this node."""
         ...
 
-    async def fetch(self, thread_id: str) -> list[LiveRun]:
+    async def fetch(self, thread_id: str) -> list[LocalRun]:
         """Return the runs on a thread whose events other nodes have in memory."""
         ...
 
-    def copies(self, thread_id: str) -> list[LiveRun]:
+    def copies(self, thread_id: str) -> list[LocalRun]:
         """Return the copies of other nodes' runs on a thread."""
         ...
 
@@ -72,7 +72,7 @@ class ThreadSubscribers:
         elsewhere: The runs of other nodes; None = there are no other nodes.
     """
 
-    def __init__(self, own_runs: Callable[[str], list[LiveRun]]) -> None:
+    def __init__(self, own_runs: Callable[[str], list[LocalRun]]) -> None:
         self.own_runs = own_runs
         self.elsewhere: RunsElsewhere | None = None
         self._followers: dict[str, set[ThreadSubscription]] = {}
@@ -96,7 +96,7 @@ class ThreadSubscribers:
             if not followers and self._followers.get(thread_id) is followers:
                 del self._followers[thread_id]
 
-    def runs(self, thread_id: str) -> list[LiveRun]:
+    def runs(self, thread_id: str) -> list[LocalRun]:
         """Return the runs on a thread whose events are in memory, in the order of their starts."""
         own = self.own_runs(thread_id)
         if self.elsewhere is None:
@@ -104,7 +104,7 @@ class ThreadSubscribers:
         begun = own + self.elsewhere.copies(thread_id)
         return sorted(begun, key=_start_order)
 
-    async def runs_since(self, thread_id: str, run_id: str) -> list[LiveRun]:
+    async def runs_since(self, thread_id: str, run_id: str) -> list[LocalRun]:
         """Return the runs on a thread whose events some node has in memory, in the order of their starts.
 
         `run_id`: The run of which a client has seen something last. If it is known here, nobody else is asked.
@@ -116,13 +116,13 @@ class ThreadSubscribers:
             known = {live.attempt_id: live for live in fetched} | known
         return sorted(known.values(), key=_start_order)
 
-    def publish(self, live: LiveRun) -> None:
+    def publish(self, live: LocalRun) -> None:
         """Notify a thread's subscribers of a new run of this node."""
         self.publish_here(live)
         if self.elsewhere is not None:
             self.elsewhere.announce(live)
 
-    def publish_here(self, live: LiveRun) -> None:
+    def publish_here(self, live: LocalRun) -> None:
         """Notify a thread's subscribers at this node of a new run."""
         for follower in self._followers.get(live.thread_id, ()):
             follower.add(live)
@@ -134,5 +134,5 @@ class ThreadSubscribers:
                 follower.close()
 
 
-def _start_order(live: LiveRun) -> tuple[float, int]:
+def _start_order(live: LocalRun) -> tuple[float, int]:
     return live.row.created_at, live.attempt

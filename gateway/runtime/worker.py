@@ -26,7 +26,7 @@ from gateway.runtime.lifecycle import (
     ends_with_model_failure,
     state_fields,
 )
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.loop_budget import LoopBudget
 from gateway.runtime.request import CHECKPOINT_KEYS, GraphRunRequest
 from gateway.runtime.serialization import dumps
@@ -66,7 +66,7 @@ class PreparedRun:
 
 
 async def execute_run(
-    live: LiveRun,
+    live: LocalRun,
     prepare: Callable[[], Awaitable[PreparedRun]],
     roll_back: Callable[[], Awaitable[None]],
     budget: LoopBudget,
@@ -136,7 +136,7 @@ async def _last_nodes(graph: Graph, state: StateSnapshot) -> list[str]:
     return [node for node in graph.nodes if newest.get(node) != before.get(node)]
 
 
-async def untaken_messages(live: LiveRun, prepared: PreparedRun) -> Sequence[AnyMessage]:
+async def untaken_messages(live: LocalRun, prepared: PreparedRun) -> Sequence[AnyMessage]:
     """Return what was injected into earlier attempts of a run, and is not in its thread."""
     if not live.messages:
         return ()
@@ -188,7 +188,7 @@ async def address_resume(prepared: PreparedRun) -> PreparedRun:
     return replace(prepared, input=Command(resume={ids[-1]: answer}))
 
 
-async def _run_with_timeout(live: LiveRun, prepared: PreparedRun, budget: LoopBudget) -> RunResult:
+async def _run_with_timeout(live: LocalRun, prepared: PreparedRun, budget: LoopBudget) -> RunResult:
     with anyio.move_on_after(MAX_RUN_S) as limit:
         await _stream(live, prepared, budget)
     if limit.cancelled_caught:
@@ -212,7 +212,7 @@ def _context_for(graph: Graph, options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in context.items() if key in known}
 
 
-async def _stream(live: LiveRun, prepared: PreparedRun, budget: LoopBudget) -> None:
+async def _stream(live: LocalRun, prepared: PreparedRun, budget: LoopBudget) -> None:
     if prepared.values is not None:
         live.values = prepared.values
         return
@@ -240,7 +240,7 @@ async def _stream(live: LiveRun, prepared: PreparedRun, budget: LoopBudget) -> N
                 await budget.next_turn()
 
 
-async def _success_result(live: LiveRun, prepared: PreparedRun) -> RunResult:
+async def _success_result(live: LocalRun, prepared: PreparedRun) -> RunResult:
     if ends_with_model_failure(live.values):
         return RunResult(status="error", thread_status="error", values=live.values)
     request = prepared.request
@@ -263,7 +263,7 @@ def _with_all_interrupts(values: object, state: StateSnapshot) -> object:
 
 
 async def _cancelled_result(
-    live: LiveRun, prepared: PreparedRun | None, roll_back: Callable[[], Awaitable[None]]
+    live: LocalRun, prepared: PreparedRun | None, roll_back: Callable[[], Awaitable[None]]
 ) -> RunResult:
     """Return the result of a run that was cancelled, or ended early: the thread is `interrupted` if steps remain."""
     if prepared is None:
@@ -287,7 +287,7 @@ async def _cancelled_result(
     return RunResult(status="interrupted")
 
 
-def _failure_result(live: LiveRun, error: Exception) -> RunResult:
+def _failure_result(live: LocalRun, error: Exception) -> RunResult:
     failure = describe_failure(error)
     # An error with a user_message needs no traceback.
     stack = None if hasattr(error, "user_message") else error

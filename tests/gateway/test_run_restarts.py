@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from gateway.runtime.creation import encode_request
-from gateway.runtime.live_run import LiveRun, first_event_number
+from gateway.runtime.local_run import LocalRun, first_event_number
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.stream_modes import parse_stream_modes
@@ -86,7 +86,7 @@ async def status_of(runs: RunManager, run_id: str) -> str:
     return (await runs.get(THREAD, run_id)).status
 
 
-async def wait_taken(runs: RunManager, run_id: str) -> LiveRun:
+async def wait_taken(runs: RunManager, run_id: str) -> LocalRun:
     """Return a run once this process executes it."""
     await eventually(lambda: runs.find(None, run_id), within_s=30)
     live = runs.find(None, run_id)
@@ -94,7 +94,7 @@ async def wait_taken(runs: RunManager, run_id: str) -> LiveRun:
     return live
 
 
-async def wait_finished(runs: RunManager, graphs: Graphs, run_id: str) -> LiveRun:
+async def wait_finished(runs: RunManager, graphs: Graphs, run_id: str) -> LocalRun:
     """Let a run of `slow` that this process has taken end; return it."""
     live = await wait_taken(runs, run_id)
     graphs.gate.set()

@@ -14,7 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import override
 
 from agent.options import take_steering_messages
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import Durability, GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
@@ -77,7 +77,7 @@ async def runtime(
         yield runs, gate, database
 
 
-async def start(runs: RunManager, durability: Durability, *, restartable: bool = False) -> LiveRun:
+async def start(runs: RunManager, durability: Durability, *, restartable: bool = False) -> LocalRun:
     request = GraphRunRequest(
         thread_id=THREAD,
         assistant_id="large",
@@ -204,7 +204,7 @@ async def test_a_canceled_run_ends_though_its_state_cannot_be_read(tmp_path: Pat
             assert live.row.status == "interrupted"
 
 
-async def _has_status(runs: RunManager, live: LiveRun, status: str) -> bool:
+async def _has_status(runs: RunManager, live: LocalRun, status: str) -> bool:
     return (await runs.rows.get(THREAD, live.run_id)).status == status
 
 

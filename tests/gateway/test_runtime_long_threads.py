@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, MessagesState, StateGraph
 
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.stream_modes import parse_stream_modes
@@ -53,7 +53,7 @@ async def _runtime(home: Path) -> AsyncIterator[RunManager]:
         yield runs
 
 
-async def _run(runs: RunManager, *texts: str) -> LiveRun:
+async def _run(runs: RunManager, *texts: str) -> LocalRun:
     live = await runs.start(
         GraphRunRequest(
             thread_id=THREAD,

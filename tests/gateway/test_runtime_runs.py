@@ -17,10 +17,10 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, StateGraph
 
-from gateway.runtime.creation import new_live_run
+from gateway.runtime.creation import new_local_run
 from gateway.runtime.errors import RuntimeClosing, ThreadBusyError
 from gateway.runtime.finished_runs import FRESH_BYTES, FinishedRuns
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
@@ -203,7 +203,7 @@ async def test_a_start_that_fails_frees_the_thread(tmp_path: Path) -> None:
             await runs.start(missing)
         with garbage_made() as garbage, suppress(RowNotFound):
             await runs.start(missing)
-        assert [found for found in garbage if isinstance(found, RowNotFound | LiveRun)] == []
+        assert [found for found in garbage if isinstance(found, RowNotFound | LocalRun)] == []
         live = await runs.start(asking("instant", multitask="reject"))
         await live.finished.wait()
         assert live.row.status == "success"
@@ -292,9 +292,9 @@ async def test_ended_runs_are_kept_for_a_while(tmp_path: Path) -> None:
     assert recent.find(lives[2].run_id) is None
 
 
-def ended_run(thread_id: str, state: bytes) -> LiveRun:
+def ended_run(thread_id: str, state: bytes) -> LocalRun:
     """Return a run that sent `state` and ended."""
-    live = new_live_run(
+    live = new_local_run(
         asking("instant", thread_id=thread_id),
         run_id=str(uuid4()),
         thread_id=thread_id,

@@ -1,4 +1,4 @@
-"""LiveRun: a run in this process, with its status, events and cancellation."""
+"""LocalRun: a run in this process, with its status, events and cancellation."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ _LOST = dumps({"__error__": {"error": "InternalError", "message": "The run was l
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class LiveRun:
+class LocalRun:
     """A run that is pending, running, or recently finished.
 
     Attributes:
@@ -179,7 +179,7 @@ class LiveRun:
         self.log.append("end", dumps(end))
         self.log.close(self._result)
 
-    async def next_attempt(self) -> "LiveRun | None":
+    async def next_attempt(self) -> "LocalRun | None":
         """Return the attempt that follows where the log ended without the run's end; None = the run has ended."""
         return None
 
