@@ -103,7 +103,7 @@ class EmbeddedRuns(Runs):
         except RunExists as error:
             return error.run_id
         except ThreadElsewhere as error:
-            await _translated(services.runs.left_runs.take_of(request.thread_id, ""))
+            await _translated(services.runs.abandoned_runs.take_of(request.thread_id, ""))
             raise AgentThreadBusy from error
         except _REFUSALS as error:
             raise _run_error(error) from error
@@ -175,7 +175,7 @@ class EmbeddedRuns(Runs):
         """Return the state and the end of a run whose events are gone. Raises AgentUnavailable if it has not ended."""
         run = await _translated(self._services().runs.get(thread_id, run_id))
         if not is_final(run.status):
-            await _translated(self._services().runs.left_runs.take_of(thread_id, run_id))
+            await _translated(self._services().runs.abandoned_runs.take_of(thread_id, run_id))
             raise AgentUnavailable("The run is at another node.")
         values = await self.get_state(thread_id)
         return [StreamedPart("", StateSnapshot(values)), StreamedPart("", RunEnded(run.status))]

@@ -42,7 +42,7 @@ _HAND_OVER_RUN = f"UPDATE run SET node = {HANDED_OVER} WHERE run_id = :run_id"  
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftRun:
+class AbandonedRun:
     """A run whose process ended first.
 
     Attributes:
@@ -106,7 +106,7 @@ class RunRequestStore:
         params: Params = {"thread_id": thread_id, "run_id": run_id}
         return [str(row["name"]) for row in await self._database.read(_FIND_LEFT, params)]
 
-    async def take(self, name: str) -> list[LeftRun]:
+    async def take(self, name: str) -> list[AbandonedRun]:
         """Take over a dead process's runs on a thread, or one run without a thread.
 
         Returns:
@@ -118,14 +118,16 @@ class RunRequestStore:
         """
         params: Params = {"name": name, "node": self._database.nodes.number}
 
-        def work(tx: Transaction) -> list[LeftRun]:
+        def work(tx: Transaction) -> list[AbandonedRun]:
             tx.run(_LOCK_THREAD, params)
             left = {row["run_id"] for row in tx.run(_TAKE, params)}
             if not left:
                 return []
             tx.run(_TAKE_RUNS, params)
             return [
-                from_row(LeftRun, row) for row in tx.run(_READ, params) if row["run_id"] in left
+                from_row(AbandonedRun, row)
+                for row in tx.run(_READ, params)
+                if row["run_id"] in left
             ]
 
         return await self._database.transaction(work)

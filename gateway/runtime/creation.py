@@ -18,7 +18,7 @@ from gateway.runtime.serialization import dumps
 from gateway.runtime.stream_modes import parse_stream_modes
 from store.checkpoints import CheckpointSaver
 from store.errors import OutcomeUnknown, RowNotFound, StoreUnavailable
-from store.run_requests import LeftRun
+from store.run_requests import AbandonedRun
 from store.runs import Run, RunStore
 
 _OTHER_FORM = frozenset({"modes", "kwargs", "restartable"})
@@ -89,7 +89,7 @@ def decode_start(body: Mapping[str, Any], **changed: Any) -> GraphRunRequest:  #
     return GraphRunRequest(**(given | {"modes": modes} | others | changed))
 
 
-def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, LocalRun]:
+def decode_abandoned_run(left: AbandonedRun, *, now: float) -> tuple[GraphRunRequest, LocalRun]:
     """Return the request of a run that is started again, and its next attempt.
 
     `now`: Unix seconds; what has passed of a delay is over.
@@ -109,7 +109,9 @@ def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, Loca
     return request, live
 
 
-def _next_attempt(left: LeftRun, request: GraphRunRequest, body: Mapping[str, Any]) -> LocalRun:
+def _next_attempt(
+    left: AbandonedRun, request: GraphRunRequest, body: Mapping[str, Any]
+) -> LocalRun:
     live = new_local_run(
         request,
         run_id=left.run_id,

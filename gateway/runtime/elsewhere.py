@@ -98,7 +98,7 @@ class Elsewhere:
                 with suppress(ThreadElsewhere):
                     return await self._start_at(node, request)
             else:
-                await self._runs.left_runs.take_of(request.thread_id or "", "")
+                await self._runs.abandoned_runs.take_of(request.thread_id or "", "")
             await anyio.sleep(MOVE_S)
         raise StoreUnavailable("The runs of this thread move from node to node; try again.")
 
@@ -127,7 +127,7 @@ class Elsewhere:
             StoreUnavailable: It is about to go on at another node, or its node does not answer: perhaps it is canceled.
         """
         if self._calls.others and self._runs.find(thread_id, run_id) is None:
-            node, is_over = await self._runs.left_runs.find_node(thread_id, run_id)
+            node, is_over = await self._runs.abandoned_runs.find_node(thread_id, run_id)
             if node is not None and node != self._calls.node and not is_over:
                 await self._cancel_at(node, thread_id, run_id, action)
                 return
@@ -169,7 +169,7 @@ class Elsewhere:
         taken_by = await self._runs.inject(thread_id, run_id, messages)
         if taken_by is not None or not self._calls.others or self._runs.active_on_thread(thread_id):
             return taken_by
-        node, _ = await self._runs.left_runs.find_node(thread_id)
+        node, _ = await self._runs.abandoned_runs.find_node(thread_id)
         if node is None or node == self._calls.node:
             return await self._runs.inject(thread_id, run_id, messages)
         given = {"thread_id": thread_id, "run_id": run_id, "messages": messages}

@@ -228,7 +228,7 @@ class RunCopies(RunsElsewhere):
         live = self._runs.find(thread_id or None, run_id) or self._find_ended(run_id)
         if live is not None or not self._calls.others:
             return live
-        node, is_over = await self._runs.left_runs.find_node(thread_id, run_id)
+        node, is_over = await self._runs.abandoned_runs.find_node(thread_id, run_id)
         if live := self._runs.find(thread_id or None, run_id):
             return live
         if node is not None and node != self._calls.node:

@@ -15,16 +15,21 @@ from langchain_core.runnables import RunnableConfig
 from langgraph_sdk.runtime import AccessContext
 
 from agent.thread_queue import ThreadQueue
+from gateway.runtime.abandoned_runs import AbandonedRuns
 from gateway.runtime.assistants import GraphSource, resolve_graph_id
 from gateway.runtime.counters import RunCounters
-from gateway.runtime.creation import RunCreation, decode_left_run, new_local_run, require_checkpoint
+from gateway.runtime.creation import (
+    RunCreation,
+    decode_abandoned_run,
+    new_local_run,
+    require_checkpoint,
+)
 from gateway.runtime.errors import InvalidRequest, RuntimeClosing, ThreadBusyError
 from gateway.runtime.event_log import MAX_BYTES
 from gateway.runtime.executor import RunExecutor
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.graph_sources import FixedGraph, GraphFactory, server_runtime
-from gateway.runtime.left_runs import LeftRuns
 from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import (
@@ -46,7 +51,7 @@ from store.checkpoints import CheckpointSaver
 from store.database import Database
 from store.errors import RowNotFound, StoreUnavailable
 from store.key_value_store import ItemStore
-from store.run_requests import LeftRun
+from store.run_requests import AbandonedRun
 from store.runs import Run, RunStatus, RunStore, ThreadElsewhere
 from store.threads import ThreadStore
 
@@ -56,9 +61,9 @@ log = logging.getLogger(__name__)
 class RunManager:
     """Manages all runs of this process. An async context manager; it owns their tasks.
 
-    The entry takes over what dead processes left open (`LeftRuns`). The exit starts nothing new and ends active runs
-    within `drain_s`: where there are other nodes, these go on with them after the step that they are in; else they are
-    `interrupted` at once (they keep their last checkpoint).
+    On entry it takes over what dead processes left (`AbandonedRuns`). On exit it starts nothing new and ends active
+    runs within `drain_s`. Other nodes go on with these runs after the current step. Without other nodes, the runs are
+    `interrupted` at once and keep their last checkpoint.
 
     Args:
         database: Stores threads, runs and items.
@@ -96,7 +101,7 @@ class RunManager:
         self.counters = RunCounters()
         self._steering = SteeringQueue()
         self._settings = settings = settings or RuntimeSettings()
-        self.left_runs = LeftRuns(
+        self.abandoned_runs = AbandonedRuns(
             self.rows, self._nodes, now, self._start_again, write_s=settings.write_s
         )
         self._webhooks = webhooks
@@ -118,12 +123,12 @@ class RunManager:
         self._tasks = tasks = anyio.create_task_group()
         await tasks.__aenter__()
         try:
-            await self.left_runs.take()
+            await self.abandoned_runs.take()
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
         tasks.start_soon(self._sweep)
-        tasks.start_soon(self.left_runs.watch)
+        tasks.start_soon(self.abandoned_runs.watch)
         if self._delivery:
             tasks.start_soon(self._delivery.watch, left)
         return self
@@ -140,7 +145,7 @@ class RunManager:
         has_others = len(self._nodes.living) > 1
         await stop_runs(self.active, self._settings.drain_s, may_go_on=has_others)
         with anyio.move_on_after(self._settings.write_s, shield=True):
-            await self.left_runs.hand_over(self.active)
+            await self.abandoned_runs.hand_over(self.active)
         self.subscribers.close()
         tasks.cancel_scope.cancel()
         result = await tasks.__aexit__(kind, error, trace)
@@ -175,11 +180,11 @@ class RunManager:
         self._begin(tasks, live, request)
         return live
 
-    def _start_again(self, left: LeftRun) -> None:
+    def _start_again(self, left: AbandonedRun) -> None:
         """Start a run that another process left. Its row is this node's."""
         if self._tasks is None:
             return  # this process stops: another one takes the run when it has ended
-        request, live = decode_left_run(left, now=self.now())
+        request, live = decode_abandoned_run(left, now=self.now())
         self._begin(self._tasks, self._enter(live, request), request)
         if left.cancel_action is not None:
             live.request_cancel("rollback" if left.cancel_action == "rollback" else "interrupt")
@@ -275,7 +280,7 @@ class RunManager:
         """Cancel active runs; one that has not ended when this process does is canceled by the next one."""
         for live in runs:
             live.request_cancel(action)
-        await self.left_runs.store_cancel(runs, action)
+        await self.abandoned_runs.store_cancel(runs, action)
 
     def select(
         self, *, status: str | None, thread_id: str, run_ids: Container[str]
@@ -308,7 +313,7 @@ class RunManager:
         for live in self.active_on_thread(thread_id):
             if run_id in {None, live.run_id} and self._steering.offer(live.run_id, said):
                 try:
-                    await self.left_runs.store_messages(live, said)
+                    await self.abandoned_runs.store_messages(live, said)
                 except BaseException:
                     self._steering.retract(live.run_id, said)
                     raise
@@ -335,7 +340,7 @@ class RunManager:
         except ThreadElsewhere as error:
             if error.node in {node.number for node in self._nodes.living}:
                 raise
-            await self.left_runs.take_of(thread_id, "")
+            await self.abandoned_runs.take_of(thread_id, "")
             await self.rows.check_thread(thread_id)
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import anyio
 from anyio.abc import TaskGroup
 
-from gateway.runtime.left_runs import on_each_change
+from gateway.runtime.abandoned_runs import on_each_change
 from gateway.runtime.webhooks import RunWebhooks
 from store.errors import StoreUnavailable
 from store.nodes import Node, Nodes

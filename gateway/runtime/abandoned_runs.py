@@ -1,4 +1,4 @@
-"""LeftRuns: what becomes of the runs of processes that ended before them."""
+"""AbandonedRuns: what becomes of the runs of processes that ended before them."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ from gateway.runtime.local_run import LocalRun
 from gateway.runtime.serialization import dumps
 from store.errors import StoreError, StoreUnavailable
 from store.nodes import Node, Nodes, preferred_node
-from store.run_requests import LeftRun
+from store.run_requests import AbandonedRun
 from store.runs import RunOutcome, RunStore
 
 POLL_S = 0.1
@@ -26,7 +26,7 @@ RETRY_S = 0.5
 log = logging.getLogger(__name__)
 
 
-class LeftRuns:
+class AbandonedRuns:
     """Takes over the runs of dead processes, and those that nodes hand over when they stop.
 
     Those whose requests are stored go on here; the others become `interrupted`: their clients start them again.
@@ -45,7 +45,7 @@ class LeftRuns:
         rows: RunStore,
         nodes: Nodes,
         now: Callable[[], float],
-        start_again: Callable[[LeftRun], None],
+        start_again: Callable[[AbandonedRun], None],
         *,
         write_s: float,
     ) -> None:
@@ -152,8 +152,8 @@ class LeftRuns:
             with anyio.CancelScope(shield=True):
                 await self._start_all(await self._rows.requests.take(name))
 
-    async def _start_all(self, taken: Iterable[LeftRun]) -> None:
-        unreadable: list[tuple[LeftRun, InvalidRequest]] = []
+    async def _start_all(self, taken: Iterable[AbandonedRun]) -> None:
+        unreadable: list[tuple[AbandonedRun, InvalidRequest]] = []
         for left in taken:
             try:
                 self._start_again(left)
@@ -164,7 +164,7 @@ class LeftRuns:
         for left, problem in unreadable:
             await self._give_up(left, problem)
 
-    async def _give_up(self, left: LeftRun, error: InvalidRequest) -> None:
+    async def _give_up(self, left: AbandonedRun, error: InvalidRequest) -> None:
         """Record that a run does not go on. Raises StoreUnavailable: then it is tried again when this process ends."""
         log.error("Run %s cannot be started again: %s", left.run_id, error)
         outcome = RunOutcome(
