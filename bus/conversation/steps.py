@@ -15,14 +15,14 @@ from itertools import count
 
 import anyio
 
-from bus.conversation.control import CancelReason, QueuedMessage
+from bus.conversation.control import QueuedMessage
+from bus.conversation.failures import cancelled_reply, failed_reply, run_error_message
 from bus.conversation.open_questions import OpenQuestion, OpenQuestions
 from bus.conversation.record import Outcome, TurnRecord
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.steering import Injection, Steering, late_edit_offers, rerun_offers
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, RunMoves
 from bus.history.versions import trace_message
-from bus.locales import Messages
 from bus.log_context import bind_conversation
 from bus.messages import ReplyTarget
 from bus.outbound.live_reply import LiveReply, show_live_reply
@@ -45,8 +45,6 @@ from bus.runs.questions import chosen_index, is_approval, resume_value
 from bus.runs.replies import (
     Reply,
     ReplyFold,
-    error_reason,
-    error_reply,
     limit_length,
     turn_messages,
 )
@@ -75,23 +73,6 @@ MAX_EARLIER_RUNS = 3
 
 FAILED_STATUSES = ("error", "timeout")
 """Statuses of failed runs."""
-
-AGENT_NOT_FOUND, AGENT_INVALID = "AgentNotFound", "AgentInvalid"
-"""Errors about the chosen agent. The text of the second one says, in English, what is wrong."""
-
-MAX_ERROR_CHARS = 300
-"""Maximum number of characters to show of an invalid agent's error."""
-
-FINAL_ERRORS = frozenset(
-    {
-        *("AuthenticationError", "PermissionDeniedError", "GraphRecursionError", "ModelUnusable"),
-        *(AGENT_NOT_FOUND, AGENT_INVALID),
-    }
-)
-"""Errors of runs that a retry would repeat."""
-
-FINAL_REASONS = frozenset({"auth", "quota", "context", "request"})
-"""Reasons, named by the agent itself, that a retry would repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +318,7 @@ class TurnSteps:
         if fold.failure is None and not status:
             status = await self._runs.get_status(attempt.thread_id, attempt.run_id)
         if fold.failure is not None or status in FAILED_STATUSES:
-            return _failed_reply(turn, fold.failure or RunFailed(status, ""))
+            return failed_reply(turn, fold.failure or RunFailed(status, ""))
         if fold.is_interrupted:
             return fold.reply(turn.texts)
         if status == "interrupted" and turn.control.is_handed_over:
@@ -608,58 +589,3 @@ class TurnSteps:
 
     def _adapter(self, row: InboxRow) -> Adapter:
         return self._delivery.adapter(row.key.channel)
-
-
-def cancelled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
-    """Return the answer of a cancelled turn; None if people have seen nothing of it."""
-    if not seen.exist:
-        return None
-    reason = turn.control.reason
-    text = "" if reason is CancelReason.DELETED else turn.attempt.fold.text
-    end = turn.texts.interrupted if reason is CancelReason.INTERRUPTED else turn.texts.stopped
-    return Reply(markdown=f"{text}\n\n{end}".strip(), stopped=True)
-
-
-def is_retryable(failure: RunFailed, reason: str = "") -> bool:
-    """Return whether a retry of the message may succeed. `reason` is the agent's own."""
-    return failure.error not in FINAL_ERRORS and reason not in FINAL_REASONS
-
-
-def failure_message(failure: RunFailed, texts: Messages, *, agent: str = "") -> str:
-    """Return the message to the sender about a failed run. `agent` is the chosen custom agent."""
-    if failure.error == AGENT_NOT_FOUND and agent:
-        return texts.failed_no_agent.format(name=agent)
-    if failure.error in (AGENT_NOT_FOUND, AGENT_INVALID):
-        return texts.failed_agent.format(reason=failure.message.strip()[:MAX_ERROR_CHARS])
-    by_error = {
-        "AuthenticationError": texts.failed_auth,
-        "PermissionDeniedError": texts.failed_auth,
-        "RateLimitError": texts.failed_rate_limit,
-        "APIConnectionError": texts.failed_connection,
-        "APITimeoutError": texts.failed_timeout,
-        "InternalServerError": texts.failed_server,
-        "GraphRecursionError": texts.failed_steps,
-    }
-    return by_error.get(failure.error, texts.failed)
-
-
-def run_error_message(error: RunError, texts: Messages) -> str:
-    """Return the message to the sender about a run that could not be started or followed."""
-    if isinstance(error, AgentThreadBusy):
-        return texts.thread_busy
-    if isinstance(error, RewindUnsupported):
-        return f"⚠️ {texts.rewind_refused}"
-    return texts.agent_unreachable if error.retryable else texts.failed
-
-
-def _failed_reply(turn: TurnRecord, failure: RunFailed) -> Reply:
-    attempt = turn.attempt
-    reason = f"{failure.error}: {failure.message}".removesuffix(": ")
-    log.error("run %s failed: %.300s", attempt.run_id, reason)
-    messages = turn_messages(attempt.fold.values, attempt.message_id)
-    explained = failure_message(failure, turn.texts, agent=turn.agent)
-    return Reply(
-        markdown=error_reply(messages) or f"{attempt.fold.text}\n\n{explained}".strip(),
-        failed=True,
-        retry=is_retryable(failure, error_reason(messages)),
-    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bus.conversation.steps import run_error_message
+from bus.conversation.failures import run_error_message
 from bus.errors import AgentThreadBusy, AgentUnavailable, RewindUnsupported, RunError
 from bus.locales.en import ENGLISH
 
