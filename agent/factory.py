@@ -24,7 +24,7 @@ from agent.config import AgentConfig
 from agent.config.subagents import INHERIT
 from agent.custom_agents import unknown_groups
 from agent.middleware.chain import Middleware, join_middleware
-from agent.middleware.chat_context import ChatMiddleware
+from agent.middleware.chat_context import ChatContextMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.content_blocks import ContentBlocksMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
@@ -220,7 +220,7 @@ class AgentFactory:
                 IncompleteAnswerMiddleware(safety=config.safety_finish_reason.enabled),
                 ThreadDataMiddleware(services.folders),
                 UploadsMiddleware(services.uploads.snapshot, supports_vision=vision),
-                ChatMiddleware(),
+                ChatContextMiddleware(),
                 SandboxMiddleware(services.sandboxes),
                 FinalAnswerMiddleware(services.memory, services.sandboxes, titles),
                 DanglingToolCallMiddleware(),

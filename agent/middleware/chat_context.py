@@ -16,7 +16,7 @@ from agent.state import ThreadState
 from agent.user_messages import HUMAN, is_user_message
 
 
-class ChatMiddleware(AgentMiddleware[ThreadState, Any]):
+class ChatContextMiddleware(AgentMiddleware[ThreadState, Any]):
     """Puts a `<speaker>` line before each person's message of a group, and appends a `<chat>` section to the prompt.
 
     Changes only requests; the thread keeps the original messages. A line depends only on its message, so that the
