@@ -313,6 +313,7 @@ async def test_a_card_without_words_yet_is_kept_for_the_whole_answer(tmp_path: P
     async with running_bus(tmp_path, platform=cards) as harness:
         harness.hold_next_run("never")
         await harness.send("who is right?")
+        await harness.wait_for_runs(1)  # Or the second run would be the one that is held.
         await eventually(lambda: cards.texts == ["…"])
         await harness.send("", **forward("me"))
         await harness.expect_replies("Hello you")

@@ -20,14 +20,14 @@ def answer(request: ModelRequest) -> ModelReply:
 
 
 async def ask(user: ChatUser, command: str, *wanted: str) -> str:
-    """Send a command; return its one answer when it is there (a card may have to grow first)."""
-    before = len(user.bot_messages())
+    """Send a command and return its answer: one more message with these texts, wherever a growing message appears."""
+
+    def answers() -> list[str]:
+        return [text for text in user.bot_messages() if all(one in text for one in wanted)]
+
+    before = len(answers())
     await user.send(command)
-    shown = await eventually(
-        lambda: user.bot_messages()[before:],
-        lambda new: new and all(text in new[0] for text in wanted),
-    )
-    return shown[0]
+    return (await eventually(lambda: answers()[before:]))[0]
 
 
 async def test_commands_answer_at_once_while_a_run_hangs(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ async def test_commands_answer_at_once_while_a_run_hangs(tmp_path: Path) -> None
         async with serving(tmp_path, config, "slack", "telegram", "feishu") as service:
             for user in platforms.users:
                 await user.send("hang on")
-            await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=15)
+            await model.until(lambda m: len(m.requests) == len(platforms.users))
             for user in platforms.users:
                 if user.channel == "feishu":
                     await user.wait_for_message("one")  # the growing card, before any other message
@@ -81,7 +81,7 @@ async def test_bootstrap_and_new_do_not_wait_behind_a_hanging_run(tmp_path: Path
         async with serving(tmp_path, config, "slack", "telegram", "feishu"):
             for user in platforms.users:
                 await user.send("hang on")
-            await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=15)
+            await model.until(lambda m: len(m.requests) == len(platforms.users))
             for user in platforms.users:
                 await ask(user, "/bootstrap set me up")
                 await user.send("/new")
