@@ -222,7 +222,7 @@ async def test_one_that_does_not_stop_is_abandoned_and_its_events_are_ignored() 
         assert outcome.status == "polling_timed_out"
         assert subagents.running == 1
         stubborn.let_go.set()
-        await eventually(lambda: not subagents.running, within_s=10)
+        await eventually(lambda: not subagents.running)
     assert stubborn.cancelled >= 2
     assert heard == []
 
@@ -315,4 +315,4 @@ async def test_the_parent_s_run_is_unknown_inside() -> None:
 
 
 async def reached(subagents: SubagentExecutor, number: int) -> None:
-    await eventually(lambda: subagents.running >= number, within_s=10)
+    await eventually(lambda: subagents.running >= number)

@@ -162,7 +162,7 @@ async def test_no_sign_arrives_after_the_answer(telegram: TelegramServer, sign: 
 async def test_a_hanging_indicator_does_not_delay_the_answer(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram, timeouts=replace(FAST, indicator_s=0.05))
     telegram.fail("sendChatAction", lag_s=60.0)
-    with anyio.fail_after(5.0):
+    with anyio.fail_after(20):
         async with run_beside(*filter(None, (IndicatorUpdater().working(adapter, ALICE),))):
             await telegram.wait_for(lambda: telegram.calls("sendChatAction"))
     await adapter.send(ALICE, "Whole", key="k")

@@ -108,7 +108,7 @@ async def test_of_many_interrupting_runs_the_last_one_ends_well(tmp_path: Path) 
             for number in range(6)
         ]
         api.graphs.gate.set()
-        with anyio.fail_after(15):
+        with anyio.fail_after(20):
             values = await api.sdk.runs.join(thread, runs[-1]["run_id"])
         assert values["n"] == 5 + 101
         left = {run["run_id"]: run["status"] for run in await api.sdk.runs.list(thread)}

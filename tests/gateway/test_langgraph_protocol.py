@@ -40,7 +40,7 @@ async def command(api: ApiServer, thread: str, method: str, **params: Any) -> di
 async def heard(api: ApiServer, thread: str, until: str, **body: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
     """Return the events of a connection up to the first whose data holds `"event":"<until>"` at the root."""
     found: list[dict[str, Any]] = []
-    with anyio.fail_after(15):
+    with anyio.fail_after(20):
         async for event in lines(api, thread, {"channels": EVERYTHING, **body}):
             found.append(event)
             data = event["params"]["data"]

@@ -31,7 +31,7 @@ async def test_killed_in_mid_run_every_message_is_answered_once(
             )
             for user in platforms.users:
                 await user.send(f"hi from {user.name}")
-            await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=15)
+            await model.until(lambda m: len(m.requests) == len(platforms.users))
             await restart(service)
             for user in platforms.users:
                 await user.expect_messages(f"You said: hi from {user.name}")
@@ -96,7 +96,7 @@ async def test_sigterm_while_a_run_hangs_ends_in_time_and_the_turn_is_taken_up_a
             model.reply(*[ModelReply(text="never", hang_after=0)] * len(platforms.users))
             for user in platforms.users:
                 await user.send("hi")
-            await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=15)
+            await model.until(lambda m: len(m.requests) == len(platforms.users))
             assert await service.stop() == 0
             await service.start()
             for user in platforms.users:

@@ -33,7 +33,7 @@ async def test_messages_before_and_during_an_outage_are_answered_after_it(
             async with serving(tmp_path, config, "telegram") as service:
                 for user in users:
                     await user.send("before")
-                await model.until(lambda m: len(m.requests) == len(users), within_s=15)
+                await model.until(lambda m: len(m.requests) == len(users))
                 await anyio.to_thread.run_sync(postgres.stop)
                 try:
                     for user in users:

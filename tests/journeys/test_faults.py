@@ -338,9 +338,9 @@ async def _repeat_all(platforms: PlatformServers) -> None:
     event = platforms.feishu.state.events[0]
     platforms.feishu.push_again(event)
     renewed = await platforms.feishu.push("im.message.receive_v1", event.payload["event"])
-    await eventually(lambda: all(e.acked for e in again), within_s=15)
-    await eventually(lambda: update in platforms.telegram.confirmed, within_s=15)
-    await eventually(lambda: event.acked and renewed.acked, within_s=15)
+    await eventually(lambda: all(e.acked for e in again))
+    await eventually(lambda: update in platforms.telegram.confirmed)
+    await eventually(lambda: event.acked and renewed.acked)
 
 
 async def _start_anew(service: Service, users: list[ChatUser], model: FakeModelServer) -> None:

@@ -87,17 +87,17 @@ async def test_the_stop_button_ends_the_run_and_goes(tmp_path: Path) -> None:
             model.reply(ModelReply(text=WORDS, hang_after=2))
             asked = await feishu.dm("hi")
             card = await first_card(feishu, asked)
-            await model.until(lambda m: len(m.requests) == 1, within_s=15)
+            await model.until(lambda m: len(m.requests) == 1)
             stop = dict(card.buttons["Stop"])
             stranger = await feishu.press(card, "Stop", user="ou_mallory")
-            told = await feishu.wait_for(lambda: stranger.answer, timeout_s=5)
+            told = await feishu.wait_for(lambda: stranger.answer)
             assert told["toast"]["type"] == "warning"
             pressed = await feishu.press(card, "Stop")
-            await feishu.wait_for(lambda: pressed.acked, timeout_s=5)
+            await feishu.wait_for(lambda: pressed.acked)
             await feishu.wait_for(lambda: ENGLISH.stopped in card.text, timeout_s=15)
             await feishu.wait_for(lambda: not card.buttons, timeout_s=15)
             late = await feishu.press_value(card, stop)
-            told = await feishu.wait_for(lambda: late.answer, timeout_s=5)
+            told = await feishu.wait_for(lambda: late.answer)
             assert told["toast"]["content"]
         assert len(feishu.answers(asked.chat)) == 1
         assert feishu.violations == []

@@ -121,7 +121,7 @@ async def _let_the_model_say_them(platforms: PlatformServers) -> None:
 
 
 async def _hears_something(user: ChatUser) -> None:
-    await eventually(lambda: user.bot_messages() and user.bot_messages()[0].strip(), within_s=15)
+    await eventually(lambda: user.bot_messages() and user.bot_messages()[0].strip())
     assert "⚠️" not in user.bot_messages()[0], f"{user.name}: {user.bot_messages()}"
 
 

@@ -105,16 +105,16 @@ async def check_metrics_and_logs(collector: OtlpCollector, service: Service) -> 
         _, points = collector.metrics.get("parley_runs", ("", []))
         return sum(value for labels, value in points if labels["status"] == "success")
 
-    assert await eventually(finished, lambda count: count == 1.0, within_s=15) == 1.0
+    assert await eventually(finished, lambda count: count == 1.0) == 1.0
     async with service.client() as client:
         page = (await client.get("/metrics")).text
     types = dict(line.split()[2:] for line in page.splitlines() if line.startswith("# TYPE"))
     known = {name.removesuffix("_total") for name in types}
-    await eventually(lambda: set(collector.metrics), lambda names: names == known, within_s=15)
+    await eventually(lambda: set(collector.metrics), lambda names: names == known)
     assert collector.metrics["parley_run_duration_seconds"][0] == "histogram"
     assert collector.metrics["parley_runs"][0] == "sum"
     intake = await eventually(
-        lambda: [one for one in collector.logs if "accepted" in one.body], bool, within_s=15
+        lambda: [one for one in collector.logs if "accepted" in one.body], bool
     )
     assert intake[0].severity == "INFO"
     assert intake[0].attributes["log.logger"] == "bus.inbound.pipeline"
@@ -133,8 +133,8 @@ async def test_a_message_that_a_kill_interrupted_is_still_one_trace(tmp_path: Pa
             model.reply(ModelReply(text="never to be finished", hang_after=2))
             user = next(one for one in platforms.users if one.channel == "telegram")
             await user.send("hi")
-            await eventually(lambda: collector.named("queue"), bool, within_s=15)
-            await model.until(lambda m: len(m.requests) == 1, within_s=15)
+            await eventually(lambda: collector.named("queue"), bool)
+            await model.until(lambda m: len(m.requests) == 1)
             before = {span.trace_id for span in collector.named("queue")}
             await service.kill()
             await service.start()
@@ -176,7 +176,6 @@ async def test_runs_of_the_api_continue_the_traces_of_their_clients(tmp_path: Pa
             spans = await eventually(
                 lambda: [one for one in collector.spans if one.trace_id == trace_id],
                 lambda found: any(one.name.startswith("POST") for one in found),
-                within_s=15,
             )
             assert tree(spans) == {
                 ("", "POST /api/runs/wait"),

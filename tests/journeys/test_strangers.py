@@ -80,7 +80,7 @@ async def _shut_out(service: Service, ann: TelegramPrivateUser) -> None:
     assert (exit_code, err) == (0, "")
     before = len(ann.bot_messages())
     await ann.send("and now?")
-    await eventually(lambda: len(ann.bot_messages()) != before, within_s=10)
+    await eventually(lambda: len(ann.bot_messages()) != before)
     assert CODE.search(ann.bot_messages()[before])
 
 

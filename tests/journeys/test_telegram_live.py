@@ -81,7 +81,7 @@ async def test_a_paste_and_forwards_over_kills_are_one_answer_each(tmp_path: Pat
             assert "word0599" in model.requests[0].last_user_text
             model.answer = _both
             telegram.dm("who is right?")
-            await model.until(lambda m: len(m.requests) == 2, within_s=15)
+            await model.until(lambda m: len(m.requests) == 2)
             await service.kill()
             for words, author in (("me", "Ann"), ("no, me", "Bob")):
                 origin = {"type": "hidden_user", "date": 1, "sender_user_name": author}
@@ -98,7 +98,7 @@ async def test_a_group_that_moves_over_a_kill_keeps_its_conversation(tmp_path: P
         async with serving(tmp_path, config(telegram, model), "telegram") as service:
             model.reply(ModelReply(text="never to be finished", hang_after=2))
             telegram.mention(OLD_GROUP, "the secret is 4711")
-            await model.until(lambda m: len(m.requests) == 1, within_s=15)
+            await model.until(lambda m: len(m.requests) == 1)
             telegram.migrate(OLD_GROUP, GROUP)
             await telegram.wait_for(lambda: telegram.backlog == 0)
             await service.kill()
