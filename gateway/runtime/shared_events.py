@@ -125,11 +125,12 @@ class EventWriter:
             await self._asked.wait()
             self._asked = anyio.Event()
             while self._is_read():
+                due_at = anyio.current_time() + FLUSH_S
                 try:
                     await self.flush()
                 except StoreUnavailable:
-                    await anyio.sleep(RETRY_S)
-                await anyio.sleep(FLUSH_S)
+                    due_at += RETRY_S
+                await anyio.sleep_until(due_at)
 
     def _is_read(self) -> bool:
         now = anyio.current_time()
