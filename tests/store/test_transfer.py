@@ -49,7 +49,7 @@ INSERT INTO credential VALUES ('slack', 'T1', x'00ff', 60);
 INSERT INTO api_token VALUES ('ci', 'digest', 'read', 70, NULL);
 INSERT INTO thread VALUES
     ('t1', 1, 2, 3, '{"chat": "-4"}', 'interrupted', 'A title', NULL, '{"a": []}', 5, 'delete', 9e9);
-INSERT INTO run VALUES (5, 'r1', 't1', 'lead_agent', 'success', '{}', '{"input": 1}', 'reject', NULL, 0, 1, 2);
+INSERT INTO run VALUES (5, 'r1', 't1', 'lead_agent', 'success', '{}', '{"input": 1}', 'reject', NULL, 0, 'm1', 1, 2);
 INSERT INTO run_request VALUES ('r2', NULL, 0, 1, 0, '{}', 'rollback', '{}' || char(10), 80);
 INSERT INTO run_webhook VALUES ('r1', 'https://example.org', '{}', 0);
 INSERT INTO assistant VALUES ('a1', 2, 1, 2);
