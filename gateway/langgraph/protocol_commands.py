@@ -74,7 +74,7 @@ async def _get_tree(services: Services, thread_id: str, params: Json) -> Json:
     wanted = params.get("run_id")
     if wanted is not None:
         wanted = parse_id(str(wanted), "run")
-    begun = await services.runs.subscribers.runs_since(thread_id, wanted or LATEST)
+    begun = await services.runs.watchers.runs_since(thread_id, wanted or LATEST)
     chosen = [live for live in begun if wanted in {None, live.run_id}]
     if not chosen:
         raise ProtocolError("no_such_run", "The thread has no run with available events.")

@@ -66,10 +66,10 @@ async def _event_frames(
 ) -> AsyncGenerator[bytes]:
     runs = services.runs
     sequence = services.event_logs.for_thread(thread_id)
-    async with runs.subscribers.subscribe(thread_id) as following:
+    async with runs.watchers.subscribe(thread_id) as following:
         yield b""  # From here on, the stream includes every new run.
         while True:
-            sequence.advance(runs.subscribers.runs(thread_id))
+            sequence.advance(runs.watchers.runs(thread_id))
             if sequence.has_gap_after(since):
                 yield b"event: error\ndata: %b\n\n" % RESUME_GAP
             found = sequence.read(since)
@@ -85,9 +85,7 @@ async def wait_for_events(
     runs: RunManager, thread_id: str, begins: Callable[[], Awaitable[Any]]
 ) -> bool:
     """Wait for new events of a thread. False = the service is stopping."""
-    speaking = next(
-        (live for live in runs.subscribers.runs(thread_id) if not live.is_finished), None
-    )
+    speaking = next((live for live in runs.watchers.runs(thread_id) if not live.is_finished), None)
     if speaking is None:
         return await begins() is not None
     if not speaking.log.closed:

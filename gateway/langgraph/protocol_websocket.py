@@ -125,7 +125,7 @@ class ProtocolConnection:
     async def send_events(self) -> None:
         """Send subscribed events until the service stops."""
         runs, thread_id = self._services.runs, self._thread_id
-        async with runs.subscribers.subscribe(thread_id) as following:
+        async with runs.watchers.subscribe(thread_id) as following:
             self._follows.set()
             await self._subscribed.wait()
             while True:
@@ -168,7 +168,7 @@ class ProtocolConnection:
             return error_reply(None, "unknown_error", "The database is not available.")
 
     def _advance(self) -> None:
-        self._sequence.advance(self._services.runs.subscribers.runs(self._thread_id))
+        self._sequence.advance(self._services.runs.watchers.runs(self._thread_id))
 
     async def _subscribe(self, _services: Services, _thread: str, params: Json) -> Json:
         """Subscribe to events. Earlier events are replayed first."""

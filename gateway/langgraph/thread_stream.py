@@ -76,8 +76,8 @@ class StreamPosition:
 async def _stream_frames(
     runs: RunManager, thread_id: str, place: StreamPosition, *, whole: bool
 ) -> AsyncGenerator[bytes]:
-    async with runs.subscribers.subscribe(thread_id) as following:
-        backlog = _backlog(await runs.subscribers.runs_since(thread_id, place.run_id), place)
+    async with runs.watchers.subscribe(thread_id) as following:
+        backlog = _backlog(await runs.watchers.runs_since(thread_id, place.run_id), place)
         seen = {live.attempt_id for live, _ in backlog}
         yield b""  # From here on, the stream includes every new run.
         for live, after in backlog:

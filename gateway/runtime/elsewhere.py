@@ -227,9 +227,9 @@ async def open_elsewhere(runs: RunManager, calls: NodeCalls) -> AsyncIterator[El
     async with anyio.create_task_group() as tasks:
         elsewhere = Elsewhere(runs, calls, tasks)
         if calls.node:
-            runs.subscribers.elsewhere = elsewhere.copies
+            runs.watchers.elsewhere = elsewhere.copies
             for work in (elsewhere.writer.run, elsewhere.copies.run, elsewhere.copies.sweep):
                 tasks.start_soon(work)
         yield elsewhere
-        runs.subscribers.elsewhere = None
+        runs.watchers.elsewhere = None
         tasks.cancel_scope.cancel()

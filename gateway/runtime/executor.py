@@ -28,7 +28,7 @@ from gateway.runtime.request import (
 )
 from gateway.runtime.serialization import dumps
 from gateway.runtime.steering import SteeringQueue
-from gateway.runtime.subscribers import ThreadSubscribers
+from gateway.runtime.thread_watchers import ThreadWatchers
 from gateway.runtime.worker import (
     Graph,
     PreparedRun,
@@ -63,12 +63,12 @@ class RunOwner(Protocol):
     Attributes:
         now: Returns the time, Unix seconds.
         rows: The runs' rows.
-        subscribers: Who is notified of runs on which thread.
+        watchers: Who is notified of runs on which thread.
     """
 
     now: Callable[[], float]
     rows: RunStore
-    subscribers: ThreadSubscribers
+    watchers: ThreadWatchers
 
     def open_graph(
         self,
@@ -152,7 +152,7 @@ class RunExecutor:
                 await self._finalizer.roll_back(live)
             return RunResult(status="interrupted", thread_unchanged=True)
         live.transition_to("running", now=now())
-        self._runs.subscribers.publish(live)
+        self._runs.watchers.publish(live)
         if live.crashes >= MAX_CRASHES:
             live.log.append("error", dumps(_CRASHED.as_dict()))
             return RunResult(status="error", thread_status="error", failure=_CRASHED)

@@ -19,8 +19,8 @@ from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.shared_events import RETRY_S, WROTE, EventWriter, events_of
-from gateway.runtime.subscribers import RunsElsewhere
 from gateway.runtime.thread_states import ThreadStates
+from gateway.runtime.thread_watchers import RunsElsewhere
 from store.errors import RowNotFound, StoreUnavailable
 from store.node_calls import NodeCalls
 from store.run_events import ROWS_PER_READ, EventRow, RunEventStore
@@ -158,7 +158,7 @@ class RunCopies(RunsElsewhere):
     ) -> None:
         settings = RuntimeSettings()
         self._runs = runs
-        self._subscribers = runs.subscribers
+        self._watchers = runs.watchers
         self._store = store
         self._calls = calls
         self._writer = writer
@@ -166,7 +166,7 @@ class RunCopies(RunsElsewhere):
         self._tasks = tasks
         self._keep_s = settings.keep_s
         self._watched: dict[str, _Watched] = {}
-        self._watchers: dict[str, dict[int, float]] = {}
+        self._watching_nodes: dict[str, dict[int, float]] = {}
         self._active: dict[tuple[str, int], CopiedRun] = {}
         self._ended = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
         calls.serve(READ, self._add_reader)
@@ -188,7 +188,7 @@ class RunCopies(RunsElsewhere):
     @override
     def announce(self, live: LocalRun) -> None:
         now = anyio.current_time()
-        for node, until in self._watchers.get(live.thread_id, {}).items():
+        for node, until in self._watching_nodes.get(live.thread_id, {}).items():
             if until > now and node in self._calls.others:
                 self._writer.add_reader(live, node)
                 self._calls.tell(node, STARTED, dumps(describe(live)).decode())
@@ -254,13 +254,13 @@ class RunCopies(RunsElsewhere):
             self._watched = {
                 thread_id: watched
                 for thread_id, watched in self._watched.items()
-                if self._subscribers.has(thread_id)
+                if self._watchers.has(thread_id)
             }
             now = anyio.current_time()
             self._ended.evict(now=now)
-            for thread_id, nodes in list(self._watchers.items()):
+            for thread_id, nodes in list(self._watching_nodes.items()):
                 if not any(until > now for until in nodes.values()):
-                    del self._watchers[thread_id]
+                    del self._watching_nodes[thread_id]
             if self._watched or self._active:
                 await self._tell_all()
 
@@ -322,8 +322,8 @@ class RunCopies(RunsElsewhere):
         until = anyio.current_time() + WATCHED_S
         begun: list[LocalRun] = []
         for thread_id in asked["threads"]:
-            self._watchers.setdefault(thread_id, {})[node] = until
-            begun += self._subscribers.own_runs(thread_id)
+            self._watching_nodes.setdefault(thread_id, {})[node] = until
+            begun += self._watchers.own_runs(thread_id)
         read = [live for one in asked["runs"] if (live := self._runs.find(None, one))]
         for live in begun:
             if not live.is_finished:
@@ -353,7 +353,7 @@ class RunCopies(RunsElsewhere):
         watched.known.add(attempt)
         if described["is_finished"] and node in watched.unheard:
             return
-        self._subscribers.publish_here(self._copy(node, described))
+        self._watchers.publish_here(self._copy(node, described))
 
     async def _copy_from(self, node: int, run_id: str) -> LocalRun | None:
         """Return the copy of a run that a node has. Raises StoreUnavailable."""

@@ -42,7 +42,7 @@ from gateway.runtime.request import (
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.steering import SteeringQueue
 from gateway.runtime.stopping import stop_runs
-from gateway.runtime.subscribers import ThreadSubscribers
+from gateway.runtime.thread_watchers import ThreadWatchers
 from gateway.runtime.webhook_delivery import WebhookDelivery
 from gateway.runtime.webhooks import RunWebhooks
 from gateway.runtime.worker import Graph
@@ -76,7 +76,7 @@ class RunManager:
     Attributes:
         assistants: Assistants created over the API.
         items: The key-value store, for graphs without their own.
-        subscribers: Who is notified of runs on which thread.
+        watchers: Who is notified of runs on which thread.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RunManager:
         self._nodes = database.nodes
         self.items = ItemStore(database, now=now)
         self.assistants = AssistantStore(database)
-        self.subscribers = ThreadSubscribers(self._started_runs)
+        self.watchers = ThreadWatchers(self._started_runs)
         self.graphs = graphs
         self.checkpointer = checkpointer
         self.now = now
@@ -146,7 +146,7 @@ class RunManager:
         await stop_runs(self.active, self._settings.drain_s, may_go_on=has_others)
         with anyio.move_on_after(self._settings.write_s, shield=True):
             await self.abandoned_runs.hand_over(self.active)
-        self.subscribers.close()
+        self.watchers.close()
         tasks.cancel_scope.cancel()
         result = await tasks.__aexit__(kind, error, trace)
         if self._webhooks is not None:

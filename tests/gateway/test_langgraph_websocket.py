@@ -236,7 +236,7 @@ async def test_a_client_that_vanishes_is_let_go(tmp_path: Path) -> None:
         await api.sdk.runs.join(thread, begun["result"]["run_id"])
         async with connected(api, thread) as client:
             await client.ask("subscription.subscribe", channels=["lifecycle"], since=1)
-            assert api.runs.subscribers._followers
+            assert api.runs.watchers._watchers
             asking = {
                 "id": 9,
                 "method": "subscription.subscribe",
@@ -245,7 +245,7 @@ async def test_a_client_that_vanishes_is_let_go(tmp_path: Path) -> None:
             await client.socket.send(orjson.dumps(asking).decode())
             client.socket.transport.abort()
             with anyio.fail_after(20):
-                while api.runs.subscribers._followers:
+                while api.runs.watchers._watchers:
                     await anyio.lowlevel.checkpoint()
 
 

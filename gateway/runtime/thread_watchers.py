@@ -1,4 +1,4 @@
-"""ThreadSubscribers: notifies subscribers of a thread about each run that starts on it."""
+"""ThreadWatchers: notifies those who watch a thread about each run that starts on it."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -10,11 +10,11 @@ import anyio
 from gateway.runtime.local_run import LocalRun
 
 MAX_PENDING_RUNS = 1000
-"""Runs that can wait for a slow subscriber; beyond it the oldest are dropped."""
+"""Runs that can wait for a slow watcher; beyond it the oldest are dropped."""
 
 
-class ThreadSubscription:
-    """One subscriber's runs, in the order of their starts."""
+class ThreadWatcher:
+    """One watcher's runs, in the order of their starts."""
 
     def __init__(self) -> None:
         self._runs: deque[LocalRun] = deque(maxlen=MAX_PENDING_RUNS)
@@ -45,7 +45,7 @@ class RunsElsewhere(Protocol):
     """The runs of other nodes, where several share the database."""
 
     async def watch(self, thread_id: str) -> None:
-        """Publish the runs that other nodes start on a thread from now on, while it has subscribers."""
+        """Publish the runs that other nodes start on a thread from now on, while anyone watches it."""
         ...
 
     def announce(self, live: LocalRun) -> None:
@@ -61,8 +61,8 @@ class RunsElsewhere(Protocol):
         ...
 
 
-class ThreadSubscribers:
-    """The subscribers of all threads.
+class ThreadWatchers:
+    """Who watches which thread.
 
     Args:
         own_runs: Returns the runs of this node on a thread whose events are in memory.
@@ -75,26 +75,26 @@ class ThreadSubscribers:
     def __init__(self, own_runs: Callable[[str], list[LocalRun]]) -> None:
         self.own_runs = own_runs
         self.elsewhere: RunsElsewhere | None = None
-        self._followers: dict[str, set[ThreadSubscription]] = {}
+        self._watchers: dict[str, set[ThreadWatcher]] = {}
 
     def has(self, thread_id: str) -> bool:
-        """Whether a thread has subscribers."""
-        return thread_id in self._followers
+        """Whether anyone watches a thread."""
+        return thread_id in self._watchers
 
     @asynccontextmanager
-    async def subscribe(self, thread_id: str) -> AsyncIterator[ThreadSubscription]:
+    async def subscribe(self, thread_id: str) -> AsyncIterator[ThreadWatcher]:
         """Subscribe to a thread's runs from now on, whichever node starts them."""
-        follower = ThreadSubscription()
-        followers = self._followers.setdefault(thread_id, set())
-        followers.add(follower)
+        watcher = ThreadWatcher()
+        watchers = self._watchers.setdefault(thread_id, set())
+        watchers.add(watcher)
         try:
             if self.elsewhere is not None:
                 await self.elsewhere.watch(thread_id)
-            yield follower
+            yield watcher
         finally:
-            followers.discard(follower)
-            if not followers and self._followers.get(thread_id) is followers:
-                del self._followers[thread_id]
+            watchers.discard(watcher)
+            if not watchers and self._watchers.get(thread_id) is watchers:
+                del self._watchers[thread_id]
 
     def runs(self, thread_id: str) -> list[LocalRun]:
         """Return the runs on a thread whose events are in memory, in the order of their starts."""
@@ -117,21 +117,21 @@ class ThreadSubscribers:
         return sorted(known.values(), key=_start_order)
 
     def publish(self, live: LocalRun) -> None:
-        """Notify a thread's subscribers of a new run of this node."""
+        """Tell the watchers of a thread about a run that this node starts."""
         self.publish_here(live)
         if self.elsewhere is not None:
             self.elsewhere.announce(live)
 
     def publish_here(self, live: LocalRun) -> None:
-        """Notify a thread's subscribers at this node of a new run."""
-        for follower in self._followers.get(live.thread_id, ()):
-            follower.add(live)
+        """Tell the watchers of a thread at this node about a run."""
+        for watcher in self._watchers.get(live.thread_id, ()):
+            watcher.add(live)
 
     def close(self) -> None:
         """End all subscriptions."""
-        for followers in self._followers.values():
-            for follower in followers:
-                follower.close()
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.close()
 
 
 def _start_order(live: LocalRun) -> tuple[float, int]:
