@@ -15,8 +15,8 @@ from agent.errors import AgentError, ObjectNotImportable
 from agent.importer import import_object
 from gateway.langgraph_file import LEAD_ASSISTANT, LangGraphFileError, read_langgraph_file
 from gateway.runtime.assistants import GraphSource
+from gateway.runtime.execution import Graph
 from gateway.runtime.graph_sources import FixedGraph, GraphFactory, UnknownParameter
-from gateway.runtime.worker import Graph
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -36,8 +36,8 @@ from gateway.langgraph.route import (
 )
 from gateway.langgraph.thread_search import json_contains
 from gateway.langgraph.views import View, assistant_view, version_view
+from gateway.runtime.execution import Graph
 from gateway.runtime.request import merge_options
-from gateway.runtime.worker import Graph
 from gateway.services import Services
 from store.assistants import Assistant, AssistantUpdate, missing_assistant
 from store.errors import RowConflict

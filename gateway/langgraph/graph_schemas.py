@@ -7,7 +7,7 @@ from typing import Any
 from langgraph.pregel import Pregel
 from pydantic import PydanticUserError, create_model
 
-from gateway.runtime.worker import Graph
+from gateway.runtime.execution import Graph
 
 Schema = dict[str, Any]
 

@@ -7,8 +7,8 @@ from uuid import UUID, uuid5
 from langchain_core.runnables import RunnableConfig
 
 from gateway.runtime.errors import UnknownAssistant
+from gateway.runtime.execution import Graph
 from gateway.runtime.graph_sources import GraphFactory
-from gateway.runtime.worker import Graph
 
 GraphSource = Callable[[RunnableConfig], Awaitable[Graph]] | GraphFactory
 """Returns the graph for a run's config, or makes one each time it is needed."""

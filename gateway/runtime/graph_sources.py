@@ -14,8 +14,8 @@ from langgraph_sdk.runtime import (
     _ReadRuntime,
 )
 
+from gateway.runtime.execution import Graph
 from gateway.runtime.message_state import has_messages
-from gateway.runtime.worker import Graph
 
 _Role = Literal["config", "runtime"]
 

@@ -26,7 +26,7 @@ from gateway.runtime.creation import (
 )
 from gateway.runtime.errors import InvalidRequest, RuntimeClosing, ThreadBusyError
 from gateway.runtime.event_log import MAX_BYTES
-from gateway.runtime.executor import RunExecutor
+from gateway.runtime.execution import Graph, RunExecutor
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.graph_sources import FixedGraph, GraphFactory, server_runtime
@@ -45,7 +45,6 @@ from gateway.runtime.stopping import stop_runs
 from gateway.runtime.thread_watchers import ThreadWatchers
 from gateway.runtime.webhook_delivery import WebhookDelivery
 from gateway.runtime.webhooks import RunWebhooks
-from gateway.runtime.worker import Graph
 from store.assistants import AssistantStore
 from store.checkpoints import CheckpointSaver
 from store.database import Database

@@ -15,13 +15,13 @@ from langgraph_sdk.runtime import AccessContext
 
 from gateway.runtime.creation import require_checkpoint
 from gateway.runtime.errors import InvalidRequest, ThreadBusyError
+from gateway.runtime.execution import Graph, interrupts_by_task
 from gateway.runtime.graph_sources import GraphFactory
 from gateway.runtime.lifecycle import state_fields
 from gateway.runtime.masking import mask_secrets
 from gateway.runtime.message_state import has_messages
 from gateway.runtime.request import merge_options, parse_command, parse_state_values
 from gateway.runtime.runs import RunManager
-from gateway.runtime.worker import Graph, interrupts_by_task
 from store.delta_histories import has_deltas
 from store.threads import Thread
 

@@ -18,8 +18,8 @@ from pydantic import ConfigDict
 from typing_extensions import override
 
 from agent.options import take_steering_messages
+from gateway.runtime.execution import Graph
 from gateway.runtime.graph_sources import FixedGraph
-from gateway.runtime.worker import Graph
 from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel
 

@@ -10,7 +10,7 @@ from langgraph.graph.message import add_messages
 from langgraph.types import StreamWriter, interrupt
 
 from gateway.runtime.assistants import GraphSource
-from gateway.runtime.worker import Graph
+from gateway.runtime.execution import Graph
 from tests.fakes.graphs import TokenModel
 
 PACE = 0.02

@@ -18,8 +18,8 @@ from langgraph_sdk.runtime import AccessContext
 from gateway.config import load_config, prepare_process_for_agent
 from gateway.graphs import GraphUnusable, find_graphs, load_graphs
 from gateway.runtime.assistants import GraphSource
+from gateway.runtime.execution import Graph
 from gateway.runtime.graph_sources import GraphFactory, server_runtime
-from gateway.runtime.worker import Graph
 
 GRAPHS = """
 from __future__ import annotations

@@ -36,7 +36,7 @@ class RecordingLogHandler(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[RecordingLogHandler]:
-    handler, source = RecordingLogHandler(), logging.getLogger("gateway.runtime.worker")
+    handler, source = RecordingLogHandler(), logging.getLogger("gateway.runtime.execution")
     # At the source: how the rest is logged is for others to say.
     level = source.level
     source.setLevel(logging.WARNING)

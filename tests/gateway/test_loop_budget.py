@@ -14,7 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from pydantic import ConfigDict
 from typing_extensions import TypedDict, override
 
-from gateway.runtime.loop_budget import SLICE_S, LoopBudget
+from gateway.runtime.execution import SLICE_S, LoopBudget
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.stream_modes import parse_stream_modes

@@ -14,12 +14,12 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import override
 
 from agent.options import take_steering_messages
+from gateway.runtime.execution import Graph
 from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import Durability, GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.stream_modes import parse_stream_modes
-from gateway.runtime.worker import Graph
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database

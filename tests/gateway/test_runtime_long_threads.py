@@ -11,11 +11,11 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, MessagesState, StateGraph
 
+from gateway.runtime.execution import Graph
 from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.stream_modes import parse_stream_modes
-from gateway.runtime.worker import Graph
 from store.checkpoint_chunks import SIZE
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig

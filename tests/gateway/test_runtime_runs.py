@@ -19,13 +19,13 @@ from langgraph.graph import START, StateGraph
 
 from gateway.runtime.creation import new_local_run
 from gateway.runtime.errors import RuntimeClosing, ThreadBusyError
+from gateway.runtime.execution import Graph
 from gateway.runtime.finished_runs import FRESH_BYTES, FinishedRuns
 from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.stream_modes import parse_stream_modes
-from gateway.runtime.worker import Graph
 from store.checkpoints import KEEP, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database

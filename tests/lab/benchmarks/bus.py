@@ -31,8 +31,8 @@ from bus.runs.requests import RUN_OPTIONS, STREAM_MODES
 from bus.service import Bus, run_bus
 from gateway.app import Application
 from gateway.embedded_runs import EmbeddedRuns
+from gateway.runtime.execution import Graph
 from gateway.runtime.runs import RunManager
-from gateway.runtime.worker import Graph
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.conversations import ConversationKey

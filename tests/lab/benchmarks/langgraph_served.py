@@ -23,8 +23,8 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from gateway.runtime.assistants import GraphSource
+from gateway.runtime.execution import Graph
 from gateway.runtime.runs import RunManager
-from gateway.runtime.worker import Graph
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database

@@ -15,7 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 
-from gateway.runtime.worker import Graph
+from gateway.runtime.execution import Graph
 from tests.fakes.postgres import PostgresServer
 from tests.gateway.langgraph_server import ApiServer, serving
 from tests.lab.benchmarks.figures import Figure, percentile

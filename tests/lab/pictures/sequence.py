@@ -28,7 +28,7 @@ STEPS = (
     ),
     ("turn", "journal", "the turn starts", "store.inbox:InboxStore.mark_running"),
     ("turn", "runtime", "start the run (LangGraph API)", "gateway.runtime.runs:RunManager.start"),
-    ("runtime", "agent", "run the graph", "gateway.runtime.worker:execute_run"),
+    ("runtime", "agent", "run the graph", "gateway.runtime.execution:execute_run"),
     ("runtime", "turn", "events", "bus.conversation.steps:TurnSteps.events"),
     (
         "turn",
