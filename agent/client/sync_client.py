@@ -53,7 +53,7 @@ class ParleyClient:
 
     Args:
         config: The sections of config.yaml as values, or a complete setup; None = the defaults, with the demo model.
-            `gateway.embedded.client_from` reads the file.
+            `gateway.configured_client.client_from` reads the file.
         home: The data folder; None = `.parley` in the working directory.
         checkpointer: Stores thread state; None = the data folder.
         database: The `database` section; None = its defaults.

@@ -27,7 +27,7 @@ from agent.errors import (
     SkillNotFound,
 )
 from gateway.config_file import ConfigError
-from gateway.embedded import client_from, open_client_from
+from gateway.configured_client import client_from, open_client_from
 from gateway.routes import agents, mcp, memory, skills, suggestions, uploads
 from store.threads import ThreadStore
 from tests.agent.test_skill_installer import MD, packed
