@@ -58,13 +58,13 @@ class FeishuAdapter(
 
     What it sends is in `FeishuMessages`, and how it shows work in `ReactionIndicator`.
 
-    Making one connects nothing, and imports the SDK's frame (0.2 s), or for a webhook the cipher (0.1 s).
+    The constructor does not connect. It imports the SDK's frame (0.2 s), or the cipher for a webhook (0.1 s).
 
     Args:
         config: The section of the channel.
         name: Instance name: the key of the section in `channels`.
-        commands: What entries of the bot's menu may call.
-        timeouts: Deadlines and delays; tests pass short ones.
+        commands: The commands that entries of the bot's menu may call.
+        timeouts: Time limits and delays. Tests pass short ones.
         now: Wall clock.
     """
 
@@ -171,7 +171,7 @@ class FeishuAdapter(
 
     @override
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
-        """Return the private chat with a person, named by their open_id: Feishu finds or makes it."""
+        """Return the private chat with a person: their open_id. Feishu finds or creates the chat."""
         if not target.user.startswith("ou_") or self._private_chats.is_private(target.chat):
             return None
         return replace(target, chat=target.user, thread="", reply_to="", thread_root="")
@@ -182,7 +182,7 @@ class FeishuAdapter(
             identify = partial(self._identify, receiver)
             await self._webhook.check_regularly(identify, interval_s=self._timeouts.check_s)
         if self._codec is not None:
-            # Each time: the long connection may be given to an app whose secret is refused for everything else.
+            # Check each time, because Feishu may give a long connection to an app whose secret it otherwise refuses.
             await self._identify(receiver)
             await self._long_connection.serve(self._codec, receiver.handle)
 
@@ -191,15 +191,15 @@ class FeishuAdapter(
         return await self._webhook.handle(intake, request) if self._webhook else RETRY_LATER
 
     def _check_credentials(self) -> None:
-        """Connect again, because Feishu refuses the secret: health says so until it is taken again.
+        """Reconnect because Feishu refuses the secret. Health says so until Feishu accepts it again.
 
-        A long connection lasts longer than its secret, and no answer would follow what arrives over it.
+        A long connection outlives its secret, and messages that arrive over it could not be answered.
         """
         if self.tracker.state is ConnectionState.CONNECTED:
             self.connection.reconnect()
 
     async def _identify(self, receiver: FeishuReceiver) -> None:
-        """Ask for the bot's own id: without it no mention can be recognized. Raises ConnectionFailure."""
+        """Ask for the bot's own ID, which is needed to recognize mentions. Raises ConnectionFailure."""
         try:
             receiver.bot = await self._api.get_bot()
         except FeishuError as error:
@@ -241,6 +241,6 @@ class FeishuAdapter(
 
 
 def build(name: str, config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:
-    """Return the adapter. Feishu has no list of commands to register them in."""
+    """Return the adapter. Feishu has no list to register commands in."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
     return FeishuAdapter(config, name=name, commands=commands)

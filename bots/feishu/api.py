@@ -21,12 +21,12 @@ _USERS = "/open-apis/contact/v3/users/batch"
 _REACTION_GONE = 231007
 
 _MAX_WAIT_S = 3.0
-"""Longer waits are left to the caller, who knows what else there is to do."""
+"""Maximum wait, seconds. The caller decides about longer ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuBot:
-    """The bot's own open id, by which people mention it, its name, and the instance name of its channel."""
+    """The bot's open ID, by which people mention it, its name, and the instance name of its channel."""
 
     open_id: str
     name: str
@@ -35,12 +35,12 @@ class FeishuBot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageContent:
-    """What a message holds.
+    """The content of a message.
 
     Attributes:
         type: `interactive`, `image`, `file` or `text`.
         value: The content of that type, before it becomes a JSON string.
-        uuid: At most 50 characters; the platform sends the same one once in an hour.
+        uuid: At most 50 characters. The platform drops repetitions within an hour.
     """
 
     type: str
@@ -50,7 +50,7 @@ class MessageContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentMessage:
-    """A message of ours: its id, and when it was made by the platform's clock (Unix seconds; 0 = not told)."""
+    """A message of the bot: its ID, and when it was created by the platform's clock (Unix seconds; 0 = unknown)."""
 
     id: str
     created_at: float = 0.0
@@ -61,8 +61,8 @@ class MemberPage:
     """Some members of a group.
 
     Attributes:
-        names: By open id.
-        page_token: Where to go on; "" = these are the last ones.
+        names: Names by open ID.
+        page_token: Where to continue; "" = this is the last page.
     """
 
     names: Mapping[str, str]
@@ -78,7 +78,7 @@ class FeishuApi:
         self._patches = call_limiter(rest)
 
     async def get_bot(self) -> FeishuBot:
-        """Return who we are."""
+        """Return the bot's identity."""
         data = await self._rest.call("GET", "/open-apis/bot/v3/info")
         bot = data.get("bot")
         if not isinstance(bot, dict) or not bot.get("open_id"):
@@ -87,7 +87,7 @@ class FeishuApi:
         return FeishuBot(open_id=str(bot["open_id"]), name=name, channel=self._rest.channel)
 
     async def reply(self, message: str, content: MessageContent, *, in_thread: bool) -> SentMessage:
-        """Answer a message; return the answer."""
+        """Reply to a message. Return the reply."""
         body: dict[str, object] = {
             "msg_type": content.type,
             "content": _dump(content),
@@ -115,7 +115,7 @@ class FeishuApi:
     async def patch(
         self, message: str, card: Mapping[str, object], *, is_frame: bool = False
     ) -> None:
-        """Replace the card of a message. `is_frame`: the next one shows as much and more."""
+        """Replace the card of a message. `is_frame`: a later card will contain all of this one and more."""
         body = json_body({"content": dump_json(card)})
         async with rate_limited(self._patches, is_frame=is_frame):
             await self._rest.call("PATCH", _path(message), body=body)
@@ -134,9 +134,9 @@ class FeishuApi:
         )
 
     async def get_messages(self, message: str) -> Sequence[JsonNode]:
-        """Return a message as the platform shows it, and after it the messages that it holds if it is a forwarded one.
+        """Return a message from the platform, followed by the messages that it contains if it is a forwarded one.
 
-        Cards come as they were sent; those that the platform shows only in its own form, in that.
+        Cards are returned as sent, or in the platform's own form if it offers only that.
         """
         items = await self._get_items(message, "user_card_content")
         if any(map(is_withheld, items)):
@@ -168,13 +168,13 @@ class FeishuApi:
         return MemberPage(names=names, page_token=more)
 
     async def list_users(self, users: Sequence[str]) -> Mapping[str, str]:
-        """Return the names of up to 50 people by open id, of those whom the app may see."""
+        """Return the names of up to 50 people by open ID. Leaves out people whom the app may not see."""
         params: QueryParams = {"user_ids": list(users), "user_id_type": "open_id"}
         data = JsonNode(await self._rest.call("GET", _USERS, params=params))
         return {item.text("open_id"): item.text("name") for item in data.items("items")}
 
     async def delete(self, message: str) -> None:
-        """Take one of our messages away."""
+        """Delete one of our messages."""
         await self._rest.call("DELETE", _path(message))
 
     async def add_reaction(self, message: str, emoji: str) -> str:
@@ -184,7 +184,7 @@ class FeishuApi:
         return _text(data, "reaction_id")
 
     async def remove_reaction(self, message: str, reaction: str) -> None:
-        """Take one of our reactions away; one that is gone already is fine."""
+        """Remove one of our reactions. Does nothing if it is gone."""
         try:
             path = f"{_path(message)}/reactions/{quote(reaction, safe='')}"
             await self._rest.call("DELETE", path)
@@ -193,7 +193,7 @@ class FeishuApi:
                 raise
 
     async def find_reactions(self, message: str, emoji: str, *, app_id: str) -> list[str]:
-        """Return the ids of the app's reactions with an emoji; none if the app may not list them."""
+        """Return the IDs of the app's reactions with an emoji; empty if the app may not list them."""
         try:
             data = await self._rest.call(
                 "GET", f"{_path(message)}/reactions", params={"reaction_type": emoji}
@@ -228,7 +228,7 @@ def _dump(content: MessageContent) -> str:
 
 
 def dump_json(value: Mapping[str, object]) -> str:
-    """Return JSON as it is put into JSON: the platform wants most contents as strings."""
+    """Return JSON as a string, because the platform expects most contents as strings inside JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -243,11 +243,11 @@ def call_limiter(rest: FeishuRestClient) -> AccountLimiter:
 
 @asynccontextmanager
 async def rate_limited(limiter: AccountLimiter, *, is_frame: bool = False) -> AsyncIterator[None]:
-    """Make a call inside the block as soon as the app may; a 429 of the whole app holds for the next calls too.
+    """Make a call inside the block as soon as the app may. A 429 for the whole app also delays the next calls.
 
     Args:
-        limiter: Of the API that is called.
-        is_frame: A later call shows the same and more: this one is dropped rather than delayed.
+        limiter: The limiter of the called API.
+        is_frame: Drop the call instead of delaying it, because a later call will contain all of it and more.
     """
     try:
         await limiter.acquire(share=FRAME_SHARE if is_frame else None)
@@ -270,6 +270,6 @@ def _parse_sent(data: Mapping[str, Any]) -> SentMessage:
 def _text(data: Mapping[str, Any], name: str) -> str:
     value = data.get(name)
     if not isinstance(value, str) or not value:
-        # It said that all went well, so the effect may be there.
+        # Feishu reported success, so the effect may have happened.
         raise FeishuError(f"Feishu's answer has no {name}", retryable=True, ambiguous=True)
     return value

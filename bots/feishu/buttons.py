@@ -11,9 +11,9 @@ CARD_ACTION = "card.action.trigger"
 
 
 def parse_button_press(envelope: JsonNode, channel: str) -> ButtonPress | None:
-    """Return the press that a callback tells of; None if it is of no button of ours.
+    """Return the press of a callback; None if the button is not ours.
 
-    Callbacks of the old kind have no header, and their fields lie flat.
+    Callbacks of the old kind have no header, and their fields are at the top level.
     """
     header, event = envelope["header"], envelope["event"]
     if not header.text("event_type"):
@@ -52,7 +52,7 @@ def _press(
 
 
 def toast(answer: PressResponse) -> Mapping[str, object]:
-    """Return what the platform shows to who pressed.
+    """Return the response that the platform shows to the presser.
 
     >>> toast(PressResponse(text="Stopped."))
     {'toast': {'type': 'info', 'content': 'Stopped.'}}

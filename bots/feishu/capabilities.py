@@ -1,4 +1,4 @@
-"""Feishu's and Lark's capabilities and limits. Sources: the open platform's message and card pages."""
+"""Feishu's and Lark's capabilities and limits. Sources: the open platform's pages about messages and cards."""
 
 from dataclasses import replace
 
@@ -6,16 +6,16 @@ from bots.common.call_limits import Windows
 from bus.platform import Capabilities
 
 IMAGE_BYTES = 10 * 1024 * 1024
-"""Largest picture of `im/v1/images`; a larger one is sent as a file."""
+"""Maximum size of a picture for `im/v1/images`, bytes. A larger one is sent as a file."""
 
 FILE_BYTES = 30 * 1024 * 1024
-"""Largest file of `im/v1/files`. An empty file is refused."""
+"""Maximum size of a file for `im/v1/files`, bytes. An empty file is refused."""
 
 CALL_WINDOWS: Windows = {1.0: 45, 60.0: 950}
-"""Calls of one API within so many seconds. The platform allows 50 a second and 1,000 a minute."""
+"""Maximum number of calls of one API by window in seconds. The platform permits 50 a second and 1,000 a minute."""
 
 FRAME_SHARE = 0.8
-"""The part of these windows that growing cards may use, so that finished answers always find room."""
+"""Share of these windows that growing cards may use, so that finished answers always have room."""
 
 PATCHES_PER_S = 5
 """Patches of one message a second; one more gives 230020."""
@@ -24,21 +24,21 @@ FEISHU = Capabilities(
     streaming=True,
     # Somewhat more than half of the patches are left for retries.
     stream_interval_s=2.5 / PATCHES_PER_S,
-    # A chat takes 5 messages a second, shared by all bots in it: two at once and three more within that second.
+    # A chat accepts 5 messages a second from all of its bots: two at once and three more within that second.
     send_interval_s=0.3,
     send_burst=2,
-    # One hour by the documentation; 5 minutes less for clocks and queues.
+    # One hour according to the documentation, less 5 minutes for clocks and queues.
     idempotent_send_s=3300.0,
-    # Calls that change a message carry no number; those that change a card entity do, and late ones are refused.
+    # Updates of messages have no sequence number. Updates of card entities have one, and late ones are refused.
     edits_can_overtake=True,
-    # A reaction stays until it is taken away.
+    # A reaction stays until it is removed.
     indicator_refresh_s=0.0,
     max_file_bytes=FILE_BYTES,
 )
 
 STREAMING = replace(
     FEISHU,
-    # A card entity takes 10 operations a second and the app 1,000 a minute: half a dozen answers at once.
+    # A card entity accepts 10 operations a second, and the app 1,000 a minute, which is enough for six answers at once.
     stream_interval_s=0.25,
 )
-"""While the app may make card entities (CardKit)."""
+"""The capabilities while the app may create card entities (CardKit)."""

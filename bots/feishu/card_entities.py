@@ -1,9 +1,9 @@
-"""Card entities: creates them, and knows which messages show one.
+"""Card entities: creates them, and finds the entity of a message.
 
-A card that streams is an entity of its own, which a message shows. It is changed under its own id: the id of such a
-message is the platform's, a blank, and the card's. Where the app may not make entities (the scope `cardkit:card:write`
-is missing, or the platform has no CardKit), cards are sent whole and replaced by PATCH, for as long as this process
-lives.
+A streaming card is a separate entity, which a message shows and which is changed by its own ID. So the ID of such a
+message consists of the platform's ID, a space, and the card's ID. If the app may not create entities (the scope
+`cardkit:card:write` is missing, or the platform has no CardKit), cards are sent whole and replaced by PATCH, until the
+process restarts.
 """
 
 import logging
@@ -20,21 +20,21 @@ log = logging.getLogger(__name__)
 
 _KEPT = 1000
 _FAILURES = 3
-"""So many failures one after the other that may mend themselves, and entities are given up as well."""
+"""After this many consecutive temporary failures, entities are given up too."""
 
 _CLOCKS_S = 2.0
-"""How far apart the platform's clocks may be."""
+"""Maximum difference between the platform's clocks, seconds."""
 
 SCOPE = "cardkit:card:write"
 
 
 class CardEntities:
-    """Makes entities and knows them.
+    """Creates entities, and remembers which messages show them.
 
     Args:
-        kit: Their API.
-        enabled: Whether the configuration wants cards to stream.
-        on_disabled: Told once why they do not, for the admin.
+        kit: The CardKit API.
+        enabled: Whether the configuration permits streaming cards.
+        on_disabled: Called once with the reason, for the admin, when cards stop streaming.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class CardEntities:
         self.usable = enabled
 
     async def create(self, uuid: str, card: Card) -> CardEntity | None:
-        """Return the entity to be sent under `uuid`, the same one each time; None = send the card whole."""
+        """Return the entity to send with `uuid`, always the same one; None = send the card whole."""
         if uuid in self._created:
             return self._created[uuid]
         if not self.usable:
@@ -67,7 +67,7 @@ class CardEntities:
         return made
 
     def disable(self, error: FeishuError) -> None:
-        """Make no entities any more."""
+        """Create no more entities."""
         if not self.usable:
             return
         self.usable = False
@@ -76,10 +76,10 @@ class CardEntities:
         self._on_disabled(f"answers grow by replacing their cards, they do not stream: {why}")
 
     async def register(self, sent: SentMessage, made: CardEntity) -> MessageId:
-        """Return the id of the message under which an entity was sent.
+        """Return the ID of the message that shows a sent entity.
 
-        After a crash the platform may take the send for a repetition and name the message of the first one: that
-        one shows another entity, which is looked up.
+        After a crash, the platform may treat the send as a repetition and return the first message. That message shows
+        another entity, which is looked up.
         """
         card_id = made.id
         if sent.created_at and made.created_at and sent.created_at < made.created_at:
@@ -94,12 +94,12 @@ class CardEntities:
         return MessageId(f"{sent.id} {card_id}")
 
     def split_id(self, message: MessageId) -> tuple[str, str]:
-        """Return a message's id and that of its entity; "" if it shows none, or none that is known."""
+        """Return a message's ID and its entity's ID; "" if it shows none or the entity is unknown."""
         plain, _, card_id = message.partition(" ")
         return plain, card_id or self._cards.get(plain, "")
 
     async def find_card(self, message: str) -> str:
-        """Ask for the entity of a message that is not known to show one; "" if it does not."""
+        """Ask for the entity of a message; "" if it shows none."""
         try:
             card_id = await self._kit.get_card_id(message)
         except FeishuError as error:

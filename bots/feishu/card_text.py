@@ -1,11 +1,11 @@
-"""The words of any card as Markdown: JSON 1.0 and 2.0, what clients without 2.0 get, the platform's own form. Pure.
+"""Converts any card to Markdown: JSON 1.0 and 2.0, the substitute for old clients, the platform's own form. Pure.
 
 The platform has four forms of one card:
-- As it was sent (`user_card_content`): JSON 1.0 (`elements`) or 2.0 (`body.elements`).
-- In an event, the same as a text in `user_dsl`, beside a substitute for old clients.
-- For old clients: `title`, and `elements` with one list for each line. Of JSON 2.0 it is only a request to upgrade.
-- As the platform stores it (`raw_card_content`): `json_card`, with the fields of each element in `property`, names in
-  camel case, and Markdown taken apart. Cards made from a template are only there whole.
+- As sent (`user_card_content`): JSON 1.0 (`elements`) or 2.0 (`body.elements`).
+- In an event: the same as a text in `user_dsl`, next to a substitute for old clients.
+- For old clients: `title`, and `elements` with one list for each line. For JSON 2.0, this only asks to upgrade.
+- As stored by the platform (`raw_card_content`): `json_card`, with the fields of each element in `property`, names in
+camel case, and Markdown parsed. Only this form contains cards made from a template.
 """
 
 import re
@@ -17,19 +17,19 @@ from bots.feishu.people import People
 from bots.feishu.posts import fenced
 
 _MAX_DEPTH = 40
-"""Levels of elements in elements that are read; the platform allows five."""
+"""Maximum nesting of elements to read. The platform permits five."""
 
 _MAX_ROWS = 200
-"""Rows of a table or chart that are read."""
+"""Maximum number of rows of a table or chart to read."""
 
 _UPGRADE = ("请升级至最新版本客户端", "Please upgrade to the latest version")
-"""The platform's substitute for a card JSON 2.0 begins with this text."""
+"""Beginning of the platform's substitute for a card in JSON 2.0."""
 
 _STYLES = (("bold", "**"), ("italic", "*"), ("strikethrough", "~~"))
 
 
 def card_markdown(content: JsonNode, people: People) -> str:
-    """Return the words of a card; "" if it has none, or the platform does not show them.
+    """Return the text of a card; "" if it has none or the platform does not show it.
 
     >>> card = {"schema": "2.0", "header": {"title": {"tag": "plain_text", "content": "Build"}},
     ...         "body": {"elements": [{"tag": "markdown", "content": "failed"}]}}
@@ -44,7 +44,7 @@ def card_markdown(content: JsonNode, people: People) -> str:
 
 
 def is_card_withheld(content: JsonNode) -> bool:
-    """Return whether the platform gave something else in place of a card: ask for another form of it.
+    """Return whether the platform returned a substitute for a card, so that another form is needed.
 
     >>> is_card_withheld(JsonNode({"type": "template", "data": {"template_id": "ctp_1"}}))
     True
@@ -69,7 +69,7 @@ def _elements(card: JsonNode) -> list[object]:
 
 
 def _unwrapped(content: JsonNode) -> tuple[JsonNode, JsonNode]:
-    """Return the card, and the names that the platform stores beside its own form."""
+    """Return the card, and the names that the platform stores with its own form."""
     for name in ("user_dsl", "json_card"):
         if card := JsonNode.parse(content.raw(name)):
             return card, JsonNode.parse(content.raw("json_attachment"))
@@ -77,7 +77,7 @@ def _unwrapped(content: JsonNode) -> tuple[JsonNode, JsonNode]:
 
 
 def _first(node: JsonNode, *names: str) -> str:
-    """Return the first text or number among fields of these names."""
+    """Return the first text or number among the fields with these names."""
     values = (node.value(name) for name in names)
     return next((_text(value) for value in values if _text(value)), "")
 
@@ -89,7 +89,7 @@ def _text(value: object) -> str:
 
 
 class _CardReader:
-    """Reads elements; each kind of element has one method or one entry of a table."""
+    """Reads elements. Each kind of element has a method or an entry in a table."""
 
     def __init__(self, people: People, attachment: JsonNode) -> None:
         self._people = people
@@ -97,24 +97,24 @@ class _CardReader:
         self._depth = 0
 
     def header(self, card: JsonNode) -> list[str]:
-        """Return title, subtitle and tags, a line each."""
+        """Return title, subtitle and tags, one per line."""
         header = _fields(card["header"] or next(card["i18n_header"].nodes(), JsonNode({})))
         title = self._label(header, "title") or card.text("title")
         tags = self._many(header.values("text_tag_list") or header.values("textTagList"), " ")
         return [f"**{title}**" if title else "", self._label(header, "subtitle"), tags]
 
     def body(self, card: JsonNode) -> list[str]:
-        """Return the elements, a text each."""
+        """Return the text of each element."""
         return [self._row(element) for element in _elements(card)]
 
     def _row(self, element: object) -> str:
-        """Return an element, or one line of a card in the form for old clients."""
+        """Return the text of an element, or of one line of a card in the form for old clients."""
         if isinstance(element, list):
             return "".join(map(self._element, element))
         return self._element(element)
 
     def _element(self, element: object) -> str:
-        """Return what an element says."""
+        """Return the text of an element."""
         node = JsonNode(element)
         if not node or self._depth >= _MAX_DEPTH:
             return ""
@@ -132,7 +132,7 @@ class _CardReader:
         return self._many(node.values("elements"), between)
 
     def _label(self, node: JsonNode, *names: str) -> str:
-        """Return the first text among fields that hold a text, or an element with one."""
+        """Return the first text among fields that contain a text, or an element with one."""
         for name in names:
             value = node.value(name)
             said = (
@@ -170,7 +170,7 @@ class _CardReader:
         return self.inside(node, " ")
 
     def columns(self, node: JsonNode) -> str:
-        """Return columns one below the other, or in one line if each is one line."""
+        """Return columns below each other, or in one line if each has only one line."""
         columns = [self._element(column) for column in node.values("columns")]
         between = "\n" if any("\n" in column for column in columns) else " | "
         return between.join(filter(None, columns))
@@ -209,7 +209,7 @@ class _CardReader:
         return self._many(node.values("actions"), " ")
 
     def choice(self, node: JsonNode) -> str:
-        """Return a menu: its placeholder and its options."""
+        """Return the placeholder and the options of a menu."""
         options = []
         for option in node.values("options"):
             fields = JsonNode(option)
@@ -309,7 +309,7 @@ class _CardReader:
         return f"{'#' * min(max(node.milliseconds('level') or 1, 1), 6)} {words}"
 
     def other(self, node: JsonNode) -> str:
-        """Return the words of an element of an unknown kind, then the words of the elements in it."""
+        """Return the text of an element of an unknown kind, then the texts of the elements in it."""
         label = self._label(node, "content", "text", "title", "label", "placeholder")
         names = ("elements", "columns", "actions", "items", "options", "fields")
         return "\n".join(filter(None, [label, *(self._many(node.values(name)) for name in names)]))
@@ -355,12 +355,12 @@ _READERS: Mapping[str, _Reader] = {
 
 
 def _fields(node: JsonNode) -> JsonNode:
-    """Return an element's fields: in the platform's own form, they are in `property`."""
+    """Return an element's fields. In the platform's own form, they are in `property`."""
     return node["property"] or node
 
 
 def _url(node: JsonNode) -> str:
-    """Return where a button or link leads; "" if it leads nowhere."""
+    """Return the URL of a button or link; "" = none."""
     behaviors = [*node.items("behaviors"), *(action["action"] for action in node.items("actions"))]
     places = (node, node["url"], node["multi_url"], node["href"], *behaviors)
     urls = (_first(place, "url", "default_url", "href") for place in places)

@@ -12,12 +12,12 @@ from bots.feishu.rest import FeishuRequest, FeishuRestClient, json_body
 
 _CARDS = "/open-apis/cardkit/v1/cards"
 _CREATE_S = 5.0
-"""Bound of making a card: nothing is shown before, and without one it can be shown as well."""
+"""Time limit for creating a card, seconds. Nothing is shown before, and the answer can also be shown without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardEntity:
-    """A card entity, and when it was made by the platform's clock (Unix seconds, whole; 0 = not told)."""
+    """A card entity, and when it was created by the platform's clock (whole Unix seconds; 0 = unknown)."""
 
     id: str
     created_at: float
@@ -26,7 +26,7 @@ class CardEntity:
 class CardKitApi:
     """Card entities. Every method raises `FeishuError`.
 
-    `sequence` (1 to 2**31 - 1) must rise with every operation on a card, also after one that failed.
+    `sequence` (1 to 2**31 - 1) must rise with every operation on a card, even after a failed one.
     """
 
     def __init__(self, rest: FeishuRestClient) -> None:
@@ -34,7 +34,7 @@ class CardKitApi:
         self._limiter = call_limiter(rest)
 
     async def create(self, card: Card) -> CardEntity:
-        """Make a card, to be sent once within 14 days. Nobody sees it before that."""
+        """Create a card, which can be sent once within 14 days. It is invisible until then."""
         body = json_body({"type": "card_json", "data": dump_json(card)})
         async with rate_limited(self._limiter):
             answer = await self._rest.request(
@@ -46,12 +46,12 @@ class CardKitApi:
         return CardEntity(id=card_id, created_at=_date(answer))
 
     async def update_text(self, card_id: str, text: str, *, sequence: int) -> None:
-        """Let the card's text become `text`: what it adds is typed, anything else replaced at once."""
+        """Set the card's text. Clients type added text, and replace other changes at once."""
         path = f"{_path(card_id)}/elements/{TEXT_ELEMENT_ID}/content"
         await self._put(path, {"content": text, "sequence": sequence}, is_frame=True)
 
     async def set_streaming(self, card_id: str, *, on: bool, sequence: int) -> None:
-        """Let the card's text stream, for ten minutes from now at most, or no more."""
+        """Start or end streaming of the card's text. Streaming ends after ten minutes."""
         settings = dump_json({"config": {"streaming_mode": on}})
         body = json_body({"settings": settings, "sequence": sequence})
         async with rate_limited(self._limiter):
@@ -60,12 +60,12 @@ class CardKitApi:
     async def replace(
         self, card_id: str, card: Card, *, sequence: int, is_frame: bool = False
     ) -> None:
-        """Put a card in place of the card, streaming or not."""
+        """Replace the card, whether it is streaming or not."""
         data = {"type": "card_json", "data": dump_json(card)}
         await self._put(_path(card_id), {"card": data, "sequence": sequence}, is_frame=is_frame)
 
     async def get_card_id(self, message: str) -> str:
-        """Return the id of the card in a message."""
+        """Return the ID of the card in a message."""
         body = json_body({"message_id": message})
         async with rate_limited(self._limiter):
             data = await self._rest.call("POST", f"{_CARDS}/id_convert", body=body)

@@ -1,7 +1,7 @@
 """Cards as JSON 2.0. Pure.
 
-The platform refuses properties it does not know, so a card holds only what it needs: `update_multi` (without it
-a card cannot be patched), one Markdown element, while the agent works one small grey line, and buttons.
+The platform refuses unknown properties, so a card contains only what it needs: `update_multi` (required for patches),
+one Markdown element, a small gray line while the agent works, and buttons.
 """
 
 import json
@@ -15,38 +15,39 @@ Card = Mapping[str, object]
 Element = Mapping[str, object]
 
 TEXT_ELEMENT_ID = "answer"
-"""Id of the element whose text streams: letters, digits and underscores, a letter first."""
+"""ID of the element whose text streams. It has letters, digits and underscores, and begins with a letter."""
 
 TOKEN_FIELD = "token"  # noqa: S105 - a field's name
 PRIVATE_FIELD = "private"
-"""What comes back with a press: the button's token, and whether the chat has but one person (the platform
-does not tell)."""
+"""Keys of a press: the button's token, and whether the chat is private, which the platform does not say."""
 
 MAX_BYTES = 30_000
-"""Bytes of a card as it is sent, JSON in JSON: the platform takes 30 KB for the whole body of a request."""
+"""Maximum size of a card as sent, JSON in JSON, bytes. The platform accepts 30 KB for the whole body of a request."""
 
 _STREAMING_CONFIG: Card = {
     "print_frequency_ms": {"default": 30},
     "print_step": {"default": 5},
     "print_strategy": "fast",
 }
-"""How clients type what a streaming card adds: 160 characters a second, and what is left at once when more comes.
-The platform's own 14 a second are slower than any model."""
+"""How clients type text that a streaming card adds: 160 characters a second, and the rest at once when more arrives.
+
+The platform's default of 14 a second is slower than any model.
+"""
 
 _EMPTY = "…"
-"""Stands for an answer without text: a card needs an element."""
+"""Text of an answer without text, because a card needs an element."""
 
 _STYLES: Mapping[str, str] = {"plain": "default", "primary": "primary", "danger": "danger"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardFooter:
-    """What stands below a card's text.
+    """The part below a card's text.
 
     Attributes:
-        buttons: In their order.
+        buttons: The buttons, in order.
         private: Whether only one person and the bot are in the chat.
-        note: The grey line of a card that still grows.
+        note: The gray line of a growing card.
     """
 
     buttons: Sequence[Button] = ()
@@ -58,11 +59,11 @@ NO_FOOTER = CardFooter()
 
 
 def final_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
-    """Return the card of a finished answer: exactly its text, and what may be pressed.
+    """Return the card of a finished answer: its exact text, and its buttons.
 
     Args:
         markdown: Already in Feishu's dialect (`format.render`).
-        footer: What may be pressed. Left out where the card would be too large: they never replace text.
+        footer: The buttons. They are left out if the card would be too large.
 
     >>> final_card("hi")["body"]
     {'elements': [{'tag': 'markdown', 'content': 'hi'}]}
@@ -71,13 +72,13 @@ def final_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
 
 
 def progress_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
-    """Return the card of an answer that still grows: what there is, and a grey line below."""
+    """Return the card of a growing answer: the text so far, and a gray line below."""
     elements = [_markdown(markdown)] if markdown.strip() else []
     return _fit_buttons([*elements, _note(footer.note)], footer)
 
 
 def streaming_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
-    """Return the card entity of an answer that grows by its text element alone."""
+    """Return the card entity of an answer that grows only by its text element."""
     text = {**_markdown(markdown), "element_id": TEXT_ELEMENT_ID}
     return _fit_buttons(
         [text, _note(footer.note)], footer, streaming_mode=True, streaming_config=_STREAMING_CONFIG
@@ -85,7 +86,7 @@ def streaming_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
 
 
 def plain_text_card(text: str, *, final: bool, footer: CardFooter = NO_FOOTER) -> Card:
-    """Return a card without any markup, for a text whose Markdown the platform refused."""
+    """Return a card without markup, for a text whose Markdown the platform refused."""
     body = {
         "tag": "div",
         "text": {"tag": "plain_text", "content": non_empty(clean_outbound(text))},
@@ -94,7 +95,7 @@ def plain_text_card(text: str, *, final: bool, footer: CardFooter = NO_FOOTER) -
 
 
 def non_empty(markdown: str) -> str:
-    """Return what the text element of a streaming card holds: never nothing."""
+    """Return the content of the text element of a streaming card, which is never empty."""
     return markdown if markdown.strip() else _EMPTY
 
 
@@ -126,7 +127,7 @@ def _note(text: str) -> Element:
 
 
 def _buttons(footer: CardFooter) -> list[Element]:
-    """Return a row that flows on: JSON 2.0 knows no `action` element."""
+    """Return a wrapping row, because JSON 2.0 has no `action` element."""
     if not footer.buttons:
         return []
     columns = [

@@ -1,4 +1,4 @@
-"""The one reader of Feishu messages: turns any message into Markdown and files. Pure.
+"""The reader of Feishu messages: converts any message to Markdown and files. Pure.
 
 It reads messages of events (`im.message.receive_v1`) and items of `GET im/v1/messages/:id`, which are quoted and
 forwarded messages, and cards of other bots.
@@ -33,12 +33,12 @@ _MIMES: Mapping[str, str] = {
     ".xls": "application/vnd.ms-excel", ".xlsx": f"{_OFFICE}.spreadsheetml.sheet", ".xml": "application/xml",
     ".zip": "application/zip",
 }  # fmt: skip
-"""Not `mimetypes`: it reads files of the machine, so that its answers differ between machines."""
+"""Not `mimetypes`, because it reads files of the machine, so its answers differ between machines."""
 _PICTURE = "image.png"
-"""Pictures come without a name or type; the platform keeps most as PNG or JPEG."""
+"""Pictures have no name or type. The platform stores most as PNG or JPEG."""
 
 MERGE_FORWARD = "merge_forward"
-"""The type of a message that holds others."""
+"""The type of a message that contains others."""
 
 CARD = "interactive"
 
@@ -46,16 +46,16 @@ FORWARDED_NAME = "forwarded-messages.md"
 """The name of the file with forwarded messages that are too long for the prompt."""
 
 FORWARDED_REF = "forwarded/"
-"""Begins the reference to it; the id of the message that holds them follows."""
+"""Prefix of the reference to this file. The ID of the message that contains them follows."""
 
 MAX_FORWARDED_CHARS = 8_000
-"""Forwarded messages up to this length are in the prompt, some 2,000 tokens; longer ones become a file."""
+"""Maximum length of forwarded messages in the prompt, about 2,000 tokens. Longer ones become a file."""
 
 _PAUSE_MS = 5 * 60_000
-"""After a pause like this, forwarded messages show the time again."""
+"""Pause after which forwarded messages show the time again, seconds."""
 
 _MAX_LEVELS = 10
-"""Forwarded messages inside forwarded messages that are read; the rest is dropped."""
+"""Maximum nesting of forwarded messages to read. Deeper ones are dropped."""
 
 _PLACEHOLDER = re.compile(r"@_user_(\d{1,6})( ?)|(@_all)(?!\w)")
 
@@ -69,10 +69,10 @@ class FeishuContent:
     """The content of a message.
 
     Attributes:
-        text: Its words as Markdown. A message without words, such as a sticker, is a line in brackets.
+        text: Its text as Markdown. A message without text, such as a sticker, is a line in brackets.
         attachments: Its files.
-        mentions: Names of the people that it mentions, by open id.
-        unnamed: Ids of people (`ou_...`) and groups (`oc_...`) whose names would make the text better.
+        mentions: Names of mentioned people by open ID.
+        unnamed: IDs of people (`ou_...`) and groups (`oc_...`) in the text whose names are missing.
     """
 
     text: str = ""
@@ -82,7 +82,7 @@ class FeishuContent:
 
     @property
     def files(self) -> list[str]:
-        """A line for each file, for a quotation."""
+        """One line for each file, for a quotation."""
         return [f"[{file.kind}: {file.name}]" for file in self.attachments]
 
 
@@ -93,8 +93,8 @@ class _Source:
     Attributes:
         value: Its content.
         people: Names.
-        holder: The message that its files are fetched from.
-        own_id: The bot's open id, if mentions of the bot are left out.
+        holder: The message from which its files are fetched.
+        own_id: The bot's open ID, to leave out mentions of the bot.
     """
 
     value: JsonNode
@@ -104,7 +104,7 @@ class _Source:
 
 
 def message_type(message: JsonNode) -> str:
-    """Return the type of a message of an event or of an item of the API."""
+    """Return the type of a message from an event or the API."""
     return message.text("message_type") or message.text("msg_type")
 
 
@@ -115,16 +115,16 @@ def read_message(
     own_id: str = "",
     held: Sequence[JsonNode] = (),
 ) -> FeishuContent:
-    """Return what a message says.
+    """Return the content of a message.
 
     Args:
         message: `event.message` of an event, or an item of the API.
-        names: Names of people and groups by id.
-        own_id: The bot's open id, to leave out mentions of the bot.
-        held: The messages that a forwarded one holds: the other items of the API's answer.
+        names: Names of people and groups by ID.
+        own_id: The bot's open ID, to leave out mentions of the bot.
+        held: The messages that a forwarded message contains: the other items of the API's response.
 
     Raises:
-        UnsupportedContent: the content is no JSON object.
+        UnsupportedContent: The content is not a JSON object.
 
     >>> read_message(JsonNode({"message_type": "text", "content": '{"text": "hi"}'}), names={}).text
     'hi'
@@ -143,29 +143,29 @@ def read_message(
 
 
 def mentioned_people(message: JsonNode) -> Mapping[str, str]:
-    """Return the names of the people that a message mentions, by open id."""
+    """Return the names of mentioned people by open ID."""
     people = ((mention_id(one), one.text("name")) for one in message.items("mentions"))
     return {user: name for user, name in people if user and name}
 
 
 def mention_id(mention: JsonNode) -> str:
-    """Return the open id of a mention: events have an object of ids, the API has one id."""
+    """Return the open ID of a mention. Events have an object of IDs, and the API has one ID."""
     return mention["id"].text("open_id") or mention.text("id")
 
 
 def is_withheld(message: JsonNode) -> bool:
-    """Return whether the platform gave a substitute in place of a message: a card in another form, or no type."""
+    """Return whether the platform returned a substitute for a message: a card in another form, or no type."""
     kind = message_type(message)
     content = JsonNode.parse(_raw_content(message))
     return kind == "nonsupport" or (kind == CARD and is_card_withheld(content))
 
 
 def forwarded_text(items: Sequence[JsonNode], names: Mapping[str, str]) -> str:
-    r"""Return what forwarded messages say, for a file.
+    r"""Return the text of forwarded messages, for a file.
 
     Args:
-        items: The answer of the API: the message that holds them, then they.
-        names: Names of people by id.
+        items: The response of the API: the message that contains them, followed by them.
+        names: Names of people by ID.
 
     >>> said = {"msg_type": "text", "sender": {"id": "ou_1"}, "body": {"content": '{"text": "hi"}'}}
     >>> forwarded_text([JsonNode({"msg_type": "merge_forward"}), JsonNode(said)], {"ou_1": "Ann"})
@@ -175,7 +175,7 @@ def forwarded_text(items: Sequence[JsonNode], names: Mapping[str, str]) -> str:
 
 
 def _raw_content(message: JsonNode) -> str:
-    """Return the content, a JSON text: events have it at the top, items of the API in the body."""
+    """Return the content, a JSON text. In events it is at the top level, and in items of the API in the body."""
     return message.raw("content") or message["body"].raw("content")
 
 
@@ -183,7 +183,7 @@ def _content(message: JsonNode) -> JsonNode:
     """Return the content.
 
     Raises:
-        UnsupportedContent: it is no JSON object.
+        UnsupportedContent: It is not a JSON object.
     """
     value = parse_json(_raw_content(message))
     if not isinstance(value, dict):
@@ -204,7 +204,7 @@ def _read_one(message: JsonNode, people: People, holder: str, own_id: str = "") 
 
 
 def _resolve_mentions(text: str, message: JsonNode, own_id: str) -> str:
-    """Return a text with names in place of placeholders, without mentions of the bot."""
+    """Return a text with names instead of placeholders, without mentions of the bot."""
     names = {}
     for mention in message.items("mentions"):
         is_own = bool(own_id) and mention_id(mention) == own_id
@@ -213,7 +213,7 @@ def _resolve_mentions(text: str, message: JsonNode, own_id: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match[3]:
             return "@all"
-        # What follows may begin with a digit: `@_user_1` before `9:00`.
+        # The text after it may begin with a digit: `@_user_1` before `9:00`.
         for end in range(len(match[1]), 0, -1):
             name = names.get(f"@_user_{match[1][:end]}")
             if name is not None:
@@ -258,7 +258,7 @@ def _upload(kind: Kind) -> "_Reader":
 
 
 def _line(what: str, *fields: str) -> "_Reader":
-    """Return the reader of a message that one line describes."""
+    """Return a reader for messages that one line describes."""
 
     def read(source: _Source) -> FeishuContent:
         return FeishuContent(text=named(what, *map(source.value.text, fields)))
@@ -314,7 +314,7 @@ def _system(source: _Source) -> FeishuContent:
 
 
 def _todo(source: _Source) -> FeishuContent:
-    """Read a task: its summary is rich text."""
+    """Read a task, whose summary is rich text."""
     summary = " ".join(post_markdown(source.value["summary"], source.people).split())
     due = utc_minute(source.value.milliseconds("due_time"))
     return FeishuContent(text=named("Task", summary, f"due {due}" if due else ""))
@@ -327,7 +327,7 @@ def _vote(source: _Source) -> FeishuContent:
 
 
 def _unknown(source: _Source, kind: str) -> FeishuContent:
-    """Name a message of a type that is not known yet, with what looks like its words."""
+    """Describe a message of an unknown type, with fields that look like its text."""
     fields = ("title", "name", "topic", "summary", "text", "content")
     words = list(dict.fromkeys(filter(None, map(source.value.text, fields))))
     note = f"[Not readable here: a message of type {kind[:40] or 'unknown'}]"
@@ -359,7 +359,7 @@ _READERS: Mapping[str, _Reader] = {
     "todo": _todo,
     "vote": _vote,
 }
-"""Every type of the platform's documentation but `merge_forward`, which holds other messages."""
+"""Every documented type except `merge_forward`, which contains other messages."""
 
 
 def _picture(holder: str, key: str) -> Iterator[Attachment]:
@@ -379,19 +379,19 @@ def _file(holder: str, value: JsonNode, kind: Kind) -> Iterator[Attachment]:
 
 
 def _default_name(kind: Kind, duration_ms: int | None) -> str:
-    """Return a name for an unnamed file. Voice messages and videos get their length in it."""
+    """Return a name for an unnamed file. It contains the length of voice messages and videos."""
     suffix = {"audio": ".opus", "video": ".mp4"}.get(kind, "")
     length = f"-{round(duration_ms / 1000)}s" if duration_ms and suffix else ""
     return f"{kind}{length}{suffix}"
 
 
 def _resource(holder: str, key: str, kind: str) -> str:
-    """Return the API path (below im/v1) that hands out a message's file."""
+    """Return the API path (below im/v1) of a message's file."""
     return f"messages/{quote(holder, safe='')}/resources/{quote(key, safe='')}?type={kind}"
 
 
 def _read_forwarded(message: JsonNode, held: Sequence[JsonNode], people: People) -> FeishuContent:
-    """Return forwarded messages: as text if they are short, else as a file that is made when it is fetched."""
+    """Return forwarded messages as text if they are short, else as a file that is created when it is fetched."""
     message_id = message.text("message_id")
     transcript = _Transcript(message, held, people)
     if held and len(transcript.text) <= MAX_FORWARDED_CHARS:
@@ -403,13 +403,13 @@ def _read_forwarded(message: JsonNode, held: Sequence[JsonNode], people: People)
 
 
 class _Transcript:
-    """Forwarded messages as text: a line for each, its further lines indented, times after pauses.
+    """Forwarded messages as text: one line each, with further lines indented and times after pauses.
 
     People without a name get numbers.
 
     Attributes:
         text: The messages.
-        attachments: Their files, which the platform hands out under the id of the message that holds all.
+        attachments: Their files, which the platform offers under the ID of the containing message.
     """
 
     def __init__(self, message: JsonNode, held: Sequence[JsonNode], people: People) -> None:

@@ -36,12 +36,12 @@ _STATES: Mapping[int, str] = {
     5: "its licence has ended",
     6: "the tenant's plan has ended or was downgraded",
 }
-"""`activate_status` of bot/v3/info; 2 = switched on."""
+"""`activate_status` of bot/v3/info; 2 = enabled."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RequiredScope:
-    """Something the app must be allowed, by any one of `scopes`; the first is the narrowest."""
+    """A permission that the app needs. Any of `scopes` grants it. The first one is the narrowest."""
 
     scopes: tuple[str, ...]
     without: str
@@ -79,7 +79,7 @@ _ALL_GROUP_MESSAGES = _RequiredScope(
 async def diagnose(
     section: FeishuConfig, options: DiagnosisOptions, *, timeouts: FeishuTimeouts = TIMEOUTS
 ) -> Sequence[CheckResult]:
-    """Look at the app behind a section's id and secret. Nothing here disturbs a running service."""
+    """Check the app of a section's ID and secret. Does not disturb a running service."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
     app = FeishuApp(
         app_id=section.app_id, app_secret=section.app_secret, domain=section.domain.rstrip("/")
@@ -115,7 +115,7 @@ async def _run_checks(
 
 
 def _as_warning(finding: CheckResult) -> CheckResult:
-    """Return a warning in place of what an app that is not published yet cannot have."""
+    """Return a warning instead of a problem that an unpublished app cannot avoid."""
     is_later = finding.subject in {"app", "permissions", "connection"}
     return (
         replace(finding, severity=Severity.WARNING)
@@ -183,13 +183,13 @@ def _check_scopes(granted: set[str], section: FeishuConfig) -> CheckResult:
 
 
 def _streaming(granted: set[str], section: FeishuConfig) -> CheckResult:
-    """Tell how answers grow: their cards stream, or are replaced twice a second."""
+    """Report how answers grow: their cards stream, or are replaced twice a second."""
     if SCOPE in granted:
         return ok("streaming", "answers are typed out as they come (CardKit)")
     return CheckResult(
         subject="streaming",
         text=f"answers grow in steps: the app may not stream cards ({SCOPE})",
-        # `auto` means: as well as the app may.
+        # `auto` means: the best way that the app is permitted.
         severity=Severity.NOTE if section.streaming == "auto" else Severity.WARNING,
         fix=f"add {SCOPE} under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
     )

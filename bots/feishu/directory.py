@@ -1,4 +1,4 @@
-"""Names of people and groups: Feishu's events and messages tell ids."""
+"""Names of people and groups, because Feishu's events and messages contain only IDs."""
 
 import logging
 from collections import ChainMap
@@ -17,30 +17,30 @@ from bus.bounded import BoundedDict
 log = logging.getLogger(__name__)
 
 FRESH_S = 3600.0
-"""How long a name is trusted, and how long one that cannot be had is not asked for again."""
+"""How long to use a name, and how long not to ask again for a missing one, seconds."""
 
 _MAX_NAMES = 20_000
 _MAX_GROUPS = 1_000
 _MAX_GROUPS_ASKED = 5
 _MAX_PEOPLE_ASKED = 50
-"""People in one call: the platform's limit."""
+"""Maximum number of people in one call, the platform's limit."""
 
 
 @dataclass(slots=True)
 class _Roster:
-    """How far the members of a group were read: the next page's token; None = all were."""
+    """How far the members of a group were read: the next page's token; None = all were read."""
 
     page_token: str | None
     expires_at: float
 
 
 class FeishuDirectory:
-    """Knows names by id.
+    """Finds names by ID.
 
-    They come from messages, which name whom they mention and, where the app may read them, who wrote them; from the
-    members of a group (scope `im:chat:readonly` or `im:chat.members:read`); from the contacts
-    (`contact:contact.base:readonly` with `contact:user.base:readonly`); and from groups (`im:chat:readonly` or
-    `im:chat:read`). All scopes are optional: without them, names stay unknown.
+    Sources: messages, which contain the names of mentioned people and, if the app may read them, of their authors; the
+    members of a group (scope `im:chat:readonly` or `im:chat.members:read`); the contacts
+    (`contact:contact.base:readonly` with `contact:user.base:readonly`); and groups (`im:chat:readonly` or
+    `im:chat:read`). All scopes are optional. Without them, names stay unknown.
 
     Args:
         api: Groups and contacts.
@@ -60,33 +60,33 @@ class FeishuDirectory:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """Names by id; "" for those that cannot be had, `YOU` for the bot's app."""
+        """Names by ID; "" = unavailable, `YOU` = the bot's app."""
         return ChainMap(self._own, self._names)
 
     def learn(self, names: Mapping[str, str]) -> None:
-        """Note names."""
+        """Remember names."""
         for key, name in names.items():
             if key and name:
                 self._names[key] = name
                 self._fresh_until[key] = self._clock() + FRESH_S
 
     def learn_from(self, messages: Iterable[JsonNode]) -> None:
-        """Note the names that messages of an event or of the API tell."""
+        """Remember the names in messages of an event or the API."""
         for message in messages:
             self.learn(mentioned_people(message))
             sender = message["sender"]
             self.learn({sender.text("id"): sender.text("sender_name")})
 
     def lacks(self, key: str) -> bool:
-        """Return whether a name is worth asking for."""
+        """Return whether to ask for a name."""
         return self._clock() >= self._fresh_until.get(key, 0.0)
 
     async def look_up(self, keys: Iterable[str], group: str = "") -> None:
-        """Ask for names that are not known. Raises nothing; may be cancelled at any time.
+        """Ask for unknown names. Raises nothing. May be cancelled at any time.
 
         Args:
-            keys: Ids of people and groups; others are left out.
-            group: The group whose members they may be; "" for none.
+            keys: IDs of people and groups. Others are ignored.
+            group: The group whose members they may be; "" = none.
         """
         wanted = list(dict.fromkeys(key for key in keys if self.lacks(key)))
         groups = [key for key in wanted if key.startswith("oc_")]
@@ -100,7 +100,7 @@ class FeishuDirectory:
             await self._ask_contacts(people[:_MAX_PEOPLE_ASKED])
 
     def give_up(self, keys: Iterable[str]) -> None:
-        """Note that names cannot be had for now; one that was known before stays."""
+        """Remember that names are unavailable for now. Keeps names that were known before."""
         for key in keys:
             self._names.setdefault(key, "")
             self._fresh_until[key] = self._clock() + FRESH_S
@@ -115,7 +115,7 @@ class FeishuDirectory:
         self.give_up([] if name else [group])
 
     async def _read_members(self, group: str, people: Sequence[str]) -> None:
-        """Read the members of a group until the people are among them: from where that ended before."""
+        """Read the members of a group until all the people are found, starting where the last reading ended."""
         roster = self._rosters.get(group)
         if roster is None or self._clock() >= roster.expires_at:
             roster = self._rosters[group] = _Roster("", self._clock() + FRESH_S)

@@ -24,9 +24,9 @@ class FeishuDownloader:
 
     Args:
         rest: Calls to the platform.
-        api: Forwarded messages.
-        directory: Names of who wrote them.
-        silence_s: How long nothing may arrive.
+        api: Returns forwarded messages.
+        directory: Names of their authors.
+        silence_s: How long the platform may send nothing, seconds.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class FeishuDownloader:
     async def open(
         self, attachment: Attachment, *, max_bytes: int
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Stream a file's bytes, at most `max_bytes`. The platform gives none above 100 MB.
+        """Stream a file's bytes, at most `max_bytes`. The platform offers no files above 100 MB.
 
         Raises:
-            FeishuError: it is not there, too large, or the connection broke.
+            FeishuError: It is missing or too large, or the connection broke.
         """
         if attachment.ref.startswith(FORWARDED_REF):
             message = attachment.ref.removeprefix(FORWARDED_REF)
@@ -58,7 +58,7 @@ class FeishuDownloader:
         path = f"/open-apis/im/v1/{attachment.ref}"
         for is_last in (False, True):
             async with self._rest.stream(path, silence_s=self._silence_s) as (token, response):
-                # In pieces as long as a refusal can be: then the first one is all of it.
+                # In pieces that can hold a whole refusal, so that the first one contains all of it.
                 chunks = response.aiter_bytes(_CHUNK_BYTES)
                 head, refusal = await _read_refusal(response, chunks)
                 if refusal is None:
@@ -70,7 +70,7 @@ class FeishuDownloader:
                 self._rest.discard_token(token)
 
     async def _forwarded(self, message: str, max_bytes: int) -> AsyncIterator[bytes]:
-        """Return the messages that a message holds, as a text."""
+        """Return the messages that a message contains, as a text."""
         try:
             items = await self._api.get_messages(message)
         except FeishuError as error:
@@ -92,7 +92,7 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 async def _read_refusal(
     response: httpx.Response, chunks: AsyncIterator[bytes]
 ) -> tuple[bytes, FeishuResponse | None]:
-    """Return what was read already, and the refusal if the answer is one."""
+    """Return the bytes that were read, and the refusal if the response is one."""
     is_json = response.headers.get("content-type", "").startswith("application/json")
     is_refused = response.status_code >= httpx.codes.BAD_REQUEST
     if not is_refused and (not is_json or "content-disposition" in response.headers):
@@ -101,7 +101,7 @@ async def _read_refusal(
     body = _json_object(head)
     code = body.get("code")
     if not is_refused and (not isinstance(code, int) or code == 0):
-        return head, None  # a JSON file
+        return head, None  # It is a JSON file.
     return b"", FeishuResponse(
         status=response.status_code,
         code=code if isinstance(code, int) else None,
@@ -135,7 +135,7 @@ def _require_size(response: httpx.Response, max_bytes: int) -> None:
 
 
 def _unambiguous(error: FeishuError) -> FeishuError:
-    """Asking for a file changes nothing: what is uncertain can simply be asked again."""
+    """Asking for a file changes nothing, so uncertain requests can be repeated."""
     error.ambiguous = False
     return error
 

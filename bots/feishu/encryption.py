@@ -1,4 +1,4 @@
-"""Encryption and signatures of Feishu's webhooks. Pure. Imported in mode webhook only: the cipher takes 0.1 s.
+"""Encryption and signatures of Feishu's webhooks. Pure. Imported only in mode webhook, because the cipher takes 0.1 s.
 
 Encrypted: AES-256-CBC under SHA-256 of the encrypt key, the IV in front, PKCS#7, base64, as `{"encrypt": ...}`.
 Signed: SHA-256 over time, nonce, encrypt key and raw body (open.feishu.cn, "Encryption and verification").
@@ -15,16 +15,16 @@ _BLOCK = AES.block_size
 
 
 class DecryptionError(ValueError):
-    """This cannot be opened with our key."""
+    """The content cannot be decrypted with our key."""
 
 
 def sign_request(key: str, timestamp: str, nonce: str, body: bytes) -> str:
-    """Return what Feishu signs a request with, in hexadecimal digits."""
+    """Return Feishu's signature of a request, hexadecimal."""
     return hashlib.sha256(f"{timestamp}{nonce}{key}".encode("utf-8", "replace") + body).hexdigest()
 
 
 def decrypt(key: str, sealed: str) -> bytes:
-    """Return what was sealed. Raises Sealed."""
+    """Return the decrypted content. Raises DecryptionError."""
     try:
         data = base64.b64decode(sealed, validate=True)
         cipher = AES.new(hashlib.sha256(key.encode()).digest(), AES.MODE_CBC, iv=data[:_BLOCK])

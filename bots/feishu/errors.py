@@ -1,6 +1,6 @@
-"""Feishu errors as delivery decisions: responses and transport errors as `FeishuError`. Pure.
+"""Converts Feishu's responses and transport errors to `FeishuError`, with delivery decisions. Pure.
 
-Codes are those of the open platform's message, card and authentication pages.
+The codes are from the open platform's pages about messages, cards and authentication.
 """
 
 from collections.abc import Mapping
@@ -11,23 +11,23 @@ import httpx
 from bus.errors import DeliveryError, PlaceGone
 
 TOKEN_CODES = frozenset({99991661, 99991663, 99991664, 99991668, 99991677})
-"""The tenant token is missing, invalid or expired: fetch a new one, once."""
+"""The tenant token is missing, invalid or expired. Fetch a new one, once."""
 
 CREDENTIAL_CODES = frozenset({10003, 10012, 10014, 10015, 99991543})
-"""The token page does not know this app id and secret."""
+"""The token endpoint rejects this app ID and secret."""
 
 APP_LIMIT_CODE = 99991400
 SCOPE_CODE = 99991672
-"""The app lacks a scope for what it asked."""
+"""The app lacks a scope for the call."""
 
 CLOSED_CODES = frozenset({300309, 200850})
-"""The card does not stream any more: ten minutes are over, or nothing came for too long."""
+"""The card does not stream any more, because ten minutes have passed or nothing arrived for too long."""
 
 SEQUENCE_CODE = 300317
-"""An operation on a card whose number is not above the last one's."""
+"""The sequence number of an operation on a card is not higher than the last one."""
 
 CHAT_ERROR_CODES = frozenset({230002, 230006, 230013, 230018, 230025, 230028, 232009})
-"""Refusals that a new message would meet as well as a changed one: of the text, the chat, the person."""
+"""Refusals of the text, the chat or the person, which would affect a new message too."""
 
 _RATE_CODES = frozenset({230020, APP_LIMIT_CODE, 11232})
 _GONE_CODES = frozenset({230011, 231003, 230031, 230017, 230110})
@@ -35,7 +35,7 @@ _THREAD_GONE_CODES = frozenset({230011, 230019, 230071, 230110, 231003})
 _CHAT_GONE_CODES = frozenset({230002, 230018, 230035, 232006, 232009, 232011})
 _CARD_CODES = frozenset({230099, 200570, 200621, 11310})
 _LATER_CODES = frozenset({1, 2200, 55001, 230049, 1000040343})
-"""Busy or an internal error of the platform, whatever the HTTP status: not delivered, try again."""
+"""The platform is busy or has an internal error, whatever the HTTP status. Not delivered; retry."""
 
 _MESSAGES: Mapping[int, str] = {
     230001: "Feishu found a bad parameter in the message",
@@ -64,7 +64,7 @@ _MESSAGES: Mapping[int, str] = {
 }
 
 _RETRY_S = 1.0
-"""Wait after a rate limit whose answer names no time: the windows are one second long."""
+"""Wait after a rate limit without a stated time, seconds. The windows are one second long."""
 
 _REFUSED_RETRY_S = 60.0
 _MSG_CHARS = 200
@@ -76,10 +76,10 @@ class FeishuError(DeliveryError):
     """A refusal or failure of the Feishu API.
 
     Attributes:
-        code: The platform's code; 0 when it did not answer.
-        refused: The platform refuses the app as a whole (wrong id or secret, token not taken).
-        bad_card: The card's content was refused; a plainer one may pass.
-        is_app_limit: The whole app is too fast, not one chat or message.
+        code: The platform's code; 0 = it did not respond.
+        refused: Whether the platform refuses the whole app (wrong ID or secret, invalid token).
+        bad_card: Whether the card's content was refused, so that a plainer one may succeed.
+        is_app_limit: Whether the rate limit is that of the whole app, not of one chat or message.
     """
 
     code = 0
@@ -89,20 +89,20 @@ class FeishuError(DeliveryError):
 
     @property
     def is_about_chat(self) -> bool:
-        """Whether a new message in place of this one would fail as well, or has to wait."""
+        """Whether a new message instead of this one would also fail or must wait."""
         return self.retryable or self.target_gone or self.code in CHAT_ERROR_CODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuResponse:
-    """An HTTP answer of the API.
+    """An HTTP response of the API.
 
     Attributes:
         status: HTTP status.
-        code: `code` of the body; None when the body is not the API's JSON.
+        code: `code` of the body; None = the body is not the API's JSON.
         msg: `msg` of the body, for people.
         headers: Header names in lower case.
-        data: `data` of the body, or the whole body where the API has no `data`.
+        data: `data` of the body, or the whole body if the API has no `data`.
     """
 
     status: int
@@ -113,12 +113,12 @@ class FeishuResponse:
 
     @property
     def ok(self) -> bool:
-        """Whether the call did what it was asked."""
+        """Whether the call succeeded."""
         return self.code == 0 and self.status < httpx.codes.BAD_REQUEST
 
 
 def error_from(cause: FeishuResponse | httpx.HTTPError | TimeoutError) -> FeishuError:
-    """Return what a failed call means. Never holds a token, a secret or the message's text.
+    """Return the error of a failed call. It never contains a token, a secret or the message's text.
 
     >>> error = error_from(FeishuResponse(status=400, code=230020))
     >>> error.retryable, error.retry_after_s, error.ambiguous
@@ -137,7 +137,7 @@ def error_from(cause: FeishuResponse | httpx.HTTPError | TimeoutError) -> Feishu
 
 
 def invalid_domain_error() -> FeishuError:
-    """Return the error of a platform address that is no web address."""
+    """Return the error for a platform address that is not a URL."""
     error = FeishuError("the domain is not a URL such as https://open.feishu.cn")
     error.refused = True
     return error
@@ -150,7 +150,7 @@ def _refusal(answer: FeishuResponse) -> FeishuError:
 
 
 def _by_status(answer: FeishuResponse) -> FeishuError | None:
-    """Judge by the HTTP status where that is enough."""
+    """Return the error if the HTTP status is enough to decide."""
     if answer.status == httpx.codes.TOO_MANY_REQUESTS or answer.code in _RATE_CODES:
         limit = FeishuError(_text(answer), retryable=True, retry_after_s=_retry_after_s(answer))
         limit.is_app_limit = answer.code == APP_LIMIT_CODE
@@ -158,7 +158,7 @@ def _by_status(answer: FeishuResponse) -> FeishuError | None:
     if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:
         return FeishuError(f"Feishu answered HTTP {answer.status}", retryable=True)
     if answer.code is None:
-        # A proxy's page instead of the API's JSON. With a success status nobody knows what happened.
+        # A proxy's page instead of the API's JSON. With a success status, the outcome is unknown.
         unknown = answer.status < httpx.codes.BAD_REQUEST
         text = f"something between here and Feishu answered HTTP {answer.status} without JSON"
         return FeishuError(text, retryable=unknown, ambiguous=unknown)
@@ -200,7 +200,7 @@ def _text(answer: FeishuResponse) -> str:
 
 
 def _retry_after_s(answer: FeishuResponse) -> float:
-    """Return the wait that the headers name: `x-ogw-ratelimit-reset`, in seconds."""
+    """Return the wait in the header `x-ogw-ratelimit-reset`, seconds."""
     for name in ("x-ogw-ratelimit-reset", "retry-after"):
         try:
             seconds = float(answer.headers.get(name, ""))

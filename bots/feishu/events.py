@@ -1,4 +1,4 @@
-"""Feishu events other than messages: recalled messages, opened chats, groups with the bot, menu clicks. Pure."""
+"""Parses Feishu events other than messages: recalled messages, opened chats, added bots, menu clicks. Pure."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ _MENU = "application.bot.menu_v6"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatEntered:
-    """Somebody opened the chat with the bot.
+    """A person opened the chat with the bot.
 
     Attributes:
-        person: Who did it; "" if unknown.
-        is_first: Whether nothing was said there yet, as far as the platform tells.
+        person: The person; "" = unknown.
+        is_first: Whether the chat has no messages yet, according to the platform.
     """
 
     chat: str
@@ -27,12 +27,12 @@ class ChatEntered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BotAdded:
-    """Somebody added the bot to a group.
+    """A person added the bot to a group.
 
     Attributes:
-        event_id: The platform's id of the event, stable over redeliveries.
+        event_id: The platform's ID of the event, stable across redeliveries.
         key: The group.
-        added_by: Who did it; with the id "" if unknown.
+        added_by: The person; the ID is "" if unknown.
     """
 
     event_id: str
@@ -42,7 +42,7 @@ class BotAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MenuClick:
-    """Somebody clicked an entry of the bot's menu; in which chat is not told: in that with the bot.
+    """A person clicked an entry of the bot's menu. The event does not say in which chat; it is the private one.
 
     Attributes:
         entry: The entry's `event_key`.
@@ -55,7 +55,7 @@ class MenuClick:
 
 
 def sender_kind(home: str, tenant: str) -> SenderKind:
-    """Return what kind of person acts: somebody of another tenant is external. Guests of a tenant are not told apart.
+    """Return the kind of a person. People of other tenants are external. Guests of a tenant are not distinguished.
 
     >>> sender_kind("t1", "t1"), sender_kind("t1", "t2"), sender_kind("t1", "")
     ('member', 'external', 'unknown')
@@ -68,7 +68,7 @@ def sender_kind(home: str, tenant: str) -> SenderKind:
 def parse_other_event(
     kind: str, header: JsonNode, event: JsonNode, channel: str
 ) -> MessageDeletion | ChatEntered | BotAdded | MenuClick | None:
-    """Return what an event tells; None if it is nothing to act on."""
+    """Parse an event. Return None if it needs no action."""
     event_id = header.text("event_id")
     if kind == _RECALLED:
         return _recalled(event_id, header, event, channel)

@@ -1,4 +1,4 @@
-"""Feishu's Markdown, as cards and rich text contain it, as plain Markdown. Pure."""
+"""Converts Feishu's Markdown, from cards and rich text, to plain Markdown. Pure."""
 
 import html
 import re
@@ -14,15 +14,15 @@ _PAIR = re.compile(
 _ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|([^\s'"/>]+))""")
 _BREAK = re.compile(r"<(br|hr)\s*/?>")
 _STYLE = re.compile(r"</?(?:font|number_tag|raw|text_tag|at|person)\b[^<>]*>")
-"""Tags that only style their text, and those that have no partner."""
+"""Tags that only style their text, and tags without a closing tag."""
 
 _IMAGE = re.compile(r"!\[([^\]\n]{0,200})\]\((img_[\w-]{1,200})\)")
 _JOINER = "\u2060"
-"""Invisible: `format.py` puts it into what the bot says."""
+"""An invisible character that `format.py` inserts into the bot's messages."""
 
 
 def utc_minute(milliseconds: int | None) -> str:
-    """Return a time to the minute; "" for a time that does not exist.
+    """Return a time to the minute; "" = an invalid time.
 
     >>> utc_minute(1700000000123)
     '2023-11-14 22:13 UTC'
@@ -36,7 +36,7 @@ def utc_minute(milliseconds: int | None) -> str:
 
 
 def plain_markdown(text: str, people: People) -> str:
-    """Return Feishu's Markdown without the tags and entities that only Feishu knows.
+    """Return Feishu's Markdown without tags and entities that are specific to Feishu.
 
     >>> plain_markdown("<font color='red'>A &lt; B</font> <at id=ou_1></at>", People({"ou_1": "Ann"}))
     'A < B @Ann'
@@ -59,7 +59,7 @@ def image_keys(text: str) -> list[str]:
 
 
 def named(what: str, *details: str) -> str:
-    """Return a line for something that has no words of its own.
+    """Return a line for something without text.
 
     >>> named("Image"), named("Location", "Main St 1", "", "1, 2")
     ('[Image]', '[Location: Main St 1, 1, 2]')
@@ -69,7 +69,7 @@ def named(what: str, *details: str) -> str:
 
 
 def link(url: str, label: str) -> str:
-    """Return a link in Markdown, or the only one of both that is there.
+    """Return a Markdown link; if the URL or the label is missing, only the other one.
 
     >>> link("https://a.example", "here"), link("", "here"), link("https://a.example", "")
     ('[here](https://a.example)', 'here', 'https://a.example')

@@ -25,30 +25,33 @@ _PICTURES = frozenset({
 _TYPES: Mapping[str, str] = {
     ".pdf": "pdf", ".doc": "doc", ".docx": "doc", ".xls": "xls", ".xlsx": "xls", ".ppt": "ppt", ".pptx": "ppt",
 }  # fmt: skip
-"""`file_type` by suffix; everything else is a `stream`. Sound and video uploaded under their own
-types (opus, mp4) can only be sent as `audio` and `media`, which need a length and a cover."""
+"""`file_type` by suffix; all other files are `stream`.
+
+Audio and video that is uploaded under its own type (opus, mp4) can only be sent as `audio` or `media`, which need a
+length and a cover.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuUpload:
-    """An uploaded file, ready to be sent: the message's type and content."""
+    """An uploaded file, ready to send: the message's type and content."""
 
     type: str
     value: Mapping[str, object]
 
 
 class FeishuFileUploader:
-    """Uploads files. Nothing is visible to anyone before the message that names them is sent."""
+    """Uploads files. They are invisible until a message with them is sent."""
 
     def __init__(self, api: FeishuApi, *, limit_s: float) -> None:
         self._api = api
         self._limit_s = limit_s
 
     async def upload(self, file: OutgoingFile) -> FeishuUpload:
-        """Upload `file`: a picture where the platform takes it as one, else a file.
+        """Upload `file` as a picture if the platform accepts it as one, else as a file.
 
         Raises:
-            FeishuError: never ambiguous, because an upload alone shows nothing.
+            FeishuError: Never ambiguous, because an upload alone shows nothing.
         """
         try:
             return await self._upload(file)
@@ -83,7 +86,7 @@ class FeishuFileUploader:
             except FeishuError as error:
                 if error.retryable:
                     raise
-                # Refused as a picture (a broken one, too many pixels): it is still a file.
+                # It was refused as a picture (it is broken, or has too many pixels), but can be sent as a file.
         return await self._file(file, size)
 
     async def _picture(self, path: Path, size: int) -> FeishuUpload:
@@ -118,7 +121,7 @@ def _multipart_stream(fields: Mapping[str, str], field: str, path: Path, size: i
 
     async def stream() -> AsyncIterator[bytes]:
         yield before
-        # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+        # Close the file without awaiting, because a cancelled task cannot await and would leave it open.
         with await anyio.to_thread.run_sync(path.open, "rb") as file:
             while chunk := await anyio.to_thread.run_sync(file.read, _CHUNK_BYTES):
                 yield chunk
@@ -130,9 +133,9 @@ def _multipart_stream(fields: Mapping[str, str], field: str, path: Path, size: i
 def _multipart_parts(
     fields: Mapping[str, str], field: str, size: int
 ) -> tuple[bytes, bytes, Mapping[str, str]]:
-    """Return what stands before and after a file in a multipart form, and the form's headers.
+    """Return the parts before and after a file in a multipart form, and the form's headers.
 
-    The file's own name travels as a field, never in a header.
+    The file's own name is a field, never part of a header.
     """
     boundary = secrets.token_hex(16)
     head = "".join(

@@ -1,7 +1,7 @@
-"""Markdown in the dialect of Feishu's card JSON 2.0 `markdown` element. Pure.
+"""Renders Markdown in the dialect of the `markdown` element of Feishu's card JSON 2.0. Pure.
 
-Literal characters that Feishu could take for marks are written as HTML entities, as the platform documents ("Rich Text
-Component"). It documents no entities inside code, so code with a live tag is written as text.
+Literal characters that Feishu could interpret as marks are written as HTML entities, as documented ("Rich Text
+Component"). Entities inside code are not documented, so code with an active tag is written as text.
 """
 
 import json
@@ -18,10 +18,10 @@ from bots.text.tree import ImageInline, Table, Text, walk
 __all__ = ["fits", "render"]
 
 MAX_BYTES = 28_000
-"""Bytes of one card's text inside the request: the platform allows 30 KB for the whole body."""
+"""Maximum size of a card's text inside the request, bytes. The platform permits 30 KB for the whole body."""
 
 MAX_TABLES = 3
-"""Tables of one card; one more gives 230099 with sub code 11310."""
+"""Maximum number of tables in a card. One more gives 230099 with sub code 11310."""
 
 _ACTIVE = re.compile(
     r"&(?=#?\w{1,32};)"
@@ -30,11 +30,11 @@ _ACTIVE = re.compile(
     r"|\\(?=[!-/:-@\[-`{-~]|\Z)"
     r"|[*~](?=\S)|(?<=\S)[*~]"
     r"|(?<![^\W_])_|_(?![^\W_])"
-    # An image without a key fails the whole card (200570), a link may be one to `javascript:`.
+    # An image without a key fails the whole card (200570), and a link may be a `javascript:` link.
     r"|!(?=\[)|\](?=[(:])"
     r"|@(?=_|\Z)"
 )
-"""What Feishu may take for a mark, an entity, a tag, an image, a link or a mention."""
+"""Text that Feishu may interpret as a mark, an entity, a tag, an image, a link or a mention."""
 
 _NAMED = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 _ESCAPED = frozenset("!\"#$%'()*+,-./:;=?@[\\]^_`{|}~<>&")
@@ -42,11 +42,11 @@ _LIVE_IN_CODE = re.compile(r"<(?=/?\s*(?:at|person|font)\b)|@(?=_all|_user)", re
 
 
 def render(markdown: str, *, partial: bool = False) -> str:
-    """Render the text of a card; "" for no text. Mentions, fonts and other tags in it are inert.
+    """Render the text of a card; "" = no text. Mentions, fonts and other tags in it have no effect.
 
     Args:
         markdown: A reply, or a piece of one.
-        partial: The text still grows: close what is open at its end.
+        partial: Whether the text is unfinished, so that open formatting must be closed at its end.
 
     >>> render("# Hi <at id=all></at>")
     '#### Hi &lt;at id=all>&lt;/at>'
@@ -55,7 +55,7 @@ def render(markdown: str, *, partial: bool = False) -> str:
 
 
 def fits(markdown: str) -> bool:
-    """Tell whether a reply is one card: bytes as sent (JSON in JSON, UTF-8) and tables within the limits."""
+    """Return whether a reply fits into one card: its size as sent (JSON in JSON, UTF-8), and its tables."""
     if len(markdown) > MAX_BYTES * 2:
         return False
     card = _emit(markdown)
@@ -89,13 +89,13 @@ def _entity(char: str) -> str:
 
 
 class _Feishu:
-    """Feishu escapes with HTML entities, knows no mailto links, shows images by their keys alone."""
+    """Feishu escapes with HTML entities, has no mailto links, and shows images only by their keys."""
 
     def __init__(self) -> None:
         self._tables = 0
 
     def text(self, text: Text) -> str:
-        if text.source != text.text:  # an escape or an entity: one character
+        if text.source != text.text:  # An escape or an entity is one character.
             return _entity(text.text) if text.text in _ESCAPED else text.text
         escaped = _escape(text.text)
         is_address = text.native is not None and text.native.kind == "address"
@@ -133,7 +133,7 @@ class _Feishu:
 
 
 def _address(url: str) -> str:
-    """Return the target of a link in which nothing reads as a mention."""
+    """Return the target of a link without anything that looks like a mention."""
     return escape_url(url).replace("@_", "%40_")
 
 

@@ -9,7 +9,7 @@ from bots.feishu.sdk import Frame
 _MAX_PARTS = 1000
 _DIGITS = 10
 _MAX_BYTES = 16 * 1024 * 1024
-"""More than this of unfinished events is dropped, oldest first: the platform sends them again."""
+"""Maximum size of unfinished events, bytes. Beyond it, the oldest are dropped, and the platform resends them."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Pending:
 
 
 class FrameAssembler:
-    """Events of which some parts are still missing. Bounded in time and bytes."""
+    """Events with missing parts. Limited in time and size."""
 
     def __init__(self, *, keep_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._keep_s = keep_s
@@ -32,7 +32,7 @@ class FrameAssembler:
         self._pending: dict[str, _Pending] = {}
 
     def add(self, frame: Frame) -> bytes | None:
-        """Return the whole payload when `frame` is whole or the last missing part of it, else None."""
+        """Return the whole payload if `frame` completes it, else None."""
         total, number = _number(frame.headers, "sum", 1), _number(frame.headers, "seq", 0)
         if total <= 1:
             return frame.payload

@@ -1,4 +1,4 @@
-"""Feishu events as inbound messages, or the reason to ignore them. Pure."""
+"""Converts Feishu events to inbound messages, or to the reason to ignore them. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -36,20 +36,22 @@ _MESSAGE = "im.message.receive_v1"
 _SPOKEN = frozenset(
     {"text", "post", "image", "file", "audio", "media", "video", CARD, MERGE_FORWARD}
 )
-"""Types of messages that can be meant for everybody in a group. Others (a sticker, a poll) are for the bot only where
-they reply to it or are in its topic."""
+"""Types of messages that can address the bot in a group.
+
+Others (a sticker, a poll) are for the bot only if they reply to it or are in its topic.
+"""
 
 _COMMAND_SUFFIX = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuContext:
-    """Facts from the API that an event leaves out.
+    """Data from the API that an event does not contain.
 
     Attributes:
-        names: Names of people and groups by id.
-        page: The message itself as the API shows it, and the messages that it holds; empty if it was not asked for.
-        parent: The same of the message that it replies to; empty if it cannot be read, None if it is not quoted.
+        names: Names of people and groups by ID.
+        page: The message from the API, and the messages that it contains; empty = it was not requested.
+        parent: The same for the message that it replies to; empty = it cannot be read, None = it is not quoted.
         chat_title: The name of the group.
     """
 
@@ -63,7 +65,7 @@ NO_CONTEXT = FeishuContext()
 
 
 class _IgnoreEvent(Exception):
-    """Carries the verdict out of the reading."""
+    """Carries the result out of the parsing functions."""
 
     def __init__(self, reason: Disposition, detail: str) -> None:
         super().__init__(detail)
@@ -79,18 +81,18 @@ FeishuEvent = (
     | MenuClick
     | IgnoredEvent
 )
-"""What an event can mean."""
+"""The possible results of parsing an event."""
 
 
 def parse_event(
     envelope: JsonNode, bot: FeishuBot, context: FeishuContext = NO_CONTEXT
 ) -> FeishuEvent:
-    """Return what an event says, or why it says nothing to us. Never raises on hostile input.
+    """Parse an event, or return why to ignore it. Never raises on hostile input.
 
     Args:
         envelope: The event.
-        bot: Identity of the bot.
-        context: Facts from the API about a message.
+        bot: The bot's identity.
+        context: Data from the API about a message.
 
     >>> envelope = JsonNode({"header": {"event_type": "im.chat.disbanded_v1"}})
     >>> parse_event(envelope, FeishuBot(open_id="ou_b", name="B")).detail
@@ -172,7 +174,7 @@ def _content(message: JsonNode, bot: FeishuBot, context: FeishuContext) -> Feish
 
 
 def _is_forwarded(message: JsonNode, sender: Sender) -> bool:
-    """Return whether a person passed a message on. Only bots write cards, so people's cards are passed on too."""
+    """Return whether a person forwarded a message. Only bots write cards, so people's cards are forwarded too."""
     kind = message_type(message)
     return kind == MERGE_FORWARD or (kind == CARD and not sender.is_bot)
 
@@ -200,7 +202,7 @@ def _sender(header: JsonNode, sender: JsonNode, bot: FeishuBot, names: Mapping[s
 
 
 def _key(header: JsonNode, message: JsonNode, bot: FeishuBot, *, private: bool) -> ConversationKey:
-    """Return the conversation: a topic is one, a chain of replies in a group is one, a private chat is one."""
+    """Return the conversation: a topic, a chain of replies in a group, or a private chat."""
     topic = message.text("thread_id")
     if not topic and not private:
         topic = message.text("root_id") or message.text("message_id")
@@ -213,7 +215,10 @@ def _key(header: JsonNode, message: JsonNode, bot: FeishuBot, *, private: bool) 
 
 
 def _reply_target(message: JsonNode) -> ReplyTarget:
-    """Return where the answer goes. A topic is kept by replies alone: to its first message, if this one is gone."""
+    """Return where the answer goes.
+
+    To stay in a topic, it must reply to this message, or to the topic's first one if this is gone.
+    """
     thread = message.text("thread_id")
     return ReplyTarget(
         chat=message.text("chat_id"),
@@ -224,7 +229,7 @@ def _reply_target(message: JsonNode) -> ReplyTarget:
 
 
 def _replies_to(message: JsonNode) -> tuple[str, ...]:
-    """Return the messages that this one answers; in a topic the topic decides, not they."""
+    """Return the messages that this one replies to. Empty in a topic, which determines the conversation."""
     if message.text("thread_id"):
         return ()
     ids = (message.text("parent_id"), message.text("root_id"))
@@ -232,7 +237,7 @@ def _replies_to(message: JsonNode) -> tuple[str, ...]:
 
 
 def _command(text: str, bot: FeishuBot) -> tuple[str, bool]:
-    """Take away the suffix of a command that names us, and tell whether there was one.
+    """Remove a suffix of a command that names the bot. Return whether there was one.
 
     >>> _command("/help@parley me", FeishuBot(open_id="ou_b", name="Parley"))
     ('/help me', True)

@@ -9,7 +9,7 @@ _CLOCK_DIGITS = 15
 
 
 def parse_json(data: bytes | str) -> object:
-    """Return what JSON says; None if it is none, or nested too deeply."""
+    """Parse JSON; None if it is invalid or nested too deeply."""
     try:
         value: object = json.loads(data)
     except (ValueError, RecursionError):
@@ -18,7 +18,7 @@ def parse_json(data: bytes | str) -> object:
 
 
 class JsonNode:
-    """A JSON object whose fields may be missing or of any type; what is not there is empty."""
+    """A JSON object whose fields may be missing or of any type. A missing field reads as empty."""
 
     def __init__(self, value: object) -> None:
         self._value: Mapping[str, object] = value if isinstance(value, dict) else {}
@@ -31,7 +31,7 @@ class JsonNode:
 
     @staticmethod
     def parse(text: str) -> "JsonNode":
-        """Return the object that a JSON text holds; an empty one if it holds none.
+        """Return the object in a JSON text; an empty one if there is none.
 
         >>> JsonNode.parse('{"a": "b"}').text("a"), bool(JsonNode.parse("?"))
         ('b', False)
@@ -39,17 +39,17 @@ class JsonNode:
         return JsonNode(parse_json(text))
 
     def text(self, name: str) -> str:
-        """Return a text field, without characters that are no text."""
+        """Return a text field without invalid characters."""
         value = self._value.get(name)
         return clean(value) if isinstance(value, str) else ""
 
     def raw(self, name: str) -> str:
-        """Return a text field as it is."""
+        """Return a text field unchanged."""
         value = self._value.get(name)
         return value if isinstance(value, str) else ""
 
     def seconds(self, name: str) -> float | None:
-        """Return a time, a text with milliseconds, as Unix seconds; None if it is none.
+        """Return a time (text with milliseconds) as Unix seconds; None if it is invalid.
 
         >>> JsonNode({"create_time": "1700000000123"}).seconds("create_time")
         1700000000.123
@@ -58,7 +58,7 @@ class JsonNode:
         return None if value is None else value / 1000
 
     def milliseconds(self, name: str) -> int | None:
-        """Return a number of milliseconds, which the platform writes as a text or a number; None if it is none.
+        """Return a number of milliseconds, which may be a text or a number; None if it is invalid.
 
         >>> JsonNode({"duration": 2000}).milliseconds("duration")
         2000
@@ -79,12 +79,12 @@ class JsonNode:
         yield from map(JsonNode, self.values(name))
 
     def values(self, name: str) -> list[object]:
-        """Return a list as it is; an empty one if there is none."""
+        """Return a list unchanged; an empty one if there is none."""
         value = self._value.get(name)
         return value if isinstance(value, list) else []
 
     def value(self, name: str) -> object:
-        """Return a field as it is; None if it is missing."""
+        """Return a field unchanged; None if it is missing."""
         return self._value.get(name)
 
     def nodes(self) -> "Iterator[JsonNode]":

@@ -1,8 +1,8 @@
 """Feishu's long connection: requests an endpoint, connects to its WebSocket, and receives events.
 
-Each event is handled first and then acknowledged, within the 3 s that the platform waits; one that was not handled is
-answered with 500 and is sent again. Not the SDK's client: it can exist once in a process, handles events one after
-another, and dies silently on a bad response.
+Each event is handled before it is acknowledged, within the 3 s that the platform waits. If it cannot be handled, the
+answer is 500, and the platform resends it. This is not the SDK's client, which can exist only once in a process,
+handles events one by one, and ends silently after an invalid response.
 """
 
 import logging
@@ -34,15 +34,15 @@ _ENDPOINT = "/callback/ws/endpoint"
 _MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 _BUSY_CODES = frozenset({1, 1000040343})
-"""Endpoint answers that mend themselves: the platform is busy, or has an internal error."""
+"""Temporary errors of the endpoint: the platform is busy, or has an internal error."""
 
 _TOO_MANY = "1000040350"
-"""`handshake-autherrcode` of an app that holds its 50 connections already."""
+"""`handshake-autherrcode` of an app that already has its 50 connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongConnectionEndpoint:
-    """Where to connect to, and how often to ping there. The URL holds a ticket: never log it."""
+    """Where to connect, and how often to ping. The URL contains a ticket, so never log it."""
 
     url: str
     service: int
@@ -50,7 +50,7 @@ class LongConnectionEndpoint:
 
 
 class LongConnection:
-    """Opens long connections; any number of them fit into one process."""
+    """Opens long connections, any number of them in one process."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class LongConnection:
         self._timeouts = timeouts
 
     async def serve(self, codec: FrameCodec, handler: EventHandler) -> None:
-        """Connect once and receive until the connection ends (see `ConnectionLoop`).
+        """Connect once and receive until the connection ends. See `ConnectionLoop`.
 
         Raises:
-            ConnectionFailure: there was no connection.
+            ConnectionFailure: The connection failed.
         """
         endpoint = await fetch_endpoint(self._app, self._rest, self._timeouts)
         async with self._connected(endpoint.url) as socket:
@@ -88,7 +88,7 @@ class LongConnection:
 
     @asynccontextmanager
     async def _connected(self, url: str) -> AsyncIterator[ClientConnection]:
-        """Open the websocket; say CLOSE on the way out, else the platform keeps sending to a dead end."""
+        """Open the websocket. Send CLOSE at the end, because otherwise the platform continues to send to it."""
         tls = self._rest.tls if url.startswith("wss:") else None
         proxy: Literal[True] | None = None if self._app.local else True
         try:
@@ -111,10 +111,10 @@ class LongConnection:
 async def fetch_endpoint(
     app: FeishuApp, rest: FeishuRestClient, timeouts: FeishuTimeouts
 ) -> LongConnectionEndpoint:
-    """Ask where an app may connect to; this opens no connection.
+    """Ask for the address of an app's connection, without opening it.
 
     Raises:
-        ConnectionFailure: there is no address now.
+        ConnectionFailure: There is no address now.
     """
     secrets = {"AppID": app.app_id, "AppSecret": app.app_secret}
     try:
@@ -144,7 +144,7 @@ async def _open(
         max_size=_MAX_FRAME_BYTES,
         ssl=tls,
         proxy=proxy,
-        # Outside the logging tree: the library logs the URL, and the URL holds a ticket.
+        # Outside of the logging tree, because the library logs the URL, which contains a ticket.
         logger=logging.Logger("feishu.websocket", level=logging.CRITICAL),  # noqa: LOG001
     )
 

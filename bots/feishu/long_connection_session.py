@@ -25,23 +25,23 @@ _DONE = 200
 _AGAIN = 500
 _LONGEST_PING_S = 3600
 _MAX_HANDLERS = 256
-"""Events handled at once; beyond, the reader waits for room, which slows the platform down."""
+"""Maximum number of events to handle concurrently. Beyond it, the reader waits, which slows down the platform."""
 
 EventHandler = Callable[[JsonNode], Awaitable[EventAck]]
-"""Takes an event, empty if it is not JSON; returns what the platform is told of it. Never raises."""
+"""Handles an event, which is empty if it is not JSON. Returns the response for the platform. Never raises."""
 
 
 class LongConnectionSession:
-    """Receives until its websocket ends. Events not acknowledged by then come again.
+    """Receives until its websocket ends. The platform resends events that were not acknowledged.
 
     Args:
         socket: The open websocket.
-        codec: Frames to bytes and back.
+        codec: Encodes and decodes frames.
         handler: Receives each event.
         on_frame: Called for every frame.
-        timeouts: Deadlines.
-        service: The service id of the endpoint.
-        ping_s: Between two pings, until a pong says otherwise.
+        timeouts: Time limits.
+        service: The service ID of the endpoint.
+        ping_s: Interval of pings until a pong changes it, seconds.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class LongConnectionSession:
             tasks.start_soon(self._handle, frame, payload)
 
     def _control(self, frame: Frame) -> None:
-        """Take over the ping interval that a pong may carry."""
+        """Use the ping interval in a pong, if there is one."""
         if frame.headers.get("type") == "pong" and frame.payload:
             self._ping_s = ping_interval_s(parse_json(frame.payload)) or self._ping_s
 
@@ -112,7 +112,7 @@ class LongConnectionSession:
             self._capacity.release()
 
     async def _acknowledge(self, frame: Frame, verdict: EventAck, *, took_ms: int) -> None:
-        """Send the frame back with a verdict instead of the event."""
+        """Send the frame back with the result instead of the event."""
         response: dict[str, object] = {"code": _DONE if verdict.accepted else _AGAIN}
         if verdict.response:
             response["data"] = base64.b64encode(_dump(verdict.response)).decode()
@@ -121,7 +121,7 @@ class LongConnectionSession:
         await self._send(replace(frame, headers=headers, payload=payload))
 
     async def _ping(self) -> None:
-        """Ping as often as the platform wants; give up a connection that stays silent between two pings."""
+        """Ping at the platform's interval. Close a connection that stays silent between two pings."""
         while True:
             if self._silent:
                 log.warning("the long connection is silent: closing it")
@@ -142,7 +142,7 @@ class LongConnectionSession:
 
 
 def ping_interval_s(config: object) -> float | None:
-    """Return the ping interval of a ClientConfig, in seconds, if it names a sensible one.
+    """Return the ping interval of a ClientConfig, seconds; None if it is missing or unreasonable.
 
     >>> ping_interval_s({"PingInterval": 120}), ping_interval_s({"PingInterval": 0}), ping_interval_s(None)
     (120.0, None, None)

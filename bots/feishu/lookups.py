@@ -28,22 +28,22 @@ _KEPT = 2_000
 
 @dataclass(slots=True)
 class _Pages:
-    """Answers of the API that arrived in time: of the message itself, and of the one that it replies to."""
+    """Responses of the API that arrived in time: for the message, and for the one that it replies to."""
 
     own: Sequence[JsonNode] = ()
     parent: Sequence[JsonNode] = ()
 
 
 class FeishuLookups:
-    """Completes message events within a deadline, with the answers that arrive in time.
+    """Completes message events within a time limit, with the responses that arrive in time.
 
-    Every message of a topic replies to the topic's first message, which is therefore quoted once: to the first
+    Every message of a topic replies to the topic's first message. So that one is quoted only once, with the first
     message that the bot gets, and again after a command (`/new` begins another thread).
 
     Args:
         api: Messages.
         directory: Names.
-        timeout_s: Deadline of all lookups of one message: an event has to be acknowledged within 3 s.
+        timeout_s: Time limit of all lookups for one message, seconds. An event must be acknowledged within 3 s.
     """
 
     def __init__(self, api: FeishuApi, directory: FeishuDirectory, *, timeout_s: float) -> None:
@@ -58,14 +58,14 @@ class FeishuLookups:
         return FeishuContext(names=self._directory.names)
 
     def learn(self, event: JsonNode) -> None:
-        """Note the names of the people whom a message mentions (`event.message` of its event)."""
+        """Remember the names of mentioned people. `message`: `event.message` of the event."""
         self._directory.learn_from([event])
 
     async def find(self, message: InboundMessage, event: JsonNode) -> FeishuContext:
-        """Look up what the event of a message leaves out. Raises nothing.
+        """Look up the data that a message's event does not contain. Raises nothing.
 
         Args:
-            message: As it is read without lookups.
+            message: The message as parsed without lookups.
             event: `event.message` of its event.
         """
         if message.text.startswith("/"):
@@ -91,7 +91,7 @@ class FeishuLookups:
         )
 
     def remember(self, message: InboundMessage, event: JsonNode, context: FeishuContext) -> None:
-        """Note that the conversation of an accepted message has the first message of its topic."""
+        """Remember that the conversation of an accepted message contains the first message of its topic."""
         topic = (message.key.chat, message.reply_target.thread)
         if not topic[1]:
             return
@@ -125,7 +125,7 @@ class FeishuLookups:
         return items
 
     async def _look_up_names(self, message: InboundMessage, event: JsonNode, pages: _Pages) -> None:
-        """Look up the name of the sender, and the names that the messages leave out."""
+        """Look up the sender's name, and the names that the messages do not contain."""
         names = self._directory.names
         keys = [message.sender.user_id]
         own = pages.own[0] if pages.own and is_withheld(event) else event

@@ -40,18 +40,18 @@ _CARD = "interactive"
 """The message type of cards."""
 
 _UUID_CHARS = 40
-"""Characters of the `uuid` of a send; Feishu takes 50, and sends once in an hour what has the same one."""
+"""Length of the `uuid` of a send. Feishu accepts 50 characters, and drops repetitions within an hour."""
 
 _FENCE_CHARS = 100
 _FRAME_CHARS = MAX_BYTES // 4
-"""Code with so many characters fits into a card, whatever they are: none takes more than 4 bytes as it is sent."""
+"""Code of this length always fits into a card, because no character takes more than 4 bytes as sent."""
 
 
 def idempotency_uuid(target: ReplyTarget, key: str) -> str:
-    """Return the `uuid` (at most 50 characters) that makes a send happen once.
+    """Return the `uuid` (at most 50 characters) that makes a send idempotent.
 
-    The target is part of it: a fresh database counts its keys from the start again, and the platform
-    would take the first answers for repetitions of earlier ones.
+    It depends on the target, because a new database starts its keys again, and the platform would drop the first
+    answers as repetitions.
 
     >>> len(idempotency_uuid(ReplyTarget(chat="oc_1", reply_to="om_1"), "turn/7/0"))
     40
@@ -61,12 +61,12 @@ def idempotency_uuid(target: ReplyTarget, key: str) -> str:
 
 
 def code_too_long(markdown: str) -> CodeFile | None:
-    """Return the code if a piece of an answer is nothing but code that no card holds."""
+    """Return the code if a piece of an answer is only code that does not fit into a card."""
     return code_file(markdown) if _is_long_code(markdown) else None
 
 
 def _text_on_card(markdown: str, code: CodeFile | None) -> str:
-    """Return what the card of an answer says: where its code is, if that went into a file."""
+    """Return the text of an answer's card: a reference if its code is in a file."""
     return markdown if code is None else f"📎 {code.name}"
 
 
@@ -76,7 +76,7 @@ def _is_long_code(markdown: str) -> bool:
 
 
 def _tail_of_long_code(markdown: str) -> str:
-    """Return what a card shows of code that grew too long for it: its newest lines."""
+    """Return the newest lines of code that is too long for a card."""
     if not _is_long_code(markdown):
         return markdown
     fence, _, code = markdown.lstrip().partition("\n")
@@ -90,9 +90,9 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
     Args:
         api: Messages.
         uploads: Files.
-        entities: Which messages are cards that stream.
-        streams: Those cards.
-        chats: Which chats are private: that travels with the buttons.
+        entities: Knows which messages are streaming cards.
+        streams: The streaming cards.
+        chats: Knows which chats are private, which buttons contain.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
         self._chats = chats
 
     async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        """Send a finished answer; code that no card holds as a file."""
+        """Send a finished answer. Code that does not fit into a card is sent as a file."""
         return await self.send_with_buttons(target, markdown, (), key=key)
 
     @override
@@ -128,7 +128,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
     async def start_streaming(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        """Send a card that shows that work began."""
+        """Send a card that shows that work has begun."""
         footer = self._footer(target, buttons)
         made = await self._entities.create(
             idempotency_uuid(target, key),
@@ -143,7 +143,9 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
                     raise
                 refusal = error
         message = await self._send_card(target, markdown, footer, key, final=False)
-        if refusal is not None:  # what was refused with an entity is taken without: that is why
+        if (
+            refusal is not None
+        ):  # The card was refused with an entity but accepted without, so the entity is at fault.
             self._entities.disable(refusal)
         return message
 
@@ -157,7 +159,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        """Replace what a card says and what can be pressed below it."""
+        """Replace the text and the buttons of a card."""
         if not final:
             text = await process_text(_tail_of_long_code, markdown)
             await self._update(target, message, text, final=False, buttons=buttons)
@@ -177,7 +179,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        """Change an answer. It stays as it is where that cannot be."""
+        """Change an answer. Does nothing if that is impossible."""
         markdown = _text_on_card(markdown, await process_text(code_too_long, markdown))
         footer = self._footer(target, buttons)
         plain_id, card_id = self._entities.split_id(message)
@@ -188,7 +190,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
 
     @override
     async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
-        """Take an answer away; one that is gone already is fine."""
+        """Delete an answer. Does nothing if it is gone."""
         plain_id, _ = self._entities.split_id(message)
         try:
             await self._api.delete(plain_id)
@@ -246,7 +248,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
     async def _finish_entity(
         self, message: str, card_id: str, markdown: str, footer: CardFooter
     ) -> None:
-        """Show the answer on its card; where that cannot be, take the card away and say that it is gone."""
+        """Show the answer on its card. If that is impossible, delete the card and raise that it is gone."""
         try:
             await self._finish(card_id, markdown, footer)
         except FeishuError as error:
@@ -261,7 +263,10 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
         await _with_plain_fallback(finish, markdown, footer, final=True)
 
     async def _finish_message(self, message: str, markdown: str, footer: CardFooter) -> None:
-        """Try the message itself. If it is refused too, take it away and say that it is gone: nothing is lost."""
+        """Update the message itself.
+
+        If that is refused too, delete it and raise that it is gone, so that the answer is sent again.
+        """
         try:
             await self._finish_card(message, markdown, footer)
         except FeishuError as error:
@@ -274,7 +279,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
             raise
 
     async def _finish_card(self, message: str, markdown: str, footer: CardFooter) -> None:
-        """Replace a card that was sent whole. One that is an entity after all is known by being refused."""
+        """Replace a card that was sent whole. A refusal shows that it is an entity."""
         try:
             await self._patch(message, markdown, footer, final=True)
         except FeishuError as error:
@@ -286,7 +291,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
             await self._finish(card_id, markdown, footer)
 
     async def _require_present(self, message: str) -> None:
-        """Raise an error with `target_gone` if a message was withdrawn: its card would still take the answer."""
+        """Raise an error with `target_gone` if a message was withdrawn: its card would still accept the answer."""
         try:
             gone = await self._api.is_deleted(message)
         except FeishuError as error:
@@ -306,7 +311,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
     async def _send_code(
         self, target: ReplyTarget, markdown: str, code: CodeFile, key: str
     ) -> MessageId:
-        """Send code as a file. Raises MessageTooLong where files are refused: it goes into several cards."""
+        """Send code as a file. Raises MessageTooLong if files are refused, so that it is sent in several cards."""
         try:
             upload = await self._uploads.upload_text(code.name, code.text)
         except FeishuError as error:
@@ -327,9 +332,9 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
     async def _deliver(
         self, target: ReplyTarget, kind: str, value: Mapping[str, object], key: str
     ) -> SentMessage:
-        """Reply to the user's message; if that is gone, to the first one of its topic.
+        """Reply to the user's message, or to the first one of its topic if it is gone.
 
-        Without a topic, write to the chat; with one that is gone, the bus decides.
+        Without a topic, write to the chat. If the topic is gone, the bus decides.
         """
         content = MessageContent(type=kind, value=value, uuid=idempotency_uuid(target, key))
         gone: FeishuError | None = None
@@ -349,7 +354,7 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
 async def _with_plain_fallback(
     put: Callable[[Card], Awaitable[T]], markdown: str, footer: CardFooter, *, final: bool
 ) -> T:
-    """Put a card where it belongs; the same text without markup if Feishu refuses the card."""
+    """Send a card to its place. If Feishu refuses it, send the text without markup."""
     text = await process_text(render, markdown, partial=not final)
     card = cards.final_card(text, footer) if final else cards.progress_card(text, footer)
     try:

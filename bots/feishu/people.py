@@ -1,4 +1,4 @@
-"""Names of people and groups while a message is read. Pure."""
+"""Names of people and groups for reading a message. Pure."""
 
 from collections.abc import Mapping
 
@@ -6,20 +6,20 @@ from bots.feishu.json_node import JsonNode
 from bus.characters import clean_name
 
 YOU = "You"
-"""The author of the bot's own words, for the model."""
+"""The author of the bot's own messages, for the model."""
 
 SOMEONE = "someone"
-"""Replaces the unknown name of a person in a mention."""
+"""Replaces an unknown name in a mention."""
 
 
 class People:
-    """Knows names by id, and notes the ids whose names are missing.
+    """Finds names by ID, and records IDs without a name.
 
     Args:
-        names: Names of people (`ou_...`) and groups (`oc_...`) by id.
+        names: Names of people (`ou_...`) and groups (`oc_...`) by ID.
 
     Attributes:
-        unnamed: Ids without a name, in the order in which they were asked for.
+        unnamed: IDs without a name, in the order of the requests.
 
     >>> people = People({"ou_1": "Ann"})
     >>> people.mention("ou_1"), people.mention("ou_2"), people.label("ou_3"), list(people.unnamed)
@@ -31,22 +31,22 @@ class People:
         self.unnamed: dict[str, None] = {}
 
     def find(self, user: str, name: str = "") -> str:
-        """Return the known name, or else the one in the message; "" if both are missing."""
+        """Return the known name, or the one in the message; "" if both are missing."""
         found = self._names.get(user, "") or name
         if user and not found:
             self.unnamed[user] = None
         return found
 
     def label(self, user: str, name: str = "") -> str:
-        """Return a name, or else the id."""
+        """Return a name, or the ID if it is unknown."""
         return self.find(user, name) or user
 
     def mention(self, user: str, name: str = "") -> str:
-        """Return a mention as text; one of everybody has the id `all`."""
+        """Return a mention as text. The ID `all` means everyone."""
         return "@all" if user == "all" else f"@{self.find(user, name) or SOMEONE}"
 
     def author(self, sender: JsonNode) -> str:
-        """Return the name of who wrote a message; "" if it is unknown. A person cannot be taken for the bot.
+        """Return the name of a message's author; "" = unknown. A person's name cannot look like the bot's.
 
         Args:
             sender: `sender` of an item of the API.

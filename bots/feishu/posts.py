@@ -1,4 +1,4 @@
-"""Rich text (`post`) as Markdown. Pure."""
+"""Converts rich text (`post`) to Markdown. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from bots.feishu.json_node import JsonNode
 from bots.feishu.people import People
 
 _STYLES = (("codeInline", "`"), ("bold", "**"), ("italic", "*"), ("lineThrough", "~~"))
-"""Styles of a text, innermost first, with their marks; Markdown has none for `underline`."""
+"""Styles of a text with their marks, innermost first. Markdown has none for `underline`."""
 
 
 def post_body(content: JsonNode) -> JsonNode:
-    """Return the body of rich text. A message holds one body, or one for each language."""
+    """Return the body of rich text. A message contains one body, or one for each language."""
     if content.values("content") or content.values("content_v2"):
         return content
     return next((body for body in content.nodes() if body.values("content")), content)
@@ -21,19 +21,19 @@ def post_body(content: JsonNode) -> JsonNode:
 def post_rows(body: JsonNode) -> list[list[JsonNode]]:
     """Return the elements, one list for each line.
 
-    `content_v2`, where it is there, holds the author's Markdown; `content` is the same in smaller pieces.
+    If `content_v2` exists, it contains the author's Markdown, and `content` has the same in smaller pieces.
     """
     rows = body.values("content_v2") or body.values("content")
     return [[JsonNode(node) for node in row] for row in rows if isinstance(row, list)]
 
 
 def post_markdown(content: JsonNode, people: People, *, own_id: str = "") -> str:
-    r"""Return rich text as Markdown. Mentions stay placeholders (`@_user_1`) where the message explains those.
+    r"""Return rich text as Markdown. Mentions stay placeholders (`@_user_1`) if the message explains them.
 
     Args:
         content: The content of a `post` message.
         people: Names.
-        own_id: The bot's open id: its mention is left out.
+        own_id: The bot's open ID. Its mention is left out.
 
     >>> node = {"tag": "text", "text": "at nine ", "style": ["bold"]}
     >>> post_markdown(JsonNode({"title": "Plan", "content": [[node, {"tag": "hr"}]]}), People({}))
@@ -47,7 +47,7 @@ def post_markdown(content: JsonNode, people: People, *, own_id: str = "") -> str
 
 
 def post_pictures(content: JsonNode) -> Iterator[str]:
-    """Yield the keys of the pictures in rich text, in their order."""
+    """Yield the keys of the pictures in rich text, in order."""
     for node in post_nodes(content):
         if node.text("tag") == "img":
             yield node.text("image_key")
@@ -62,7 +62,7 @@ def post_nodes(content: JsonNode) -> Iterator[JsonNode]:
 
 
 def _node(node: JsonNode, people: People, own_id: str) -> str:
-    """Return the words of an element; files are attached, so they say nothing here."""
+    """Return the text of an element. Files have none, because they are attached."""
     text = node.text("text") or node.text("content")
     match node.text("tag"):
         case "text":
@@ -85,7 +85,7 @@ def _node(node: JsonNode, people: People, own_id: str) -> str:
 
 
 def fenced(code: str, language: str) -> str:
-    r"""Return code as a fenced block, whatever fences it holds.
+    r"""Return code as a fenced block, whatever fences it contains.
 
     >>> print(fenced("a = 1\n", "PYTHON"))
     ```python
@@ -99,7 +99,7 @@ def fenced(code: str, language: str) -> str:
 
 
 def _styled(text: str, node: JsonNode) -> str:
-    """Put the marks of a style around a text, blanks left outside: marks beside blanks are no marks."""
+    """Put the marks of a style around a text, with blanks outside, because marks next to blanks have no effect."""
     words = bare = text.strip()
     styles = node.values("style")
     for style, mark in _STYLES if bare else ():
@@ -110,7 +110,7 @@ def _styled(text: str, node: JsonNode) -> str:
 
 
 def _mention(node: JsonNode, people: People, own_id: str) -> str:
-    """Return a mention as its placeholder, which the message explains, or by name."""
+    """Return a mention as its placeholder if the message explains it, else by name."""
     user = node.text("user_id")
     if user.startswith("@_"):
         return user

@@ -1,27 +1,27 @@
-"""Private chats seen so far: button presses and menu clicks do not say whether a chat is private, or with whom."""
+"""Remembers private chats, because button presses and menu clicks do not say whether a chat is private or with whom."""
 
 from collections import OrderedDict
 
 from bus.messages import InboundMessage, Sender
 
 _MAX_CHATS = 10_000
-"""Chats that are remembered; beyond, those that were quiet for longest are forgotten."""
+"""Maximum number of chats to remember. Beyond it, the least recently used are forgotten."""
 
 
 class PrivateChats:
-    """The private chats that this process knows of, and the person in each."""
+    """The private chats that this process knows, with the person in each."""
 
     def __init__(self) -> None:
         self._senders: OrderedDict[str, Sender] = OrderedDict()
         self._chats: dict[str, str] = {}
 
     def remember_message(self, inbound: InboundMessage) -> None:
-        """Remember where a message came from."""
+        """Remember the chat of a message."""
         if inbound.is_private:
             self._remember(inbound.key.chat, inbound.sender)
 
     def remember(self, chat: str, person: str) -> None:
-        """Remember a private chat with a person of whom nothing else is known yet."""
+        """Remember a private chat with a person, without further data."""
         if chat not in self._senders:
             self._remember(chat, Sender(user_id=person, kind="unknown"))
 
@@ -30,7 +30,7 @@ class PrivateChats:
         return chat in self._senders
 
     def chat_with(self, person: str) -> tuple[str, Sender] | None:
-        """Return the private chat with a person, and what is known of them; None if there is no known chat."""
+        """Return the private chat with a person, and their data; None if no chat is known."""
         chat = self._chats.get(person)
         return (chat, self._senders[chat]) if chat is not None else None
 

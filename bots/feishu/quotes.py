@@ -15,7 +15,7 @@ from bots.text.characters import safe_cut
 from bots.text.quotations import FORWARDED, quotation
 
 MAX_OWN_CHARS = 10_000
-"""The bot's own words are quoted up to this length: usually the conversation has the rest."""
+"""Maximum length of a quotation of the bot, characters. Usually the conversation contains the rest."""
 
 _UNREADABLE = "[Not readable here: the message that this one replies to]"
 
@@ -24,8 +24,9 @@ def quote_message(page: Sequence[JsonNode], names: Mapping[str, str]) -> FeishuC
     """Return a message as a quotation with its author, and its files.
 
     Args:
-        page: The answer of the API: the message, then the ones that it holds. Empty if the API did not show it.
-        names: Names of people by id; `YOU` for the bot's app.
+        page: The response of the API: the message, then the messages that it contains. Empty = the API did not return
+            it.
+        names: Names of people by ID; `YOU` for the bot's app.
 
     >>> sender = {"id": "cli_1", "sender_type": "app"}
     >>> sent = {"msg_type": "text", "sender": sender, "body": {"content": '{"text": "hi"}'}}

@@ -1,4 +1,4 @@
-"""Feishu events to the bus, and their acknowledgements."""
+"""Passes Feishu events to the bus, and acknowledges them."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventAck:
-    """What the platform is told of an event.
+    """The response to an event.
 
     Attributes:
-        accepted: Whether it may forget the event; else it sends it again.
-        response: What it shows to who pressed a button; empty = nothing.
+        accepted: Whether the platform may forget the event. Otherwise it resends it.
+        response: The text for the presser of a button; empty = none.
     """
 
     accepted: bool
@@ -52,22 +52,24 @@ RETRY = EventAck(accepted=False)
 
 
 class FeishuReceiver:
-    """Hands events to the bus: those of one chat in their order; different chats, and button presses, at once.
+    """Passes events to the bus, those of one chat in order.
+
+    Different chats and button presses do not wait for each other.
 
     Args:
         intake: Receives messages, presses and deletions.
         channel: Instance name.
         health: Shows whether messages are accepted.
-        private_chats: Which chats are private; learned here.
+        private_chats: Remembers which chats are private.
         greeting: Greets groups and people.
-        lookups: Read what events lack.
+        lookups: Look up data that events do not contain.
         answers_all: Whether the bot answers every message of a group (`group_policy: open`).
         commands: Names of the commands that the bot's menu may call.
-        language: Of what is said where nobody's language is known; "" = English.
-        press_s: A press is answered within this.
+        language: Language if the person's language is unknown; "" = English.
+        press_s: Time limit for responding to a press, seconds.
 
     Attributes:
-        bot: Who we are. None until the platform told: then no event is accepted.
+        bot: The bot's identity; None = not known yet, so no event is accepted.
     """
 
     def __init__(
@@ -98,13 +100,13 @@ class FeishuReceiver:
         self._locks = KeyedLock()
 
     async def handle(self, envelope: JsonNode) -> EventAck:
-        """Act on an event, and return what the platform is to be told."""
+        """Act on an event. Return the response for the platform."""
         if self.bot is None:
             return RETRY
         event = parse_event(envelope, self.bot, self._lookups.known)
         try:
             ack = await self._dispatch(event, envelope, self.bot)
-        except Exception as error:  # one event's boundary: the platform still has it
+        except Exception as error:  # The boundary of one event, which the platform will resend.
             trace = None if isinstance(error, BusError) else error
             text = "%s: an event was not accepted, Feishu sends it again: %s"
             log.warning(text, self._channel, error, exc_info=trace)
@@ -137,7 +139,7 @@ class FeishuReceiver:
     async def _handle_message(
         self, message: InboundMessage, envelope: JsonNode, bot: FeishuBot
     ) -> None:
-        """Hand over a message, with what its event lacks."""
+        """Pass on a message, completed with looked-up data."""
         self._private_chats.remember_message(message)
         event = envelope["event"]["message"]
         self._lookups.learn(event)
@@ -151,7 +153,7 @@ class FeishuReceiver:
             self._lookups.remember(message, event, context)
 
     async def _may_be_meant(self, message: InboundMessage) -> bool:
-        """Return whether a message may be for the bot; the bus decides."""
+        """Return whether a message may be for the bot. The bus makes the decision."""
         if message.is_addressed or message.replies_to or self._answers_all:
             return True
         return await self._intake.has_conversation(message.key)
@@ -164,7 +166,7 @@ class FeishuReceiver:
             await self._intake.receive(meant)
 
     async def _handle_press(self, press: ButtonPress) -> PressResponse:
-        """Act on a press. The platform does not repeat one: what was not kept has to be pressed again."""
+        """Act on a press. The platform does not resend presses, so the person must repeat one that was not stored."""
         try:
             with anyio.fail_after(self._press_s):
                 return await self._intake.handle_button_press(press)
@@ -172,7 +174,7 @@ class FeishuReceiver:
             log.warning("a button press was not handled in time")
         except (IntakeFull, IntakeClosed) as error:
             log.warning("a button press was not accepted: %s", error)
-        except Exception:  # as in `handle`; here a person waits
+        except Exception:  # As in `handle`, but a person is waiting.
             log.exception("a button press failed")
         return PressResponse(text=messages_for(self._language).press_again, urgent=True)
 
@@ -188,14 +190,14 @@ class FeishuReceiver:
         self._greeting.greet_group(event.key.chat, event_id=event.event_id)
 
     async def _handle_menu_click(self, menu: MenuClick) -> None:
-        """Run the command that an entry of the menu names, as if the person had typed it."""
+        """Run the command of a menu entry, as if the person had typed it."""
         if menu.entry.partition(" ")[0] not in self._commands:
             detail = f"the menu's entry {menu.entry[:40]!r} names no command"
             self._intake.report_ignored(self._channel, Disposition.UNSUPPORTED, detail)
             return
         known = self._private_chats.chat_with(menu.person)
         if known is None:
-            # Where to answer is known only after a message: ask to type the command.
+            # The private chat is known only after a message, so ask the person to type the command.
             self._greeting.say(
                 menu.person,
                 lambda texts: texts.menu_unplaced.format(command=f"`/{menu.entry}`"),

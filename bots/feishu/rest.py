@@ -27,21 +27,23 @@ _TOKEN_PATH = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - 
 _FAILURE_DELAYS = Backoff()
 
 QueryParams = Mapping[str, str | list[str]]
-"""Query parameters; a list repeats its parameter."""
+"""Query parameters. A list repeats its parameter."""
 
 _RENEW_S = 600.0
-"""A token is renewed this long before it expires. The platform hands out a new one in its last
-half hour, and the old one stays good, so that nothing fails in between."""
+"""How long before its expiry a token is renewed, seconds.
+
+The platform issues a new one in the last half hour, and the old one stays valid.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuApp:
-    """Which app talks to which platform.
+    """The app and its platform.
 
     Attributes:
         app_id: `cli_...`.
         app_secret: Never logged.
-        domain: https://open.feishu.cn, https://open.larksuite.com, or a local server; no slash at the end.
+        domain: https://open.feishu.cn, https://open.larksuite.com, or a local server, without a slash at the end.
         channel: Instance name of the channel.
     """
 
@@ -52,7 +54,7 @@ class FeishuApp:
 
     @property
     def host(self) -> str:
-        """The name people know the platform's server by; "" if `domain` is no web address."""
+        """The host name of the platform's server; "" if `domain` is not a URL."""
         try:
             parts = urlsplit(self.domain)
         except ValueError:
@@ -61,7 +63,7 @@ class FeishuApp:
 
     @property
     def local(self) -> bool:
-        """Whether the server is this machine, which no proxy of the environment can reach."""
+        """Whether the server is this machine, which proxies cannot reach."""
         name = urlsplit(self.domain).hostname if self.host else None
         try:
             return ip_address(name or "").is_loopback
@@ -71,11 +73,11 @@ class FeishuApp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBody:
-    """A request's body, made anew for each attempt because a stream can be read once.
+    """A request's body, created for each attempt, because a stream can be read only once.
 
     Attributes:
         open: Returns the bytes, or a stream of them.
-        headers: Its type, and its length if it is a stream.
+        headers: Its content type, and its length if it is a stream.
     """
 
     open: Callable[[], bytes | AsyncIterator[bytes]]
@@ -83,7 +85,7 @@ class RequestBody:
 
 
 def json_body(value: Mapping[str, object]) -> RequestBody:
-    """Return `value` as a JSON body; half surrogate pairs, which UTF-8 cannot hold, become `?`."""
+    """Return `value` as a JSON body. Lone surrogates, which UTF-8 cannot encode, become `?`."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     data = text.encode("utf-8", "replace")
     return RequestBody(
@@ -94,12 +96,11 @@ def json_body(value: Mapping[str, object]) -> RequestBody:
 class FeishuRestClient:
     """The API of one app.
 
-    While `shared_pool` is open, calls share its connections; at other times each call opens its own,
-    so that the last answers of a stopping service still get out.
+    While `shared_pool` is open, calls share its connections. At other times, each call opens its own, so that a
+    stopping service can still send its last answers.
 
-    Failures that name no time to wait (unreachable, HTTP 5xx, unreadable responses) get one, `retry_after_s`: it grows
-    with every further failure of any call until one succeeds, so that callers do not call a broken platform at full
-    speed.
+    Failures without a stated wait (unreachable, HTTP 5xx, unreadable responses) get a `retry_after_s`. It grows with
+    every failure of any call until one succeeds, so that callers do not overload a broken platform.
 
     Attributes:
         count_nodes: Returns how many processes share the app's limits.
@@ -130,12 +131,12 @@ class FeishuRestClient:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """The TLS settings, for whoever else connects to the platform; None over plain HTTP."""
+        """The TLS settings for other connections to the platform; None = plain HTTP."""
         return self._tls
 
     @asynccontextmanager
     async def shared_pool(self) -> AsyncIterator[None]:
-        """Keep connections open between calls. Leaving waits shortly for calls that are under way."""
+        """Keep connections open between calls. At the end, waits briefly for calls in progress."""
         if not self._app.host:
             yield
             return
@@ -161,16 +162,16 @@ class FeishuRestClient:
         body: RequestBody | None = None,
         limit_s: float | None = None,
     ) -> Mapping[str, Any]:
-        """Call the API with the tenant token, renewing it once if it is not taken; return `data`.
+        """Call the API with the tenant token. Renews it once if it is rejected. Return `data`.
 
         Raises:
-            FeishuError: the call failed; says whether and when to repeat it.
+            FeishuError: The call failed. The error says whether and when to retry.
         """
         asked = FeishuRequest(method, path, params or {}, body, limit_s or self._timeouts.call_s)
         return (await self.request(asked)).data
 
     async def request(self, request: "FeishuRequest") -> FeishuResponse:
-        """Make a call as `call` does; return the whole response, which is a good one. Raises FeishuError."""
+        """Make a call like `call`. Return the whole response, which is successful. Raises FeishuError."""
         try:
             answer = await self._request(request)
         except FeishuError as error:
@@ -193,15 +194,15 @@ class FeishuRestClient:
         return answer
 
     async def authenticate(self) -> None:
-        """Get a tenant token, unless there is one: proof that id and secret belong together. Raises FeishuError."""
+        """Get a tenant token if there is none, which verifies the ID and secret. Raises FeishuError."""
         async with self._connections() as client:
             await self._tenant_token(client)
 
     async def post_without_token(self, path: str, value: Mapping[str, object]) -> FeishuResponse:
-        """POST without a token and return the answer, whatever its code.
+        """POST without a token and return the response, whatever its code.
 
         Raises:
-            FeishuError: there was no answer.
+            FeishuError: There was no response.
         """
         request = FeishuRequest("POST", path, {}, json_body(value), self._timeouts.call_s)
         async with self._connections() as client:
@@ -211,10 +212,10 @@ class FeishuRestClient:
     async def stream(
         self, path: str, *, silence_s: float
     ) -> AsyncIterator[tuple[str, httpx.Response]]:
-        """GET with the tenant token; yield the token and the answer, whatever it says, its body unread.
+        """GET with the tenant token. Yield the token and the response with its unread body, whatever its status.
 
         Raises:
-            FeishuError: there was no answer, or no token.
+            FeishuError: There was no response, or no token.
         """
         async with self._connections() as client, AsyncExitStack() as stack:
             token = await self._tenant_token(client)
@@ -225,19 +226,19 @@ class FeishuRestClient:
                 response = await stack.enter_async_context(request)
             except httpx.HTTPError as error:
                 failure = error_from(error)
-                failure.ambiguous = False  # asking changes nothing
+                failure.ambiguous = False  # A GET changes nothing.
                 raise failure from error
             yield token, response
 
     def discard_token(self, token: str) -> None:
-        """Drop a token that was not taken, unless somebody renewed it meanwhile."""
+        """Drop a rejected token, unless another task renewed it meanwhile."""
         if self._token == token:
             self._token = ""
 
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             base_url=self._app.domain,
-            # Seconds of silence; the whole call has a bound of its own.
+            # Maximum silence, seconds. The whole call has its own time limit.
             timeout=httpx.Timeout(self._timeouts.call_s, connect=min(5.0, self._timeouts.call_s)),
             limits=httpx.Limits(
                 max_connections=50, max_keepalive_connections=10, keepalive_expiry=30.0
@@ -263,7 +264,7 @@ class FeishuRestClient:
                 self._idle.set()
 
     async def _tenant_token(self, client: httpx.AsyncClient) -> str:
-        """Return a token that is good for a while. Nothing was sent when this fails."""
+        """Return a token that is valid for a while. If this fails, nothing was sent."""
         try:
             with anyio.fail_after(self._timeouts.call_s):
                 async with self._token_lock:
@@ -317,7 +318,7 @@ class FeishuRestClient:
 
 @dataclass(frozen=True, slots=True)
 class FeishuRequest:
-    """One call; `limit_s` bounds it."""
+    """One call. `limit_s` is its time limit."""
 
     method: str
     path: str
@@ -339,7 +340,7 @@ def _parse_response(response: httpx.Response) -> FeishuResponse:
         code=body["code"],
         msg=str(body.get("msg") or ""),
         headers=response.headers,
-        # The token and bot pages have no `data`: their fields stand beside `code`.
+        # Responses of the token and bot endpoints have no `data`. Their fields are next to `code`.
         data=data if isinstance(data, dict) else body,
     )
 

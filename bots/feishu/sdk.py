@@ -1,10 +1,9 @@
 """The protobuf `Frame` of lark_oapi, imported without the rest of the package.
 
-`import lark_oapi` runs 1,100 modules (2 s, 130 MB); the frame needs 30 of them (0.2 s). Empty
-packages with the right search path stand in for `lark_oapi` and `lark_oapi.ws`, so that their
-`__init__` never runs, and for `google`, whose `__init__` imports pkg_resources where that is
-installed (6 MB). They stay, because the vendored protobuf imports parts of itself by full name
-later. A test guards the names against upgrades of the SDK.
+`import lark_oapi` runs 1,100 modules (2 s, 130 MB). The frame needs 30 of them (0.2 s). Empty packages with the right
+search path replace `lark_oapi` and `lark_oapi.ws`, so that their `__init__` never runs, and `google`, whose `__init__`
+imports pkg_resources if installed (6 MB). They must stay, because the vendored protobuf later imports parts of itself
+by full name. A test detects changes of the names in the SDK.
 """
 
 import importlib
@@ -31,13 +30,13 @@ class Frame:
     """One binary message of the long connection.
 
     Attributes:
-        seq_id: Number of the frame; an answer repeats it.
-        log_id: The platform's trace number; an answer repeats it.
-        service: The service id of the connection's address.
+        seq_id: Number of the frame. An answer repeats it.
+        log_id: The platform's trace number. An answer repeats it.
+        service: The service ID of the connection's address.
         method: 0 = control (ping, pong), 1 = data (event, card).
-        headers: `type`, `message_id`, `sum`, `seq`, `trace_id`, ... in their order.
+        headers: `type`, `message_id`, `sum`, `seq`, `trace_id`, ... in order.
         payload: JSON, or a part of it.
-        log_id_new: The platform's trace id; an answer repeats it.
+        log_id_new: The platform's trace ID. An answer repeats it.
     """
 
     seq_id: int = 0
@@ -50,7 +49,7 @@ class Frame:
 
 
 class FrameCodec:
-    """Frames to bytes and back. Making one imports the protobuf parts (0.2 s, once a process)."""
+    """Encodes and decodes frames. The first instance imports the protobuf parts (0.2 s)."""
 
     def __init__(self) -> None:
         self._message, self._refused = _load()
@@ -116,6 +115,6 @@ def _load() -> tuple[Any, type[Exception]]:
 
 
 def _register_stub_package(name: str, path: str) -> None:
-    package = ModuleType(name, "Stands in for the package, so that its __init__ does not run.")
+    package = ModuleType(name, "Replaces the package, so that its __init__ does not run.")
     package.__path__ = [path]
     sys.modules[name] = package

@@ -1,7 +1,7 @@
 """Streaming cards: updates their text, and recovers if the platform closes a stream.
 
-The platform closes a stream ten minutes after it was opened, and when nothing comes for long. A stream that it closed
-is opened again; where that is refused too, the whole card is replaced each time, which works without a stream.
+The platform closes a stream ten minutes after its start, or when nothing arrives for long. A closed stream is reopened.
+If that is refused too, the whole card is replaced each time, which needs no stream.
 """
 
 import logging
@@ -20,29 +20,29 @@ from bus.bounded import BoundedDict
 log = logging.getLogger(__name__)
 
 RENEW_S = 500.0
-"""A stream is opened anew after this time: the platform closes it after 600 s."""
+"""Time after which to reopen a stream, seconds. The platform closes it after 600 s."""
 
 _KEPT = 200
-"""Cards that are remembered, 1.5 KB each; of an older one the next change replaces the whole card."""
+"""Maximum number of cards to remember, 1.5 KB each. The next change of an older card replaces it whole."""
 
 _EPOCH = 1_735_689_600
-"""Start of 2025, from which sequences are counted, five a second: they rise over restarts, until 2038."""
+"""Start of 2025, from which sequence numbers are counted, five a second. So they rise across restarts, until 2038."""
 
 _STEPS_PER_S = 5
 _MAX_SEQUENCE = 2**31 - 1
 _LEAPS = (100_000, 10_000_000)
-"""Steps ahead when the platform has a higher sequence than we know of: half a day's and 23 days' worth."""
+"""Steps to skip when the platform has a higher sequence number: half a day's and 23 days' worth."""
 
 
 @dataclass(slots=True)
 class _StreamingCard:
-    """What is known of a card.
+    """The state of a card.
 
     Attributes:
-        sequence: The last number used.
-        footer: What stands below its text now; None = unknown.
-        opened_at: When its stream was opened (monotonic).
-        is_unstreamable: The stream cannot be opened again.
+        sequence: The last used number.
+        footer: The present part below its text; None = unknown.
+        opened_at: When its stream was opened (monotonic seconds).
+        is_unstreamable: Whether its stream cannot be reopened.
     """
 
     sequence: int
@@ -54,7 +54,7 @@ class _StreamingCard:
 
 
 class StreamingCards:
-    """The cards that this process lets grow. Operations on one card go one after the other."""
+    """The growing cards of this process. Operations on one card run one by one."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class StreamingCards:
         self._streams = BoundedDict[str, _StreamingCard](_KEPT)
 
     def register(self, card_id: str, footer: CardFooter) -> None:
-        """Note a card that was made just now, streaming."""
+        """Remember a card that was just created and is streaming."""
         stream = self._stream(card_id)
         if stream.footer is None:
             stream.footer, stream.opened_at = _shape(footer), self._clock()
@@ -90,7 +90,7 @@ class StreamingCards:
                 await self._update_card(card_id, stream, text, footer)
 
     async def finish(self, card_id: str, card: Card) -> None:
-        """Show the answer as it stays. Raises FeishuError."""
+        """Show the final answer. Raises FeishuError."""
         stream = self._stream(card_id)
         async with stream.lock:
             if not stream.finished:
@@ -101,7 +101,7 @@ class StreamingCards:
     async def _update_card(
         self, card_id: str, stream: _StreamingCard, text: str, footer: CardFooter
     ) -> None:
-        """Change the text alone where no more has changed, else the whole card."""
+        """Change only the text if nothing else has changed, else the whole card."""
         if stream.is_unstreamable:
             await self._replace_card(
                 card_id, stream, cards.progress_card(text, footer), is_frame=True
@@ -123,7 +123,7 @@ class StreamingCards:
         await _in_sequence(stream, written)
 
     async def _open_stream(self, card_id: str, stream: _StreamingCard) -> None:
-        """Open the stream for another ten minutes; note it if that is refused."""
+        """Open the stream for another ten minutes. Remember a refusal."""
 
         async def opened(sequence: int) -> None:
             await self._kit.set_streaming(card_id, on=True, sequence=sequence)
@@ -145,7 +145,7 @@ class StreamingCards:
         try:
             await _in_sequence(stream, closed)
         except FeishuError as error:
-            # The finished card that follows says the same.
+            # The finished card that follows has the same content.
             log.info("a stream was not closed: %s", error)
 
     async def _replace_card(
@@ -166,9 +166,9 @@ class StreamingCards:
 
 
 async def _in_sequence(stream: _StreamingCard, operation: Callable[[int], Awaitable[None]]) -> None:
-    """Run an operation under the next number; leap ahead if the platform has a higher one. Raises FeishuError."""
+    """Run an operation with the next number. Skip ahead if the platform has a higher one. Raises FeishuError."""
     for leap in (*_LEAPS, 0):
-        stream.sequence += 1  # used up, whatever becomes of the operation
+        stream.sequence += 1  # The number is used up even if the operation fails.
         try:
             await operation(stream.sequence)
         except FeishuError as error:

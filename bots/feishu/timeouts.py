@@ -1,4 +1,4 @@
-"""How long the Feishu adapter waits for what."""
+"""Timeouts of the Feishu adapter."""
 
 from dataclasses import dataclass
 
@@ -8,21 +8,21 @@ from bus.retry import Backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuTimeouts:
-    """Timeouts in seconds; tests pass shorter ones.
+    """Timeouts in seconds. Tests pass shorter ones.
 
     Attributes:
         call_s: One API call.
         upload_s: One upload (30 MB on a slow line).
         connect_s: Fetching the connection's endpoint, and the handshake.
-        lookup_s: All lookups of what a message's event lacks, while the event waits to be answered.
-        ack_s: An event is answered within this, well or badly. The platform waits 3 s.
-        press_s: A button press is answered within this: the platform shows an error after 3 s.
-        ping_s: Between two pings, until the platform says otherwise (its default is 120 s).
-        close_s: Closing the connection, and calls still running then.
-        parts_s: How long the parts of a split event are kept.
+        lookup_s: All lookups of data that a message's event does not contain, while the event waits.
+        ack_s: Responding to an event. The platform waits 3 s.
+        press_s: Responding to a button press. The platform shows an error after 3 s.
+        ping_s: Interval of pings until the platform changes it (its default is 120 s).
+        close_s: Closing the connection, and calls in progress at that time.
+        parts_s: How long to keep the parts of a split event.
         backoff: Delays after failed attempts to connect.
         failed_retry_s: Delay after the platform refused the app's credentials.
-        check_s: In mode webhook, between two checks whether the platform still knows the app.
+        check_s: In mode webhook, interval of checking the app's credentials.
     """
 
     call_s: float = 20.0

@@ -28,7 +28,7 @@ from bots.feishu.receiver import FeishuReceiver
 from bus.platform import Clock, Intake
 
 _MAX_CHALLENGE_BYTES = 4096
-"""Largest unsigned body that is looked at: the console's question has some 200 bytes."""
+"""Maximum size of an unsigned body to read, bytes. The console's question has about 200."""
 
 _URL_VERIFICATION = "url_verification"
 
@@ -37,7 +37,7 @@ class FeishuWebhookSecrets:
     """Verifies and decrypts requests.
 
     Args:
-        encrypt_key: Signs and encrypts.
+        encrypt_key: The key of signatures and encryption.
         verification_token: Part of every event.
         section: The channel's section in the configuration, for messages.
     """
@@ -77,8 +77,8 @@ class FeishuWebhookSecrets:
         """Return the console's unsigned question.
 
         Raises:
-            WebhookRejected: anything else that is not signed; always 401, so that the status does not tell how far
-                decryption came.
+            WebhookRejected: The request is anything else that is not signed. The status is always 401, so that it does
+                not reveal how far decryption came.
         """
         try:
             return self._decrypt_challenge(body)
