@@ -52,7 +52,7 @@ from bus.platform import (
 
 
 def build(name: str, config: SlackConfig, commands: Sequence[CommandInfo]) -> "SlackAdapter":  # noqa: ARG001
-    """Return the adapter. Slack takes its commands from the app's manifest, not from here."""
+    """Return the adapter. Slack gets its commands from the app's manifest."""
     return SlackAdapter(config, name=name)
 
 
@@ -312,7 +312,7 @@ class SlackAdapter(
 
     @asynccontextmanager
     async def _in_workspace(self, installation: str) -> AsyncIterator[None]:
-        """Use an installation's token; check the connection when a call is refused because of the token."""
+        """Use an installation's token. Reconnect if Slack refuses a call because of the token."""
         try:
             with self._api.in_workspace(installation):
                 yield
@@ -326,5 +326,5 @@ class SlackAdapter(
 def _capabilities(name: str, *, streaming: bool) -> Capabilities:
     """Return the numbers of a bot of this name. Each turn asks for them seven times."""
     numbers = STREAMING if streaming else SLACK
-    # Slack takes a line that begins with "/" for a command of its own, and has none in threads.
+    # Slack interprets a line that begins with "/" as its own command, and has no commands in threads.
     return replace(numbers, command_prefix=f"@{name} /") if name else numbers

@@ -1,4 +1,4 @@
-"""Slack Web API client: shared session, a deadline for each call, no retries, error mapping."""
+"""Slack Web API client: shared session, a time limit for each call, no retries, error mapping."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 def parse_scopes(headers: Mapping[str, str]) -> frozenset[str] | None:
-    """Return the scopes granted to the app, which Slack sends with every response; None if it did not.
+    """Return the scopes granted to the app, from the headers of a response; None = not included.
 
     >>> parse_scopes({"x-oauth-scopes": "chat:write, commands"}) == {"chat:write", "commands"}
     True
@@ -32,19 +32,19 @@ def parse_scopes(headers: Mapping[str, str]) -> frozenset[str] | None:
 
 
 class ResponseUrlExpired(SlackError):
-    """A response_url was used up (5 times), is too old (30 minutes), or refuses the message."""
+    """A response_url was used 5 times, is older than 30 minutes, or refuses the message."""
 
 
 def sdk_logger() -> logging.Logger:
-    """Return the logger for slack_sdk and Bolt: below ERROR they log URLs, message texts and tickets."""
+    """Return the logger for slack_sdk and Bolt. Its level is ERROR, because below they log URLs, texts and tickets."""
     logger = logging.getLogger("bots.slack.sdk")
-    if logger.level != logging.ERROR:  # Setting it forgets what all loggers have cached.
+    if logger.level != logging.ERROR:  # Setting the level clears the caches of all loggers.
         logger.setLevel(logging.ERROR)
     return logger
 
 
 _WORKSPACE: ContextVar[str] = ContextVar("slack_workspace", default="")
-"""The workspace whose token calls use now, where the app is installed in several."""
+"""The workspace whose token calls use now, if the app is installed in several."""
 
 
 @dataclass(slots=True)
@@ -58,8 +58,8 @@ class _BotAccount:
 class SlackApi:
     """Slack's Web API.
 
-    Calls work at any time; while `shared_session` is open they share one session, otherwise each opens its own
-    (the outbox is emptied after the adapter stopped).
+    Calls work at any time. While `shared_session` is open, they share one session. Otherwise each opens its own,
+    because the outbox is emptied after the adapter stopped.
     """
 
     def __init__(self, config: SlackConfig, *, timeout_s: float, channel: str = "slack") -> None:
@@ -93,7 +93,7 @@ class SlackApi:
 
     @property
     def bots(self) -> Sequence[SlackIdentity]:
-        """Who the bot is in each workspace where that is known."""
+        """The bot's identity in each workspace, if known."""
         return [account.identity for account in self._accounts.values() if account.identity.user_id]
 
     def add_installation(self, workspace: str, token: str) -> None:
@@ -107,7 +107,7 @@ class SlackApi:
 
     @contextmanager
     def in_workspace(self, workspace: str) -> Iterator[None]:
-        """Call with the token of a workspace inside the block, and in tasks started there; "" = the configured one."""
+        """Use a workspace's token inside the block and in tasks started there; "" = the configured token."""
         token = _WORKSPACE.set(workspace)
         try:
             yield
@@ -118,7 +118,7 @@ class SlackApi:
         self, code: str, *, client_id: str, client_secret: str
     ) -> AsyncSlackResponse:
         """Exchange an OAuth code for a bot token (oauth.v2.access). Raises SlackError."""
-        # Not web.oauth_v2_access: it uses a class that aiohttp is about to remove.
+        # Not web.oauth_v2_access, which uses a class that aiohttp will remove.
         proof = aiohttp.encode_basic_auth(client_id, client_secret)
         return await self.call(
             lambda web: web.api_call(
@@ -151,11 +151,11 @@ class SlackApi:
         except (SlackClientError, aiohttp.ClientError, OSError) as error:
             raise error_from_exception(error) from error
         except (AttributeError, ValueError) as error:
-            # The SDK trips over a 200 whose body is no JSON object (a proxy's page).
+            # The SDK fails on a 200 whose body is not a JSON object (a proxy's page).
             raise error_from_status(200, {}) from error
 
     async def authenticate(self) -> SlackIdentity:
-        """Ask Slack who the bot is (auth.test). Raises SlackError."""
+        """Get the bot's identity (auth.test). Raises SlackError."""
         answer = await self.call(lambda web: web.auth_test())
         account = self._account
         account.identity = replace(
@@ -171,17 +171,17 @@ class SlackApi:
         return account.identity
 
     async def identity(self) -> SlackIdentity:
-        """Return who the bot is; asks once. Raises SlackError."""
+        """Return the bot's identity. Asks only once. Raises SlackError."""
         known = self.known_identity
         return known if known.user_id else await self.authenticate()
 
     @property
     def known_identity(self) -> SlackIdentity:
-        """Who the bot is; all ids are "" before `authenticate`."""
+        """The bot's identity. All IDs are "" before `authenticate`."""
         return self._account.identity
 
     async def open_connection_url(self) -> str:
-        """Return the one-time address of a Socket Mode connection; it is a secret. Raises SlackError."""
+        """Return the one-time URL of a Socket Mode connection, which is a secret. Raises SlackError."""
         answer = await self.call(lambda web: web.apps_connections_open(app_token=self._app_token))
         url = answer.get("url")
         if not isinstance(url, str) or not url.startswith(("ws://", "wss://")):
@@ -189,11 +189,11 @@ class SlackApi:
         return url
 
     async def post_response_url(self, url: str, body: dict[str, object]) -> None:
-        """Post to a response_url. The address is a secret: it is in no error.
+        """Post to a response_url. The URL is a secret, so no error contains it.
 
         Raises:
-            ResponseUrlExpired: The address takes nothing more; send a message instead.
-            SlackError: Otherwise.
+            ResponseUrlExpired: The URL accepts nothing more. Send a message instead.
+            SlackError: Any other failure.
         """
         try:
             with anyio.fail_after(self._timeout_s):
@@ -213,7 +213,7 @@ class SlackApi:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[aiohttp.ClientSession]:
-        """Lend the shared session, or one of its own."""
+        """Yield the shared session, or a new one."""
         if self._pool is not None:
             yield self._pool
         else:
@@ -221,7 +221,7 @@ class SlackApi:
                 yield session
 
     def _web(self, session: aiohttp.ClientSession) -> AsyncWebClient:
-        """Return the SDK's client for the workspace in use; the shared session's are kept."""
+        """Return the SDK's client for the current workspace. Clients of the shared session are cached."""
         token = self.bot_token
         if session is not self._pool:
             return self._new_web(session, token)

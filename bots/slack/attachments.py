@@ -1,4 +1,4 @@
-"""Files of a Slack message as attachments, including files that cannot be downloaded, with the reason. Pure."""
+"""Converts files of a Slack message to attachments. Files that cannot be downloaded have the reason. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,15 +17,17 @@ UNAVAILABLE: Mapping[str, str] = {
     "access_denied": "the app is not allowed to see it",
     "file_not_found": "it was deleted, or the app is not allowed to see it",
 }
-"""Modes and kinds of access of files that have no content here (docs.slack.dev/reference/objects/file-object), and what
-is said of them."""
+"""Modes and kinds of access of files without content (docs.slack.dev/reference/objects/file-object), with the reason
+for the user."""
 
 _EXTENSIONS: Mapping[str, str] = {
     "list": ".csv",
     **dict.fromkeys(("canvas", "docs", "email", "post", "quip", "space"), ".html"),
 }
-"""Modes and types of what is made in Slack: canvases, posts, lists, e-mails. It gives them away as pages and tables, of
-other sizes than the file object says, whatever their `mimetype`."""
+"""Modes and types of documents of Slack: canvases, posts, lists, e-mails.
+
+Whatever their `mimetype`, they are downloaded as pages and tables, whose size differs from that in the file object.
+"""
 
 _MADE_IN_SLACK = {
     "application/vnd.slack-docs": ".html",
@@ -40,7 +42,10 @@ _URL_CHARACTERS = 2000
 
 
 def parse_attachments(files: object, *, installation: str = "") -> tuple[Attachment, ...]:
-    """Describe the files of a message, in order. `installation`: whose token fetches them, where OAuth gave it."""
+    """Describe the files of a message, in order.
+
+    `installation`: the installation whose token fetches them; "" = the configured token.
+    """
     attachments = (_attachment(as_mapping(file)) for file in as_list(files))
     prefix = f"{installation}@" if installation else ""
     return tuple(
@@ -61,12 +66,12 @@ def split_installation(ref: str) -> tuple[str, str]:
 
 
 def is_unnamed(file: Attachment) -> bool:
-    """Return whether an event told of a file no more than its id."""
+    """Return whether an event contains only the ID of a file."""
     return file.name == split_installation(file.ref)[1]
 
 
 def unavailable_reason(ref: str) -> str:
-    """Return why an attachment cannot be fetched, by its `ref`; "" if it can be tried.
+    """Return why an attachment cannot be fetched, by its `ref`; "" = it may be fetched.
 
     >>> unavailable_reason("no file: tombstone"), unavailable_reason("F1")
     ('it was deleted', '')
@@ -75,7 +80,7 @@ def unavailable_reason(ref: str) -> str:
 
 
 def document_extension(file: Mapping[str, Any]) -> str:
-    """Return how the name of a document ends that is made in Slack; "" for a file that somebody uploaded.
+    """Return the extension for a document of Slack; "" = an uploaded file.
 
     >>> [document_extension({"mode": mode}) for mode in ("quip", "list", "hosted")]
     ['.html', '.csv', '']
@@ -86,7 +91,7 @@ def document_extension(file: Mapping[str, Any]) -> str:
 
 
 def describe_content(file: Mapping[str, Any]) -> str:
-    r"""Return what the description of a file says of its content: what is spoken in it, or where it is; "" for nothing.
+    r"""Return the content in a file's description: its speech, or its location; "" = none.
 
     >>> spoken = {"status": "complete", "preview": {"content": "Call me.", "has_more": True}}
     >>> describe_content({"name": "a.m4a", "transcription": spoken})
@@ -105,13 +110,13 @@ def describe_content(file: Mapping[str, Any]) -> str:
 
 
 def _attachment(file: Mapping[str, Any]) -> Attachment | None:
-    """Describe a file; `ref` is its id, because addresses expire, and the address if one was sent."""
+    """Describe a file. `ref` is its ID, because URLs expire, and its URL if one was sent."""
     ref, size = as_str(file.get("id")), file.get("size")
     if not ref:
         return None
     extension = document_extension(file)
     mime = plain(as_str(file.get("mimetype"))) or "application/octet-stream"
-    is_spoken = file.get("subtype") == "slack_audio"  # Slack calls some of them videos.
+    is_spoken = file.get("subtype") == "slack_audio"  # Slack calls some audio files videos.
     states = (as_str(file.get("mode")), as_str(file.get("file_access")))
     missing = next((state for state in states if state in UNAVAILABLE), "")
     return Attachment(
@@ -124,7 +129,7 @@ def _attachment(file: Mapping[str, Any]) -> Attachment | None:
 
 
 def _name(file: Mapping[str, Any]) -> str:
-    """Return the name of a file; a document has a title, its name is the same for all."""
+    """Return the name of a file. For a document of Slack, this is the title, because all have the same name."""
     name, title = (plain(as_str(file.get(field))) for field in ("name", "title"))
     if extension := document_extension(file):
         title = parse_plain(title) or parse_plain(as_str(file.get("subject"))) or name
@@ -133,7 +138,7 @@ def _name(file: Mapping[str, Any]) -> str:
 
 
 def split_ref(ref: str) -> tuple[str, str]:
-    """Return an attachment's file id and the address that was sent with it, or "".
+    """Return an attachment's file ID and the URL that was sent with it, or "".
 
     >>> split_ref("F1 https://files.slack.com/a"), split_ref("F1")
     (('F1', 'https://files.slack.com/a'), ('F1', ''))

@@ -1,6 +1,6 @@
-"""Block Kit as Markdown with marks for mentions (mentions.py). Pure.
+"""Converts Block Kit to Markdown with marks for mentions (mentions.py). Pure.
 
-The blocks: docs.slack.dev/reference/block-kit/blocks. One that is not known is named, not dropped.
+The blocks: docs.slack.dev/reference/block-kit/blocks. Unknown blocks are named, not dropped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,22 +12,22 @@ from bots.slack.payload import as_list, as_mapping, as_str
 from bots.slack.rich_text import read_rich_text, unreadable
 
 _MOST_NESTED = 5
-"""Deepest nesting of blocks that is read; Slack allows two levels."""
+"""Maximum nesting of blocks to read. Slack permits two levels."""
 
 _MARKS_OF_TASKS = {"complete": "[x]", "error": "[failed]", "in_progress": "[in progress]"}
 _SERIES_CELLS = 2_000
-"""Cells of a chart that are read."""
+"""Maximum number of cells of a chart to read."""
 
 
 def read_blocks(blocks: object, depth: int = 0) -> str:
-    """Return what blocks say, one below the other."""
+    """Return the texts of blocks, below each other."""
     if depth > _MOST_NESTED:
         return unreadable("deeply nested", "block")
     return _joined(_block(as_mapping(block), depth) for block in as_list(blocks))
 
 
 def block_images(blocks: object, depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Yield the images of blocks that are files at Slack, as file objects."""
+    """Yield images in blocks that are Slack files, as file objects."""
     for block in map(as_mapping, as_list(blocks)):
         images = [block, as_mapping(block.get("accessory")), as_mapping(block.get("hero_image"))]
         images += map(as_mapping, as_list(block.get("elements")))
@@ -105,7 +105,7 @@ def _block(block: Mapping[str, Any], depth: int) -> str:  # noqa: C901, PLR0911,
 
 
 def _text(value: object) -> str:
-    """Return what a text object says; some fields hold bare strings, some rich text."""
+    """Return the text of a text object. Some fields contain plain strings, others rich text."""
     if isinstance(value, str):
         return parse_plain(value)
     text = as_mapping(value)
@@ -123,7 +123,7 @@ def _bold(text: str) -> str:
 
 
 def _element(value: object) -> str:  # noqa: PLR0911 - one return per kind
-    """Return what an element of a block shows: a text, an image, or something to press or choose."""
+    """Return the text of an element of a block: a text, an image, or an input element."""
     element = as_mapping(value)
     match as_str(element.get("type")):
         case "":
@@ -196,7 +196,7 @@ def _filled_in(element: Mapping[str, Any]) -> str:
 
 
 def _image(image: Mapping[str, Any]) -> str:
-    """Name an image. `block_images` also returns it as a file, if it is one at Slack."""
+    """Return an image's name. `block_images` also returns it as a file, if it is a Slack file."""
     title, alt = _text(image.get("title")), parse_plain(as_str(image.get("alt_text")))
     names = title if alt in title else alt if title in alt else f"{title}, {alt}"
     url = plain(as_str(image.get("image_url")))
@@ -268,7 +268,7 @@ def _cell(value: object) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    r"""Return rows as a Markdown table; the first one is its head.
+    r"""Return rows as a Markdown table. The first row is the header.
 
     >>> table([["a", "b|c"], ["1"]]).split("\n")
     ['| a | b\\|c |', '| --- | --- |', '| 1 |  |']
@@ -289,7 +289,7 @@ def _flat(cell: str) -> str:
 
 
 def _chart(chart: Mapping[str, Any]) -> str:
-    """Return the numbers of a chart as a table: one row for each segment or category."""
+    """Return the numbers of a chart as a table with one row for each segment or category."""
     segments = [as_mapping(one) for one in as_list(chart.get("segments"))]
     series = [as_mapping(one) for one in as_list(chart.get("series"))]
     axes = as_mapping(chart.get("axis_config"))

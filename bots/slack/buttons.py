@@ -1,4 +1,4 @@
-"""Buttons as Slack `actions` blocks, and `block_actions` payloads as button presses. Pure."""
+"""Converts buttons to Slack `actions` blocks, and `block_actions` payloads to button presses. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,17 +16,17 @@ from bus.characters import clean, clean_outbound
 from bus.messages import Button, ButtonPress, ConversationKey, ReplyTarget, Sender
 
 MAX_LABEL = 75
-"""Characters of a button's label (docs.slack.dev/reference/block-kit/block-elements/button-element)."""
+"""Maximum length of a button's label, characters (docs.slack.dev/reference/block-kit/block-elements/button-element)."""
 
 MAX_ELEMENTS = 25
-"""Elements of one `action_blocks` block."""
+"""Maximum number of elements of one `actions` block."""
 
 _PREFIX = "parley."
-"""How the `action_id` of our own buttons begins; other blocks of the app have other ids."""
+"""Prefix of the `action_id` of our buttons, unlike other blocks of the app."""
 
 
 def action_blocks(buttons: Sequence[Button]) -> tuple[dict[str, Any], ...]:
-    """Return the blocks that hold the buttons: one for every 25.
+    """Return blocks with the buttons, 25 in each.
 
     >>> action_blocks([Button(label="Stop", token="stop:1:0", style="danger")])[0]["elements"][0]["value"]
     'stop:1:0'
@@ -44,7 +44,7 @@ def _element(number: int, button: Button) -> dict[str, Any]:
     style = {} if button.style == "plain" else {"style": button.style}
     return {
         "type": "button",
-        # Without `emoji` Slack leaves ":x:" in a label as it is.
+        # Without `emoji`, Slack shows ":x:" in a label literally.
         "text": {"type": "plain_text", "text": short, "emoji": False},
         "action_id": f"{_PREFIX}{number}",
         "value": button.token,
@@ -53,7 +53,7 @@ def _element(number: int, button: Button) -> dict[str, Any]:
 
 
 def parse_button_press(body: Mapping[str, Any], me: SlackIdentity) -> ButtonPress | IgnoredEvent:
-    """Convert a `block_actions` payload. What is not one of our buttons is ignored."""
+    """Convert a `block_actions` payload. Ignores buttons that are not ours."""
     action = as_mapping(next(iter(as_list(body.get("actions"))), None))
     if not as_str(action.get("action_id")).startswith(_PREFIX):
         return IgnoredEvent("an action of a button that is not ours")

@@ -6,18 +6,18 @@ from bus.platform import Capabilities
 
 SLACK = Capabilities(
     streaming=False,
-    # Streams: what one message can show of all 100 additions a minute (tier 4), with a few others beside it.
+    # Streams: the share of one message in 100 appends a minute (tier 4), with a few others in parallel.
     stream_interval_s=1.0,
-    # chat.postMessage: about one message a second and channel, short bursts tolerated
+    # chat.postMessage: about one message a second per channel, with short bursts
     # (docs.slack.dev/apis/web-api/rate-limits, "special tier").
     send_interval_s=1.0,
-    # No key makes a repeated send harmless; messages are looked up by their metadata instead.
+    # There is no idempotency key. Messages are looked up by their metadata instead.
     idempotent_send_s=0.0,
-    # An agent's status goes after 2 minutes (assistant.threads.setStatus); a reaction stays.
+    # An agent's status disappears after 2 minutes (assistant.threads.setStatus). A reaction stays.
     indicator_refresh_s=90.0,
-    # 1 GB a file (slack.com/help, "Add files to Slack").
+    # 1 GB per file (slack.com/help, "Add files to Slack").
     max_file_bytes=1_000_000_000,
-    # "Reply" opens the message's thread; what is written there replies to nobody (docs.slack.dev/messaging).
+    # "Reply" opens the message's thread, where messages do not say whom they reply to (docs.slack.dev/messaging).
     has_replies=False,
     progress_notice_after_s=8.0,
 )
@@ -50,10 +50,10 @@ BOT_SCOPES = (
     "usergroups:read",
     "users:read",
 )
-"""What the bot token must be allowed. The app-level token needs `connections:write`."""
+"""Scopes of the bot token. The app-level token needs `connections:write`."""
 
 AGENT_SCOPES = ("assistant:write",)
-"""What an app that is declared an agent may do besides."""
+"""Additional scopes of an app that is declared an agent."""
 
 BOT_EVENTS = (
     "app_mention",
@@ -64,7 +64,7 @@ BOT_EVENTS = (
     "message.mpim",
     "tokens_revoked",
 )
-"""What the app subscribes to."""
+"""Events that the app subscribes to."""
 
 AGENT_EVENTS = ("agent_session_stopped", "app_home_opened", "assistant_thread_started")
-"""What an agent subscribes to besides."""
+"""Additional events of an agent."""

@@ -1,4 +1,4 @@
-"""What Socket Mode and HTTP have in common: timeouts, and the check of the bot token with an explanation."""
+"""Common parts of Socket Mode and HTTP: timeouts, and the check of the bot token."""
 
 from dataclasses import dataclass, field
 
@@ -14,24 +14,24 @@ from bus.retry import Backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackTimeouts:
-    """How long things may take, in seconds.
+    """Timeouts, seconds.
 
     Attributes:
         call_s: One Web API call.
-        hello_s: From connecting to Slack's hello.
-        ping_s: Between two pings; a pong that is half of this late ends the connection.
-        drain_s: For envelopes still being handled when a connection ends.
-        overlap_s: How long a connection that Slack announced to close is kept beside its successor. Slack closes it
-            10 s after a `warning`.
-        lookups_s: Looking up what the event of a message does not tell: its author, the thread, files, names. Slack
-            waits 3 s for the acknowledgement; looking up the author alone may take 1.5 s (users.py).
-        thread_s: Of that, reading the thread.
-        names_s: Of that, looking up names; those that are not known then are shown by their ids.
-        ack_s: Over HTTP, a request is answered within this. Slack waits 3 s.
-        check_s: Over HTTP, between two checks of the bot token.
+        hello_s: From the connection to Slack's hello.
+        ping_s: Interval of pings. A pong that is late by half of it ends the connection.
+        drain_s: For envelopes that are being handled when a connection ends.
+        overlap_s: How long to keep a connection that Slack will close next to its successor. Slack closes it 10 s after
+            a `warning`.
+        lookups_s: Looking up data that a message's event does not contain: its author, the thread, files, names. Slack
+            waits 3 s for the acknowledgement. The author alone may take 1.5 s (users.py).
+        thread_s: Reading the thread, as a part of this.
+        names_s: Looking up names, as a part of this. Unknown names are shown as IDs.
+        ack_s: Responding to an HTTP request. Slack waits 3 s.
+        check_s: Interval of checks of the bot token over HTTP.
         backoff: Delays after failed attempts to connect.
         failed_retry_s: Delay while Slack refuses a token.
-        stable_s: The successor of a connection that lasted this long is opened without delay.
+        stable_s: After a connection that lasted this long, the next one is opened without delay.
         streaming: Rate limits of growing answers.
     """
 
@@ -52,7 +52,7 @@ class SlackTimeouts:
 
 
 async def check_bot_token(api: SlackApi, health: HealthTracker, *, channel: str) -> None:
-    """Sign in, and warn about missing scopes. Raises SlackError; one that needs an operator is not retryable."""
+    """Sign in, and warn about missing scopes. Raises SlackError, which is not retryable if an operator must act."""
     if api.bot_token:
         try:
             await api.authenticate()
@@ -87,7 +87,7 @@ async def _is_accepted(api: SlackApi, workspace: str) -> bool:
 
 
 def missing_scopes_warning(identity: SlackIdentity) -> str:
-    """Return which scopes the app lacks and what to do; "" if it has all, or Slack did not tell."""
+    """Return the app's missing scopes and what to do; "" = none is missing, or Slack did not say."""
     missing = sorted(set(BOT_SCOPES) - identity.scopes) if identity.scopes is not None else []
     if not missing:
         return ""
@@ -98,7 +98,7 @@ def missing_scopes_warning(identity: SlackIdentity) -> str:
 
 
 def explain_token_error(error: SlackError, key: str, expected: str) -> SlackError:
-    """Return the error for the operator: which setting is wrong, and what belongs there. Others pass."""
+    """Add to a token's error which setting is wrong and what it needs. Returns other errors unchanged."""
     if not (error.token_refused or error.code == "missing_scope"):
         return error
     revoked = error.code in {"account_inactive", "token_revoked"} and key.endswith("bot_token")

@@ -24,7 +24,7 @@ from bots.slack.capabilities import AGENT_SCOPES, BOT_SCOPES
 from bots.slack.errors import SlackError, error_from_exception
 
 CALL_S = 15.0
-"""How long one call, or the greeting of a connection, may take."""
+"""Time limit of one call, or of a connection's hello, seconds."""
 
 _ESSENTIAL = frozenset({"app_mentions:read", "chat:write", "im:history"})
 WITHOUT: Mapping[str, str] = {
@@ -43,7 +43,7 @@ WITHOUT: Mapping[str, str] = {
     "usergroups:read": "it does not know the names of user groups",
     "users:read": "it does not know names, nor guests from members",
 }
-"""What a missing scope means for people."""
+"""The effect of a missing scope for people."""
 
 _REINSTALL = (
     "paste `parley slack manifest` into App Manifest of the app (api.slack.com/apps), save,"
@@ -60,7 +60,7 @@ _APP_FIX = (
 
 
 async def diagnose(section: SlackConfig, options: DiagnosisOptions) -> Sequence[CheckResult]:
-    """Look at the app behind a section's tokens."""
+    """Check the app of a section's tokens."""
     api = SlackApi(section, timeout_s=CALL_S)
     if section.bot_token.startswith("xapp-") and section.app_token.startswith("xoxb-"):
         swapped = f"channels.{options.channel}.bot_token and app_token are interchanged"
@@ -143,7 +143,10 @@ async def _app_token(api: SlackApi, options: DiagnosisOptions) -> list[CheckResu
 
 
 async def _connection(api: SlackApi, url: str, channel: str) -> CheckResult:
-    """Connect, hear the greeting, hang up. An event that comes meanwhile is not acknowledged, and comes again."""
+    """Connect, wait for the hello, and disconnect.
+
+    Events that arrive meanwhile are not acknowledged, so Slack resends them.
+    """
     try:
         hello = await _greeting(api, url)
     except (SlackError, aiohttp.ClientError, OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Direct messages of the bot with one person: where answers to a command go that its response_url cannot take."""
+"""Direct messages with one person, for answers to a command that its response_url does not accept."""
 
 from dataclasses import replace
 
@@ -9,13 +9,13 @@ from bus.bounded import BoundedDict
 from bus.messages import ReplyTarget
 
 _KEPT = 1_000
-"""People whose direct messages are remembered."""
+"""Maximum number of people whose direct messages are remembered."""
 
 
 class DirectMessages:
     """Finds direct messages.
 
-    What answers a command in a channel is for its author alone, so nothing of it may be said in that channel.
+    An answer to a command in a channel is only for its author, so it must not appear in that channel.
     """
 
     def __init__(self, api: SlackApi) -> None:
@@ -25,7 +25,7 @@ class DirectMessages:
     async def target_for(self, target: ReplyTarget) -> ReplyTarget:
         """Return the direct messages with the author of a command. Raises SlackError, never ambiguous."""
         user = split_recipient(target.user)[2]
-        if not user:  # stored by a version that did not note it
+        if not user:  # A version that did not store it wrote this row.
             raise SlackError("Slack takes no more answers to this command.")
         person = (self._api.workspace, user)
         if person not in self._known:
@@ -36,7 +36,7 @@ class DirectMessages:
         try:
             answer = await self._api.call(lambda web: web.conversations_open(users=user))
         except SlackError as error:
-            error.ambiguous = False  # Nothing was said yet.
+            error.ambiguous = False  # Nothing has been sent yet.
             raise
         chat = as_str(as_mapping(answer.get("channel")).get("id"))
         if not chat:

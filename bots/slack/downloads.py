@@ -1,4 +1,4 @@
-"""File downloads from Slack: looks up the URL, and sends the bot token to Slack's hosts only."""
+"""File downloads from Slack: looks up the URL, and sends the bot token only to Slack's hosts."""
 
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -20,7 +20,7 @@ from bus.messages import Attachment
 MAX_REDIRECTS = 3
 
 SILENCE_S = 30.0
-"""How long nothing may arrive."""
+"""How long Slack may send nothing, seconds."""
 
 CHUNK_BYTES = 64 * 1024
 
@@ -30,7 +30,7 @@ _SIGN_IN_PAGE = re.compile(
     rb"<(?:title|html)[^>]*>\s*(?:sign in|log ?in)\b[^<]{0,80}slack", re.IGNORECASE
 )
 _HEAD_BYTES = 4096
-"""How much of a page is looked at."""
+"""How much of a page to examine, bytes."""
 
 _SIGN_IN = "Slack gave its sign-in page instead: the app needs the permission files:read"
 
@@ -40,7 +40,7 @@ class SlackDownloader:
 
     Args:
         api: Slack's Web API.
-        base_url: Its address: the token goes to its host, and to hosts below its domain, and to no other.
+        base_url: Its URL. The token is sent only to its host and to hosts below its domain.
     """
 
     def __init__(self, api: SlackApi, *, base_url: str, timeout_s: float) -> None:
@@ -55,7 +55,7 @@ class SlackDownloader:
         """Stream a file's bytes, at most `max_bytes`.
 
         Raises:
-            SlackError: It is not there, too large, not to be had with this token, or the connection broke.
+            SlackError: It is missing, too large or not accessible with this token, or the connection broke.
         """
         if why := unavailable_reason(attachment.ref):
             raise SlackError(why)
@@ -77,9 +77,9 @@ class SlackDownloader:
                 yield pieces
 
     async def _file_info(self, ref: str) -> Mapping[str, Any]:
-        """Ask for a file's present address: those in events expire, and shared channels send none.
+        """Ask for a file's present URL. URLs in events expire, and events of shared channels contain none.
 
-        Where Slack refuses to tell, the address that came with the message is tried.
+        If Slack refuses, the URL from the message is used.
         """
         file_id, sent = split_ref(ref)
         try:
@@ -108,7 +108,7 @@ class SlackDownloader:
     async def _get(
         self, stack: AsyncExitStack, session: aiohttp.ClientSession, url: str
     ) -> aiohttp.ClientResponse:
-        """Open one address. It is a secret: it is in no error."""
+        """Open one URL. It is a secret, so no error contains it."""
         if not self._is_slack_host(url):
             raise SlackError("The file is not stored at Slack, so it cannot be downloaded.")
         request = session.get(
@@ -138,7 +138,7 @@ def _address(file: Mapping[str, Any]) -> str:
     if file.get("is_external") or file.get("mode") == "external":
         raise SlackError("The file is stored outside Slack, only its link was shared.")
     if document_extension(file) == ".csv":
-        url = file.get("list_csv_download_url")  # Its own address gives no more than a description.
+        url = file.get("list_csv_download_url")  # Its own URL returns only a description.
         if not isinstance(url, str) or not url:
             raise SlackError("Slack does not give the items of this list to apps.")
         return url
@@ -161,10 +161,9 @@ def _check(answer: aiohttp.ClientResponse, max_bytes: int) -> None:
 async def _page(
     pieces: AsyncIterator[bytes], answer: aiohttp.ClientResponse, file: Mapping[str, Any]
 ) -> AsyncIterator[bytes]:
-    """Return the bytes of a page, unless it is the one that Slack answers without permission, with 200.
+    """Return the bytes of a page, unless it is the sign-in page that Slack returns with 200 without permission.
 
-    A page that somebody uploaded is as long as it was said to be. A document that is made in Slack is a page of
-    another length than its description says.
+    An uploaded page has the announced length. A document of Slack is a page of another length than announced.
     """
     is_document = bool(document_extension(file))
     is_upload = str(file.get("mimetype")).startswith("text/html")
@@ -190,5 +189,5 @@ async def _page(
 
 def _broken(error: Exception) -> SlackError:
     failure = error_from_exception(error)
-    failure.ambiguous = False  # nothing was sent: asking again does no harm
+    failure.ambiguous = False  # Nothing was sent, so asking again does no harm.
     return failure

@@ -1,4 +1,4 @@
-"""Edited and deleted messages: of the many changes Slack reports, those that a person notices. Pure.
+"""Edited and deleted messages. Ignores changes that people do not notice. Pure.
 
 The forms: docs.slack.dev/reference/events/message, subtypes message_changed and message_deleted.
 """
@@ -11,15 +11,15 @@ from bots.slack.message_reader import read_message
 from bots.slack.payload import SlackIdentity, as_mapping, as_str
 
 MessageChange: TypeAlias = tuple[Mapping[str, Any], bool]
-"""The message as it now is, with the channel it stands in; and whether it is gone."""
+"""A message with its present content and its channel, and whether it was deleted."""
 
 _PASSED_ON = ("channel", "channel_type")
 _TOMBSTONE = "tombstone"
-"""What is left of a deleted message that has answers: Slack calls that a change."""
+"""Subtype of a deleted message with answers, whose deletion Slack reports as a change."""
 
 
 def parse_edit(event: Mapping[str, Any], me: SlackIdentity) -> MessageChange | None:
-    """Return a message that reads otherwise now; None for previews of links, counters, pins and the like."""
+    """Return an edited message; None for link previews, counters, pins and other changes."""
     now, before = as_mapping(event.get("message")), as_mapping(event.get("previous_message"))
     if is_tombstone(now):
         return _within(event, before or now), True
@@ -31,7 +31,7 @@ def parse_edit(event: Mapping[str, Any], me: SlackIdentity) -> MessageChange | N
 
 
 def parse_deletion(event: Mapping[str, Any]) -> MessageChange:
-    """Return a message that is gone, as it was."""
+    """Return a deleted message with its last content."""
     was = dict(as_mapping(event.get("previous_message")))
     was["ts"] = as_str(event.get("deleted_ts")) or was.get("ts")
     return _within(event, was), True
@@ -42,12 +42,12 @@ def _within(event: Mapping[str, Any], message: Mapping[str, Any]) -> Mapping[str
 
 
 def is_tombstone(message: Mapping[str, Any]) -> bool:
-    """Return whether a message is what Slack leaves of a deleted one that has answers."""
+    """Return whether a message is the placeholder for a deleted one with answers."""
     return as_str(message.get("subtype")) == _TOMBSTONE
 
 
 def _noticed(message: Mapping[str, Any], me: SlackIdentity) -> Sequence[object]:
-    """Return what people notice of a message: its words, whom it is for, what it forwards, which files it has."""
+    """Return what people notice of a message: its words, its mention of the bot, its quotations, its files."""
     content = read_message(message, me)
     files = [split_ref(file.ref)[0] for file in content.files]
     return content.text, content.mentions_bot, content.quoted, files

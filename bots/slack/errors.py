@@ -1,6 +1,6 @@
-"""Slack errors as delivery decisions: retryable, ambiguous, target gone. Pure.
+"""Converts Slack's errors to delivery decisions: retryable, ambiguous, target gone. Pure.
 
-Codes and their meaning: the error tables of docs.slack.dev/reference/methods.
+The codes are from the error tables of docs.slack.dev/reference/methods.
 """
 
 import re
@@ -16,16 +16,16 @@ TOKEN_CODES = frozenset({
     "account_inactive", "invalid_auth", "not_allowed_token_type", "not_authed", "org_login_required",
     "team_access_not_granted", "token_expired", "token_revoked", "two_factor_setup_required",
 })  # fmt: skip
-"""The token is wrong, revoked or not of the right kind."""
+"""The token is wrong, revoked or of the wrong kind."""
 
 BLOCK_CODES = frozenset({
     "invalid_attachments", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_blocks_too_many",
     "msg_too_long",
 })  # fmt: skip
-"""The formatted form of a message was refused; its plain form may pass."""
+"""The formatted message was refused. Its plain form may succeed."""
 
 TOKEN_RETRY_S = 60.0
-"""The wait after a refused token: somebody has to set another one, or to install the app again."""
+"""Wait after a refused token, seconds. An operator must set another one, or reinstall the app."""
 
 _RATE_CODES = frozenset({"rate_limited", "ratelimited"})
 _LATER_CODES = frozenset({
@@ -60,22 +60,22 @@ _ADVICE = {
     "storage_limit_reached": "The storage of this Slack workspace is full.",
 }
 _RATE_PAUSE_S = 30.0
-"""The wait after a rate limit that names none (the default of slack_sdk)."""
+"""Wait after a rate limit without a stated wait, seconds (the default of slack_sdk)."""
 
 
 class SlackError(DeliveryError):
-    """A call to Slack failed. `code` is Slack's word for it, or "" when it said none."""
+    """A call to Slack failed. `code` is Slack's error code; "" = none."""
 
     code: str = ""
 
     @property
     def token_refused(self) -> bool:
-        """Whether the token is to blame."""
+        """Whether the token is the cause."""
         return self.code in TOKEN_CODES
 
 
 def error_from_exception(error: Exception) -> SlackError:
-    """Return the decision for what slack_sdk or aiohttp raised."""
+    """Return the decision for an exception of slack_sdk or aiohttp."""
     match error:
         case SlackApiError():
             return _answered(error)
@@ -94,7 +94,7 @@ def error_from_exception(error: Exception) -> SlackError:
 
 
 def error_from_status(status: int, headers: Mapping[str, str]) -> SlackError:
-    """Return the decision for an HTTP answer that carries no code of Slack's."""
+    """Return the decision for an HTTP response without a code of Slack."""
     if status == 429:  # noqa: PLR2004
         return _limited(headers)
     if status >= 500 or status == 408:  # noqa: PLR2004
@@ -120,7 +120,7 @@ def _refused(code: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> 
     if code in _RATE_CODES:
         error = _limited(headers)
     elif code in TOKEN_CODES:
-        # The message waits for the operator: nothing about it is wrong.
+        # The message is fine, so it waits for the operator.
         error = SlackError(
             f"Slack refused the token ({code}).",
             retryable=True,
@@ -159,5 +159,5 @@ def _limited(headers: Mapping[str, str]) -> SlackError:
 
 
 def _kind(error: Exception) -> str:
-    """Name an error without its text: texts of HTTP errors hold addresses, and those hold secrets."""
+    """Return an error's name without its text. Texts of HTTP errors contain URLs, and these contain secrets."""
     return type(error).__name__

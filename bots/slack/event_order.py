@@ -1,4 +1,4 @@
-"""Events that come out of order: after a restart Slack sends again, minutes later, what nobody acknowledged."""
+"""Events out of order: after a restart, Slack resends unacknowledged events minutes later."""
 
 from collections.abc import Sequence
 
@@ -7,34 +7,34 @@ from bus.messages import ConversationKey, InboundMessage, MessageDeletion
 
 _THREADS = 200
 _REPLIES = 20
-"""Replies that are kept of a thread, the newest."""
+"""Maximum number of replies to keep per thread, the newest."""
 
 _DELETED = 1_000
 
 
 class SlackEventOrder:
-    """Remembers what came too early: replies in a thread before the mention that begins it, and deletions."""
+    """Remembers events that came too early: replies in a thread before the mention that begins it, and deletions."""
 
     def __init__(self) -> None:
         self._replies = BoundedDict[ConversationKey, tuple[InboundMessage, ...]](_THREADS)
         self._deleted = BoundedDict[tuple[str, str, str], None](_DELETED)
 
     def keep_reply(self, message: InboundMessage) -> None:
-        """Keep a reply that is not addressed to the bot: the mention before it may be on its way."""
+        """Keep a reply that does not address the bot, because an earlier mention may still arrive."""
         if message.replies_to:
             kept = (*self._replies.get(message.key, ()), message)
             self._replies[message.key] = kept[-_REPLIES:]
 
     def take_replies(self, mention: InboundMessage) -> Sequence[InboundMessage]:
-        """Return what was kept of the thread of a mention and said after it, in its order."""
+        """Return the kept replies that follow a mention in its thread, in order."""
         kept = self._replies.pop(mention.key, ())
         later = [one for one in kept if (one.sent_at or 0.0) > (mention.sent_at or 0.0)]
         return sorted(later, key=lambda one: one.sent_at or 0.0)
 
     def note_deletion(self, deletion: MessageDeletion) -> None:
-        """Note that a message is gone."""
+        """Remember that a message was deleted."""
         self._deleted[deletion.key.workspace, deletion.key.chat, deletion.message_id] = None
 
     def is_deleted(self, message: InboundMessage) -> bool:
-        """Return whether a message was deleted before it came."""
+        """Return whether a message was deleted before it arrived."""
         return (message.key.workspace, message.key.chat, message.message_id) in self._deleted

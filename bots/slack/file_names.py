@@ -1,4 +1,4 @@
-"""Names of files that an event does not tell: in channels shared with other companies, files.info does."""
+"""Looks up names of files (files.info). Events of channels shared with other companies do not contain them."""
 
 import logging
 from dataclasses import replace
@@ -13,17 +13,17 @@ from bus.messages import Attachment, InboundMessage
 log = logging.getLogger(__name__)
 
 LOOKUP_S = 1.0
-"""How long all files of a message are asked about: the event has to be acknowledged within 3 s."""
+"""Time limit for looking up all files of a message, seconds. The event must be acknowledged within 3 s."""
 
 
 class SlackFileNames:
-    """Asks Slack what files are (`file_access: check_file_info`: docs.slack.dev/reference/objects/file-object)."""
+    """Looks up files (`file_access: check_file_info`: docs.slack.dev/reference/objects/file-object)."""
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
 
     async def add(self, message: InboundMessage, *, give_up_at: float) -> InboundMessage:
-        """Return the message with names, types and sizes of its files, as far as they can be had. Raises nothing."""
+        """Return the message with the available names, types and sizes of its files. Raises nothing."""
         if not message.attachments:
             return message
         files = list(message.attachments)

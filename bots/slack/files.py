@@ -20,17 +20,17 @@ from bus.messages import MessageId, ReplyTarget
 from bus.platform import OutgoingFile
 
 _MIN_BYTES_PER_S = 250_000
-"""A slower upload is given up: 2 Mbit/s."""
+"""Minimum speed of an upload, bytes a second: 2 Mbit/s."""
 
 _KEYS_KEPT = 1000
 
 MAX_ALT = 1_000
-"""Characters of an image's description (`alt_txt_too_large` beyond)."""
+"""Maximum length of an image's description, characters. Beyond it: `alt_txt_too_large`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PendingUpload:
-    """What is to be uploaded; `body` opens its bytes."""
+    """A file to upload. `body` opens its bytes."""
 
     name: str
     size_bytes: int
@@ -47,13 +47,13 @@ class SlackFileUploader:
         self._sent = BoundedDict[str, str](_KEYS_KEPT)
 
     def file_id_for(self, key: str) -> str:
-        """Return the id of the file that this process sent, or tried to send, with `key`; "" = none."""
+        """Return the ID of the file that this process sent, or tried to send, with `key`; "" = none."""
         return self._sent.get(key, "")
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        """Share one file where `target` says; returns the file's id.
+        """Share one file at `target`. Return the file's ID.
 
-        Nobody sees anything before the last of the three calls, so only that one can be ambiguous.
+        Nothing is visible before the last of the three calls, so only that one can be ambiguous.
 
         Raises:
             SlackError: Slack or the connection refused it, or the file is empty.
@@ -68,7 +68,7 @@ class SlackFileUploader:
         return await self._share(target, parcel, key=key)
 
     async def send_text(self, target: ReplyTarget, name: str, text: str, *, key: str) -> MessageId:
-        """Share a text as a file, likewise."""
+        """Share a text as a file. Otherwise like `send`."""
         data = text.encode()
         parcel = _PendingUpload(name=name, size_bytes=len(data), body=partial(_in_memory, data))
         return await self._share(target, parcel, key=key)
@@ -104,7 +104,7 @@ class SlackFileUploader:
         return ref
 
     async def _upload(self, url: str, parcel: _PendingUpload) -> None:
-        """Send the bytes. The address is a secret: it is in no error."""
+        """Send the bytes. The URL is a secret, so no error contains it."""
         deadline_s = self._timeout_s + parcel.size_bytes / _MIN_BYTES_PER_S
         headers = {"Content-Type": "application/octet-stream"}
         try:
@@ -127,7 +127,7 @@ class SlackFileUploader:
 
 @asynccontextmanager
 async def _on_disk(path: Path) -> AsyncIterator[Any]:
-    # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+    # Close the file without awaiting, because a cancelled task cannot await and would leave it open.
     with await anyio.to_thread.run_sync(path.open, "rb") as file:
         yield file
 
@@ -138,7 +138,7 @@ async def _in_memory(data: bytes) -> AsyncIterator[Any]:
 
 
 def _described(name: str) -> str:
-    """Return what a screen reader says of an image: the words of its name.
+    """Return a description of an image for screen readers: the words of its name.
 
     >>> _described("sales_by-region.png")
     'sales by region'

@@ -1,7 +1,7 @@
-"""Markdown as Slack messages: `markdown`, `table` and `rich_text` blocks, with mrkdwn as fallback text. Pure.
+"""Renders Markdown as Slack messages: `markdown`, `table` and `rich_text` blocks, with mrkdwn as fallback text. Pure.
 
-A `markdown` block holds text that every reader of Markdown shows alike. Text that Slack's reader could take otherwise
-(an escape, a literal `*`, `@here`) goes out as rich text. All text is literal there, so nothing needs a disguise.
+A `markdown` block contains text that every Markdown parser shows in the same way. Text that Slack's parser could
+interpret differently (an escape, a literal `*`, `@here`) is sent as rich text, in which all text is literal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,25 +27,31 @@ from bus.messages import Button
 __all__ = ["SlackText", "escape", "fits", "render", "render_plain"]
 
 MAX_TEXT = 39_000
-"""Characters of the fallback text: Slack recommends at most 4,000."""
+"""Maximum length of the fallback text, characters. Slack recommends at most 4,000."""
 
 MAX_BLOCK = 12_000
-"""Characters of a `markdown` block; one more gives `msg_too_long`."""
+"""Maximum length of a `markdown` block, characters. Beyond it: `msg_too_long`."""
 
 ROOM = 11_000
-"""Characters that `fits` grants: a message's blocks hold 13,200 together, buttons and a status included."""
+"""Maximum length of a message for `fits`, characters.
+
+Its blocks may have 13,200 in total, including buttons and a status.
+"""
 
 MAX_SECTION = 3_000
-"""Characters of a `section` block."""
+"""Maximum length of a `section` block, characters."""
 
 MAX_ITEMS = 45
-"""Headings, dividers and blocks of one message: Slack expands a `markdown` block into at most 50 items."""
+"""Maximum number of headings, dividers and blocks in a message.
+
+Slack expands a `markdown` block into at most 50 items.
+"""
 
 MAX_SHOWN = 45
-"""Blocks of one message that is not split first: Slack takes 50, and buttons come below."""
+"""Maximum number of blocks of a message that was not split. Slack accepts 50, including the buttons."""
 
 EMPTY = "…"
-"""Stands for a reply without text: Slack refuses an empty message."""
+"""Text of a reply without text, because Slack refuses an empty message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,7 @@ class SlackText:
 
 
 def render(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
-    """Render one message. What `fits` refuses may be cut; nothing in the result pings anybody.
+    """Render one message. Text that `fits` refuses may be cut. Nothing in the result notifies anyone.
 
     >>> render("**hi** <!here>").text
     '*hi* &lt;!here&gt;'
@@ -69,7 +75,7 @@ def render(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
 
 
 def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
-    """Return a message without formatting, for one whose blocks Slack refused.
+    """Return a message without formatting, for blocks that Slack refused.
 
     >>> render_plain("**hi** <!here>").text
     '**hi** &lt;!here&gt;'
@@ -82,7 +88,7 @@ def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
 
 
 def fits(markdown: str) -> bool:
-    """Tell whether a reply is one message: characters, expanded items, one table within Slack's limits."""
+    """Return whether a reply fits into one message: its characters, its expanded items, and one table."""
     if len(markdown) > MAX_BLOCK * 2:
         return False
     layout = _lay_out(markdown)
@@ -141,7 +147,7 @@ def _within(blocks: Sequence[dict[str, Any]], room: int) -> tuple[dict[str, Any]
 
 
 def _runs(blocks: Sequence[tree.Block]) -> Iterator[dict[str, Any]]:
-    """Yield `markdown` blocks, each as long as it can be, and rich text for what stands between them."""
+    """Yield `markdown` blocks, each as long as possible, and rich text between them."""
     for sure, run in groupby(map(_drawn, blocks), is_sure):
         if sure:
             text = render_blocks(tuple(run), _Slack()).strip("\n")
@@ -156,7 +162,7 @@ def _size(block: dict[str, Any]) -> int:
 
 
 def _drawn(block: tree.Block) -> tree.Block:
-    """Draw the tables inside a block as code: a `markdown` block does not know them."""
+    """Draw tables inside a block as code, because a `markdown` block does not support them."""
     match block:
         case tree.Table():
             return tree.CodeBlock(text=table_grid(block), language="")
@@ -169,7 +175,7 @@ def _drawn(block: tree.Block) -> tree.Block:
 
 
 class _Slack:
-    """Slack's Markdown is like GFM; only what is sure to be read so is written in it. Images become links."""
+    """Slack's Markdown is similar to GFM. Only unambiguous text is written in it. Images become links."""
 
     def text(self, text: tree.Text) -> str:
         return text.text

@@ -1,6 +1,6 @@
-"""Slack events and slash commands as inbound messages, or the reason to ignore them. Pure.
+"""Converts Slack events and slash commands to inbound messages, or to the reason to ignore them. Pure.
 
-Payloads come from outside: every field is checked before it is used, and nothing here raises.
+Payloads are untrusted, so every field is checked before use, and nothing here raises.
 """
 
 from collections.abc import Mapping
@@ -34,17 +34,17 @@ from bus.messages import (
 from bus.platform import Disposition
 
 USER_SUBTYPES = frozenset({"", "file_share", "me_message", "thread_broadcast"})
-"""Subtypes that are a person saying something; all others report changes."""
+"""Subtypes of messages that a person wrote. All others report changes."""
 
 _OWN = "own message"
 
 _CONVERSATION_COMMANDS = frozenset({"bootstrap", "export", "new", "retry", "status", "undo"})
-"""Commands about a conversation; the others are about a chat, or about nothing in it."""
+"""Commands that concern a conversation. The others concern a chat, or nothing in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentChatOpened:
-    """Somebody opened the private chat with an agent, or a new thread of it; `thread` may be ""."""
+    """A person opened the private chat with an agent, or a new thread of it. `thread` may be ""."""
 
     chat: str
     thread: str
@@ -53,11 +53,11 @@ class AgentChatOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionStopped:
-    """Somebody pressed the stop button that Slack itself shows for an agent.
+    """A person pressed Slack's own stop button for an agent.
 
     Attributes:
         message_ids: The messages that Slack stopped growing.
-        stop_command: The same as a /stop of that person, for turns without such a message.
+        stop_command: A /stop of that person, for turns without such a message.
     """
 
     message_ids: tuple[str, ...]
@@ -66,7 +66,7 @@ class AgentSessionStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationRevoked:
-    """The app lost its rights: look at the token again."""
+    """The app lost its rights, so the token must be checked again."""
 
     event_type: Literal["app_uninstalled", "tokens_revoked"]
 
@@ -85,8 +85,8 @@ SlackEvent: TypeAlias = (
 def parse_event(body: Mapping[str, Any], me: SlackIdentity) -> SlackEvent:  # noqa: PLR0911 - one return per kind
     """Convert an Events API payload.
 
-    A message that mentions the bot in a channel arrives as two events with ids of their own; both give the
-    same key, message id and `is_addressed`, so that whichever comes first is enough.
+    A message that mentions the bot in a channel arrives as two events with different IDs. Both have the same key,
+    message ID and `is_addressed`, so the first one to arrive is enough.
     """
     event = as_mapping(body.get("event"))
     match as_str(event.get("type")):
@@ -109,9 +109,9 @@ def parse_event(body: Mapping[str, Any], me: SlackIdentity) -> SlackEvent:  # no
 def parse_slash_command(
     body: Mapping[str, Any], me: SlackIdentity
 ) -> InboundMessage | IgnoredEvent:
-    """Convert a slash command: the text behind `/parley` is the command; none asks for help.
+    """Convert a slash command. The text after `/parley` is the command. Without a text, it asks for help.
 
-    In a channel only its author sees the answer, so what people say so there is a conversation of each of them.
+    In a channel only its author sees the answer, so each author has a separate conversation.
     """
     chat, user = as_str(body.get("channel_id")), as_str(body.get("user_id"))
     trigger = as_str(body.get("trigger_id"))
@@ -121,7 +121,7 @@ def parse_slash_command(
     text = typed if typed.startswith("/") else f"/{typed or 'help'}"
     command = parse_command(text)
     if command is None and not misspelled_command(text):
-        text = typed  # A question: the agent is not to take its first word for a command.
+        text = typed  # It is a question, so its first word must not be interpreted as a command.
     is_about_chat = command is not None and command.name not in _CONVERSATION_COMMANDS
     return InboundMessage(
         event_id=f"slash:{trigger}",
@@ -167,12 +167,12 @@ def _message_edit(
 ) -> MessageEdit | MessageDeletion | IgnoredEvent:
     now = as_mapping(event.get("message"))
     if (bot := _bot_author(now, me)) and not is_tombstone(now):
-        return IgnoredEvent(bot, Disposition.FROM_BOT)  # The bot's own growing answers, mostly.
+        return IgnoredEvent(bot, Disposition.FROM_BOT)  # Mostly the bot's own growing answers.
     return _message_change(body, parse_edit(event, me), me)
 
 
 def _mention_by_bot(message: InboundMessage | IgnoredEvent, bot: str) -> SlackEvent:
-    """Return another bot's mention of us; what else bots write is ignored."""
+    """Return another bot's mention of this bot. Other messages of bots are ignored."""
     if isinstance(message, IgnoredEvent) or message.is_private or not message.is_addressed:
         return IgnoredEvent(bot, Disposition.FROM_BOT)
     return replace(message, sender=replace(message.sender, is_bot=True))
@@ -181,7 +181,7 @@ def _mention_by_bot(message: InboundMessage | IgnoredEvent, bot: str) -> SlackEv
 def _message_change(
     body: Mapping[str, Any], change: tuple[Mapping[str, Any], bool] | None, me: SlackIdentity
 ) -> MessageEdit | MessageDeletion | IgnoredEvent:
-    """Convert what became of a message; None = nothing that a person would notice."""
+    """Convert a change of a message; None = people do not notice it."""
     if change is None:
         return IgnoredEvent("message_changed without a new text")
     message, is_gone = change
@@ -218,7 +218,7 @@ def _unusable(message: Mapping[str, Any], me: SlackIdentity) -> IgnoredEvent | N
 def parse_message(
     body: Mapping[str, Any], event: Mapping[str, Any], me: SlackIdentity
 ) -> InboundMessage | IgnoredEvent:
-    """Convert what a person said."""
+    """Convert a person's message."""
     chat, ts = as_str(event.get("channel")), as_str(event.get("ts"))
     user, thread = as_str(event.get("user")), as_str(event.get("thread_ts"))
     if not (chat and ts and user):
@@ -231,8 +231,8 @@ def parse_message(
     if not (text or content.quoted or content.files):
         if not mentioned:
             return IgnoredEvent(reason=Disposition.EMPTY)
-        text = HELP if private else ""  # In a thread it may be about what was said there.
-    # In an agent's chat every message begins a thread; they are one conversation all the same.
+        text = HELP if private else ""  # In a thread, it may refer to earlier messages there.
+    # In an agent's chat, every message begins a thread, but all belong to one conversation.
     beside = ts if me.is_agent else ""
     return InboundMessage(
         event_id=as_str(body.get("event_id")) or f"{chat}:{ts}",
@@ -319,7 +319,7 @@ def _tokens_revoked(
 
 
 def _bot_author(event: Mapping[str, Any], me: SlackIdentity) -> str:
-    """Name the bot that wrote, or "" if a person did."""
+    """Return the name of the bot that wrote; "" = a person wrote."""
     user, bot = as_str(event.get("user")), as_str(event.get("bot_id"))
     if (user and user == me.user_id) or (bot and bot == me.bot_id):
         return _OWN

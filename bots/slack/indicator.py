@@ -1,7 +1,7 @@
 """Working indicator: Slack's agent status if the app is an agent, otherwise a reaction.
 
-An agent's thread has one status, which two methods write: `agents.sessions.setStatus` brings Slack's stop button,
-`assistant.threads.setStatus` a line of text. The first that works is used.
+An agent's thread has one status, which two methods can set: `agents.sessions.setStatus` shows Slack's stop button, and
+`assistant.threads.setStatus` a line of text. The first one that works is used.
 """
 
 import logging
@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 WORKING, DONE, FAILED = "eyes", "white_check_mark", "x"
 
 TITLE_CHARS = 60
-"""Characters of a thread's title; Slack takes 200 and shows less."""
+"""Maximum length of a thread's title, characters. Slack accepts 200 and shows fewer."""
 
 _SESSION, _STATUS, _REACTION = "session", "status", "reaction"
 
 _KEPT = 1_000
-"""Messages, threads and chats that are remembered."""
+"""Maximum number of messages, threads and chats to remember."""
 
 _THREAD_ERRORS = frozenset({
     "channel_not_found", "invalid_thread_ts", "thread_ts_not_allowed", "thread_ts_required", "user_not_found",
 })  # fmt: skip
-"""Refusals that are about one thread and not about the app."""
+"""Refusals that concern one thread and not the app."""
 
 
 _MINUTE_S = 60.0
@@ -64,11 +64,11 @@ class ReactionLimits:
 
 
 class SlackIndicator:
-    """Shows work and its end. Methods raise SlackError where nothing could be shown.
+    """Shows work in progress and its outcome. Methods raise SlackError if nothing could be shown.
 
     Args:
         api: Slack's Web API.
-        words: What the bot says where nobody's language is known.
+        words: The messages to use if the language is unknown.
     """
 
     def __init__(self, api: SlackApi, words: Messages) -> None:
@@ -76,10 +76,10 @@ class SlackIndicator:
         self._texts = words
         self._unsupported: set[str] = set()
         self._active = BoundedDict[ReplyTarget, tuple[str, ...]](_KEPT)
-        # The outcome is shown, and the working reaction is still there.
+        # Messages whose outcome is shown next to the working reaction.
         self._concluded = BoundedDict[ReplyTarget, bool](_KEPT)
         self._outcomes = BoundedDict[ReplyTarget, bool](_KEPT)
-        self._limits: dict[str, ReactionLimits] = {}  # by workspace
+        self._limits: dict[str, ReactionLimits] = {}  # By workspace.
         self._titles = BoundedDict[tuple[str, str], str](_KEPT)
         self._greeted = BoundedDict[tuple[str, str], None](_KEPT)
 
@@ -91,7 +91,7 @@ class SlackIndicator:
         agents = await self._set_agent_status(target) if before is None or before[0] else ""
         has_reaction = before is not None and _REACTION in before
         self._active[target] = (agents, _REACTION) if has_reaction else (agents,)
-        # In a channel people look at the message, not into its thread.
+        # In a channel, people look at the message, not at its thread.
         needs_reaction = not agents or not is_private(target.chat)
         if needs_reaction and not has_reaction and await self._react_working(target):
             self._active[target] = (agents, _REACTION)
@@ -99,35 +99,35 @@ class SlackIndicator:
     async def finished(
         self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
     ) -> None:
-        """Take the sign away; a reaction also says how it ended, unless there were too many in the last minute.
+        """Remove the indicator. A reaction also shows the outcome, unless there were too many in the last minute.
 
-        The status of a thread stays while another message there is being answered.
+        A thread keeps its status while another of its messages is being answered.
 
         Args:
             target: The message.
             ok: Whether it was answered.
-            was_shown: Whether any process may have shown that it works on it.
+            was_shown: Whether any process may have shown a working indicator.
         """
         if not target.reply_to:
             return
         shown = self._active.pop(target, None)
         may_be_shown = was_shown is not WorkShown.NO
         if shown is None and may_be_shown:
-            await self._api.identity()  # After a restart this may come before the connection.
+            await self._api.identity()  # After a restart, this may happen before the connection.
         way = shown[0] if shown else next(iter(self._status_methods(target)), "")
         try:
             if way and may_be_shown and not self._is_busy(target):
                 await self._status_methods(target)[way](target, over=True)
         except (KeyError, SlackError) as error:
             log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
-            way = way if shown else ""  # Before a restart it may have been a reaction.
+            way = way if shown else ""  # An earlier process may have shown a reaction.
         if way and is_private(target.chat):
             return
-        # In this order: fewer reactions can be removed than added, and the outcome is the news.
+        # Add the outcome first, because Slack permits fewer removals than additions, and the outcome matters more.
         if target not in self._concluded and not self._reactions.additions.try_acquire():
             await self._react(target, DONE if ok else FAILED)
             self._concluded[target] = ok
-        # Without room for a removal, this process added none; an earlier one may have.
+        # If there is no room for a removal, this process has added no reaction, but an earlier one may have.
         has_reaction = may_be_shown if shown is None else _REACTION in shown
         may_have_reaction = has_reaction or was_shown is WorkShown.UNKNOWN
         if may_have_reaction or self._reactions.removals.has_reserved(target):
@@ -136,7 +136,7 @@ class SlackIndicator:
         await self._replace_outcome(target, ok=ok)
 
     async def _replace_outcome(self, target: ReplyTarget, *, ok: bool) -> None:
-        """Take away how an earlier attempt at the message ended, if this process showed that and there is room."""
+        """Remove the outcome of an earlier attempt, if this process has shown it and the rate limit permits."""
         before = self._outcomes.get(target, ok)
         self._outcomes[target] = ok
         if before is ok or self._reactions.removals.try_acquire_reserved((target, before)):
@@ -147,18 +147,18 @@ class SlackIndicator:
             log.info("%s: an earlier outcome stays: %s", self._api.channel, error)
 
     async def refused(self, target: ReplyTarget) -> None:
-        """Mark a message that was not accepted; its thread may have the status of another one."""
+        """Mark a message that was not accepted. Its thread may have the status of another message."""
         if target.reply_to and not self._reactions.additions.try_acquire():
             await self._react(target, FAILED)
 
     def remember_title(self, inbound: InboundMessage) -> None:
-        """Note what a thread is about: its first message becomes its title."""
+        """Remember a thread's first message, which becomes its title."""
         root = (inbound.reply_target.chat, inbound.reply_target.thread or inbound.message_id)
         if root not in self._titles and inbound.text:
             self._titles[root] = " ".join(inbound.text.split())[:TITLE_CHARS]
 
     async def suggest_prompts(self, chat: str, thread: str) -> None:
-        """Offer somebody who opened an agent's chat what to say, once."""
+        """Suggest prompts to a person who opened an agent's chat, once."""
         if not self._api.known_identity.is_agent or (chat, thread) in self._greeted:
             return
         self._greeted[chat, thread] = None
@@ -174,7 +174,7 @@ class SlackIndicator:
         )
 
     def _status_methods(self, target: ReplyTarget) -> Mapping[str, "_StatusMethod"]:
-        """Return the ways in which an agent's status can be shown here, best first."""
+        """Return the possible methods to show an agent's status here, best first."""
         if not self._api.known_identity.is_agent or not _thread(target):
             return {}
         ways: dict[str, _StatusMethod] = {
@@ -184,7 +184,7 @@ class SlackIndicator:
         return {name: way for name, way in ways.items() if name not in self._unsupported}
 
     def _is_busy(self, target: ReplyTarget) -> bool:
-        """Return whether the thread of a message has the status of another one."""
+        """Return whether the thread of a message has the status of another message."""
         thread = (target.chat, _thread(target))
         return any(
             ways[0] and (other.chat, _thread(other)) == thread
@@ -192,7 +192,7 @@ class SlackIndicator:
         )
 
     async def _set_agent_status(self, target: ReplyTarget) -> str:
-        """Show the sign of an agent; return by which way, or "" where there is none."""
+        """Show an agent's status. Return the method that was used; "" = none."""
         for name, way in self._status_methods(target).items():
             try:
                 await way(target, over=False)
@@ -232,7 +232,7 @@ class SlackIndicator:
         return self._limits.setdefault(self._api.workspace, ReactionLimits())
 
     async def _react_working(self, target: ReplyTarget) -> bool:
-        """Add the working reaction unless it could not be taken away soon; return whether it is there."""
+        """Add the working reaction if it can be removed again soon. Return whether it is there."""
         reactions = self._reactions
         if not reactions.removals.has_reserved(target) and not reactions.reserve(target):
             return False
@@ -274,14 +274,14 @@ class SlackIndicator:
 
 
 class _StatusMethod(Protocol):
-    """Shows a status, or that it is over."""
+    """Shows or clears a status."""
 
     def __call__(self, target: ReplyTarget, *, over: bool) -> Awaitable[None]: ...
 
 
 @contextmanager
 def _noting_limits(limiter: RateLimiter, harmless: str) -> Iterator[None]:
-    """Pause the calls that Slack says are too many; a refusal with the code `harmless` is none."""
+    """Pause calls after a rate limit. Ignores a refusal with the code `harmless`."""
     try:
         yield
     except SlackError as error:
@@ -292,5 +292,5 @@ def _noting_limits(limiter: RateLimiter, harmless: str) -> Iterator[None]:
 
 
 def _thread(target: ReplyTarget) -> str:
-    """Return the root of the thread in which an agent answers: in its chat every message begins one."""
+    """Return the root of the thread in which an agent answers. In its chat, every message begins one."""
     return target.thread or target.reply_to

@@ -12,10 +12,10 @@ from bus.locales.en import ENGLISH
 
 NAME = "Parley"
 NAME_CHARS = 35
-"""Longest name of an app (display_information.name)."""
+"""Maximum length of an app's name (display_information.name)."""
 
 DESCRIPTION_CHARS = 300
-"""Longest description of an agent (features.agent_view.agent_description)."""
+"""Maximum length of an agent's description (features.agent_view.agent_description)."""
 
 COMMAND = "/parley"
 _DESCRIPTION = "Answers, searches the web, works with files, runs code, and remembers what matters."
@@ -26,13 +26,13 @@ _CREATE = "https://api.slack.com/apps?new_app=1&manifest_json="
 def app_manifest(
     name: str = NAME, *, request_url: str | None = None, agent: bool = False
 ) -> dict[str, Any]:
-    """Return the manifest of an app that this adapter can serve.
+    """Return the manifest of an app for this adapter.
 
     Args:
-        name: What people mention; at most `NAME_CHARS`.
-        request_url: Where Slack sends events, commands and button presses; None = over Socket Mode.
-        agent: Declare it an agent: Slack's own status, stop button and prompts. That cannot be undone, closes
-            the app to guests, and makes every direct message a thread.
+        name: The name that people mention, at most `NAME_CHARS`.
+        request_url: The URL to which Slack sends events, commands and button presses; None = Socket Mode.
+        agent: Declare it an agent, which adds Slack's own status, stop button and prompts. This cannot be undone,
+            excludes guests, and makes every direct message a thread.
 
     >>> app_manifest()["settings"]["socket_mode_enabled"]
     True
@@ -81,7 +81,7 @@ def _agent() -> dict[str, Any]:
 
 
 def creation_link(manifest: dict[str, Any]) -> str:
-    """Return the address at which Slack offers to create the app of a manifest.
+    """Return the URL at which Slack offers to create the app of a manifest.
 
     >>> creation_link({"a": 1})
     'https://api.slack.com/apps?new_app=1&manifest_json=%7B%22a%22%3A1%7D'

@@ -1,7 +1,7 @@
 r"""Placeholders for the names of people, channels and user groups. Pure.
 
 The message reader writes marks; `SlackNames` looks up the names and replaces the marks. A mark is enclosed in
-noncharacters (U+FDD0, U+FDD1). `plain` removes these from all text that comes from outside, so users cannot type one.
+noncharacters (U+FDD0, U+FDD1). `plain` removes these from all external text, so that people cannot forge marks.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from bus.characters import clean, clean_name
 
 OWN_NAME = "You"
-"""The author of the bot's own words."""
+"""The author of the bot's own messages."""
 
 _OPEN = "\ufdd0"
 _CLOSE = "\ufdd1"
@@ -23,7 +23,7 @@ _WITH_ID = re.compile(r"\([A-Za-z0-9]+\)\Z")
 
 
 def plain(text: str) -> str:
-    r"""Return a text from outside without control characters and without characters that marks are made of.
+    r"""Return an external text without control characters and without the characters of marks.
 
     >>> plain("a\x00\ufdd0@U1\ufdd1")
     'a@U1'
@@ -32,12 +32,12 @@ def plain(text: str) -> str:
 
 
 def author_mark(user: str) -> str:
-    """Return the mark for a person who said something."""
+    """Return the mark for the author of a message."""
     return _mark("", user)
 
 
 def mention_mark(target: str, label: str = "") -> str:
-    """Return the mark for a mentioned person or user group; `label` is the name that Slack gave."""
+    """Return the mark for a mentioned person or user group. `label` is the name from Slack."""
     return _mark("@", target, label)
 
 
@@ -53,13 +53,15 @@ def _mark(sign: str, target: str, label: str = "") -> str:
 
 
 def marked_ids(texts: Iterable[str]) -> list[str]:
-    """Return the ids whose names have to be looked up, each once, in their order."""
+    """Return the IDs whose names must be looked up, in order, without duplicates."""
     marks = (match for text in texts for match in _MARK.finditer(text) if not match[3])
     return list(dict.fromkeys(match[2] for match in marks))
 
 
 def unique_names(names: Mapping[str, str]) -> dict[str, str]:
-    """Return names by id, with the id where several have a name, or a name looks like the bot's or like one with an id.
+    """Return names by ID.
+
+    Adds the ID if several people have a name, or if a name looks like the bot's or like one with an ID.
 
     >>> unique_names({"U1": "Ann", "U2": "ann", "U3": "You", "U4": "", "U5": "Bob"})
     {'U1': 'Ann (U1)', 'U2': 'ann (U2)', 'U3': 'You (U3)', 'U5': 'Bob'}
@@ -74,7 +76,7 @@ def unique_names(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def put_names(text: str, names: Mapping[str, str]) -> str:
-    """Replace marks with names, or with ids where the name is unknown.
+    """Replace marks with names, or with IDs if the name is unknown.
 
     >>> put_names(f"{author_mark('U1')}: ask {mention_mark('U2')} in {channel_mark('C5')}", {"U1": "Ann"})
     'Ann: ask @U2 in #C5'
@@ -115,7 +117,7 @@ def mentions_people(text: str) -> bool:
 
 
 def cut(text: str, limit: int | None) -> str:
-    """Return at most `limit` characters of a text, and an ellipsis if it is longer. No mark is cut in two."""
+    """Return at most `limit` characters of a text, with an ellipsis if it is longer. Does not split a mark."""
     if limit is None or len(text) <= limit:
         return text
     return f"{_HALF.sub('', text[:limit])}…"

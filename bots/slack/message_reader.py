@@ -1,6 +1,6 @@
-"""The one reader of Slack messages: live ones, edits, threads, forwarded and linked messages. Pure.
+"""The reader of all Slack messages: live ones, edits, threads, forwarded and linked messages. Pure.
 
-Payloads come from outside: every field is checked before it is used, and nothing here raises. Names of people,
+Payloads are untrusted, so every field is checked before use, and nothing here raises. Names of people,
 channels and user groups are marks (mentions.py), which `SlackNames` replaces.
 """
 
@@ -18,26 +18,28 @@ from bots.text.quotations import FORWARDED, quotation
 from bus.messages import Attachment
 
 CUT_CHARS = 4_000
-"""Slack makes several messages of a plain text that is longer (undocumented; slack-go/slack#972). Its own composer
-sends rich text, which stays whole."""
+"""Slack splits a longer plain text into several messages (undocumented; slack-go/slack#972).
+
+Its own composer sends rich text, which is not split.
+"""
 
 _CUT_EARLIER = 200
-"""How much earlier a text is cut, at a line or a word."""
+"""How much earlier Slack may cut a text, at a line or a word, characters."""
 
 _MOST_NESTED = 3
-"""How deep forwarded messages are read that forward others."""
+"""Maximum nesting of forwarded messages to read."""
 
 _MOST_COMPARED = 50
-"""Parts of a message among which repetitions are looked for."""
+"""Maximum number of parts of a message to compare for repetitions."""
 
 _UNREADABLE = "[Not readable here: "
 _NO_FALLBACK = ("[no preview available]", "This content can't be displayed.")
-"""What Slack itself puts where an app said nothing."""
+"""Slack's text for an app's message without text."""
 
 _WORD = re.compile(r"\w+")
 _EMOJI = re.compile(r":[\w+-]+:")
 _NAMES_OF_ELEMENTS = frozenset({"button", "image", "link", "select", "menu"})
-"""Words that Slack adds where it makes the fallback text of blocks itself."""
+"""Words that Slack adds to fallback texts that it creates itself."""
 
 _MESSAGE_FLAGS = ("is_share", "is_msg_unfurl", "is_thread_root_unfurl", "is_reply_unfurl")
 
@@ -48,12 +50,12 @@ class SlackContent:
 
     Attributes:
         text: The author's own words, as Markdown.
-        quoted: Messages that it forwards or links to, as quotations.
+        quoted: Forwarded and linked messages, as quotations.
         files: Its files, then those of the forwarded messages.
-        mentions_bot: Whether its own words mention the bot, which are then without the mention.
+        mentions_bot: Whether its own words mention the bot. The mention is removed.
         mentions_people: Whether its own words mention anybody else.
-        is_forwarded: Whether it passes on another message.
-        is_cut: Whether Slack may have cut it from a longer text.
+        is_forwarded: Whether it forwards another message.
+        is_cut: Whether Slack may have split it from a longer text.
     """
 
     text: str
@@ -66,7 +68,7 @@ class SlackContent:
 
 
 def read_message(message: Mapping[str, Any], me: SlackIdentity) -> SlackContent:
-    r"""Return what a message holds.
+    r"""Return the content of a message.
 
     >>> shared = {"is_share": True, "author_name": "Ann", "text": "See &lt;b&gt;\nand c"}
     >>> me = SlackIdentity(team_id="T1", user_id="U0", bot_id="B0")
@@ -93,7 +95,7 @@ def read_message(message: Mapping[str, Any], me: SlackIdentity) -> SlackContent:
 def quote_message(
     message: Mapping[str, Any], me: SlackIdentity, *, limit: int | None = None
 ) -> str:
-    """Return a message as a quotation with its author; "" if it says nothing. `limit`: characters of its words."""
+    """Return a message as a quotation with its author; "" = no text. `limit`: maximum length of its text."""
     typed = _text_and_blocks(message, by_app=_is_by_app(message))
     parts = [_own_words(message, typed), *_forwarded_messages(message, me, depth=0)]
     words = cut("\n\n".join(filter(None, parts)), limit)
@@ -101,7 +103,7 @@ def quote_message(
 
 
 def author_of(message: Mapping[str, Any], me: SlackIdentity) -> str:
-    """Return who wrote a message: a name, or a mark for one."""
+    """Return the author of a message: a name, or a mark for one."""
     user, bot = as_str(message.get("user")), as_str(message.get("bot_id"))
     if (user and user == me.user_id) or (bot and bot == me.bot_id):
         return OWN_NAME
@@ -109,13 +111,13 @@ def author_of(message: Mapping[str, Any], me: SlackIdentity) -> str:
 
 
 def bot_name(message: Mapping[str, Any]) -> str:
-    """Return the name that a message of another bot carries; "" for none."""
+    """Return the name in a message of another bot; "" = none."""
     profile = as_mapping(message.get("bot_profile"))
     return plain(as_str(profile.get("name")) or as_str(message.get("username")))
 
 
 def _name(name: str) -> str:
-    """Return a name that others chose; one like the heading of the bot's own words is marked."""
+    """Return a name that others chose. Marks a name that looks like the bot's own heading."""
     name = plain(name)
     return f"{name} (not the bot)" if name.strip().casefold() == OWN_NAME.casefold() else name
 
@@ -148,9 +150,9 @@ def _is_preview(attachment: Mapping[str, Any]) -> bool:
 
 
 def _own_words(message: Mapping[str, Any], typed: str) -> str:
-    """Return the author's own words: the typed text, the attachments of an app, the speech in its files.
+    """Return the author's own words: the typed text, the attachments of an app, the speech in files.
 
-    Link previews are read only if there is nothing else: others wrote them, and the agent can open the link.
+    Link previews are read only if there is nothing else, because others wrote them and the agent can open the link.
     """
     spoken = [describe_content(as_mapping(file)) for file in as_list(message.get("files"))]
     others = [one for one in _attachments(message) if not _is_message(one)]
@@ -163,10 +165,10 @@ def _own_words(message: Mapping[str, Any], typed: str) -> str:
 
 
 def _text_and_blocks(message: Mapping[str, Any], *, by_app: bool) -> str:
-    """Return what the text and the blocks of a message say, without saying the same twice.
+    """Return the text and the blocks of a message, without repetition.
 
-    Where people write, the text is a poorer copy of the blocks. Apps put there what a notification shows, which may
-    be more than the blocks say.
+    In people's messages, the text is a simpler copy of the blocks. In apps' messages, it is the text of the
+    notification, which may contain more than the blocks.
     """
     text = parse_mrkdwn(as_str(message.get("text"))).strip()
     blocks = as_list(message.get("blocks")) or list(_message_blocks(message))
@@ -190,7 +192,7 @@ def _words(text: str) -> set[str]:
 
 
 def _joined(parts: Iterable[str]) -> str:
-    """Return parts one below the other, without those that another one says word for word."""
+    """Return parts below each other, without parts that another one contains literally."""
     given = [part for part in parts if part.strip()]
     if len(given) > _MOST_COMPARED:
         return "\n".join(given)
@@ -210,7 +212,7 @@ def _joined(parts: Iterable[str]) -> str:
 def _forwarded_messages(
     message: Mapping[str, Any], me: SlackIdentity, *, depth: int
 ) -> Iterator[str]:
-    """Yield what a message forwards, or links to, as quotations."""
+    """Yield forwarded and linked messages as quotations."""
     for shared in filter(_is_message, _attachments(message)):
         parts = [_attachment_text(shared, depth=depth)]
         if depth < _MOST_NESTED:
@@ -224,7 +226,7 @@ def _forwarded_messages(
 
 
 def _attachment_text(attachment: Mapping[str, Any], *, depth: int) -> str:
-    """Return what an attachment shows, from top to bottom.
+    """Return the text of an attachment, from top to bottom.
 
     The fields: docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments. Not read are `color`,
     small pictures (`author_icon`, `footer_icon`, `thumb_url`), `callback_id` and `mrkdwn_in`.

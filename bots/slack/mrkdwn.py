@@ -1,6 +1,6 @@
-"""Markdown tree as Slack mrkdwn, with every `&`, `<` and `>` of the text escaped. Pure.
+"""Renders the Markdown tree as Slack mrkdwn, with every `&`, `<` and `>` of the text escaped. Pure.
 
-Nothing else calls anybody: without `parse` and `link_names` Slack reads no name in a text
+Other text notifies no one: without `parse` and `link_names`, Slack does not look for names in a text
 (docs.slack.dev/messaging/formatting-message-text, "Automatic parsing").
 """
 
@@ -22,7 +22,7 @@ _HALF = re.compile(r"(?:&[a-z]{0,3}|<[^<>]*)\Z")
 _FENCE = "```"
 
 _LONGEST_TOKEN = 2_000
-"""Characters at a cut that are searched for half a link."""
+"""Number of characters before a cut to search for half a link."""
 
 
 def escape(text: str) -> str:
@@ -35,7 +35,10 @@ def escape(text: str) -> str:
 
 
 def render_mrkdwn(blocks: Sequence[tree.Block], *, limit: int) -> str:
-    """Write blocks without details as mrkdwn of at most `limit` characters (>= 10); a cut text ends in an ellipsis."""
+    """Write blocks without details as mrkdwn of at most `limit` characters (>= 10).
+
+    A cut text ends with an ellipsis.
+    """
     parts: list[str] = []
     size = 0
     for block in blocks:
@@ -90,7 +93,7 @@ def _listing(listing: tree.ListBlock) -> str:
 
 
 def _pre(code: str) -> str:
-    """Fence code; mrkdwn has one fence only, so code with that in it is text."""
+    """Fence code. mrkdwn has only one fence, so code that contains it becomes text."""
     return escape(code) if _FENCE in code else f"{_FENCE}\n{escape(code)}\n{_FENCE}"
 
 

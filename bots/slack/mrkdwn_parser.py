@@ -1,4 +1,4 @@
-"""Slack mrkdwn as text with marks for mentions (mentions.py). Pure; linear in the length of the text."""
+"""Converts Slack mrkdwn to text with marks for mentions (mentions.py). Pure, linear in the length of the text."""
 
 import re
 from datetime import UTC, datetime
@@ -10,9 +10,9 @@ _MENTION = re.compile(r"<([@#!][^<>\s][^<>]*)>")
 
 
 def parse_mrkdwn(text: str) -> str:
-    """Return what a `text` says: links keep label and address, escapes are undone.
+    """Convert a `text`. Links keep label and URL, and escapes are removed.
 
-    Only Slack's own tokens count: Slack escapes the characters that users type.
+    Only Slack's own tokens are interpreted, because Slack escapes characters that people type.
 
     >>> parse_mrkdwn("Ask &lt;b&gt; of <!here>: <https://x.org|x>")
     'Ask <b> of @here: x (https://x.org)'
@@ -21,12 +21,12 @@ def parse_mrkdwn(text: str) -> str:
 
 
 def parse_mentions(text: str) -> str:
-    """Return a text of standard Markdown with marks for its mentions; all else stays."""
+    """Return a standard Markdown text with marks for its mentions. The rest does not change."""
     return _MENTION.sub(lambda match: _readable(match[1]), plain(text))
 
 
 def parse_plain(text: str) -> str:
-    """Return what a plain text says: it has no tokens, but escapes.
+    """Convert a plain text, which has escapes but no tokens.
 
     >>> parse_plain("R&amp;D <x>")
     'R&D <x>'
@@ -35,7 +35,7 @@ def parse_plain(text: str) -> str:
 
 
 def link(address: str, label: str) -> str:
-    """Return an address with its label, if that says more.
+    """Return a URL with its label if the label says more.
 
     >>> link("https://x.org", "x.org"), link("mailto:a@x.org", "Ann")
     ('https://x.org', 'Ann (a@x.org)')
@@ -47,7 +47,7 @@ def link(address: str, label: str) -> str:
 
 
 def date_words(seconds: object, fallback: str) -> str:
-    """Return the fallback text of a date, or the date in UTC: its format depends on the reader.
+    """Return the fallback text of a date, or the date in UTC, because its format depends on the reader.
 
     >>> date_words(1767225600, ""), date_words("?", "soon")
     ('2026-01-01 00:00 UTC', 'soon')

@@ -1,4 +1,4 @@
-"""Names of people, channels and user groups, which events give by their ids (conversations.info, usergroups.list)."""
+"""Looks up names of people, channels and user groups by ID (conversations.info, usergroups.list)."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -21,7 +21,7 @@ from bus.messages import InboundMessage
 log = logging.getLogger(__name__)
 
 MOST_NAMES = 50
-"""Names that are looked up for one message; the others are shown by their ids."""
+"""Maximum number of names to look up for a message. Others are shown as IDs."""
 
 _AT_ONCE = 10
 _KEPT = 10_000
@@ -32,15 +32,15 @@ _GROUP_SCOPES = frozenset({"usergroups:read"})
 
 
 class SlackNames:
-    """Puts names where the reader left marks (mentions.py), and adds the name of the channel.
+    """Replaces the reader's marks (mentions.py) with names, and adds the name of the channel.
 
-    conversations.info is a tier 3 method (50 calls a minute), usergroups.list a tier 2 method (20 calls), so answers
-    are kept, those without a name as well. Nothing fails without a name: the id is shown instead.
+    conversations.info is a tier 3 method (50 calls a minute) and usergroups.list a tier 2 method (20 calls). So
+    responses are cached, including those without a name. Without a name, the ID is shown.
 
     Args:
         api: Slack's Web API.
-        users: Knows people.
-        timeouts: `names_s` counts.
+        users: Looks up people.
+        timeouts: `names_s` is used.
     """
 
     def __init__(self, api: SlackApi, users: SlackUserDirectory, timeouts: SlackTimeouts) -> None:
@@ -52,7 +52,7 @@ class SlackNames:
         self._listing = anyio.Lock()
 
     async def add(self, message: InboundMessage, *, give_up_at: float) -> InboundMessage:
-        """Return a message with names, as far as they can be had in time. Raises nothing."""
+        """Return a message with the names that are available in time. Raises nothing."""
         author = message.sender.user_id
         marked = [one for one in marked_ids((message.text, message.quoted)) if one != author]
         chat = [] if message.is_private else [message.key.chat]
@@ -79,12 +79,12 @@ class SlackNames:
                     tasks.start_soon(look_up, target)
 
     def without_lookup(self, message: InboundMessage) -> InboundMessage:
-        """Return a message with the names that are known already: it is not for the bot."""
+        """Return a message with already known names, for a message that is not for the bot."""
         marked = marked_ids((message.text, message.quoted))
         return _named(message, {target: self._known(target) for target in marked})
 
     def _known(self, target: str) -> str:
-        """Return a name without asking for it; "" if it is not known."""
+        """Return a name without asking for it; "" = unknown."""
         installation = self._api.known_identity.installation
         if target.startswith(_CHANNELS):
             return self._channels.get((installation, target), ("", 0.0))[0]
@@ -93,7 +93,7 @@ class SlackNames:
         return self._users.known_name(target)
 
     async def _name_of(self, target: str) -> str:
-        """Return the name of a person, channel or user group; "" where it cannot be had now. Raises nothing."""
+        """Return the name of a person, channel or user group; "" = unavailable now. Raises nothing."""
         if target.startswith(_PEOPLE):
             return await self._users.name_of(target)
         if target.startswith(_CHANNELS):
@@ -101,7 +101,7 @@ class SlackNames:
         return await self._group(target) if target.startswith("S") else ""
 
     async def _channel(self, channel: str) -> str:
-        """Return the name of a channel; conversations of a few people have none."""
+        """Return the name of a channel. Conversations of a few people have none."""
         key, now = (self._api.known_identity.installation, channel), anyio.current_time()
         name, good_until = self._channels.get(key, ("", 0.0))
         if now < good_until or not self._may(_CHANNEL_SCOPES):
@@ -119,7 +119,7 @@ class SlackNames:
         return name
 
     async def _group(self, group: str) -> str:
-        """Return the handle of a user group. One call tells about all."""
+        """Return the handle of a user group. One call returns all of them."""
         installation = self._api.known_identity.installation
         async with self._listing:
             names, asked_at = self._groups.get(installation, ({}, -FRESH_S))

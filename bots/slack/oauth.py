@@ -1,4 +1,4 @@
-"""Slack's OAuth: one app serves every workspace that installs it. Tokens are kept encrypted.
+"""Slack's OAuth: one app serves every workspace that installs it. Tokens are stored encrypted.
 
 Flow: docs.slack.dev/authentication/installing-with-oauth. The redirect URL is the one in the app's settings.
 """
@@ -27,22 +27,22 @@ from bus.platform import Clock
 log = logging.getLogger(__name__)
 
 STATE_S = 600.0
-"""How long a browser may take to come back from Slack."""
+"""How long a browser may take to return from Slack, seconds."""
 
 _COOKIE = "parley_slack_state"
 
 
 class SlackInstaller:
-    """Sends browsers to Slack, and exchanges the code they bring back for a bot token.
+    """Sends browsers to Slack, and exchanges the code that they bring back for a bot token.
 
-    The `state` is signed with the client secret, expires, and belongs to one browser by a cookie: nobody can be
-    made to install the app into a workspace that is not theirs. Slack takes each code once.
+    The `state` is signed with the client secret, expires, and is bound to one browser by a cookie. So no one can be
+    tricked into installing the app into another person's workspace. Slack accepts each code once.
 
     Args:
         api: Receives the tokens.
-        config: client_id, client_secret, and who may install.
+        config: client_id, client_secret, and the workspaces that may install.
         channel: Instance name.
-        vault: Keeps the tokens.
+        vault: Stores the tokens.
         on_installed: Called after an installation.
         now: Wall clock.
     """
@@ -66,7 +66,7 @@ class SlackInstaller:
         self.endpoint = InstallationEndpoint(start=self._start, finish=self._finish)
 
     async def load(self) -> None:
-        """Hand the stored tokens to the API. Raises StoreError."""
+        """Pass the stored tokens to the API. Raises StoreError."""
         for workspace, secret in (await self._vault.load(self._channel)).items():
             self._api.add_installation(workspace, as_str(json.loads(secret).get("bot_token")))
 
@@ -82,7 +82,7 @@ class SlackInstaller:
             "scope": ",".join(sorted(BOT_SCOPES)),
             "state": self._signed(f"{int(self._now() + STATE_S)}.{nonce}"),
         }
-        # Without a path it is for the folder of this page, also where a proxy publishes that below another path.
+        # Without a path, the cookie is for the folder of this page, even if a proxy publishes it below another path.
         cookie = f"{_COOKIE}={nonce}; Max-Age={STATE_S:.0f}; HttpOnly; SameSite=Lax"
         target = f"{urljoin(self._config.base_url, '/oauth/v2/authorize')}?{urlencode(query)}"
         return WebhookResponse(

@@ -22,35 +22,35 @@ from bus.platform import OutgoingFile
 log = logging.getLogger(__name__)
 
 METADATA_TYPE = "parley_delivery"
-"""The type of the metadata that carries a message's outbox key."""
+"""The type of the metadata with a message's outbox key."""
 
 _PAGE = 200
 _PAGES = 10
 
 _GONE_CODES = frozenset({"message_not_found", "channel_not_found"})
 _STREAMING_CODES = frozenset({"streaming_state_conflict", "cant_delete_message"})
-"""What Slack answers to a change of a message that still streams."""
+"""Slack's error for a change of a message that is still streaming."""
 
 _FILE_REFUSED_CODES = frozenset({
     "access_denied", "file_type_not_allowed", "file_upload_size_restricted", "file_uploads_disabled",
     "file_uploads_except_images_disabled", "missing_scope", "posting_to_channel_denied", "storage_limit_reached",
 })  # fmt: skip
-"""Refusals of a file that a message may not meet."""
+"""Refusals of a file that do not affect messages."""
 
 
 def delivery_metadata(key: str) -> dict[str, Any]:
-    """Return what a message carries so that it can be found again."""
+    """Return the metadata by which a message can be found again."""
     return {"event_type": METADATA_TYPE, "event_payload": {"key": key}}
 
 
 _STREAM_KEY = ":card:"
-"""What the keys of growing messages have in them (`bus.outbound.rows.streaming_key`)."""
+"""Part of the keys of growing messages (`bus.outbound.rows.streaming_key`)."""
 
 
 class SlackMessages:
-    """Sends to Slack. Every method raises SlackError; `send` and `edit` raise MessageTooLong as well.
+    """Sends to Slack. Every method raises SlackError. `send` and `edit` also raise MessageTooLong.
 
-    `files` knows which file was sent with which key.
+    `files` knows which file was sent with a key.
     """
 
     def __init__(self, api: SlackApi, files: SlackFileUploader) -> None:
@@ -61,26 +61,29 @@ class SlackMessages:
     async def send(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        """Send one message; the answer to a command to its own address, or else to its author's direct messages.
+        """Send one message. The answer to a command goes to its response_url, or else to its author's direct messages.
 
-        A message whose blocks Slack refuses is sent as plain text; code that is too long for a message
-        is sent as a file.
+        If Slack refuses the blocks, the message is sent as plain text. Code that is too long for a message is sent as a
+        file.
         """
         if not target.response_url:
             return await self._send(target, markdown, key=key, buttons=buttons)
         try:
             await self._respond_to_command(target.response_url, markdown, buttons)
         except ResponseUrlExpired:
-            # Without buttons: a press in another chat than the command's would count for nothing.
+            # Without buttons, because a press outside of the command's chat would have no effect.
             await self._send(await self._direct.target_for(target), markdown, key=key, buttons=())
         return MessageId("")
 
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
-        """Return the direct messages with the person who is answered; None if nobody is named."""
+        """Return the direct messages with the person to answer; None = no one is named."""
         return await self._direct.target_for(target) if split_recipient(target.user)[2] else None
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        """Share a file; what answers a command goes to its author's direct messages, and its address says so."""
+        """Share a file.
+
+        For a command, it goes to the author's direct messages, and a note to the response_url says so.
+        """
         if not target.response_url:
             return await self._files.send_file(target, file, key=key)
         direct = await self._direct.target_for(target)
@@ -88,7 +91,7 @@ class SlackMessages:
         text = target.texts.file_in_direct_message.format(name=file.name)
         try:
             await self.respond_ephemeral(target.response_url, text)
-        except SlackError as error:  # The file has arrived: nothing is to be sent again.
+        except SlackError as error:  # The file has arrived, so nothing must be sent again.
             log.info("%s: where a file went was not said: %s", self._api.channel, error)
         return sent
 
@@ -110,7 +113,7 @@ class SlackMessages:
     async def edit(
         self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
-        """Replace a message's text and buttons; one that still streams is ended before."""
+        """Replace a message's text and buttons. Ends a running stream first."""
         code = await process_text(code_too_long, markdown)
         if code is None:
             await self.update(target, message, markdown, buttons)
@@ -127,7 +130,7 @@ class SlackMessages:
     async def update(
         self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
-        """Replace a message's text and buttons for now; what no message holds is cut."""
+        """Replace a message's text and buttons temporarily. Text that is too long is cut."""
         await self._ending_stream(
             target,
             message,
@@ -137,7 +140,7 @@ class SlackMessages:
         )
 
     async def remove(self, target: ReplyTarget, message: MessageId) -> None:
-        """Take a message away; one that is gone already is fine."""
+        """Delete a message. Does nothing if it is gone."""
         try:
             await self._ending_stream(
                 target,
@@ -151,13 +154,13 @@ class SlackMessages:
                 raise
 
     async def respond_ephemeral(self, callback: str, text: str) -> None:
-        """Tell whoever used a command or a button something, unseen by others."""
+        """Show a text only to the person who used a command or a button."""
         await self._respond_to_command(callback, text, ())
 
     async def stop_stream(
         self, target: ReplyTarget, message: MessageId, *, rest: str = "", key: str = ""
     ) -> bool:
-        """End a stream; return whether it still ran, so that `rest` now stands behind it."""
+        """End a stream. Return whether it was still running, so that `rest` was appended."""
         try:
             await self._api.call(
                 lambda web: web.chat_stopStream(
@@ -168,7 +171,7 @@ class SlackMessages:
                 )
             )
         except SlackError as error:
-            if error.code == "no_text" and not rest:  # Nothing was ever written to it.
+            if error.code == "no_text" and not rest:  # Nothing was written to it.
                 return await self.stop_stream(target, message, rest=EMPTY, key=key)
             if error.code in {"message_not_in_streaming_state", "stopped_by_user"}:
                 return False
@@ -176,13 +179,13 @@ class SlackMessages:
         return True
 
     async def find(self, target: ReplyTarget, *, key: str, since: float) -> MessageId | None:
-        """Return the message or file sent with `key`, if it stands where it was sent to.
+        """Return the message or file sent with `key` if it is in its place.
 
-        Messages carry their key; files cannot, so they are known only to the process that sent them.
+        Messages contain their key. Files cannot, so only the process that sent them can find them.
 
         Raises:
-            SlackError: Not retryable where it cannot be told: an answer that only its reader sees, or a
-                file that an earlier process may have sent with this key.
+            SlackError: Not retryable if this cannot be found out: an answer that only its reader sees, or a file that
+                an earlier process may have sent with this key.
         """
         if target.response_url:
             raise SlackError("An answer to a Slack command cannot be looked up.")
@@ -206,7 +209,7 @@ class SlackMessages:
     async def _upload_code_once(
         self, target: ReplyTarget, message: MessageId, code: CodeFile
     ) -> None:
-        """Share the code that a message stood for, unless an earlier attempt did."""
+        """Share the code of a message as a file, unless an earlier attempt did."""
         key = f"{target.chat}:{message}"
         since = parse_timestamp(message) or 0.0
         if self._files.file_id_for(key) and await self.find(target, key=key, since=since):
@@ -216,7 +219,7 @@ class SlackMessages:
     async def _respond_to_command(
         self, callback: str, markdown: str, buttons: Sequence[Button]
     ) -> None:
-        """Answer a command, visible to its author alone. Such a message has no id."""
+        """Answer a command, visible only to its author. Such a message has no ID."""
         pieces = await process_text(split_markdown, markdown, fits)
         if len(pieces) > 1:
             raise MessageTooLong(pieces)
@@ -238,7 +241,7 @@ class SlackMessages:
         buttons: Sequence[Button],
         put: Callable[[SlackText], Awaitable[MessageId]],
     ) -> MessageId:
-        """Put a message where it belongs, in its plain form if Slack refuses its blocks."""
+        """Send a message to its place, in its plain form if Slack refuses the blocks."""
         try:
             return await put(await process_text(render, markdown, buttons))
         except SlackError as error:
@@ -249,7 +252,7 @@ class SlackMessages:
     async def _ending_stream(
         self, target: ReplyTarget, message: MessageId, change: Callable[[], Awaitable[object]]
     ) -> None:
-        """Change a message; one that an earlier process left streaming is ended first."""
+        """Change a message. Ends a stream of an earlier process first."""
         try:
             await change()
         except SlackError as error:
@@ -259,7 +262,7 @@ class SlackMessages:
             await change()
 
     async def _post(self, target: ReplyTarget, message: SlackText, *, key: str) -> MessageId:
-        # Links in model output are not unfurled: fetching them could carry data out. Names in it call nobody.
+        # Links in model output are not unfurled, because fetching them could leak data. Names in it notify no one.
         answer = await self._api.call(
             lambda web: web.chat_postMessage(
                 channel=target.chat,
@@ -276,7 +279,7 @@ class SlackMessages:
         return message_id(answer)
 
     async def _update(self, target: ReplyTarget, message: MessageId, form: SlackText) -> MessageId:
-        # Without `parse` Slack would look for names and addresses in the text.
+        # Without `parse`, Slack would look for names and URLs in the text.
         await self._api.call(
             lambda web: web.chat_update(
                 channel=target.chat,
@@ -292,7 +295,7 @@ class SlackMessages:
     async def _messages_since(
         self, target: ReplyTarget, *, since: float
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield the messages where answers to `target` stand, sent after `since`."""
+        """Yield the messages at the place of answers to `target` that were sent after `since`."""
         window: dict[str, Any] = {
             "channel": target.chat,
             "oldest": f"{max(since, 0):.6f}",
@@ -316,7 +319,7 @@ class SlackMessages:
 
 
 def message_id(answer: AsyncSlackResponse) -> MessageId:
-    """Return the id of a message that was sent. Raises SlackError (ambiguous) if the response has none."""
+    """Return the ID of a sent message. Raises SlackError (ambiguous) if the response has none."""
     ts = answer.get("ts")
     if not isinstance(ts, str) or not ts:
         raise error_from_status(200, {})
@@ -324,7 +327,7 @@ def message_id(answer: AsyncSlackResponse) -> MessageId:
 
 
 def _is_empty_stream(message: Mapping[str, Any]) -> bool:
-    """Tell a stream of ours that was begun and never written to: it can carry no key before it ends."""
+    """Return whether a message is our started but empty stream, which cannot have a key before it ends."""
     return not (message.get("text") or message.get("blocks") or message.get("files"))
 
 
@@ -336,5 +339,5 @@ def _delivery_key(message: dict[str, Any]) -> str:
 
 
 def code_too_long(markdown: str) -> CodeFile | None:
-    """Return the code if a piece of a reply is nothing but code that no message holds."""
+    """Return the code if a piece of a reply is only code that does not fit into a message."""
     return None if fits(markdown) else code_file(markdown)

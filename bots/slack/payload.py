@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 _DIGITS = 18
-"""The longest number that always fits into 64 bits."""
+"""Maximum number of digits that always fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackIdentity:
-    """The bot's own ids, as auth.test returns them.
+    """The bot's own IDs, from auth.test.
 
     Attributes:
         channel: Instance name of the channel.
-        installation: The workspace that installed the app by OAuth; "" for the configured token.
-        enterprise_id: The organization that the workspace belongs to; "" if it belongs to none.
+        installation: The workspace that installed the app by OAuth; "" = the configured token.
+        enterprise_id: The organization of the workspace; "" = none.
         is_org_install: Whether the whole organization installed the app.
-        name: The name people mention it by, without "@"; "" if unknown.
-        scopes: The scopes granted to the app; None if unknown.
+        name: The name by which people mention it, without "@"; "" = unknown.
+        scopes: The scopes granted to the app; None = unknown.
     """
 
     team_id: str
@@ -34,45 +34,45 @@ class SlackIdentity:
 
     @property
     def workspace(self) -> str:
-        """The workspace part of conversation keys: the installing team, or the organization."""
+        """The workspace in conversation keys: the installing team, or the organization."""
         return (self.enterprise_id if self.is_org_install else "") or self.team_id
 
     def recipient(self, user: str, team: str = "") -> str:
-        """Return `ReplyTarget.user`: who is answered, and what is needed to answer them.
+        """Return `ReplyTarget.user`: the person to answer, and the data needed to reach them.
 
-        It is `team/user` for somebody of another team (Slack Connect), and begins with `workspace@` where OAuth
-        installed the app.
+        It is `team/user` for a person of another team (Slack Connect), and begins with `workspace@` if OAuth installed
+        the app.
         """
         name = f"{team}/{user}" if team and team != self.workspace else user
         return f"{self.installation}@{name}" if self.installation else name
 
     @property
     def is_agent(self) -> bool:
-        """Whether the app was declared an agent: only then it has this scope."""
+        """Whether the app was declared an agent. Only agents have this scope."""
         return "assistant:write" in (self.scopes or ())
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
-    """Return a field that should be an object; an empty one if it is none."""
+    """Return a field that should be an object; an empty one if it is not."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> Sequence[Any]:
-    """Return a field that should be a list; an empty one if it is none."""
+    """Return a field that should be a list; an empty one if it is not."""
     return value if isinstance(value, list) else ()
 
 
 def as_str(value: object) -> str:
-    """Return a field that should be text; "" if it is none."""
+    """Return a field that should be text; "" if it is not."""
     return value if isinstance(value, str) else ""
 
 
 def workspace_of(body: Mapping[str, Any], me: SlackIdentity) -> str:
-    """Return the workspace part of conversation keys; equal for messages, button presses and slash commands.
+    """Return the workspace for conversation keys. It is equal for messages, button presses and slash commands.
 
-    It is the team that installed the app: in a Slack Connect channel, that is not always the sender's team. For an
-    app that a whole organization installed it is the organization, because presses and commands then carry no team
-    or the sender's, while messages carry the channel's. Channel ids are unique within an organization.
+    It is the team that installed the app. In a Slack Connect channel, the sender's team may differ. If a whole
+    organization installed the app, it is the organization, because presses and commands then contain no team or the
+    sender's, and messages the channel's. Channel IDs are unique within an organization.
     """
     first = as_mapping(next(iter(as_list(body.get("authorizations"))), None))
     flags = (first.get("is_enterprise_install"), body.get("is_enterprise_install"))
@@ -84,7 +84,7 @@ def workspace_of(body: Mapping[str, Any], me: SlackIdentity) -> str:
 
 
 def split_recipient(recipient: str) -> tuple[str, str, str]:
-    """Return the installation, team and user of a `ReplyTarget.user`; "" for what it does not name.
+    """Return the installation, team and user of a `ReplyTarget.user`; "" = not included.
 
     >>> split_recipient("T1@T9/U1"), split_recipient("U1")
     (('T1', 'T9', 'U1'), ('', '', 'U1'))
@@ -95,7 +95,7 @@ def split_recipient(recipient: str) -> tuple[str, str, str]:
 
 
 def find_installation(body: Mapping[str, Any], installed: Sequence[str]) -> str:
-    """Return which of the installations a payload belongs to; "" if to none of them."""
+    """Return the installation that a payload belongs to; "" = none."""
     first = as_mapping(next(iter(as_list(body.get("authorizations"))), None))
     message, user = as_mapping(body.get("message")), as_mapping(body.get("user"))
     candidates = (
@@ -114,12 +114,12 @@ def find_installation(body: Mapping[str, Any], installed: Sequence[str]) -> str:
 
 
 def is_private(chat: str, channel_type: str = "") -> bool:
-    """Tell whether only one person and the bot are in a chat."""
+    """Return whether only one person and the bot are in a chat."""
     return channel_type == "im" or chat.startswith("D")
 
 
 def parse_order(ts: str) -> int:
-    """Return a message's time in microseconds, which orders the messages of a channel; 0 for no time.
+    """Return a message's time in microseconds, which orders the messages of a channel; 0 = no time.
 
     >>> parse_order("1700000000.000100"), parse_order("1.5"), parse_order("x")
     (1700000000000100, 1500000, 0)

@@ -1,4 +1,4 @@
-"""Slack's payloads to the bus: Bolt dispatches, the bus commits, then Slack is acknowledged."""
+"""Passes Slack's payloads to the bus: Bolt dispatches them, the bus commits, then the payload is acknowledged."""
 
 import logging
 import re
@@ -60,19 +60,19 @@ _ANY = re.compile(".*", re.DOTALL)
 
 
 class SlackReceiver:
-    """Hands payloads to the bus. Payloads of one chat go in their order, those of different chats at once.
+    """Passes payloads to the bus. Payloads of one chat stay in order. Different chats do not wait for each other.
 
     Args:
         intake: Receives messages, presses and edits.
         health: Shows whether messages are accepted.
-        api: Knows who the bot is.
-        users: Knows people: members, guests and external ones, and their names.
-        timeouts: How long may be looked up what events do not tell.
-        messages: Answers presses.
-        streaming: Knows which messages stream.
-        indicator: Learns titles; suggests prompts.
-        background: Runs what must not delay an acknowledgement.
-        reauthenticate: Connects again, because a token was refused.
+        api: Knows the bot's identity.
+        users: Looks up people: their kind (member, guest, external) and their names.
+        timeouts: Time limits of lookups.
+        messages: Responds to presses.
+        streaming: Knows which messages are streaming.
+        indicator: Sets titles and suggests prompts.
+        background: Runs work that must not delay an acknowledgement.
+        reauthenticate: Reconnects, because a token was refused.
         forget: Drops the token of a workspace that uninstalled the app.
         hears_everything: Whether messages that do not address the bot may start a conversation (group_policy open).
     """
@@ -113,16 +113,16 @@ class SlackReceiver:
         self._locks = KeyedLock()
 
     def app(self) -> AsyncApp:
-        """Return an app that responds with 200 only to what the bus accepted or ignored.
+        """Return an app that responds with 200 only to payloads that the bus accepted or ignored.
 
-        Listeners run before the response (`process_before_response`): one that raises makes it a 500, which is
-        not acknowledged, so that Slack sends the event again. The pattern `.*` takes every event type, because
-        one without a listener would be sent again for nothing. Own messages are left to `inbound`, which counts
-        them. Signatures of HTTP requests are verified before they come here, because Bolt parses first.
+        Listeners run before the response (`process_before_response`). If one raises, the response is a 500, which does
+        not acknowledge the event, so Slack resends it. The pattern `.*` matches every event type, because Slack would
+        needlessly resend events without a listener. `inbound` ignores and counts the bot's own messages. Signatures of
+        HTTP requests are verified before they get here, because Bolt parses first.
         """
 
         async def authorize() -> AuthorizeResult:
-            # Bolt would call auth.test, and acknowledge events if that fails.
+            # Bolt would call auth.test, and acknowledge events if the call fails.
             bot = self._api.known_identity
             return AuthorizeResult(
                 enterprise_id=bot.enterprise_id or None,
@@ -150,7 +150,7 @@ class SlackReceiver:
         return app
 
     async def stop_turn(self, target: ReplyTarget, message: MessageId, token: str) -> None:
-        """Stop the turn whose stream a person stopped: Slack did not say who, so it was the one who asked."""
+        """Stop the turn of a stopped stream. Slack does not say who stopped it, so the asker is assumed."""
         asker = Sender(user_id=split_recipient(target.user)[2])
         key = ConversationKey(
             channel=self._channel,
@@ -179,7 +179,7 @@ class SlackReceiver:
         body: dict[str, Any],
         parse: Callable[[dict[str, Any], SlackIdentity], SlackEvent | ButtonPress],
     ) -> None:
-        """Handle a payload as the bot of the workspace that it belongs to."""
+        """Handle a payload with the bot identity of its workspace."""
         with self._api.in_workspace(find_installation(body, self._api.installations)):
             if self._api.bot_token:
                 me = self._api.known_identity
@@ -213,7 +213,7 @@ class SlackReceiver:
                 async with self._locks.hold(event.key.chat):
                     await self._handle_message(event, in_own_thread=in_own_thread)
             case MessageEdit() | MessageDeletion():
-                async with self._locks.hold(event.key.chat):  # Not before the message itself.
+                async with self._locks.hold(event.key.chat):  # Only after the message itself.
                     await self._handle_change(event)
             case AgentChatOpened(chat=chat, thread=thread):
                 self._background.start(
@@ -230,7 +230,7 @@ class SlackReceiver:
     async def _handle_message(
         self, message: InboundMessage, *, in_own_thread: bool = False
     ) -> None:
-        """Hand over a message, and then the replies to it that came before it."""
+        """Pass on a message, and then the replies to it that arrived first."""
         if self._order.is_deleted(message):
             self._ignore(IgnoredEvent("deleted before it came", Disposition.TOO_LATE))
             return
@@ -256,13 +256,13 @@ class SlackReceiver:
     async def _completed(
         self, message: InboundMessage, *, begins: bool, has_thread: bool = True
     ) -> InboundMessage:
-        """Return a message with what its event does not tell: its author, the thread, names.
+        """Return a message completed with data that its event does not contain: its author, the thread, names.
 
-        Talk among others is not looked up: in a busy channel it would use up the rate limits.
+        Messages of people to each other are not completed, because in a busy channel this would use up the rate limits.
 
         Raises:
-            SlackError: Nobody knows who wrote.
-            StoreError: Nobody knows whether there is a conversation.
+            SlackError: The author is unknown.
+            StoreError: It is unknown whether there is a conversation.
         """
         began_at = anyio.current_time()
         inbound = replace(message, sender=await self._described_sender(message))
@@ -271,7 +271,7 @@ class SlackReceiver:
         give_up_at = began_at + self._lookups_s
         if (
             anyio.current_time() >= give_up_at
-        ):  # Its author was waited for: the event is late anyway.
+        ):  # The lookup of its author took long, so the event is late anyway.
             give_up_at = anyio.current_time() + self._lookups_s
         if has_thread:
             inbound = await self._threads.add(
@@ -291,7 +291,7 @@ class SlackReceiver:
 
     async def _handle_change(self, change: MessageEdit | MessageDeletion) -> None:
         if isinstance(change, MessageEdit):
-            # An edit may address the bot in a channel; in private the message had the thread when it came.
+            # An edit may address the bot in a channel. In private, the original message already has the thread.
             has_thread = not change.edited.is_private
             edited = await self._completed(
                 change.edited, begins=self._hears_everything, has_thread=has_thread
@@ -302,17 +302,17 @@ class SlackReceiver:
             await self._intake.handle_deletion(change)
 
     async def _described_sender(self, inbound: InboundMessage) -> Sender:
-        """Look up who wrote, if it is for the bot; otherwise the kind stays "unknown"."""
+        """Look up the author if the message is for the bot. Otherwise the kind stays "unknown"."""
         sender = replace(inbound.sender, kind="unknown")
         if self._is_for_us(inbound) and not sender.is_bot:
             sender = await self._look_up(sender)
-        has_own_team = "/" in inbound.reply_target.user  # Slack Connect
+        has_own_team = "/" in inbound.reply_target.user  # Slack Connect.
         if sender.kind == "unknown" and has_own_team:
             return replace(sender, kind="external")
         return sender
 
     async def _look_up(self, sender: Sender) -> Sender:
-        """Return what Slack says of somebody: the kind, and the name that all see. Raises SlackError."""
+        """Return a person's kind and display name. Raises SlackError."""
         kind = await self._users.kind_of(sender.user_id)
         name = self._users.known_name(sender.user_id) or sender.name
         return replace(sender, kind=kind, name=name)
@@ -329,7 +329,7 @@ class SlackReceiver:
             )
 
     async def _handle_stop(self, stop: AgentSessionStopped) -> None:
-        """Stop what a person stopped with Slack's own button, in that person's name."""
+        """Stop a turn in the name of the person who pressed Slack's own button."""
         command = stop.stop_command
         target = command.reply_target
         tokens = {ts: self._streaming.mark_stopped(target.chat, ts) for ts in stop.message_ids}

@@ -1,6 +1,6 @@
-"""Slack's rich text as Markdown with marks for mentions (mentions.py). Pure.
+"""Converts Slack's rich text to Markdown with marks for mentions (mentions.py). Pure.
 
-The elements: docs.slack.dev/reference/block-kit/blocks/rich-text-block. Slack's composer writes this form.
+The elements: docs.slack.dev/reference/block-kit/blocks/rich-text-block. Slack's composer uses this form.
 """
 
 import re
@@ -14,10 +14,10 @@ from bots.slack.payload import as_list, as_mapping, as_str
 
 _INDENT = "    "
 _MOST_NESTED = 5
-"""Deepest nesting of list objects that is read. Slack itself does not nest them: they have an indent."""
+"""Maximum nesting of list objects to read. Slack itself uses an indent instead of nesting."""
 
 _MOST_INDENTED = 8
-"""Slack indents lists up to here."""
+"""Maximum indent of Slack's lists."""
 
 _EDGES = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 _TICKS = re.compile(r"`+")
@@ -32,7 +32,7 @@ _BOXES = {"checked": "- [x] ", "unchecked": "- [ ] "}
 
 
 def unreadable(kind: str, what: str) -> str:
-    """Return what is said of something that the reader does not know.
+    """Return the text for an unknown element.
 
     >>> unreadable("hologram", "block")
     '[Not readable here: a hologram block]'
@@ -69,7 +69,7 @@ def _paragraph(element: Mapping[str, Any], depth: int = 0) -> str:  # noqa: PLR0
 
 
 def fenced(code: str, language: str = "") -> str:
-    """Return a code block; its fence is longer than any in it."""
+    """Return a code block with a fence that is longer than any inside it."""
     longest = max((len(ticks) for ticks in _TICKS.findall(code)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{' '.join(language.split())}\n{code.removesuffix(chr(10))}\n{fence}"
@@ -99,7 +99,7 @@ def _number(value: object) -> int:
 
 
 def _inlines(element: Mapping[str, Any]) -> str:
-    """Return inline elements as one text; neighbors of one style share its signs."""
+    """Return inline elements as one text. Neighbors with the same style share its marks."""
     parts = [as_mapping(part) for part in as_list(element.get("elements"))]
     return "".join(
         _styled("".join(map(_inline, group)), style) for style, group in groupby(parts, _style)
@@ -108,7 +108,7 @@ def _inlines(element: Mapping[str, Any]) -> str:
 
 def _style(part: Mapping[str, Any]) -> Sequence[str]:
     if as_str(part.get("type")) in {"user", "broadcast"}:
-        return ()  # A mention in bold letters is a mention.
+        return ()  # A bold mention is a mention.
     style = as_mapping(part.get("style"))
     code = ("`",) if style.get("code") is True else ()
     return (*code, *(sign for name, sign in _STYLES if style.get(name) is True))
@@ -154,7 +154,7 @@ def _inline(part: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one return per k
 
 
 def _reference(part: Mapping[str, Any]) -> str:
-    """Return what an element without words of its own points at; "" for nothing that is known."""
+    """Return the target of an element without text; "" = unknown."""
     match as_str(part.get("type")):
         case "message_mention" | "canvas_message_unfurl":
             return _message(part)
@@ -193,7 +193,7 @@ def _salesforce(part: Mapping[str, Any]) -> str:
 
 
 def _emoji(part: Mapping[str, Any]) -> str:
-    """Return the characters of an emoji, or its name if it is one of the workspace's own."""
+    """Return the characters of an emoji, or the name of a custom emoji."""
     try:
         points = [int(point, 16) for point in as_str(part.get("unicode")).split("-")]
         return plain("".join(map(chr, points))) if points else ""

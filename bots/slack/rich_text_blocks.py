@@ -1,7 +1,7 @@
-"""Markdown as Slack rich text: every text in it is literal, so it shows what no Markdown of Slack's is sure to. Pure.
+"""Renders Markdown as Slack rich text, in which all text is literal, for text that Slack's Markdown may misread. Pure.
 
-The blocks: docs.slack.dev/reference/block-kit/blocks/rich-text-block. Mentions of people, groups and everybody are
-elements of their own there, and none of them is ever made.
+The blocks: docs.slack.dev/reference/block-kit/blocks/rich-text-block. Mentions of people, groups and everyone are
+separate elements there, which this module never creates.
 """
 
 import re
@@ -31,7 +31,7 @@ _UNSURE = re.compile(
     rf"|{_CALL}",
     re.IGNORECASE,
 )
-"""What Slack's own Markdown may read as a mark, a tag, an entity, an image, a link or a call of everybody."""
+"""Text that Slack's Markdown may interpret as a mark, a tag, an entity, an image, a link or a mention of everyone."""
 
 _LIVE_IN_CODE = re.compile(
     rf"<(?:!(?:channel|here|everyone|group|subteam|date)|[@#][A-Z0-9])|{_CALL}", re.IGNORECASE
@@ -39,7 +39,7 @@ _LIVE_IN_CODE = re.compile(
 
 
 def is_sure(block: tree.Block) -> bool:
-    r"""Return whether a block written as Markdown shows the same text in every reader, without calling people.
+    r"""Return whether every parser shows a Markdown block in the same way, without notifying people.
 
     >>> from bots.text.markdown import parse
     >>> [is_sure(parse(text)[0]) for text in ("**a** `b` 2 * 3", r"\*a", "f(__init__)", "`<!here>`", "a < b")]
@@ -61,7 +61,7 @@ def _are_sure(inlines: Sequence[tree.Inline]) -> bool:
 
 
 def _would_mix(before: tree.Inline, after: tree.Inline) -> bool:
-    """Return whether two neighbors could be read as one mark or token."""
+    """Return whether two neighbors could be parsed as one mark or token."""
     match before:
         case tree.Text(text=text):
             return text.endswith(("!", "<", "@", "]", "&")) and not isinstance(after, tree.Break)
@@ -88,7 +88,7 @@ def _is_sure_inline(inline: tree.Inline) -> bool:  # noqa: PLR0911 - one return 
 
 
 def rich_text(block: tree.Block) -> Json:
-    """Return the block of Slack's that shows one block of Markdown, whatever is in it.
+    """Return the Slack block for a Markdown block with any content.
 
     >>> from bots.text.markdown import parse
     >>> rich_text(parse("see **@here**")[0])["elements"][0]["elements"]
@@ -100,7 +100,7 @@ def rich_text(block: tree.Block) -> Json:
 
 
 def rich_text_size(block: Mapping[str, Any]) -> int:
-    """Return the characters that a block of rich text shows."""
+    """Return the visible text of a rich text block."""
     return sum(
         len(part.get("text") or part.get("url") or "")
         if "elements" not in part
@@ -128,7 +128,7 @@ def _elements(block: tree.Block, *, indent: int) -> Iterator[Json]:
 
 
 _BLANK: list[Json] = [{"type": "text", "text": " "}]
-"""Slack refuses an element without text."""
+"""Drop elements without text, which Slack refuses."""
 
 
 def section(inlines: Iterable[tree.Inline], style: Mapping[str, bool] | None = None) -> Json:
@@ -142,7 +142,7 @@ def _preformatted(text: str) -> Json:
 
 
 def _list(listing: tree.ListBlock, indent: int) -> Iterator[Json]:
-    """Yield a list; code and the like in an item come between its parts."""
+    """Yield a list. Code and other blocks in an item come between its parts."""
     waiting: list[Json] = []
     first = 0
     for index, item in enumerate(listing.items):
@@ -172,7 +172,7 @@ def _list_part(listing: tree.ListBlock, items: list[Json], first: int, indent: i
 
 
 def _lead(item: Sequence[tree.Block]) -> tuple[list[tree.Inline], Sequence[tree.Block]]:
-    """Return the text that an item begins with, and its further blocks."""
+    """Return the first text of an item, and its further blocks."""
     words: list[tree.Inline] = []
     for index, block in enumerate(item):
         if not isinstance(block, tree.Paragraph | tree.HeadingBlock):
@@ -186,7 +186,7 @@ def _box(check: bool | None) -> str:  # noqa: FBT001 - a value, not a switch
 
 
 def _flat(blocks: Sequence[tree.Block]) -> Iterator[Json]:
-    """Yield blocks as text alone, for a quotation: it holds nothing else."""
+    """Yield blocks as text only, for a quotation, which cannot contain other elements."""
     parts: list[Json] = []
     for block in blocks:
         parts += [{"type": "text", "text": "\n"}] * bool(parts)
@@ -261,7 +261,7 @@ def _link(url: str, label: str, style: Mapping[str, bool]) -> list[Json]:
 
 
 def _joined(parts: Sequence[Json]) -> list[Json]:
-    """Return parts with texts of one style made one."""
+    """Join neighboring texts with the same style."""
     joined: list[Json] = []
     for part in parts:
         last = joined[-1] if joined else {}

@@ -1,7 +1,7 @@
-"""Socket Mode: WebSocket connections to Slack; the next one is open before the previous one closes.
+"""Socket Mode: WebSocket connections to Slack. The next one is open before the previous one closes.
 
-Framing, dispatch and the rule for acknowledging are the SDK's. The connection is ours: the SDK's client starts tasks
-that outlive a stop, retries a used one-time URL for ever, and closes the old connection before it opens the new one.
+Framing, dispatch and acknowledgements are the SDK's. The connection is ours, because the SDK's client starts tasks that
+outlive a stop, retries a used one-time URL forever, and closes the old connection before it opens the new one.
 Protocol: docs.slack.dev/apis/events-api/using-socket-mode.
 """
 
@@ -29,7 +29,7 @@ from bus.errors import unwrapped
 log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES = 16_000_000
-"""Far above anything Slack sends; a larger frame ends the connection."""
+"""Maximum size of a frame, bytes, far above anything that Slack sends. A larger frame ends the connection."""
 
 _CLOSE_S = 1.0
 _OK = 200
@@ -52,15 +52,15 @@ _FAILURES: Mapping[str, Callable[[], ConnectionFailure]] = {
     "link_disabled": _socket_mode_off,
     "too_many_websockets": _too_many_connections,
 }
-"""Reasons of a `disconnect` that the operator has to know; `warning` and `refresh_requested` are routine."""
+"""Reasons of a `disconnect` that the operator must know. `warning` and `refresh_requested` are routine."""
 
 
 class SocketModeConnection:
-    """Keeps envelopes coming.
+    """Keeps connections open.
 
-    When Slack announces that it closes a connection (every few hours), the successor is opened while the old one still
-    receives, and both receive until Slack closes the old one: slash commands and button presses are never sent
-    twice, so one that came into a gap would be lost. Events are; the bus drops duplicates by their event id.
+    When Slack announces that it will close a connection (every few hours), the successor is opened while the old one
+    still receives. Both receive until Slack closes the old one. Slack never resends slash commands and button presses,
+    so one that arrived in a gap would be lost. Slack may send events twice, and the bus drops duplicates by their ID.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class SocketModeConnection:
         self._timeouts = timeouts
 
     async def serve(self, http: aiohttp.ClientSession, app: AsyncApp) -> None:
-        """Connect and receive until no connection is left (see `ConnectionLoop`).
+        """Connect and receive until no connection is left. See `ConnectionLoop`.
 
         Raises:
-            SlackError, ConnectionFailure: there is no connection.
+            SlackError, ConnectionFailure: There is no connection.
         """
         sessions: list[SocketModeSession] = []
         with unwrapped():
@@ -111,7 +111,7 @@ class SocketModeConnection:
     async def _replace(
         self, session: "SocketModeSession", http: aiohttp.ClientSession, app: AsyncApp
     ) -> "SocketModeSession | None":
-        """Return the successor of a connection that is about to close; None if it closed first."""
+        """Return the successor of a connection that will close; None if it closed first."""
         failures = 0 if session.age_s >= self._timeouts.stable_s else 1
         while True:
             with anyio.move_on_after(self._timeouts.backoff.wait_s(failures) if failures else 0):
@@ -132,14 +132,14 @@ class SocketModeSession:
     """One WebSocket, used once.
 
     Args:
-        app: Receives envelopes; its 200 is an acknowledgement.
+        app: Receives envelopes. A 200 acknowledges an envelope.
         channel: Instance name of the channel, for log lines.
-        timeouts: How long things may take.
+        timeouts: The timeouts.
         on_frame: Called for every frame.
 
     Attributes:
-        ending: Set when Slack announced that it closes the connection, or the connection is gone.
-        stopped: Set when nothing is received any more.
+        ending: Set when Slack announced that it will close the connection, or the connection is gone.
+        stopped: Set when the connection receives nothing any more.
         end_reason: Slack's reason, or "closed".
     """
 
@@ -169,10 +169,10 @@ class SocketModeSession:
         return anyio.current_time() - self._connected_at
 
     async def connect(self, http: aiohttp.ClientSession, url: str) -> None:
-        """Connect and wait for the hello: from then on envelopes arrive. The URL is a secret: it is in no error.
+        """Connect and wait for the hello, after which envelopes arrive. The URL is a secret, so no error contains it.
 
         Raises:
-            SlackError: there was no connection, or no hello.
+            SlackError: There was no connection, or no hello.
             ConnectionFailure: Slack refused the connection with a reason.
         """
         try:
@@ -194,7 +194,10 @@ class SocketModeSession:
         self._connected_at = anyio.current_time()
 
     async def run(self) -> None:
-        """Receive until the connection ends; envelopes being handled then are still acknowledged, if it is quick."""
+        """Receive until the connection ends.
+
+        Envelopes that are being handled are still acknowledged if this is fast.
+        """
         try:
             async with anyio.create_task_group() as handlers:
                 if self._first is not None:
@@ -213,7 +216,7 @@ class SocketModeSession:
         self._reading.deadline = min(self._reading.deadline, anyio.current_time() + after_s)
 
     async def _wait_for_hello(self) -> None:
-        """Wait for the hello. An envelope that comes first proves as much, and is kept."""
+        """Wait for the hello. An envelope that arrives first counts too, and is kept."""
         with anyio.move_on_after(self._timeouts.hello_s):
             frame = await self._receive()
             if frame is not None and frame.get("type") == "disconnect":
@@ -256,8 +259,8 @@ class SocketModeSession:
     async def _handle(self, request: SocketModeRequest) -> None:
         try:
             answer = await run_async_bolt_app(self._app, request)
-        except Exception:  # one envelope's boundary: the others go on
-            # Bolt reads ids and actions from the payload before its own error handling begins.
+        except Exception:  # The boundary of one envelope. The others continue.
+            # Bolt reads IDs and actions from the payload before its own error handling begins.
             text = "%s: Bolt cannot read a payload; it is not acknowledged"
             log.warning(text, self._channel, exc_info=True)
             return

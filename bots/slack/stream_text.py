@@ -1,7 +1,7 @@
-"""Markdown for streaming: append-only, with mentions and links made inert. Pure.
+"""Prepares Markdown for streaming: append-only, with inactive mentions and links. Pure.
 
-A stream can only be added to, so this works from left to right and never looks at what may still come: where the
-next character decides, the last one is held back.
+A stream is append-only, so this works from left to right. If the next character decides about the meaning of the last
+one, the last one is held back.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from bus.characters import strip_bidi
 
 _JOINER = "\u2060"
-"""WORD JOINER: invisible, and no part of any live token."""
+"""WORD JOINER: invisible, and not part of any active token."""
 
 _CALLS = ("channel", "here", "everyone", "group")
 _TOKENS = ("!channel", "!here", "!everyone", "!group", "!subteam", "!date")
@@ -19,11 +19,11 @@ _LIVE = re.compile(
     rf"<(?={'|'.join(_TOKENS)}|[@#][A-Z0-9])|@(?=(?:{'|'.join(_CALLS)})\b)|!(?=\[)|:(?=//)",
     re.IGNORECASE,
 )
-"""What begins Slack's tokens, names of everybody, images, and addresses: Slack would fetch those for a preview."""
+"""Beginnings of Slack's tokens, mentions of everyone, images, and URLs, which Slack would fetch for a preview."""
 
 
 def _beginnings(words: Iterable[str]) -> str:
-    """Return a pattern for what the words begin with, themselves included."""
+    """Return a pattern for all beginnings of the words, including the whole words."""
     return "|".join(word[:size] for word in words for size in range(len(word), 0, -1))
 
 
@@ -32,15 +32,17 @@ _OPEN = re.compile(
     rf"(?:[<@!]|:/?|<[@#]|<(?:{_beginnings(_TOKENS)})|@(?:{_beginnings(_CALLS)}))\Z",
     re.IGNORECASE,
 )
-"""An end whose meaning the next characters decide. Each run is looked at once, from its beginning."""
+"""The end of a text whose meaning depends on the next characters. Each run is examined once, from its beginning."""
 
 
 def escape_stream_text(markdown: str, *, is_complete: bool = False) -> str:
-    r"""Return what may be streamed of a text so far; of a longer text it is a beginning.
+    r"""Return the part of an unfinished text that can be streamed.
+
+    For a longer text, the result begins in the same way.
 
     Args:
-        markdown: All that was said so far.
-        is_complete: Nothing will follow.
+        markdown: The text so far.
+        is_complete: Whether nothing will follow.
 
     >>> escape_stream_text("see <!channel> and <")
     'see <\u2060!channel> and '
@@ -53,10 +55,10 @@ def escape_stream_text(markdown: str, *, is_complete: bool = False) -> str:
 
 
 def strip_progress_lines(markdown: str) -> str:
-    r"""Return a growing text without the lines that stand below it for a while (bus/runs/progress.py).
+    r"""Return a growing text without the temporary lines below it (bus/runs/progress.py).
 
-    They are a quotation whose every line ends in a break, which is how they are told apart; a quotation of the
-    model's own that looks the same is streamed as soon as anything follows it.
+    They are a quotation in which every line ends with a line break. A quotation of the model that looks the same is
+    streamed as soon as text follows it.
 
     >>> strip_progress_lines("I look.\n\n> 🔧 `bash` ls  \n> ▫️ then read  ")
     'I look.'

@@ -1,8 +1,8 @@
 """Streaming messages: Slack's native streams, with message updates as fallback.
 
-A stream can only be added to. So what is streamed is the text as it is (made harmless), and when the answer is
-complete the message is replaced by its rendered form wherever that differs. Methods: docs.slack.dev/reference/methods,
-chat.startStream, chat.appendStream, chat.stopStream.
+A stream is append-only. So the unrendered text is streamed (made harmless), and when the answer is complete, the
+message is replaced with its rendered form if that differs. Methods: docs.slack.dev/reference/methods, chat.startStream,
+chat.appendStream, chat.stopStream.
 """
 
 import logging
@@ -29,15 +29,15 @@ log = logging.getLogger(__name__)
 _MINUTE_S = 60.0
 
 _KEPT = 1_000
-"""Messages that are remembered; those that grew last are kept."""
+"""Maximum number of messages to remember, the most recently updated ones."""
 
 _CHANNEL_ERRORS = frozenset({"channel_not_found", "is_archived", "not_in_channel"})
-"""Refusals of a stream that a message would meet as well."""
+"""Refusals of a stream that would also affect a message."""
 
 _APP_ERRORS = frozenset({
     "method_deprecated", "missing_scope", "not_subscribed_to_message_stream_stopped", "unknown_method",
 })  # fmt: skip
-"""Refusals that every further stream would meet until the app is changed and Parley started again."""
+"""Refusals of every further stream until the app is changed and Parley is restarted."""
 
 _ALL_CHANNELS = ""
 
@@ -46,22 +46,23 @@ _STREAM_ENDED_CODES = frozenset({"message_not_in_streaming_state", "stopped_by_u
 _TRANSIENT_CODES = frozenset(
     {"invalid_thread_ts", "restricted_action_thread_locked", "user_not_found"}
 )
-"""Refusals of a stream that say nothing about the next one."""
+"""Refusals of a stream that do not affect the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamingLimits:
-    """How streams are paced.
+    """Rate limits of streams.
 
     Attributes:
-        max_stream_s: A stream is ended after this and the message changed instead: Slack ends it at about 5 minutes.
-        update_interval_s: Least time between two changes of a message that does not stream.
-        starts_per_minute: Calls of chat.startStream, over all messages of a workspace. Slack's tier 2 grants 20;
-            the rest is kept for the ends of answers.
-        appends_per_minute: Calls of chat.appendStream, likewise. Tier 4 grants 100.
-        updates_per_minute: Calls of chat.update, likewise. Tier 3 grants 50.
-        ends_per_minute: Calls of chat.update that end answers. Beyond, answers do not grow: they are sent when they
-            are complete, for which Slack has no limit but a message a second in each channel.
+        max_stream_s: How long to stream before updating the message instead, seconds. Slack ends a stream after about 5
+            minutes.
+        update_interval_s: Minimum time between two updates of a message that is not streaming, seconds.
+        starts_per_minute: Maximum number of calls of chat.startStream for a workspace. Slack's tier 2 permits 20. The
+            rest is reserved for the ends of answers.
+        appends_per_minute: Maximum number of calls of chat.appendStream. Tier 4 permits 100.
+        updates_per_minute: Maximum number of calls of chat.update. Tier 3 permits 50.
+        ends_per_minute: Maximum number of calls of chat.update that end answers. Beyond it, answers do not grow. They
+            are sent when they are complete, for which Slack's only limit is a message a second in each channel.
     """
 
     max_stream_s: float = 240.0
@@ -74,18 +75,18 @@ class StreamingLimits:
 
 @dataclass(slots=True, kw_only=True)
 class _StreamingMessage:
-    """A message that grows.
+    """A growing message.
 
     Attributes:
-        target: Where it is.
+        target: Its place.
         id: Its timestamp.
-        key: Its idempotency key; "" if unknown.
-        stop_token: What the stop button under it would send.
-        is_streaming: Whether it streams; otherwise it is updated.
-        streamed_text: What was streamed.
-        is_uncertain: Whether a call's outcome is unknown, so that nothing may be added.
+        key: Its idempotency key; "" = unknown.
+        stop_token: The token of its stop button.
+        is_streaming: Whether it is streamed. Otherwise it is updated.
+        streamed_text: The streamed text.
+        is_uncertain: Whether a call's outcome is unknown, so that nothing may be appended.
         is_stopped: Whether a person stopped it.
-        started_at, updated_at: When it began, and when it was last updated (monotonic).
+        started_at, updated_at: When it began, and when it was last updated (monotonic seconds).
     """
 
     target: ReplyTarget
@@ -100,14 +101,14 @@ class _StreamingMessage:
     updated_at: float | None = None
 
     def remaining(self, markdown: str, *, is_complete: bool = False) -> str | None:
-        """Return what is to be added; None if the text does not begin with what was streamed."""
+        """Return the text to append; None if the text does not begin with the streamed text."""
         text = escape_stream_text(markdown, is_complete=is_complete)
-        # More than a message holds is code that goes as a file in the end.
+        # Text that is too long for a message is code, which will be sent as a file.
         text = text[:ROOM]
         if self.is_uncertain:
             return None
         if not is_complete and text.rstrip() == self.streamed_text.rstrip():
-            return ""  # Line ends that went again, as lines below came.
+            return ""  # Line ends that disappeared again, because lines below were added.
         return (
             text.removeprefix(self.streamed_text) if text.startswith(self.streamed_text) else None
         )
@@ -119,7 +120,7 @@ class _StreamingMessage:
 
 
 StreamStoppedCallback = Callable[[ReplyTarget, MessageId, str], Awaitable[None]]
-"""Called when a person stopped a stream by Slack's own button: the message, and its stop button's token."""
+"""Called when a person stopped a stream with Slack's own button, with the message and the token of its stop button."""
 
 
 class SlackStreamingMessages:
@@ -148,8 +149,8 @@ class SlackStreamingMessages:
     ) -> MessageId:
         """Start an answer.
 
-        Return "" where none can grow: behind a command, which only its author sees, and while so many do that their
-        ends would have to wait.
+        Return "" if it cannot grow: after a command, whose answer only its author sees, or while too many answers grow
+        to end them in time.
         """
         if target.response_url or not self._ends.has_room:
             return MessageId("")
@@ -166,7 +167,7 @@ class SlackStreamingMessages:
     async def update(
         self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
-        """Show an answer so far; the message that still grows is the one with a button."""
+        """Show an answer so far. Only the message that is still growing has a button."""
         growing = self._messages.get((target.chat, message))
         if growing is None:
             growing = _StreamingMessage(target=target, id=message, stop_token=_token(buttons))
@@ -187,7 +188,7 @@ class SlackStreamingMessages:
     async def finish(
         self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
-        """Show the complete answer, exactly."""
+        """Show the complete answer exactly."""
         growing = self._messages.get((target.chat, message))
         if growing is None or not await self._finish_stream(growing, markdown, buttons):
             await self._outbound.edit(target, message, markdown, buttons)
@@ -196,14 +197,14 @@ class SlackStreamingMessages:
         self._messages.pop((target.chat, message), None)
 
     async def end_stream(self, target: ReplyTarget, message: MessageId) -> None:
-        """End a stream before its message is edited or deleted otherwise."""
+        """End a stream before its message is edited or deleted."""
         self._ends.release((target.chat, message))
         growing = self._messages.get((target.chat, message))
         if growing is not None and growing.is_streaming:
             await self._stop_stream(growing)
 
     def mark_stopped(self, chat: str, message: str) -> str | None:
-        """Note that Slack stopped a stream; return its stop button's token, None if nothing is left to stop."""
+        """Record that Slack stopped a stream. Return its stop button's token; None = nothing is left to stop."""
         growing = self._messages.get((chat, message))
         if growing is None or growing.is_stopped:
             return None
@@ -213,7 +214,7 @@ class SlackStreamingMessages:
     async def _finish_stream(
         self, growing: _StreamingMessage, markdown: str, buttons: Sequence[Button]
     ) -> bool:
-        """End a stream with the rest of an answer; return whether the message now is complete."""
+        """End a stream with the rest of an answer. Return whether the message is complete now."""
         rest = growing.remaining(markdown, is_complete=True)
         is_complete = rest is not None and not buttons and await process_text(_is_plain, markdown)
         if not growing.is_streaming:
@@ -222,7 +223,7 @@ class SlackStreamingMessages:
         return has_ended and is_complete
 
     async def _start_stream(self, target: ReplyTarget) -> MessageId:
-        """Start a stream; return "" where a plain message has to do."""
+        """Start a stream. Return "" if a plain message must be used."""
         _, team, user = split_recipient(target.user)
         if not is_private(target.chat) and not (target.thread and user):
             return MessageId("")
@@ -233,7 +234,7 @@ class SlackStreamingMessages:
         given: dict[str, Any] = {"channel": target.chat, "thread_ts": target.thread or None}
         if user:
             given["recipient_user_id"] = user
-            # After a restart answers may go on before the connection signed in.
+            # After a restart, answers may continue before the connection has signed in.
             given["recipient_team_id"] = team or (await self._api.identity()).team_id
         try:
             answer = await self._api.call(lambda web: web.chat_startStream(**given))
@@ -243,7 +244,7 @@ class SlackStreamingMessages:
         return message_id(answer)
 
     def _on_start_refused(self, error: SlackError, chat: str) -> None:
-        """Note where there are no streams, until Parley starts again; raise what a message would meet as well."""
+        """Remember until the next start that streams are unavailable. Raise errors that would also affect a message."""
         if error.code == "ratelimited":
             self._starts.pause(error.retry_after_s or 0.0)
         elif error.retryable or error.token_refused or error.code in _CHANNEL_ERRORS:
@@ -254,7 +255,7 @@ class SlackStreamingMessages:
             log.info(text, self._api.channel, error.user_message)
 
     async def _append(self, growing: _StreamingMessage, markdown: str) -> bool:
-        """Add what is new; return False if the message has to be updated instead."""
+        """Append new text. Return False if the message must be updated instead."""
         rest = growing.remaining(markdown)
         if rest is None:
             await self._stop_stream(growing)
@@ -278,7 +279,7 @@ class SlackStreamingMessages:
         return True
 
     async def _on_append_refused(self, growing: _StreamingMessage, error: SlackError) -> None:
-        """Act on a refused addition; raise the error unless the message can be updated instead."""
+        """Handle a refused append. Raise the error unless the message can be updated instead."""
         if error.code == "ratelimited":
             self._appends.pause(error.retry_after_s or 0.0)
         if error.code not in _STREAM_ENDED_CODES:
@@ -291,7 +292,7 @@ class SlackStreamingMessages:
             raise error
 
     async def _stop_stream(self, growing: _StreamingMessage, rest: str = "") -> bool:
-        """End a stream; return whether it still ran, so that `rest` was added."""
+        """End a stream. Return whether it was still running, so that `rest` was appended."""
         was_uncertain, growing.is_uncertain = growing.is_uncertain, True
         ran = await self._outbound.stop_stream(
             growing.target, growing.id, rest=rest, key=growing.key
@@ -320,12 +321,12 @@ def _token(buttons: Sequence[Button]) -> str:
 
 
 def _with_burst(per_minute: int) -> RateLimiter:
-    """Return a limiter that spreads a minute's calls: at most half of them within 15 s."""
+    """Return a limiter that spreads the calls of a minute: at most half of them within 15 s."""
     return RateLimiter({_MINUTE_S: per_minute, _MINUTE_S / 4: max(1, per_minute // 2)})
 
 
 def _is_plain(markdown: str) -> bool:
-    """Tell whether a rendered message is its text and nothing else, so that it need not be replaced."""
+    """Return whether a rendered message is only its text, so that it need not be replaced."""
     text = escape_stream_text(markdown, is_complete=True)
     blocks = render(markdown).blocks
     return len(blocks) == 1 and blocks[0].get("text") == text and len(text) <= ROOM

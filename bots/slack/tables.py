@@ -1,4 +1,4 @@
-"""Markdown tables as Slack `table` blocks; cells are rich text, in which only links are live. Pure.
+"""Renders Markdown tables as Slack `table` blocks. Cells are rich text, in which only links are active. Pure.
 
 The block: docs.slack.dev/reference/block-kit/blocks/table-block.
 """
@@ -14,21 +14,21 @@ MAX_ROWS = 100
 MAX_COLUMNS = 20
 
 MAX_CHARS = 10_000
-"""Characters of all cells together."""
+"""Maximum total length of all cells, characters."""
 
 
 def native_table(block: tree.Block) -> tree.Table | None:
-    """Return a block that is a table which Slack's own block can hold, once it is not too long."""
+    """Return a table that Slack's block can contain, unless it is too long."""
     return block if isinstance(block, tree.Table) and len(block.header) <= MAX_COLUMNS else None
 
 
 def table_chars(table: tree.Table) -> int:
-    """Return the characters of all cells."""
+    """Return the total length of all cells, characters."""
     return sum(len(plain(cell)) for row in (table.header, *table.rows) for cell in row)
 
 
 def table_load(tables: Sequence[tree.Table]) -> float:
-    """Return how much of a message tables take: 1.0 = one table as large as it may be, 2 = two tables."""
+    """Return the share of a message that tables take: 1.0 = one table of maximum size, 2 = two tables."""
     sizes = [
         max((len(table.rows) + 1) / MAX_ROWS, table_chars(table) / MAX_CHARS) for table in tables
     ]

@@ -1,4 +1,4 @@
-"""Quotes the thread that a message is written in: its first message, and earlier replies.
+"""Quotes the thread of a message: its first message, and earlier replies.
 
 Events contain neither. A conversation gets them once.
 """
@@ -27,37 +27,37 @@ from bus.platform import Intake
 log = logging.getLogger(__name__)
 
 EARLIER_HEADING = "[Earlier in this thread]"
-"""Heads what was said in a thread before a message."""
+"""Heading of a thread's earlier messages."""
 
 CUT_NOTE = "[Slack did not give the rest of this thread]"
 
 MESSAGES = 30
-"""Messages that are quoted: the first one of the thread and the newest."""
+"""Maximum number of quoted messages: the first one of the thread and the newest."""
 
 MESSAGE_CHARS = 2_000
-"""Longest quotation of a message of the thread; the first one, which it is about, is quoted whole."""
+"""Maximum length of a quoted reply, characters. The first message, which is the topic, is quoted whole."""
 
 FILES = 5
-"""Files that are handed over, the newest."""
+"""Maximum number of files to pass on, the newest."""
 
 _PAGE = 200
 _QUOTED_SUBTYPES = USER_SUBTYPES | {"bot_message"}
 _NEVER_QUOTED = "assistant_app_thread"
-"""The first message of a thread that Slack itself begins for an agent: it says nothing."""
+"""Slack's own first message of an agent's thread, which has no content."""
 
 _THREADS = 10_000
 
 
 class SlackThreadHistory:
-    """Adds the beginning of a thread to the message that turns to it.
+    """Adds the beginning of a thread to the message that begins a conversation there.
 
     In a channel, a conversation that begins inside a thread gets the first message and the newest replies. After /new,
-    it gets the first message, unless that one was a question to the bot, and what others said since. A private chat is
+    it gets the first message, unless that was a question to the bot, and later messages of others. A private chat is
     one conversation across all threads: a message that moves to another thread gets that thread's first message.
 
     Args:
-        api: Reads threads (conversations.replies, which takes the scopes that messages of channels take).
-        timeouts: `thread_s` counts.
+        api: Reads threads (conversations.replies, which needs the same scopes as channel messages).
+        timeouts: `thread_s` is used.
     """
 
     def __init__(self, api: SlackApi, timeouts: SlackTimeouts) -> None:
@@ -70,16 +70,18 @@ class SlackThreadHistory:
     async def add(
         self, message: InboundMessage, intake: Intake, *, begins: bool, give_up_at: float
     ) -> InboundMessage:
-        """Return a message with what it points at; unchanged if that cannot be had, or is in the conversation.
+        """Return a message with its thread's earlier messages.
+
+        The message stays unchanged if they are unavailable or already in the conversation.
 
         Args:
-            message: A message of a person; its author may use the bot or not.
-            intake: Knows conversations.
-            begins: Whether the message may begin a conversation in a channel, mention or not.
-            give_up_at: When the event has to be acknowledged.
+            message: A person's message, whether or not its author may use the bot.
+            intake: Knows which conversations exist.
+            begins: Whether the message may begin a conversation in a channel without a mention.
+            give_up_at: When the event must be acknowledged.
 
         Raises:
-            StoreError: Nobody knows whether there is a conversation.
+            StoreError: It is unknown whether there is a conversation.
         """
         thread = message.reply_target.thread
         if thread in {"", message.message_id} or _is_command(message):
@@ -101,7 +103,7 @@ class SlackThreadHistory:
         return thread_so_far.add_to(message, is_whole=is_whole)
 
     def note_accepted(self, message: InboundMessage) -> None:
-        """Note that a conversation has a message now: in private, which thread it went on in."""
+        """Remember that a conversation has a message now, and its present thread in a private chat."""
         command = parse_command(message.text)
         is_renewed = command is not None and command.name == "new"
         if is_renewed and not self._api.known_identity.is_agent:
@@ -110,12 +112,12 @@ class SlackThreadHistory:
             self._handed_over[message.key] = message.reply_target.thread
 
     def note_refused(self, message: InboundMessage) -> None:
-        """Note that a message went nowhere, nor what was added to it."""
+        """Forget a message that was not accepted, with its added quotations."""
         for state in (self._handed_over, self._read_for):
             state.pop(message.key, None)
 
     async def _is_missing(self, message: InboundMessage, intake: Intake, *, begins: bool) -> bool:
-        """Return whether the conversation lacks the beginning of the thread, as far as that is known here."""
+        """Return whether the conversation lacks the beginning of the thread, as far as this process knows."""
         thread = message.reply_target.thread
         is_handed_over = self._handed_over.get(message.key) == thread
         if not (message.is_private or message.is_addressed or begins):
@@ -123,8 +125,8 @@ class SlackThreadHistory:
         if self._unread.get(message.key) == thread:
             return True
         if message.is_private:
-            # The conversation goes on in many threads. Those of an agent begin by themselves: nobody chose their
-            # first message.
+            # The conversation continues in many threads. In an agent's chat, each message begins a thread, so its first
+            # message was not chosen.
             is_agent = self._api.known_identity.is_agent
             goes_on = is_handed_over and (is_agent or await intake.has_conversation(message.key))
         else:
@@ -132,7 +134,7 @@ class SlackThreadHistory:
         return not goes_on
 
     async def _read(self, message: InboundMessage, thread: "_Thread") -> bool:
-        """Read what precedes a message, page by page; return whether all of them came."""
+        """Read the messages before a message, page by page. Return whether all pages could be read."""
         window: dict[str, Any] = {
             "channel": message.key.chat,
             "ts": message.reply_target.thread,
@@ -152,7 +154,7 @@ class SlackThreadHistory:
 
 
 class _Thread:
-    """What precedes a message in its thread: the first message, and the newest ones."""
+    """The messages before a message in its thread: the first one, and the newest ones."""
 
     def __init__(self, message: InboundMessage, me: SlackIdentity) -> None:
         self._root = message.reply_target.thread
@@ -168,7 +170,7 @@ class _Thread:
         return bool(self._first or self._newest)
 
     def read(self, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Take a page; each begins with the first message of the thread."""
+        """Add a page. Each page begins with the first message of the thread."""
         for one in messages:
             ts, subtype = as_str(one.get("ts")), as_str(one.get("subtype"))
             if (parse_timestamp(ts) or math.inf) >= self._before:
@@ -179,7 +181,7 @@ class _Thread:
                 self._take(one)
 
     def _take(self, reply: Mapping[str, Any]) -> None:
-        """Take a reply; a /new takes away what was said before it. Commands say nothing to others."""
+        """Add a reply. A /new drops earlier replies. Commands are left out."""
         content = read_message(reply, self._me)
         command = parse_command(content.text)
         if command is not None and command.name == "new":
@@ -189,9 +191,11 @@ class _Thread:
             self._newest.append(reply)
 
     def add_to(self, message: InboundMessage, *, is_whole: bool) -> InboundMessage:
-        """Return the message with what was read as a quotation."""
+        """Return the message with the read messages as a quotation."""
         first, newest = self._first, list(self._newest)
-        if self._is_renewed:  # Neither what began the former conversation nor the bot's part of it.
+        if (
+            self._is_renewed
+        ):  # Leave out the beginning of the former conversation and the bot's part of it.
             first = [one for one in first if not read_message(one, self._me).mentions_bot]
             newest = [one for one in newest if author_of(one, self._me) != OWN_NAME]
         said = [*first, *newest]

@@ -1,4 +1,4 @@
-"""Slack user lookups: names, and who is a member, a guest or of another company (users.info, users.list, cached)."""
+"""Looks up Slack users: their names, and whether they are members, guests or external (users.info, users.list)."""
 
 import logging
 from collections.abc import Mapping
@@ -18,36 +18,38 @@ from bus.messages import SenderKind
 log = logging.getLogger(__name__)
 
 FRESH_S = 3600.0
-"""How long an answer is trusted. An older one is used only while Slack cannot be asked."""
+"""How long to use a response, seconds. An older one is used only while Slack cannot be asked."""
 
 UNNAMED_S = 60.0
-"""How long a name that could not be looked up is not asked for again."""
+"""How long not to ask again for a name that could not be looked up, seconds."""
 
 LOOKUP_S = 1.5
-"""Deadline of one lookup: the event has to be acknowledged within 3 s."""
+"""Time limit of one lookup, seconds. The event must be acknowledged within 3 s."""
 
 MAX_WAIT_S = 120.0
-"""How long lookups wait while Slack limits their rate and its list does not tell who they are. Their events wait
-unacknowledged; copies that Slack sends meanwhile wait for the first."""
+"""How long lookups wait while Slack limits their rate and its list does not contain the people, seconds.
+
+Meanwhile their events stay unacknowledged, and copies from Slack wait for the first one.
+"""
 
 LIST_PAGE = 1000
-"""People in one answer of users.list: the most that Slack gives."""
+"""Number of people per page of users.list, Slack's maximum."""
 
 LIST_PAGE_S = 10.0
-"""Deadline of one such call."""
+"""Time limit of one such call, seconds."""
 
 LIST_EVERY_S = 60.0
-"""How often the list is read at most: users.list is a tier 2 method, 20 calls a minute."""
+"""Minimum time between two readings of the list, seconds. users.list is a tier 2 method, 20 calls a minute."""
 
 _MAX_USERS = 10_000
 _NOT_VISIBLE = frozenset({"user_not_found", "user_not_visible", "users_not_found"})
 
 
 class SlackUserDirectory:
-    """Knows what kind of person a user is.
+    """Looks up the kind and the name of users.
 
-    users.info is a tier 4 method: 100 calls a minute. When more people than that write (after a restart nobody is
-    known), the list of all is read, which costs one call for each 1,000.
+    users.info is a tier 4 method, 100 calls a minute. If more people write (after a restart no one is known), the list
+    of all people is read, with one call for each 1,000.
     """
 
     def __init__(self, api: SlackApi) -> None:
@@ -60,10 +62,11 @@ class SlackUserDirectory:
         self._listed_at: dict[str, float] = {}
 
     async def kind_of(self, user_id: str) -> SenderKind:
-        """Return what kind of person a user is; "unknown" where the app may not ask.
+        """Return the kind of a user; "unknown" if the app may not ask.
 
         Raises:
-            SlackError: Slack did not answer, and nothing is known yet. The event is not acknowledged and comes again.
+            SlackError: Slack did not respond, and the kind is not known yet. The event is not acknowledged, so Slack
+                resends it.
         """
         now = anyio.current_time()
         person = (self._api.known_identity.installation, user_id)
@@ -86,7 +89,7 @@ class SlackUserDirectory:
         return kind
 
     async def name_of(self, user_id: str) -> str:
-        """Return a person's name; "" where it cannot be had now. Raises nothing."""
+        """Return a person's name; "" = unavailable now. Raises nothing."""
         if name := self.known_name(user_id):
             return name
         person, now = (self._api.known_identity.installation, user_id), anyio.current_time()
@@ -100,12 +103,15 @@ class SlackUserDirectory:
         return self.known_name(user_id)
 
     def known_name(self, user_id: str) -> str:
-        """Return a person's name without asking for it; "" if it is not known."""
+        """Return a person's name without asking for it; "" = unknown."""
         me = self._api.known_identity
         return me.name if user_id == me.user_id else self._names.get((me.installation, user_id), "")
 
     async def _look_up(self, user_id: str, *, give_up_at: float) -> SenderKind:
-        """Ask for one person, again as long as Slack limits the rate; meanwhile for everybody. Raises SlackError."""
+        """Ask for one person, with retries while Slack limits the rate.
+
+        Meanwhile read the list of all people. Raises SlackError.
+        """
         while True:
             try:
                 return classify(await self._ask(user_id), self._api.known_identity)
@@ -121,17 +127,17 @@ class SlackUserDirectory:
             await anyio.sleep_until(again_at)
 
     async def _ask(self, user_id: str) -> Mapping[str, Any]:
-        """Ask for one person, and keep the name. Raises SlackError."""
+        """Ask for one person, and cache the name. Raises SlackError."""
         answer = await self._api.call(lambda web: web.users_info(user=user_id), timeout_s=LOOKUP_S)
         user = as_mapping(answer.get("user"))
         self._names[self._api.known_identity.installation, user_id] = display_name(user)
         return user
 
     async def _read_list(self) -> None:
-        """Learn about everybody in the workspace, unless that was tried a moment ago or Slack does not allow it."""
+        """Read the list of all people, unless that was tried recently or Slack does not permit it."""
         me = self._api.known_identity
         if me.is_org_install:
-            # It has a list for each of its workspaces, and an event does not always name one.
+            # An organization has a list for each of its workspaces, and events do not always contain the workspace.
             return
         async with self._listing:
             now = anyio.current_time()
@@ -167,7 +173,7 @@ class SlackUserDirectory:
 
 
 def classify(user: Mapping[str, Any], me: SlackIdentity) -> SenderKind:
-    """Return what kind of person a user object (docs.slack.dev/reference/objects/user-object) describes. Pure.
+    """Return the kind of person in a user object (docs.slack.dev/reference/objects/user-object). Pure.
 
     >>> me = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT")
     >>> classify({"id": "U1", "team_id": "T1", "is_restricted": True}, me)
@@ -188,7 +194,7 @@ def classify(user: Mapping[str, Any], me: SlackIdentity) -> SenderKind:
 
 
 def display_name(user: Mapping[str, Any]) -> str:
-    """Return the name that others see of a user object; "" if it has none. Pure.
+    """Return the display name in a user object; "" = none. Pure.
 
     >>> display_name({"name": "ann", "profile": {"display_name": "", "real_name": "Ann Li"}})
     'Ann Li'

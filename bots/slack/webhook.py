@@ -1,7 +1,7 @@
 """Slack's Events API over HTTP: events, slash commands and button presses arrive as signed requests.
 
-The signature is verified on the raw body before anything is parsed; dispatch and the rule for acknowledging are
-those of Socket Mode. Protocol: docs.slack.dev, "Verifying requests from Slack" and "Using HTTP Request URLs".
+The signature is verified on the raw body before anything is parsed. Dispatch and acknowledgements are the same as in
+Socket Mode. Protocol: docs.slack.dev, "Verifying requests from Slack" and "Using HTTP Request URLs".
 """
 
 import hashlib
@@ -32,14 +32,14 @@ from bus.platform import Clock, Disposition, Intake
 log = logging.getLogger(__name__)
 
 _FORWARDED_HEADERS = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
-"""Headers that Bolt sees. They are not signed, and others would switch modes of Bolt."""
+"""The only headers that Bolt gets. Headers are not signed, and others would change modes of Bolt."""
 
 _OK = 200
 _NOT_FOUND = 404
 _TYPE_CHARS = 80
 
 _URL_VERIFICATION = "url_verification"
-"""The request with which Slack tries a Request URL; where OAuth installs the app, nobody may have done so yet."""
+"""Slack's test of a Request URL. With OAuth, no workspace may have installed the app yet."""
 
 
 def sign_request(secret: str, timestamp: str, body: bytes) -> str:
@@ -96,7 +96,7 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
             return RETRY_LATER
         parsed = parse_request(content)
         if not self._api.bots and parsed.body.get("type") != _URL_VERIFICATION:
-            return RETRY_LATER  # Without our own ids, mentions of the bot cannot be recognized.
+            return RETRY_LATER  # Without the bot's own IDs, mentions cannot be recognized.
         if reason := content.headers.get("x-slack-retry-reason"):
             log.info("%s: Slack sends a request again: %.40r", self._channel, reason)
         return self._respond(parsed, await self.app.async_dispatch(parsed), intake)
@@ -104,7 +104,7 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
     def _respond(
         self, request: AsyncBoltRequest, response: BoltResponse, intake: Intake
     ) -> WebhookResponse:
-        """Return the response for Slack. Nothing listens to a request with 404: repeating it is no use."""
+        """Return the response for Slack. A 404 means that nothing handles the request, so a retry would be useless."""
         if response.status == _NOT_FOUND:
             kind = clean(str(request.body.get("type") or "request"))
             intake.report_ignored(self._channel, Disposition.UNSUPPORTED, kind[:_TYPE_CHARS])
@@ -116,7 +116,7 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
 
 
 def parse_request(request: WebhookRequest) -> AsyncBoltRequest:
-    """Return a request as Bolt reads it. Raises WebhookRejected (400)."""
+    """Convert a request for Bolt. Raises WebhookRejected (400)."""
     headers = {
         name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers
     }
