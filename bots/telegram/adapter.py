@@ -83,7 +83,7 @@ def build(name: str, config: TelegramConfig, commands: Sequence[CommandInfo]) ->
     Args:
         name: The section's name.
         config: The section, secrets resolved.
-        commands: What Telegram's apps list, and what addresses the bot in groups.
+        commands: The commands that Telegram's apps list and that address the bot in groups.
     """
     return TelegramAdapter(config, commands, name=name)
 
@@ -99,7 +99,7 @@ class TelegramAdapter(
     SupportsIndicators,
     SupportsPrivateChats,
 ):
-    """A Telegram bot that polls, or has a webhook. Sends also work while `run` does not.
+    """A Telegram bot that polls or has a webhook. It can send even while `run` is not active.
 
     Answers grow only if `streaming` is on: as drafts in private chats, as edited messages in groups.
     """
@@ -255,7 +255,7 @@ class TelegramAdapter(
 
     @override
     async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
-        # What a group said before it became a supergroup can no longer be taken away.
+        # Messages from before a group became a supergroup can no longer be deleted.
         with suppress(ChatMigratedError):
             async with self._calling(target) as bot:
                 await delete_message(bot, target, message, within_s=self._timeouts.total_s())
@@ -272,7 +272,7 @@ class TelegramAdapter(
         if markdown.strip():
             text = await process_text(_render_partial, markdown)
         number = self._drafts.begin(target, key, stop)
-        # Shielded: a draft that is out must have arrived before the answer is sent, or it would stand below it.
+        # Shielded, so that a sent draft arrives before the answer. Otherwise it would appear below it.
         with anyio.CancelScope(shield=True):
             async with self._calling(target, share=PATCH_SHARE) as bot:
                 await self._drafts.show(
@@ -281,7 +281,7 @@ class TelegramAdapter(
 
     @override
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
-        """Return the private chat with a person, whose id is theirs; it exists if they ever wrote to the bot."""
+        """Return the private chat with a person, which has their ID. It exists if they have ever written to the bot."""
         if not target.user.isdigit():
             return None
         return replace(target, chat=target.user, thread="", reply_to="")
@@ -308,7 +308,7 @@ class TelegramAdapter(
     @override
     async def show_working(self, target: ReplyTarget) -> None:
         share = TYPING_SHARE_BESIDE_PATCHES if self._capabilities.streaming else TYPING_SHARE
-        # Shielded: "typing" that is out must have arrived before the answer, which ends it.
+        # Shielded, so that "typing" arrives before the answer, which ends it.
         with anyio.CancelScope(shield=True):
             async with self._calling(target, share=share) as bot:
                 await send_typing(bot, target, within_s=self._timeouts.indicator_s)
@@ -317,7 +317,7 @@ class TelegramAdapter(
     async def show_finished(
         self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
     ) -> None:
-        """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
+        """Do nothing, because typing ends with the answer or after 5 seconds."""
 
     async def _send_text(
         self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, silent: bool
@@ -333,13 +333,13 @@ class TelegramAdapter(
     async def _follow_migration(
         self, request: Callable[[ReplyTarget], Awaitable[MessageId]], target: ReplyTarget
     ) -> MessageId:
-        """Send; if the group became a supergroup, tell the bus and send there, as a reply to nothing."""
+        """Send. If the group became a supergroup, tell the bus and send there, without a reply."""
         try:
             return await request(target)
         except ChatMigratedError as migrated:
             bot_id, _, _ = self._config.bot_token.partition(":")
             if self._intake is not None:
-                # Before the message is out: a reply to it finds its conversation under the new id.
+                # Tell the bus before sending, so that a reply to the message finds its conversation under the new ID.
                 await self._intake.migrate_chat(self.name, bot_id, target.chat, migrated.new_chat)
             return await request(ReplyTarget(chat=migrated.new_chat))
 
@@ -350,7 +350,7 @@ class TelegramAdapter(
     async def _calling(
         self, target: ReplyTarget, *, share: float | None = None
     ) -> AsyncIterator[TelegramBot]:
-        """Lend the bot for one call about a chat. Raises DeliveryError; `share` as in `AccountLimiter.acquire`."""
+        """Yield the bot for one call for a chat. Raises DeliveryError. `share` as in `AccountLimiter.acquire`."""
         async with self._limiter.limit(target.chat, share=share), self._connections.open() as bot:
             yield bot
 
@@ -397,5 +397,5 @@ def is_group(chat: str) -> bool:
 
 
 def _render_partial(markdown: str) -> FormattedText:
-    """Render a text that is still being written."""
+    """Render an unfinished text."""
     return render(close_open(markdown))

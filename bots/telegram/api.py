@@ -1,4 +1,4 @@
-"""The Bot API through python-telegram-bot: deadlines, HTTP statuses kept, no token in any log."""
+"""The Bot API through python-telegram-bot, with time limits and HTTP statuses, and without tokens in logs."""
 
 import io
 import json
@@ -24,7 +24,7 @@ from bots.config import TelegramConfig
 from bots.telegram.capabilities import NOTICE_AFTER_S, PATCH_INTERVAL_S
 
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "my_chat_member")
-"""Kinds of updates to receive; Telegram remembers them, so they are sent with every poll."""
+"""Kinds of updates to receive. Every poll contains them, because Telegram remembers the last value."""
 
 DRAFT_UPDATES = ("stopped_message_generation",)
 """Also received if answers are shown as drafts (Bot API 10.3)."""
@@ -33,29 +33,29 @@ _TOKEN = re.compile(r"(?<=/bot)[^/\s\"']+")
 """A bot token in the path of a URL."""
 
 _SENT = ("message_id", "date", "chat")
-"""The fields that are read of a message that was sent."""
+"""The fields to read of a sent message."""
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError)
-"""What parsing a response or update of an unforeseen shape can raise."""
+"""Exceptions of parsing a response or update with an unexpected form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramTimeouts:
-    """All timeouts and delays of the adapter, in seconds.
+    """All timeouts and delays of the adapter, seconds.
 
     Attributes:
         poll_s: How long Telegram may hold a long poll open (whole seconds).
-        connect_s: To connect, and to get a connection from the pool.
-        answer_s: For an answer to begin, beyond `poll_s` for a long poll.
-        upload_s: For a piece of a file to be sent, and for the whole to be taken in.
-        file_s: For a file altogether, 50 MB over a slow line.
-        retry_min_s: First delay after a failure; it doubles with each further one.
+        connect_s: Connecting, and getting a connection from the pool.
+        answer_s: Start of a response, in addition to `poll_s` for a long poll.
+        upload_s: Sending a piece of a file, and processing the whole file.
+        file_s: A whole file, 50 MB over a slow line.
+        retry_min_s: First delay after a failure. It doubles with each further one.
         retry_max_s: Longest such delay.
-        failed_retry_s: Delay after a refused token, which needs the operator.
-        ack_s: For a webhook request to be handled.
-        check_s: Between two checks of the webhook, or of the waiting updates while polls return nothing.
+        failed_retry_s: Delay after a refused token, which needs an operator.
+        ack_s: Handling a webhook request.
+        check_s: Interval of checks of the webhook, or of the waiting updates while polls return nothing.
         notice_s, patch_s: See capabilities.py.
-        indicator_s: For indicators: "typing", a draft. The answer waits for them no longer.
+        indicator_s: Indicators: "typing", a draft. The answer waits for them at most this long.
     """
 
     poll_s: int = 30
@@ -73,7 +73,7 @@ class TelegramTimeouts:
     patch_s: float = PATCH_INTERVAL_S
 
     def total_s(self, *, waiting_s: float = 0.0) -> float:
-        """Return the deadline of a whole call, whose parts have deadlines of their own."""
+        """Return the time limit of a whole call. Its parts have separate limits."""
         return 2 * self.connect_s + 2 * self.answer_s + waiting_s
 
 
@@ -86,7 +86,7 @@ class RetryAfterError(TelegramError):
 
 
 class UnexpectedStatus(TelegramError):
-    """A response that is not the Bot API's: a server error, or a proxy's page."""
+    """A response that does not come from the Bot API: a server error, or a proxy's page."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"HTTP {status}")
@@ -94,16 +94,16 @@ class UnexpectedStatus(TelegramError):
 
 
 class TelegramTransport(BaseRequest):
-    """The SDK's HTTP transport on aiohttp: errors keep their status, and bodies are never quoted.
+    """The SDK's HTTP transport on aiohttp. Errors have their status, and bodies are never quoted.
 
-    A request costs a fifth of the CPU of the stock transport, which is made of httpx (0.5 against 2.5 ms). The
-    stock transport also drops the status of what it does not know, warns about its own `RetryAfter`, and puts
-    unreadable bodies into messages and logs; an error page may repeat the URL, which holds the token.
+    A request costs a fifth of the CPU of the stock transport, which uses httpx (0.5 instead of 2.5 ms). The stock
+    transport also drops the status of unknown errors, warns about its own `RetryAfter`, and puts unreadable bodies into
+    messages and logs. An error page may repeat the URL, which contains the token.
 
     Args:
         timeouts: The timeouts.
         tls: Certificates to trust.
-        connections: How many connections are open at once; further requests wait for one.
+        connections: Maximum number of open connections. Further requests wait for one.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class TelegramTransport(BaseRequest):
     @property
     @override
     def read_timeout(self) -> float:
-        """How long to wait for a response, seconds, unless a call says otherwise."""
+        """Default time limit for a response, seconds."""
         return self._timeouts.answer_s
 
     @override
     async def initialize(self) -> None:
-        """Open the session; nothing happens if it is open."""
+        """Open the session if it is not open."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=self._connections, ssl=self._tls)
             self._session = aiohttp.ClientSession(connector=connector)
@@ -144,18 +144,18 @@ class TelegramTransport(BaseRequest):
         *_args: object,
         **_timeouts: object,
     ) -> tuple[int, bytes]:
-        """Send one request. Of the SDK's timeouts only `read_timeout` counts; the others are the adapter's.
+        """Send one request. Uses only `read_timeout` of the SDK's timeouts, and otherwise the adapter's.
 
         Raises:
-            RetryAfterError, UnexpectedStatus: as their docstrings say.
-            NetworkError, TimedOut: no answer; the cause is aiohttp's exception.
+            RetryAfterError, UnexpectedStatus: See their docstrings.
+            NetworkError, TimedOut: There was no response. The cause is aiohttp's exception.
         """
         data = request_data.json_parameters if request_data else None
         files = request_data.multipart_data if request_data else None
         read_s = read_timeout if isinstance(read_timeout, int | float) else self.read_timeout
         timeout = aiohttp.ClientTimeout(
             connect=self._timeouts.connect_s,
-            # aiohttp counts from the first byte sent, and a file takes long to send.
+            # aiohttp's time limit starts with the first sent byte, and sending a file takes long.
             sock_read=self._timeouts.file_s if files else read_s,
         )
         try:
@@ -180,11 +180,13 @@ class TelegramTransport(BaseRequest):
     async def stream(
         self, url: str, *, read_timeout_s: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """GET an address over the same connections, its body unread. Raises aiohttp.ClientError, TimeoutError.
+        """GET a URL over the same connections.
+
+        Yields the response with its unread body. Raises aiohttp.ClientError, TimeoutError.
 
         Args:
-            url: Where; it may hold the token.
-            read_timeout_s: How long nothing may arrive.
+            url: The URL, which may contain the token.
+            read_timeout_s: How long the server may send nothing, seconds.
         """
         timeout = aiohttp.ClientTimeout(connect=self._timeouts.connect_s, sock_read=read_timeout_s)
         session = self._open_session()
@@ -201,8 +203,8 @@ class TelegramTransport(BaseRequest):
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
         """Return the response's JSON object. Raises TelegramError if it is not one.
 
-        A message that was sent or edited keeps only its identifying fields. It may contain the message that it
-        replies to, and the SDK raises for one of an older or newer Bot API: a sent answer would count as uncertain.
+        Of a sent or edited message, only the identifying fields are kept. It may contain the message that it replies
+        to, and the SDK raises for messages of an older or newer Bot API. A sent answer would then count as uncertain.
         """
         answer = _json_object(payload)
         if answer is None:
@@ -214,15 +216,15 @@ class TelegramTransport(BaseRequest):
 
 
 class TelegramBot(Bot):
-    """The SDK's bot, with unparsed updates: one unreadable update must not hide the others."""
+    """The SDK's bot, with unparsed updates, because one unreadable update must not hide the others."""
 
     @override
     def __repr__(self) -> str:
-        """Return a name; the SDK's would contain the token."""
+        """Return a name. The SDK's would contain the token."""
         return "TelegramBot()"
 
     async def call_method(self, method: str, arguments: Mapping[str, object]) -> object:
-        """Call a method or pass arguments that the SDK does not know. Raises TelegramError."""
+        """Call a method or pass arguments that the SDK does not have. Raises TelegramError."""
         return await self._post(method, dict(arguments))
 
     async def poll(
@@ -236,13 +238,13 @@ class TelegramBot(Bot):
         """Confirm the updates before `offset` and return the following ones, at most 100, as JSON.
 
         Args:
-            offset: Id of the first update wanted; None = the oldest unconfirmed one.
-            timeout_s: How long Telegram waits for something to happen; 0 = answer at once.
-            grace_s: How much longer the answer may take.
+            offset: ID of the first requested update; None = the oldest unconfirmed one.
+            timeout_s: How long Telegram waits for an update, seconds; 0 = respond at once.
+            grace_s: How much longer the response may take, seconds.
             allowed: Kinds of updates.
 
         Raises:
-            TelegramError: no answer, or a refusal.
+            TelegramError: There was no response, or a refusal.
         """
         updates = await self._post(
             "getUpdates",
@@ -255,15 +257,15 @@ class TelegramBot(Bot):
 
 
 class TelegramConnections:
-    """The HTTP connections of one bot, open while somebody uses them.
+    """The HTTP connections of one bot, open while they are used.
 
-    Answers are still sent after the adapter's `run` was stopped (the bus drains), so neither side alone
-    can own the connections: they open with the first user and close with the last.
+    Answers are still sent after the adapter's `run` was stopped (the bus drains), so neither side alone can own the
+    connections. The first user opens them, and the last one closes them.
     """
 
     def __init__(self, config: TelegramConfig, timeouts: TelegramTimeouts) -> None:
         self._timeouts = timeouts
-        # Made once: reading the certificates takes some 20 ms, and the connections may open again.
+        # Created once, because reading the certificates takes about 20 ms, and the connections may open again.
         tls = httpx.create_ssl_context()
         self._polls = TelegramTransport(timeouts, tls, connections=2)
         self._calls = TelegramTransport(timeouts, tls, connections=64)
@@ -278,10 +280,10 @@ class TelegramConnections:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[TelegramBot]:
-        """Lend the bot."""
+        """Yield the bot."""
         self._users += 1
         try:
-            # Both return at once when they are open, and never give up the event loop.
+            # Both return at once without awaiting if they are open.
             await self._polls.initialize()
             await self._calls.initialize()
             yield self._bot
@@ -291,15 +293,15 @@ class TelegramConnections:
                 shield=True, deadline=anyio.current_time() + self._timeouts.connect_s
             ):
                 for transport in (self._polls, self._calls):
-                    if not self._users:  # Nobody came while the one before was closing.
+                    if not self._users:  # No new user came during the close.
                         await transport.shutdown()
 
 
 def redact_sdk_logs() -> None:
-    """Keep tokens and message texts out of the libraries' logs, whatever the level in force.
+    """Keep tokens and message texts out of the libraries' logs, at any log level.
 
-    httpx logs every URL at INFO, and a URL of the Bot API holds the token; the library itself logs base
-    URLs and whole requests at DEBUG.
+    httpx logs every URL at INFO, and a URL of the Bot API contains the token. The library itself logs base URLs and
+    whole requests at DEBUG.
     """
     httpx_log = logging.getLogger("httpx")
     if httpx_log.level == logging.NOTSET:
@@ -327,16 +329,16 @@ def _redact(record: logging.LogRecord) -> bool:
 def _multipart(
     fields: Mapping[str, str], files: Mapping[str, tuple[str, Any, str]]
 ) -> aiohttp.FormData:
-    form = aiohttp.FormData(fields, quote_fields=False)  # Telegram takes names as they are.
+    form = aiohttp.FormData(fields, quote_fields=False)  # Telegram accepts names unencoded.
     for name, (filename, content, content_type) in files.items():
-        # As a file object it is sent piece by piece.
+        # A file object is sent in pieces.
         part = io.BytesIO(content) if isinstance(content, bytes) else content
         form.add_field(name, part, filename=filename, content_type=content_type)
     return form
 
 
 def _raise_for_status(status: int, body: bytes) -> None:
-    """Raise for failures that are not a plain refusal (400, 401, 403, 404, 409 with a description)."""
+    """Raise for failures other than a plain refusal (400, 401, 403, 404, 409 with a description)."""
     answer = _json_object(body)
     parameters = answer.get("parameters") if answer else None
     wait = parameters.get("retry_after") if isinstance(parameters, dict) else None

@@ -14,20 +14,20 @@ _DEFAULTS = {
     "live_photo": ("live_photo.mp4", "video/mp4"),
     "document": ("document", "application/octet-stream"),
 }
-"""Name and type of media that Telegram sends without them."""
+"""Names and types of media that Telegram sends without them."""
 
 MEDIA = frozenset({"photo", "sticker", *_DEFAULTS})
-"""Fields of a message that are files."""
+"""Fields of a message that contain files."""
 
 
 def media_files(field: str, value: object) -> tuple[Attachment, ...]:
-    """Return the files in a field of a message; `ref` is Telegram's `file_id`.
+    """Return the files in a field of a message. `ref` is Telegram's `file_id`.
 
-    A photo comes in several sizes; the largest is taken. A live photo is a photo and a video. Of the stickers
-    only those that are pictures have a file: models and programs cannot show the others.
+    Of a photo's sizes, the largest is used. A live photo is a photo and a video. Only stickers that are pictures have a
+    file, because models and programs cannot show the others.
 
     Raises:
-        LookupError, ValueError: a file has no id.
+        LookupError, ValueError: A file has no ID.
     """
     if field == "photo":
         return (_photo(value),)

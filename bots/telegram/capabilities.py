@@ -3,16 +3,16 @@
 from bus.platform import Capabilities
 
 MAX_FILE_BYTES = 50_000_000
-"""Largest file a bot can send ("up to 50 MB", Bot API: sendDocument)."""
+"""Maximum size of a file that a bot can send, bytes ("up to 50 MB", Bot API: sendDocument)."""
 
 MAX_DOWNLOAD_BYTES = 20_000_000
-"""Largest file that Telegram gives a bot ("up to 20MB in size", Bot API: getFile)."""
+"""Maximum size of a file that a bot can download, bytes ("up to 20MB in size", Bot API: getFile)."""
 
 MAX_PHOTO_BYTES = 10_000_000
-"""Largest picture that is sent as a photo ("at most 10 MB in size", Bot API: sendPhoto)."""
+"""Maximum size of a photo, bytes ("at most 10 MB in size", Bot API: sendPhoto)."""
 
 PHOTO_MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
-"""Images that can be sent as photos; a GIF would lose its motion, an SVG is refused."""
+"""Images that can be sent as photos. A GIF would lose its animation, and an SVG is refused."""
 
 
 MAX_TEXT = 4_096
@@ -34,10 +34,10 @@ TYPING_SHARE_BESIDE_PATCHES = 0.4
 """Likewise where growing answers show that work goes on."""
 
 NOTICE_AFTER_S = 8.0
-"""Longer than most answers take: until then "typing" is enough."""
+"""Seconds until the progress notice: longer than most answers take. Until then, "typing" is enough."""
 
 PATCH_INTERVAL_S = 3.0
-"""A group takes 20 messages a minute, edits included: one each 3 s."""
+"""Seconds between updates of a message. A group accepts 20 messages a minute, including edits: one every 3 s."""
 
 
 def capabilities(
@@ -46,17 +46,17 @@ def capabilities(
     """Return the capabilities.
 
     Args:
-        streaming: Whether answers grow while they are written.
+        streaming: Whether answers grow while the agent writes them.
         notice_s: See `NOTICE_AFTER_S`.
         patch_s: See `PATCH_INTERVAL_S`.
     """
     return Capabilities(
         streaming=streaming,
         stream_interval_s=patch_s,
-        # "Avoid sending more than one message per second" in one chat (Bot FAQ, "hitting limits"). A group
-        # takes 20 a minute; what comes on top is refused with the seconds to wait, and waited out.
+        # "Avoid sending more than one message per second" in one chat (Bot FAQ, "hitting limits"). A group accepts 20 a
+        # minute. Telegram refuses further ones with the seconds to wait, and Parley waits.
         send_interval_s=1.0,
-        # There is no idempotency key and no way to look a sent message up.
+        # There is no idempotency key, and sent messages cannot be looked up.
         idempotent_send_s=0.0,
         edits_can_overtake=True,
         # "The status is set for 5 seconds or less" (Bot API: sendChatAction).

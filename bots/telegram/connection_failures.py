@@ -1,4 +1,4 @@
-"""What a failure means for the connection, and what an operator can do about it."""
+"""Converts failures to connection failures, with advice for the operator."""
 
 import httpx
 from telegram.error import Conflict, InvalidToken
@@ -20,12 +20,12 @@ OTHER_WEBHOOK = (
 def connection_failure(  # noqa: PLR0911 - one return per kind
     error: Exception, *, channel: str, base_url: str
 ) -> ConnectionFailure:
-    """Return what a failure means. Never quotes an exception: it may contain the token. Pure.
+    """Convert a failure. Never quotes an exception, because it may contain the token. Pure.
 
     Args:
-        error: What the SDK, the transport or a deadline raised.
+        error: An exception of the SDK, the transport or a time limit.
         channel: Instance name, to name the keys to check.
-        base_url: The Bot API's address; only its host is shown.
+        base_url: The Bot API's URL. Only its host is shown.
     """
     match error:
         case InvalidToken():
@@ -65,7 +65,7 @@ def _status_hint(status: int, channel: str) -> str:
 
 
 def _host(base_url: str, channel: str) -> str:
-    """Return the host of a URL, and nothing that may be secret.
+    """Return the host of a URL, without parts that may be secret.
 
     >>> _host("http://user:secret@127.0.0.1:8081/bot", "telegram"), _host("nonsense", "telegram")
     ('127.0.0.1:8081', 'channels.telegram.base_url')

@@ -1,6 +1,6 @@
-"""The content of a Telegram message: its words as Markdown, its files, and who it names. Pure.
+"""Reads the content of a Telegram message: its text as Markdown, its files, and its mentions. Pure.
 
-One table says how each field of `Message` and `ExternalReplyInfo` is read; `tests/bots/test_telegram_content.py`
+One table defines how each field of `Message` and `ExternalReplyInfo` is read. `tests/bots/test_telegram_content.py`
 compares it with the newest Bot API.
 """
 
@@ -33,13 +33,13 @@ _NANO = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramContent:
-    """The words and files of a message.
+    """The text and files of a message.
 
     Attributes:
-        text: Its words, then what can be said of the rest, as Markdown, without mentions of the bot.
-        plain: The words of its text or caption without formatting, for commands.
+        text: Its text, then descriptions of other content, as Markdown, without mentions of the bot.
+        plain: Its text or caption without formatting, for commands.
         files: Its files.
-        is_own: Whether it is of words or files, unlike a place, a poll or a sticker.
+        is_own: Whether it consists of text or files, unlike a place, a poll or a sticker.
         mentioned, mentions_people, command, for_other: See `ParsedText`.
     """
 
@@ -54,13 +54,13 @@ class TelegramContent:
 
     @property
     def shown(self) -> str:
-        """Its text, and the names of its files."""
+        """Its text and the names of its files."""
         return _lines(self.text, *(f"[File: {file.name}]" for file in self.files))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one field says, its files, and whether it could be read."""
+    """The text and files of one field, and whether it could be read."""
 
     words: str = ""
     files: tuple[Attachment, ...] = ()
@@ -68,13 +68,13 @@ class _Part:
 
 
 def read_content(message: Json, identity: TelegramIdentity) -> TelegramContent:
-    """Return the content of a Message, or of an ExternalReplyInfo. Never raises.
+    """Return the content of a Message or an ExternalReplyInfo. Never raises.
 
-    A field that cannot be read costs no other: its place says which one it is.
+    A field that cannot be read does not affect others. A line names it instead.
 
     Args:
-        message: The message as it arrived.
-        identity: The bot, whose mentions are removed; `NOBODY` leaves them.
+        message: The raw message.
+        identity: The bot whose mentions are removed; `NOBODY` = keep all mentions.
     """
     own, rich_files = _own_words(message, identity)
     parts: dict[str, _Part] = {}
@@ -97,19 +97,19 @@ def read_content(message: Json, identity: TelegramIdentity) -> TelegramContent:
 
 
 def has_content(message: Json) -> bool:
-    """Return whether a message is one that a person wrote or sent, and no service message."""
+    """Return whether a person wrote or sent a message, that is, it is not a service message."""
     return any(message.get(field) is not None for field in (*_WORDS, *_READERS))
 
 
 def kind_of_message(message: Json) -> str:
-    """Return what kind of message it is, by Telegram's name."""
+    """Return Telegram's name of the kind of message."""
     return next((field for field in message if field not in SURROUNDINGS), "service message")
 
 
 def _own_words(
     message: Json, identity: TelegramIdentity
 ) -> tuple[ParsedText, Sequence[Attachment]]:
-    """Return a message's text, caption or rich text, and the files in the latter."""
+    """Return a message's text, caption or rich text, and the files in the rich text."""
     for field, entities in _WORDS.items():
         words = message.get(field)
         if words is None:
@@ -134,7 +134,7 @@ def _own_words(
 
 
 def _repeats(field: str, newer: _Part) -> bool:
-    """Return whether a newer field said all that this one says, which is there for programs that do not know that."""
+    """Return whether a newer field already contained this field's content, which is only for older programs."""
     if field == "photo":
         return any(file.kind == "image" for file in newer.files)
     return newer.is_read
@@ -347,7 +347,7 @@ def _suggested_post(value: object) -> _Part:
 
 
 def _links(value: object) -> _Part:
-    """Return the links below a message. Other buttons act, and say nothing about it."""
+    """Return the links below a message. Other buttons do not describe the message."""
     rows = as_list(as_object(value).get("inline_keyboard"))
     buttons = [button for row in rows for button in as_objects(row)]
     return _Part(
@@ -362,14 +362,14 @@ def _links(value: object) -> _Part:
 
 
 def _label(kind: str, words: str, rest: Sequence[object] = ()) -> str:
-    """Return the line that heads a description. Raises ValueError if there is nothing to describe."""
+    """Return the heading of a description. Raises ValueError if there is nothing to describe."""
     if not words and not rest:
         raise ValueError(f"an empty {kind}")
     return f"[{kind}: {words}]" if words else f"[{kind}]"
 
 
 def _price(currency: str, amount: object) -> str:
-    """Return an amount, which Telegram counts in the smallest units of a currency."""
+    """Return an amount, which Telegram gives in the smallest units of a currency."""
     number = as_int(amount)
     if number is None:
         return ""
@@ -387,7 +387,7 @@ def _moment(at: float | None) -> str:
 
 
 def _words_of(value: Json, field: str, entities: str) -> str:
-    """Return a formatted text inside of an object as Markdown."""
+    """Return a formatted text inside an object as Markdown."""
     return parse_text(as_str(value.get(field)), as_list(value.get(entities)), NOBODY).text
 
 
@@ -400,7 +400,7 @@ def _lines(*lines: str) -> str:
 
 
 _WORDS = {"text": "entities", "caption": "caption_entities", "rich_message": ""}
-"""The fields with a message's own words, and their entities."""
+"""The fields with a message's own text, and their entities."""
 
 _READERS: Mapping[str, Callable[[object], _Part]] = {
     "live_photo": _media("live_photo"),
@@ -430,7 +430,7 @@ _READERS: Mapping[str, Callable[[object], _Part]] = {
     "suggested_post_info": _suggested_post,
     "reply_markup": _links,
 }
-"""Readers of the fields beside the words, in the order of the text that they make."""
+"""Readers of other fields, in the order of their text."""
 
 _OWN = frozenset(
     {
@@ -439,10 +439,10 @@ _OWN = frozenset(
         "paid_media",
     }
 )
-"""Fields with words or files. A place or a sticker in a group is for the bot only if it replies to the bot."""
+"""Fields with text or files. A place or a sticker in a group is for the bot only if it replies to the bot."""
 
 _REPEATED_BY = {"document": "animation", "photo": "live_photo", "location": "venue"}
-"""Fields that Telegram also sets for programs that do not know the newer one."""
+"""Fields that Telegram also sets for older programs."""
 
 NAMES = {
     "text": "the text",
@@ -493,4 +493,4 @@ SURROUNDINGS = frozenset(
         "has_media_spoiler",
     }
 )
-"""Fields around the content: who, where, when, and how it is shown. They do not tell what kind of message it is."""
+"""Fields around the content: author, place, time and display. They do not determine the kind of message."""

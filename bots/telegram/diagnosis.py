@@ -30,7 +30,7 @@ from bots.telegram.api import (
 from bots.telegram.connection_failures import POLLED_BY_ANOTHER, connection_failure
 
 DIAGNOSIS_TIMEOUTS = TelegramTimeouts(connect_s=5.0, answer_s=10.0, poll_s=5)
-"""A poller that is thrown out by another tries again within a second or two: `poll_s` is long enough to meet it."""
+"""A poller that another one ended polls again within a second or two, so a poll of `poll_s` meets it."""
 
 
 async def diagnose(
@@ -124,7 +124,7 @@ def _own_webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) ->
 async def _poller(
     bot: TelegramBot, waiting: int, options: DiagnosisOptions, timeouts: TelegramTimeouts
 ) -> CheckResult:
-    """Check who polls: another process' poll ends a long poll of ours."""
+    """Check for other pollers: another process's poll ends our long poll."""
     if waiting and options.service_running:
         return warning(
             "polling",
@@ -165,7 +165,7 @@ def _fix(failure: ConnectionFailure, channel: str) -> str:
 
 
 def _host(url: str) -> str:
-    """Return the host of a URL; the rest of a webhook's may be secret."""
+    """Return the host of a URL. The rest of a webhook's URL may be secret."""
     try:
         return urlsplit(url).hostname or "an address without a host"
     except ValueError:

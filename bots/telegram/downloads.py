@@ -1,4 +1,7 @@
-"""Downloads: ask Telegram for the URL of a file and stream it. The URL contains the token, so no error quotes it."""
+"""File downloads from Telegram: asks for a file's URL and streams it.
+
+The URL contains the token, so no error quotes it.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -29,7 +32,7 @@ async def open_download(
     """Stream a file's bytes, at most `max_bytes`.
 
     Raises:
-        DeliveryError: it is not there, too large (`FileTooLarge`), or the connection broke.
+        DeliveryError: It is missing or too large (`FileTooLarge`), or the connection broke.
     """
     if (attachment.size_bytes or 0) > MAX_DOWNLOAD_BYTES:
         raise FileTooLarge(MAX_DOWNLOAD_BYTES)
@@ -92,7 +95,7 @@ def _connection_error(error: Exception) -> DeliveryError:
 
 
 def _unambiguous(error: DeliveryError) -> DeliveryError:
-    """Clear the ambiguity: asking for a file changes nothing, so it can simply be repeated."""
+    """Make the error unambiguous, because asking for a file changes nothing and can be repeated."""
     error.retryable = error.retryable or error.ambiguous
     error.ambiguous = False
     return error

@@ -1,4 +1,4 @@
-"""Drafts: an answer that is being written, shown in a private chat without being sent."""
+"""Drafts: show an unfinished answer in a private chat without sending it."""
 
 from hashlib import blake2b
 
@@ -13,14 +13,14 @@ from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 
 _MAX_DRAFTS = 1_000
-"""Drafts whose stop button is remembered. A draft lasts 30 s after its last change."""
+"""Maximum number of drafts whose stop button is remembered. A draft lasts 30 s after its last change."""
 
 
 class TelegramDrafts:
     """Sends drafts, and remembers the stop button of each.
 
     Attributes:
-        available: Whether the server supports drafts; one that does not is asked once.
+        available: Whether the server supports drafts. One that does not is asked only once.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class TelegramDrafts:
         self._tokens = BoundedDict[tuple[str, int], str](_MAX_DRAFTS)
 
     def begin(self, reply_target: ReplyTarget, key: str, stop: Button) -> int:
-        """Return the id of a draft, and remember its stop button."""
+        """Return the ID of a draft, and remember its stop button."""
         number = draft_id_of(key)
         self._tokens[reply_target.chat, number] = stop.token
         return number
@@ -42,10 +42,10 @@ class TelegramDrafts:
         *,
         within_s: float,
     ) -> None:
-        """Show or replace a draft; an empty text shows that the bot is thinking.
+        """Show or replace a draft. An empty text shows that the bot is thinking.
 
         Raises:
-            DeliveryError: it was not shown; not retryable if this server or chat has no drafts.
+            DeliveryError: It was not shown. Not retryable if this server or chat has no drafts.
         """
 
         async def request(target: TelegramTarget) -> bool:
@@ -72,12 +72,12 @@ class TelegramDrafts:
             raise
 
     def stop_token(self, chat: str, number: int) -> str:
-        """Return the token of a draft's stop button; "" if the draft is not being written."""
+        """Return the token of a draft's stop button; "" if the draft is not in progress."""
         return self._tokens.get((chat, number), "")
 
 
 def draft_id_of(key: str) -> int:
-    """Return the draft id for a key: not 0 (Bot API: sendMessageDraft), the same after a restart.
+    """Return the draft ID for a key: not 0 (Bot API: sendMessageDraft), and the same after a restart.
 
     >>> 0 < draft_id_of("12:preview") < 2**31, draft_id_of("12:preview") == draft_id_of("12:preview")
     (True, True)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from bots.text.characters import utf16_length
 
 _NAME = re.compile(r"(?<![A-Za-z0-9_])@(?:\w[\w./-]*(?<![./-])|\Z)")
-"""What Telegram, or a reader, takes for the name of somebody; "@" at an end, for what follows may be one."""
+"""Text that Telegram or a reader interprets as a person's name. Includes "@" at the end, because a name may follow."""
 
 _RANK = (
     "text_link", "pre", "code", "blockquote", "expandable_blockquote", "spoiler", "bold", "italic", "strikethrough",
 )  # fmt: skip
-"""What is kept first if there are too many entities, behind those that keep a name from being a mention."""
+"""Entities to keep first if there are too many, after those that keep a name from being a mention."""
 
 
 _QUOTES = frozenset({"blockquote", "expandable_blockquote"})
-"""What may hold code."""
+"""Entities that may contain code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,8 @@ class TextEntity:
 
     Attributes:
         type: bold, italic, strikethrough, spoiler, code, pre, text_link, blockquote or expandable_blockquote.
-        url: Of a text_link, else "".
-        language: Of a pre, else "".
+        url: URL of a text_link, else "".
+        language: Language of a pre, else "".
     """
 
     type: str
@@ -47,7 +47,7 @@ class FormattedText:
 
 @dataclass(slots=True, kw_only=True)
 class _OpenStyle:
-    """An open style; `start` moves when code interrupts it."""
+    """An open style. `start` moves when code interrupts it."""
 
     type: str
     url: str
@@ -57,11 +57,11 @@ class _OpenStyle:
 class EntityWriter:
     """Collects text and entities.
 
-    Code is never inside bold and the like (Telegram forbids it): they end before it and go on after it.
-    Inside a link, code is plain text.
+    Telegram forbids code inside bold and other styles, so they end before it and continue after it. Inside a link, code
+    is plain text.
 
     Args:
-        bare: Write code as harmless text under its entity, because the entity may be dropped.
+        bare: Disguise names in code, because its entity may be dropped.
     """
 
     def __init__(self, *, bare: bool) -> None:
@@ -73,9 +73,10 @@ class EntityWriter:
         self._indent = ""
 
     def text(self, text: str) -> None:
-        """Write text in which names do not become mentions: each is code, in which Telegram looks for none.
+        """Write text in which names do not become mentions.
 
-        Nor does it in a link, so a name in one stays as it is.
+        Each name becomes code, in which Telegram does not look for names. It does not look in links either, so names
+        there stay unchanged.
         """
         if self._bare or self._is_in_link():
             self.raw(hide_mentions(text) if self._bare else text)
@@ -109,7 +110,7 @@ class EntityWriter:
 
     @contextmanager
     def style(self, kind: str, *, url: str = "") -> Iterator[None]:
-        """Apply a style to what is written inside; a style within itself changes nothing."""
+        """Apply a style to text written inside the block. A style within itself has no effect."""
         if any(style.type == kind for style in self._open):
             yield
             return
@@ -121,13 +122,13 @@ class EntityWriter:
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Indent lines that start inside by two more spaces."""
+        """Indent lines that start inside the block by two more spaces."""
         before, self._indent = self._indent, self._indent + "  "
         yield
         self._indent = before
 
     def finish(self) -> FormattedText:
-        """Return the message, trimmed as Telegram trims it; entities have no blank edges."""
+        """Return the message, trimmed like Telegram does. Entities have no blank edges."""
         text = "".join(self._parts)
         lead = min(
             [len(text) - len(text.lstrip())]
@@ -158,7 +159,7 @@ class EntityWriter:
 
 
 def split_names(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a text, and whether each could mention somebody.
+    """Yield the parts of a text, and whether each could be a mention.
 
     >>> list(split_names("npm i @types/node, a@b.c"))
     [('npm i ', False), ('@types/node', True), (', a@b.c', False)]
@@ -174,12 +175,15 @@ def split_names(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def hide_mentions(text: str) -> str:
-    """Return a text that looks the same and mentions nobody, for where it cannot be code: beyond 100 entities."""
+    """Return a text that looks the same but contains no mention.
+
+    It is for text that cannot be code because of the limit of 100 entities.
+    """
     return _NAME.sub(lambda name: "@\u2060" + name[0][1:], text)
 
 
 def limit_entities(message: FormattedText, most: int) -> FormattedText | None:
-    """Drop formatting beyond `most` entities; None if a name would become a mention by that."""
+    """Drop formatting beyond `most` entities; None if a name would then become a mention."""
     units = message.text.encode("utf-16-le")
     guards = {entity for entity in message.entities if _is_guard(entity, units)}
     ranked = sorted(
@@ -200,7 +204,7 @@ def _is_guard(entity: TextEntity, units: bytes) -> bool:
 
 
 def _trimmed(text: str, entities: list[TextEntity]) -> Iterator[TextEntity]:
-    """Strip blanks from both ends of every entity; drop blank ones."""
+    """Strip blanks from both ends of every entity. Drop blank entities."""
     units = text.encode("utf-16-le")
     for entity in entities:
         content = units[entity.offset * 2 : (entity.offset + entity.length) * 2].decode("utf-16-le")

@@ -1,6 +1,6 @@
-"""Text with entities to Markdown, and the mentions and commands in it. Pure.
+"""Converts text with entities to Markdown, and finds mentions and commands in it. Pure.
 
-Telegram's entities count UTF-16 code units. Only an entity makes a mention: a name inside code, or a similar one, has
+Telegram's entities count UTF-16 code units. Only an entity is a mention. A name inside code, or a similar name, has
 none.
 """
 
@@ -16,10 +16,10 @@ from bots.telegram.payload import Json, as_int, as_line, as_object, as_str, as_t
 from bus.characters import clean
 
 STYLES = {"bold": "**", "italic": "*", "strikethrough": "~~", "spoiler": "||"}
-"""The Markdown of styles, by their names in entities and in rich messages. An underline has none: its text stays."""
+"""The Markdown of styles, by their names in entities and rich messages. Underlined text stays plain."""
 
 _LITERAL = ("pre", "code")
-"""Text inside these has no mentions, commands or formatting."""
+"""Entities in which mentions, commands and formatting have no effect."""
 
 _QUOTES = ("blockquote", "expandable_blockquote")
 _LABELS = ("text_link", "date_time")
@@ -29,10 +29,10 @@ _OURS = "ours"
 """A mention of the bot, or a command that names it."""
 
 _NESTING = (*_QUOTES, *_LITERAL, *_LABELS, *STYLES, _OURS)
-"""Of spans with the same extent, the earlier one is the outer one."""
+"""Order of nesting: of spans with the same extent, the earlier one is the outer one."""
 
 _MAX_ENTITIES = 200
-"""Entities read; Telegram heeds 100."""
+"""Maximum number of entities to read. Telegram uses 100."""
 
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
@@ -46,9 +46,9 @@ class ParsedText:
     Attributes:
         text: Markdown, without mentions of the bot and `@bot` suffixes of its commands.
         plain: The same without formatting, for commands.
-        mentioned: Whether the bot was named.
+        mentioned: Whether it mentions the bot.
         mentions_people: Whether anybody else was named.
-        command: The command that the text begins with, lower case; "" for none.
+        command: The command at the beginning, lower case; "" = none.
         for_other: Whether that command is another bot's.
     """
 
@@ -62,7 +62,7 @@ class ParsedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
-    """A part of a text that an entity marks, in UTF-16 code units."""
+    """The range of an entity, in UTF-16 code units."""
 
     start: int
     end: int
@@ -83,7 +83,7 @@ class _Node:
 
 
 def parse_text(text: str, entities: Sequence[object], identity: TelegramIdentity) -> ParsedText:
-    """Parse a text or caption. Nothing that the person wrote is escaped or changed.
+    """Parse a text or caption. The person's own characters are neither escaped nor changed.
 
     >>> me = TelegramIdentity(user_id=1, username="Bob")
     >>> parsed = parse_text("/help@bob now", [{"type": "bot_command", "offset": 0, "length": 9}], me)
@@ -123,7 +123,7 @@ def parse_text(text: str, entities: Sequence[object], identity: TelegramIdentity
 
 
 def styled(text: str, marker: str) -> str:
-    """Put a marker around each paragraph: emphasis neither spans blank lines nor borders on blanks.
+    """Put a marker around each paragraph, because emphasis cannot span blank lines or border on blanks.
 
     >>> styled("a ", "**"), styled(" ", "**")
     ('**a** ', ' ')
@@ -152,7 +152,7 @@ def quoted(text: str) -> str:
 
 
 def link(label: str, url: str) -> str:
-    """Return a link; the label alone if it says the address.
+    """Return a link; only the label if it is the address.
 
     >>> link("docs", "https://a.example/docs"), link("a.example", "http://a.example/")
     ('[docs](https://a.example/docs)', 'a.example')
@@ -169,7 +169,7 @@ def link(label: str, url: str) -> str:
 
 
 def dated(label: str, unix_time: object) -> str:
-    """Return a time followed by the same moment in UTC: apps show it in each reader's time zone."""
+    """Return a time followed by the same time in UTC, because apps show it in each reader's time zone."""
     moment = as_time(unix_time)
     if moment is None:
         return label
@@ -177,7 +177,7 @@ def dated(label: str, unix_time: object) -> str:
 
 
 def _units(text: str) -> str:
-    """Return a text with one character for each UTF-16 code unit; `clean` undoes it."""
+    """Return a text with one character for each UTF-16 code unit. `clean` reverses this."""
     return text if text.isascii() else _ASTRAL.sub(_surrogates, text)
 
 
@@ -226,7 +226,7 @@ def _names_bot(span: _Span, shown: str, identity: TelegramIdentity) -> bool:
 def _leading_command(
     units: str, spans: Sequence[_Span], identity: TelegramIdentity
 ) -> _Span | None:
-    """Return the command that a text begins with; mentions of the bot may precede it."""
+    """Return the command at the beginning of a text. Mentions of the bot may precede it."""
     cursor = 0
     for span in sorted(spans, key=lambda span: span.start):
         if span.start < cursor:
@@ -241,7 +241,7 @@ def _leading_command(
 
 
 def _after(spans: Sequence[_Span], begin: int) -> list[_Span]:
-    """Return the spans from a position on: a command at the beginning is not formatted."""
+    """Return the spans after a position, because a command at the beginning is not formatted."""
     late = (replace(span, start=max(span.start, begin)) for span in spans)
     return [span for span in late if span.start < span.end]
 
@@ -259,7 +259,7 @@ def _disjoint(spans: Iterator[_Span]) -> list[_Span]:
 
 
 def _cut(spans: Sequence[_Span], literal: Sequence[_Span]) -> list[_Span]:
-    """Cut formatting at the edges of code and of quotations, and drop the parts inside code.
+    """Cut formatting at the edges of code and quotations, and drop the parts inside code.
 
     A quotation may contain code whole; Telegram lets nothing else contain it.
     """
@@ -286,7 +286,7 @@ def _pieces(span: _Span, blocks: Sequence[_Span]) -> list[_Span]:
 
 
 def _merged(spans: Sequence[_Span]) -> list[_Span]:
-    """Join what touches and has the same style: apps cut styles at mentions and emoji."""
+    """Join adjacent spans with the same style, because apps split styles at mentions and emoji."""
     merged: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span.kind, span.start)):
         last = merged[-1] if merged else span
@@ -302,7 +302,7 @@ def _finish(units: str, spans: Sequence[_Span]) -> str:
 
 
 def _nest(spans: Sequence[_Span]) -> list[_Node]:
-    """Return spans as a tree; one that reaches beyond the end of another is cut there."""
+    """Return spans as a tree. A span that extends beyond the end of another is cut there."""
     waiting = [(span.order, number, span) for number, span in enumerate(spans)]
     heapq.heapify(waiting)
     top: list[_Node] = []
@@ -331,7 +331,7 @@ def _render(units: str, start: int, end: int, nodes: Sequence[_Node]) -> str:
         cursor = max(cursor, span.end)
         shown = _markdown(units, node)
         if not shown:
-            # A removed mention takes the space behind it along.
+            # Remove the space after a removed mention too.
             is_lonely = not text or text[-1].isspace()
             cursor += 1 if is_lonely and units[cursor : min(cursor + 1, end)] == " " else 0
         elif span.kind == "pre" or span.kind in _QUOTES:
@@ -343,7 +343,7 @@ def _render(units: str, start: int, end: int, nodes: Sequence[_Node]) -> str:
 
 
 def _gap(following: str, *, is_quote: bool) -> str:
-    """Return the line ends to add after a block: a line behind a quotation would belong to it."""
+    """Return the line ends to add after a block. Otherwise a line after a quotation would belong to it."""
     if not following:
         return ""
     there = len(following) - len(following.lstrip("\n"))

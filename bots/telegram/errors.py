@@ -1,6 +1,6 @@
-"""Telegram's errors to DeliveryError. Pure.
+"""Converts Telegram's errors to DeliveryError. Pure.
 
-`BadRequest` is a `NetworkError` in python-telegram-bot, and `TimeoutError` an `OSError`: the order matters.
+The order matters, because `BadRequest` is a `NetworkError` in python-telegram-bot, and `TimeoutError` an `OSError`.
 """
 
 import re
@@ -28,7 +28,7 @@ _NOT_SENT = (
 """aiohttp's errors before the first byte of a request was sent."""
 
 _NEVER_SENT = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError)
-"""Likewise, but the next attempt would fail the same way."""
+"""The same, but the next attempt would fail in the same way."""
 
 _TARGET_GONE = re.compile(
     "thread not found|topic_closed|topic_deleted|topic_id_invalid|message to (edit|delete|be replied|reply) not found"
@@ -51,11 +51,11 @@ _ENTITIES = re.compile("entit", re.IGNORECASE)
 _PICTURE = re.compile("photo|image", re.IGNORECASE)
 _TOO_LARGE = 413
 _REFUSED_RETRY_S = 60.0
-"""A refused token needs the operator; answers wait for that."""
+"""Wait after a refused token, seconds. An operator must act, and answers wait."""
 
 
 class ChatMigratedError(DeliveryError):
-    """The group became a supergroup. Message ids start over there."""
+    """The group became a supergroup. Message IDs start again there."""
 
     def __init__(self, new_chat: str) -> None:
         super().__init__(f"The group became a supergroup with id {new_chat}", target_gone=True)
@@ -66,7 +66,7 @@ def delivery_error(error: Exception) -> DeliveryError:
     """Return the DeliveryError of a failed call.
 
     Args:
-        error: What the SDK, its transport, or a deadline around them raised.
+        error: An exception of the SDK, its transport, or a time limit.
     """
     match error:
         case RetryAfterError() | UnexpectedStatus():
@@ -77,13 +77,13 @@ def delivery_error(error: Exception) -> DeliveryError:
             return _no_answer(error)
         case TimeoutError() | TelegramError():
             return _ambiguous("Telegram did not answer in time, or unreadably")
-    # The request was made by then; the same one would be answered the same way.
+    # The request was sent. The same request would get the same response.
     name = type(error).__name__
     return DeliveryError(f"Telegram's answer could not be read ({name})", ambiguous=True)
 
 
 def is_entity_error(error: BadRequest) -> bool:
-    """Return whether the formatting was refused: plain text may pass."""
+    """Return whether the formatting was refused, so that plain text may succeed."""
     return bool(_ENTITIES.search(error.message))
 
 
@@ -98,7 +98,7 @@ def is_deleted(error: BadRequest) -> bool:
 
 
 def is_unknown_method(error: TelegramError) -> bool:
-    """Return whether a server does not know a method; the SDK reports that as an invalid token."""
+    """Return whether a server does not have a method. The SDK reports this as an invalid token."""
     return isinstance(error, InvalidToken) and "not found" in error.message.lower()
 
 
@@ -108,12 +108,12 @@ def is_query_too_old(error: BadRequest) -> bool:
 
 
 def is_photo_error(error: BadRequest) -> bool:
-    """Return whether a file was refused as a photo (dimensions, format): it may pass as a document."""
+    """Return whether a file was refused as a photo (dimensions, format), so that it may succeed as a document."""
     return bool(_PICTURE.search(error.message))
 
 
 def cause_name(error: Exception) -> str:
-    """Return the class name of an error's cause: details may contain a secret."""
+    """Return the class name of an error's cause, because details may contain a secret."""
     return type(error.__cause__ or error).__name__
 
 
@@ -129,7 +129,7 @@ def _status_error(error: RetryAfterError | UnexpectedStatus) -> DeliveryError:
 
 
 def _refusal(error: TelegramError) -> DeliveryError:
-    """Return the error of a refusal; only those that concern the bot itself are retryable."""
+    """Return the error of a refusal. Only refusals of the bot itself are retryable."""
     match error:
         case ChatMigrated():
             return ChatMigratedError(str(error.new_chat_id))

@@ -1,4 +1,4 @@
-"""Updates to events: message, edit, button press, chat migration, bot added, or ignored. Pure."""
+"""Converts updates to events: message, edit, button press, chat migration, bot added, or ignored. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from bus.messages import (
 )
 
 _CALLBACK_CHARACTERS = 128
-"""Longer callback data is not ours: a client may send anything."""
+"""Maximum length of our callback data, characters. A client may send anything."""
 
 
 _KINDS = ("message", "edited_message", "callback_query", "my_chat_member")
@@ -36,10 +36,10 @@ _GROUPS = frozenset({"group", "supergroup"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackQueryEvent:
-    """A pressed button. Its query must be answered in any case: the button spins until then.
+    """A pressed button. Its query must always be answered, because the button spins until then.
 
     Attributes:
-        press: None = a button that is none of ours.
+        press: The press; None = the button is not ours.
     """
 
     query_id: str
@@ -51,8 +51,8 @@ class DraftStoppedEvent:
     """A person stopped a draft.
 
     Attributes:
-        draft_id: Which draft, as `drafts.py` numbers them.
-        press: What that is as a press, but for the token, which the draft's writer knows.
+        draft_id: The draft's ID in `drafts.py`.
+        press: The equivalent press, without the token, which `drafts.py` knows.
     """
 
     draft_id: int
@@ -61,7 +61,7 @@ class DraftStoppedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMigratedEvent:
-    """A group became a supergroup: same people, new chat id."""
+    """A group became a supergroup, with the same people and a new chat ID."""
 
     workspace: str
     old_chat: str
@@ -73,8 +73,8 @@ class BotAddedEvent:
     """The bot was added to a group.
 
     Attributes:
-        added_by: Who added it.
-        language: The language of that person's app; "" if unknown.
+        added_by: The person who added it.
+        language: The language of that person's app; "" = unknown.
     """
 
     event_id: str
@@ -101,12 +101,12 @@ def parse_update(  # noqa: PLR0911 - one return per kind
     """Return the event of an update.
 
     Args:
-        update: As it arrived; unknown kinds are ignored.
+        update: The raw update. Unknown kinds are ignored.
         identity: The bot.
         commands: Names of our commands.
 
     Raises:
-        LookupError, TypeError, ValueError, AttributeError: it lacks what no event can be without: who, and where.
+        LookupError, TypeError, ValueError, AttributeError: It lacks required data, such as the person or the chat.
     """
     match update:
         case {"callback_query": dict() as query}:
@@ -128,7 +128,7 @@ def parse_update(  # noqa: PLR0911 - one return per kind
 
 
 def _migration(message: Json, identity: TelegramIdentity) -> ChatMigratedEvent | None:
-    """Return the migration that a service message reports; both chats report it, the old one first."""
+    """Return the migration in a service message. Both chats report it, the old one first."""
     old, new = message["chat"]["id"], as_int(message.get("migrate_to_chat_id"))
     if (before := as_int(message.get("migrate_from_chat_id"))) is not None:
         old, new = before, message["chat"]["id"]
@@ -140,7 +140,7 @@ def _migration(message: Json, identity: TelegramIdentity) -> ChatMigratedEvent |
 def _edit(
     update_id: int, message: Json, identity: TelegramIdentity, commands: Collection[str]
 ) -> MessageEdit | IgnoredEvent:
-    """Return an edit. An edited command is ignored: it ran already. So is a place, which moves all the time."""
+    """Return an edit. Ignores edited commands, which ran already, and places, which move all the time."""
     if not has_content(message) or message.get("location") is not None:
         return IgnoredEvent(kind_of_message(message))
     edited = parse_message(message, update_id, identity, commands)
@@ -159,7 +159,7 @@ def _edit(
 def _membership(
     update_id: int, update: Json, identity: TelegramIdentity
 ) -> BotAddedEvent | IgnoredEvent:
-    """Return what became of the bot in a chat: added, made an admin, blocked, removed."""
+    """Return the bot's new status in a chat: added, made an admin, blocked, removed."""
     status, kind = update["new_chat_member"]["status"], update["chat"]["type"]
     came = update["old_chat_member"]["status"] in _OUT and status in _IN
     if came and kind in _GROUPS:
@@ -177,7 +177,7 @@ def _callback_query(update_id: int, query: Json, identity: TelegramIdentity) -> 
     message, token, query_id = query.get("message"), as_str(query.get("data")), str(query["id"])
     if not isinstance(message, dict) or not token or len(token) > _CALLBACK_CHARACTERS:
         return CallbackQueryEvent(query_id=query_id, press=None)
-    # Of an old message Telegram sends no more than its id and chat, and the date 0.
+    # For an old message, Telegram sends only its ID and chat, and the date 0.
     chat, message_id = str(message["chat"]["id"]), str(message["message_id"])
     press = ButtonPress(
         event_id=str(update_id),
@@ -198,10 +198,10 @@ def _callback_query(update_id: int, query: Json, identity: TelegramIdentity) -> 
 
 
 def _stopped_draft(update_id: int, payload: Json, identity: TelegramIdentity) -> DraftStoppedEvent:
-    """Return the press that stopping a draft stands for. Drafts are private: the chat is the person.
+    """Return the press that corresponds to stopping a draft. Drafts are private, so the chat is the person.
 
     Raises:
-        LookupError, TypeError, ValueError: the update has an unforeseen shape.
+        LookupError, TypeError, ValueError: The update has an unexpected form.
     """
     chat = str(int(payload["chat"]["id"]))
     thread = str(int(payload["message_thread_id"])) if payload.get("message_thread_id") else ""

@@ -19,10 +19,10 @@ from bus.platform import OutgoingFile
 async def send_file(
     bot: Bot, reply_target: ReplyTarget, file: OutgoingFile, *, timeouts: TelegramTimeouts
 ) -> MessageId:
-    """Send one file, up to `MAX_FILE_BYTES`; it is read into memory.
+    """Send one file of at most `MAX_FILE_BYTES`. Reads it into memory.
 
     Raises:
-        DeliveryError: it was not sent, or the outcome is unknown.
+        DeliveryError: It was not sent, or the outcome is unknown.
     """
     content = await _read(file)
     upload = InputFile(content, filename=" ".join(clean_outbound(file.name).split()) or "file")

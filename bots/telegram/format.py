@@ -1,4 +1,4 @@
-"""Markdown to Telegram's text and entities. Pure."""
+"""Renders Markdown as Telegram's text and entities. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ from bots.text.tree import plain
 __all__ = ["FormattedText", "TextEntity", "fits", "is_clickable", "render"]
 
 MAX_ENTITIES = 100
-"""Entities of a message that Telegram heeds."""
+"""Maximum number of entities that Telegram uses."""
 
 EMPTY = "…"
-"""Stands for a reply without text: Telegram refuses an empty message."""
+"""Text of a reply without text, because Telegram refuses an empty message."""
 
 _SCHEMES = ("mailto:", "tg://")
 _MENTION_LINK = re.compile(r"tg:(?://)?(?:user|openmessage)\b", re.IGNORECASE)
@@ -33,7 +33,7 @@ _STYLES: Mapping[type[tree.Inline], str] = {
 
 
 def render(markdown: str) -> FormattedText:
-    """Render one message. Nothing in it mentions anybody; formatting beyond 100 entities is dropped.
+    """Render one message. It mentions no one. Formatting beyond 100 entities is dropped.
 
     >>> render("**a** `b`")
     FormattedText(text='a b', entities=(TextEntity(type='bold', offset=0, length=1, url='', language=''),\
@@ -42,13 +42,13 @@ def render(markdown: str) -> FormattedText:
     message = _write(markdown)
     if len(message.entities) > MAX_ENTITIES:
         limited = limit_entities(message, MAX_ENTITIES)
-        # Too many names: they are disguised, and the formatting goes.
+        # There are too many names, so they are disguised and the formatting is dropped.
         message = limited or FormattedText(text=_write(markdown, bare=True).text, entities=())
     return message if is_visible(message.text) else FormattedText(text=EMPTY, entities=())
 
 
 def fits(markdown: str) -> bool:
-    """Tell whether a reply is one message: at most 4,096 UTF-16 units and 100 entities."""
+    """Return whether a reply fits into one message: at most 4,096 UTF-16 units and 100 entities."""
     if len(markdown) > MAX_TEXT * 4:
         return False
     message = _write(markdown)
@@ -56,7 +56,7 @@ def fits(markdown: str) -> bool:
 
 
 def is_clickable(url: str) -> bool:
-    """Tell whether a link may be live: the web, mail and Telegram's own, but for those that name a person."""
+    """Return whether a link may be active: web, mail and Telegram links, except links that name a person."""
     return is_clickable_url(url, also=_SCHEMES) and not _MENTION_LINK.match(url)
 
 
@@ -100,7 +100,7 @@ class _Renderer:
                 self.writer.raw("———")
 
     def _quote(self, children: Sequence[tree.Block], *, kind: str) -> None:
-        if self._quoted:  # quotations do not nest on Telegram
+        if self._quoted:  # Quotations do not nest on Telegram.
             self.blocks(children, gap="\n")
             return
         self._quoted = True
@@ -139,7 +139,10 @@ class _Renderer:
                     self._inlines(inline.children)
 
     def _address(self, url: str) -> None:
-        """Write an address, which Telegram makes a link by itself; one with a name in it as a link, or that is one."""
+        """Write an address, which Telegram turns into a link.
+
+        Write one with a name in it as an explicit link, or else the name would be a mention.
+        """
         if "@" in url and is_clickable(url):
             with self.writer.style("text_link", url=url):
                 self.writer.raw(url)

@@ -1,11 +1,11 @@
-"""Who the bot is on Telegram."""
+"""The bot's identity on Telegram."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramIdentity:
-    """The bot account, as getMe returns it.
+    """The bot account, from getMe.
 
     Attributes:
         channel: Instance name of the adapter.
@@ -17,4 +17,4 @@ class TelegramIdentity:
 
 
 NOBODY = TelegramIdentity(user_id=0, username="")
-"""Reads words that are not addressed to the bot: its name stays in them."""
+"""Identity for reading texts that do not address the bot, so that its name stays in them."""

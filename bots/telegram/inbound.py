@@ -1,4 +1,4 @@
-"""Telegram messages to `InboundMessage`, or the reason why not. Pure."""
+"""Converts Telegram messages to `InboundMessage`, or to the reason to ignore them. Pure."""
 
 from collections.abc import Collection
 
@@ -30,28 +30,29 @@ from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
 
 GENERAL_TOPIC = 1
-"""The id of a forum's General topic (core.telegram.org/api/forum). The Bot API names it nowhere, and refuses it."""
+"""The ID of a forum's General topic (core.telegram.org/api/forum). The Bot API does not mention it, and refuses it."""
 
 _MAX_LANGUAGE_CHARS = 35
-"""Longest language tag (RFC 5646 4.4.1)."""
+"""Maximum length of a language tag, characters (RFC 5646 4.4.1)."""
 
 _CUT_FROM_UNITS = 2_048
-"""The shortest text (UTF-16 code units) that may be the beginning of a longer one that an app cut.
+"""Minimum length of a text that may be the beginning of a longer one that an app split, UTF-16 code units.
 
-Apps send at most 4,096. Android cuts within the last 300 of them, Desktop at the best place of the second half, iOS at
-the last line end or full stop.
+Apps send at most 4,096. Android splits within the last 300, Desktop at the best place in the second half, and iOS at
+the last line end or period.
 """
 
 
 def parse_message(
     message: Json, update_id: int, identity: TelegramIdentity, commands: Collection[str]
 ) -> InboundMessage | IgnoredEvent:
-    """Return the bus's form of a message that an update brought.
+    """Convert the message of an update.
 
-    `commands`: names of our commands. In a group, one without `@bot` suffix goes to every bot, so only ours address us.
+    `commands`: names of our commands. In a group, every bot gets commands without an `@bot` suffix, so only our own
+    commands address us.
 
     Raises:
-        LookupError, TypeError, ValueError: it does not say where it is from.
+        LookupError, TypeError, ValueError: It does not say where it comes from.
     """
     author = _author(message, identity)
     if isinstance(author, IgnoredEvent):
@@ -103,10 +104,10 @@ def parse_message(
 def _text(
     message: Json, content: TelegramContent, identity: TelegramIdentity, commands: Collection[str]
 ) -> tuple[str, Quoted]:
-    """Return the sender's own words, and the message that they point at.
+    """Return the sender's own words, and the message that they refer to.
 
-    `/start`, which Telegram sends first to every bot, becomes `/help`. A command is for us alone, and is read without
-    formatting; a forwarded command is not run.
+    `/start`, which Telegram sends first to every bot, becomes `/help`. A command is read without formatting. A
+    forwarded command is not run.
     """
     if is_forwarded(message):
         return "", Quoted(text=forwarded(content, message))
@@ -114,7 +115,7 @@ def _text(
         return HELP, Quoted()
     if content.command in commands:
         return content.plain, Quoted()
-    # In an album only the messages with words quote, or each of them would quote the same.
+    # In an album, only messages with words have the quotation, so that it is not repeated.
     if not (content.text or content.mentioned) and message.get("media_group_id"):
         return content.text, Quoted()
     return content.text, read_quoted(message, identity)
@@ -123,22 +124,23 @@ def _text(
 def _not_for_us(
     message: Json, content: TelegramContent, identity: TelegramIdentity
 ) -> IgnoredEvent | None:
-    """Return why a message is for others, also where the bot answers everything; None if it may be for the bot."""
+    """Return why a message is not for the bot, even if the bot answers everything; None if it may be for the bot."""
     is_for_bot = _is_private(message) or _replies_to_bot(message, identity)
     if not (content.is_own or (is_for_bot and (content.text or content.files))):
         return IgnoredEvent(kind_of_message(message))
     if content.for_other and not is_forwarded(message):
         return IgnoredEvent("another bot's command", Disposition.NOT_ADDRESSED)
     if message.get("is_automatic_forward") and not content.mentioned:
-        # What a channel posts arrives in its discussion group, too: it is for the readers.
+        # A channel's posts also arrive in its discussion group. They are for the readers.
         return IgnoredEvent("channel post", Disposition.NOT_ADDRESSED)
     return None
 
 
 def _author(message: Json, identity: TelegramIdentity) -> Sender | IgnoredEvent:
-    """Return who wrote. `sender_chat` goes first: `from` is then a stand-in bot of Telegram's.
+    """Return the author.
 
-    An anonymous admin speaks as the group, a channel as itself.
+    `sender_chat` takes precedence, because `from` is then a placeholder bot of Telegram. An anonymous admin writes as
+    the group, and a channel as itself.
     """
     chat, user = as_object(message.get("sender_chat")), as_object(message.get("from"))
     if message["chat"].get("type") == "channel" or not (chat or user):
@@ -151,12 +153,12 @@ def _author(message: Json, identity: TelegramIdentity) -> Sender | IgnoredEvent:
 
 
 def sender_of(user: Json) -> Sender:
-    """Return a person, or a bot, as the bus knows them. Raises LookupError for a user without id."""
+    """Return a person or a bot as a sender. Raises LookupError for a user without an ID."""
     return Sender(user_id=str(user["id"]), name=person_name(user), is_bot=bool(user.get("is_bot")))
 
 
 def language_of(user: object) -> str:
-    """Return the language of a person's app; "" if unknown."""
+    """Return the language of a person's app; "" = unknown."""
     return as_str(as_object(user).get("language_code"))[:_MAX_LANGUAGE_CHARS]
 
 
@@ -165,9 +167,9 @@ def _is_private(message: Json) -> bool:
 
 
 def thread_of(message: Json) -> str:
-    """Return the topic that answers name; "" outside of topics, and in General, which Telegram refuses by its id.
+    """Return the topic for answers; "" = outside of topics, or in General, whose ID Telegram refuses.
 
-    A thread id alone may be a plain group's reply thread.
+    A thread ID alone may be a plain group's reply thread.
     """
     thread = as_int(message.get("message_thread_id"))
     if not message.get("is_topic_message") or thread is None:
@@ -176,13 +178,13 @@ def thread_of(message: Json) -> str:
 
 
 def topic_of_chat(message: Json) -> str:
-    """Return the topic of a private chat or forum that a message is in; "" outside of topics."""
+    """Return the topic of a message in a private chat or forum; "" = outside of topics."""
     is_forum = bool(as_object(message.get("chat")).get("is_forum")) and not _is_private(message)
     return thread_of(message) or (str(GENERAL_TOPIC) if is_forum else "")
 
 
 def _tracks_replies(message: Json) -> bool:
-    """Return whether replies define the conversation: in groups, outside of topics."""
+    """Return whether replies determine the conversation: in groups, outside of topics."""
     return not _is_private(message) and not topic_of_chat(message)
 
 
@@ -191,7 +193,7 @@ def _topic(message: Json) -> str:
 
 
 def _topic_title(message: Json) -> str:
-    """Return the name of a topic, if the message tells it."""
+    """Return the name of a topic if the message contains it."""
     if topic_of_chat(message) and not thread_of(message):
         return "General"
     opening = as_object(as_object(message.get("reply_to_message")).get("forum_topic_created"))
@@ -199,10 +201,10 @@ def _topic_title(message: Json) -> str:
 
 
 def _replies_to(message: Json) -> tuple[str, ...]:
-    """Return which messages a message outside of topics answers.
+    """Return the messages that a message outside of topics replies to.
 
-    A message of another chat is named with that chat: it may be the group that became this supergroup
-    (`store.conversations.ChatMigration`). Of any other chat nothing is known under such a name.
+    A message of another chat is named with that chat's ID, because it may be the group that became this supergroup
+    (`store.conversations.ChatMigration`). Messages of any other chat are unknown under such a name.
     """
     if not _tracks_replies(message):
         return ()
@@ -226,6 +228,6 @@ def _is_addressed(
 
 
 def _replies_to_bot(message: Json, identity: TelegramIdentity) -> bool:
-    """Return whether a message replies to one of the bot, here or in another topic or chat."""
+    """Return whether a message replies to a message of the bot, here or in another topic or chat."""
     replied = replied_message(message) or as_object(message.get("external_reply"))
     return is_by_bot(replied, identity)

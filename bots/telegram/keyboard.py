@@ -8,16 +8,19 @@ from bus.characters import clean_outbound
 from bus.messages import Button
 
 _ROW_CHARACTERS = 24
-"""If the labels together are longer, each button gets its own row: a phone cuts off what does not fit."""
+"""Maximum total length of the labels in a row, characters.
+
+If they are longer, each button gets its own row, because phones cut them off.
+"""
 
 _ROW_BUTTONS = 3
 
 _STYLES = {"plain": None, "primary": "primary", "danger": "danger"}
-"""Our styles to Telegram's; older servers ignore them."""
+"""Telegram's styles for ours. Older servers ignore them."""
 
 
 def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
-    """Return the keyboard, or None for no buttons.
+    """Return the keyboard; None without buttons.
 
     >>> keyboard([Button(label="Stop", token="stop:1:0")]).inline_keyboard[0][0].callback_data
     'stop:1:0'
@@ -37,5 +40,5 @@ def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
 
 
 def is_silent(buttons: Sequence[Button]) -> bool:
-    """Return whether a message with these buttons is only a progress notice: it offers nothing but to stop."""
+    """Return whether a message with these buttons is only a progress notice, because it has only a stop button."""
     return bool(buttons) and all(button.style == "danger" for button in buttons)

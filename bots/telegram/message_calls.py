@@ -1,4 +1,4 @@
-"""Calls about one message: send, edit, delete, type, answer a press; with a fallback where formatting is refused."""
+"""Calls for one message: send, edit, delete, type, answer a press. Refused formatting is left out."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -38,9 +38,9 @@ class TelegramTarget:
     """A `ReplyTarget` as Bot API arguments.
 
     Attributes:
-        chat_id: A number, negative for groups; or a public channel's @name.
+        chat_id: A number, negative for groups, or a public channel's @name.
         thread_id: Forum topic, or None.
-        reply_to: Message to reply to, in groups only: in a private chat there is nobody else.
+        reply_to: Message to reply to, only in groups, because a private chat has no other people.
     """
 
     chat_id: int | str
@@ -49,7 +49,7 @@ class TelegramTarget:
 
     @property
     def reply_parameters(self) -> ReplyParameters | None:
-        """The reply; the message is also sent if the one it replies to was deleted."""
+        """The reply parameters. The message is sent even if the original was deleted."""
         if self.reply_to is None:
             return None
         return ReplyParameters(self.reply_to, allow_sending_without_reply=True)
@@ -61,9 +61,9 @@ class OutgoingMessage:
 
     Attributes:
         text: Text and entities.
-        rich: The same as a rich message (InputRichMessage); None = not as one.
-        buttons: Below the message.
-        silent: Without notification sound.
+        rich: The same as a rich message (InputRichMessage); None = not rich.
+        buttons: The buttons below the message.
+        silent: Whether to send it without a notification sound.
     """
 
     text: FormattedText
@@ -81,7 +81,7 @@ def target_of(reply_target: ReplyTarget) -> TelegramTarget:
     TelegramTarget(chat_id=42, thread_id=None, reply_to=None)
 
     Raises:
-        DeliveryError: it is not a Telegram chat.
+        DeliveryError: It is not a Telegram chat.
     """
     try:
         chat_id = reply_target.chat if reply_target.chat.startswith("@") else int(reply_target.chat)
@@ -98,22 +98,22 @@ def target_of(reply_target: ReplyTarget) -> TelegramTarget:
 async def call_api(
     request: Callable[[TelegramTarget], Awaitable[T]], target: TelegramTarget, *, within_s: float
 ) -> T:
-    """Make one call about a chat.
+    """Make one call for a chat.
 
     Raises:
-        ChatMigratedError: the group became a supergroup; nothing happened.
-        DeliveryError: it failed, or nobody knows.
+        ChatMigratedError: The group became a supergroup. Nothing happened.
+        DeliveryError: It failed, or the outcome is unknown.
     """
     try:
         with anyio.fail_after(within_s):
             return await request(target)
     except (TelegramError, *MALFORMED) as error:
-        # Not chained: aiohttp's exceptions may hold the URL, and the URL holds the token.
+        # Not chained, because aiohttp's exceptions may contain the URL, and so the token.
         raise delivery_error(error) from None
 
 
 async def send_classic(bot: Bot, target: TelegramTarget, content: OutgoingMessage) -> MessageId:
-    """Send text with entities, or bare text if they are refused. Raises TelegramError."""
+    """Send text with entities, or plain text if they are refused. Raises TelegramError."""
     try:
         return await _send(bot, target, content)
     except BadRequest as error:
@@ -125,7 +125,7 @@ async def send_classic(bot: Bot, target: TelegramTarget, content: OutgoingMessag
 async def edit_classic(
     bot: Bot, target: TelegramTarget, message_id: int, content: OutgoingMessage
 ) -> None:
-    """Edit a message likewise; an unchanged one is fine. Raises TelegramError."""
+    """Edit a message in the same way. Does nothing if it does not change. Raises TelegramError."""
     try:
         await _edit(bot, target, message_id, content)
     except BadRequest as error:
@@ -141,7 +141,7 @@ async def edit_classic(
 async def delete_message(
     bot: Bot, reply_target: ReplyTarget, message: MessageId, *, within_s: float
 ) -> None:
-    """Delete a message of ours; one that is gone is fine. Raises DeliveryError."""
+    """Delete one of our messages. Does nothing if it is gone. Raises DeliveryError."""
 
     async def request(target: TelegramTarget) -> None:
         try:
@@ -212,12 +212,12 @@ async def _edit(
 
 
 def sdk_entities(formatted: FormattedText) -> list[MessageEntity] | None:
-    """Return the SDK's entities of a text; None if there are none."""
+    """Return the SDK's entities for a text; None if there are none."""
     return [_entity(entity) for entity in formatted.entities] or None
 
 
 def message_id_of(message: MessageId) -> int:
-    """Return the Bot API's message id. Raises DeliveryError."""
+    """Return the Bot API's message ID. Raises DeliveryError."""
     try:
         return int(message)
     except ValueError:
@@ -225,14 +225,14 @@ def message_id_of(message: MessageId) -> int:
 
 
 def _edit_error(error: InvalidToken) -> Exception:
-    """Return the error of a failed edit or deletion: a server without the method can never do it."""
+    """Return the error of a failed edit or deletion. It is final if the server does not have the method."""
     if not is_unknown_method(error):
         return error
     return DeliveryError("This Bot API server cannot edit or delete messages", target_gone=True)
 
 
 def _without_entities(content: OutgoingMessage) -> OutgoingMessage:
-    """Return the text without entities, and with harmless names: names in code would become mentions."""
+    """Return the text without entities and with disguised names, because names in code would become mentions."""
     text = FormattedText(text=hide_mentions(content.text.text), entities=())
     return replace(content, text=text)
 

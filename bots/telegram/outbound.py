@@ -1,4 +1,4 @@
-"""Sends and edits messages: as rich messages if enabled and supported, as text with entities otherwise."""
+"""Sends and edits messages: as rich messages if enabled and supported, otherwise as text with entities."""
 
 import logging
 import re
@@ -27,27 +27,27 @@ from bus.messages import Button, MessageId, ReplyTarget
 log = logging.getLogger(__name__)
 
 _MAX_REFUSALS = 3
-"""Refusals in a row after which rich messages are no longer tried in a chat."""
+"""Number of consecutive refusals after which a chat gets no more rich messages."""
 
 _MAX_CHATS = 1_000
-"""Chats that are remembered to refuse them."""
+"""Maximum number of chats to remember as refusing them."""
 
 _CHAT_ERRORS = re.compile(
     "chat not found|thread|topic|rights|upgraded|replied|to edit|can't be edited|message_id",
     re.IGNORECASE,
 )
-"""Refusals that concern the chat: text with entities would be refused as well."""
+"""Refusals that concern the chat, so that text with entities would be refused too."""
 
 
 class TelegramMessages:
-    """Composes, sends and edits messages, and learns whether the server supports rich ones.
+    """Composes, sends and edits messages, and finds out whether the server supports rich ones.
 
-    Only a clear refusal leads to text with entities. A call of unknown outcome goes to the bus as an error: otherwise
-    the same answer could appear in two forms.
+    Only a clear refusal leads to text with entities. A call of unknown outcome raises an error, because otherwise the
+    same answer could appear in two forms.
 
     Args:
-        rich: Whether rich messages are wanted.
-        timeout_s: How long sending or editing one message may take.
+        rich: Whether to use rich messages.
+        timeout_s: Time limit for sending or editing one message, seconds.
     """
 
     def __init__(self, *, rich: bool, timeout_s: float) -> None:
@@ -92,7 +92,7 @@ class TelegramMessages:
         message: MessageId,
         content: OutgoingMessage,
     ) -> None:
-        """Replace a message of ours. Raises DeliveryError; repeating it is harmless."""
+        """Replace one of our messages. May be repeated. Raises DeliveryError."""
 
         async def request(target: TelegramTarget) -> None:
             message_id = message_id_of(message)
@@ -111,10 +111,10 @@ class TelegramMessages:
     async def _call_rich(
         self, bot: TelegramBot, method: str, content: OutgoingMessage, where: Mapping[str, object]
     ) -> Mapping[str, Any] | None:
-        """Return the response to a rich call; None if the message is not rich, or rich messages are not supported.
+        """Return the response to a rich call; None if the message is not rich or rich messages are not supported.
 
         Raises:
-            TelegramError: it failed otherwise, or the outcome is unknown.
+            TelegramError: It failed for another reason, or the outcome is unknown.
         """
         chat = where["chat_id"]
         refusals = self._refusals.get(chat, 0)

@@ -1,7 +1,7 @@
-"""The Bot API's JSON as it arrives: typed access, names of people and chats. Pure.
+"""Typed access to the Bot API's JSON, and names of people and chats. Pure.
 
-Messages are read from the JSON and not from the SDK's classes: those know no field of a newer Bot API, and refuse a
-whole update if a field is missing or has another type.
+Messages are read from the JSON and not from the SDK's classes. Those do not have fields of a newer Bot API, and refuse
+a whole update if a field is missing or has another type.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ Json: TypeAlias = Mapping[str, Any]
 """An object of the Bot API."""
 
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-"""What reading a part of an unforeseen shape can raise."""
+"""Exceptions of reading a part with an unexpected form."""
 
 _MAX_TIME_S = 253_402_300_799
-"""The end of the year 9999, the last that Python's dates reach."""
+"""The end of the year 9999, Python's last year."""
 
 
 def as_object(value: object) -> Json:
@@ -40,7 +40,7 @@ def as_str(value: object) -> str:
 
 
 def as_line(value: object) -> str:
-    """Return a short string without control characters, on one line; "" for anything else."""
+    """Return a short string on one line without control characters; "" for anything else."""
     return clean_name(as_str(value))
 
 
@@ -60,7 +60,7 @@ def as_time(value: object) -> float | None:
 
 
 def person_name(user: object) -> str:
-    """Return the full name of a person or bot; "" if it is unknown.
+    """Return the full name of a person or bot; "" = unknown.
 
     >>> person_name({"id": 1, "first_name": "Ann", "last_name": "Lee"})
     'Ann Lee'
@@ -76,12 +76,12 @@ def chat_name(chat: object) -> str:
 
 
 def sender_name(message: Json) -> str:
-    """Return the name of a message's sender: a group or channel that speaks for itself, else the person."""
+    """Return the name of a message's sender: a group or channel that writes as itself, else the person."""
     return chat_name(message.get("sender_chat")) or person_name(message.get("from"))
 
 
 def origin_name(origin: object) -> str:
-    """Return who wrote what was forwarded or quoted from another chat (MessageOrigin)."""
+    """Return the author of a message that was forwarded or quoted from another chat (MessageOrigin)."""
     said = as_object(origin)
     chat = chat_name(said.get("chat")) or chat_name(said.get("sender_chat"))
     if signature := as_line(said.get("author_signature")) if chat else "":

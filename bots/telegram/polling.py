@@ -1,7 +1,7 @@
-"""Long polling: an update is confirmed to Telegram only after the bus committed it.
+"""Long polling: confirms an update to Telegram only after the bus has committed it.
 
 The SDK's own updater confirms updates that only wait in memory. Here the offset of the next poll stays at the
-oldest update that is not handled (`update_queue.py`); whatever was not committed comes again.
+oldest unhandled update (`update_queue.py`), so Telegram sends uncommitted updates again.
 """
 
 import logging
@@ -22,18 +22,20 @@ log = logging.getLogger(__name__)
 
 _FIRST_RECHECK_S = 0.1
 _MAX_RECHECK_S = 1.0
-"""While a chat is slow, Telegram is asked this often for updates of other chats: it would return the unconfirmed
-ones at once."""
+"""How often to ask Telegram for updates of other chats while a chat is slow, seconds.
+
+It would return unconfirmed updates at once.
+"""
 
 
 class UpdatePoller:
-    """Polls one bot, in one process of the service at a time: Telegram lets no two poll.
+    """Polls one bot, in one process of the service at a time, because Telegram permits only one poller.
 
     Args:
         queue: Handles the updates.
-        intake: Knows of other processes.
+        intake: Knows other processes.
         health: Shows the state of the connection.
-        timeouts: Deadlines.
+        timeouts: Time limits.
         allowed: Kinds of updates.
     """
 
@@ -54,17 +56,17 @@ class UpdatePoller:
         self._contested = False
 
     async def prepare(self, bot: TelegramBot) -> None:
-        """Remove a webhook: while one is set, every poll is refused. Updates that wait at Telegram stay."""
+        """Remove a webhook, because Telegram refuses every poll while one is set. Waiting updates stay."""
         try:
             await bot.delete_webhook(drop_pending_updates=False)
         except BadRequest as error:
             log.warning("telegram: deleteWebhook was refused: %s", cause_name(error))
 
     async def receive(self, bot: TelegramBot) -> None:
-        """Poll until something fails, once no other process of the service does.
+        """Poll until something fails. First wait until no other process of the service polls.
 
-        The first poll returns at once, as a check of the connection.
-        While another process competes for the token, only a long poll that lasts proves the connection.
+        The first poll returns at once, to check the connection. While another process competes for the token, only a
+        long poll that is not ended shows that the connection works.
         """
         account = bot.token.partition(":")[0]
         async with self._intake.exclusive(f"telegram {account}", self._show_waiting):

@@ -1,4 +1,4 @@
-"""The one reader of Telegram messages: replies, quotes and forwards. Pure."""
+"""The reader of Telegram messages: replies, quotes and forwards. Pure."""
 
 from dataclasses import dataclass
 
@@ -21,19 +21,19 @@ from bots.text.quotations import FORWARDED, quotation
 from bus.messages import Attachment
 
 MAX_OWN_ANSWER_CHARS = 10_000
-"""How much is quoted of an answer of the bot, which the conversation may have already."""
+"""Maximum length of a quotation of the bot, characters. The conversation may already contain the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quoted:
-    """Other people's words and files that a person points at; the words are quotations."""
+    """Other people's words and files that a message refers to. The words are quotations."""
 
     text: str = ""
     files: tuple[Attachment, ...] = ()
 
 
 def is_forwarded(message: Json) -> bool:
-    """Return whether a person passed a message on; a channel's post in its discussion group is its own."""
+    """Return whether a person forwarded a message. A channel's post in its discussion group does not count."""
     return message.get("forward_origin") is not None and not message.get("is_automatic_forward")
 
 
@@ -44,7 +44,7 @@ def forwarded(content: TelegramContent, message: Json) -> str:
 
 
 def read_quoted(message: Json, identity: TelegramIdentity) -> Quoted:
-    """Return what a message replies to: a message here, in another chat or topic, or a story. Never raises."""
+    """Return what a message replies to: a message here or in another chat or topic, or a story. Never raises."""
     if message.get("reply_to_story") is not None:
         story = read_content({"story": message["reply_to_story"]}, NOBODY)
         return Quoted(text=quotation(story.text))
@@ -58,9 +58,9 @@ def read_quoted(message: Json, identity: TelegramIdentity) -> Quoted:
 
 
 def replied_message(message: Json) -> Json:
-    """Return the message of the same chat that was replied to; an empty object for none.
+    """Return the original message of a reply in the same chat; an empty object if there is none.
 
-    In a topic, every message replies to the one that opened it.
+    In a topic, every message replies to the one that opened it, which does not count.
     """
     replied = as_object(message.get("reply_to_message"))
     here, there = as_object(message.get("chat")), as_object(replied.get("chat"))
@@ -72,7 +72,7 @@ def replied_message(message: Json) -> Json:
 
 
 def opens_topic(message: object) -> bool:
-    """Return whether a message is the one that a forum topic begins with."""
+    """Return whether a message is the first one of a forum topic."""
     return as_object(message).get("forum_topic_created") is not None
 
 
@@ -105,7 +105,7 @@ def _read_reply(message: Json, field: str, identity: TelegramIdentity) -> Quoted
 
 
 def _selected_words(message: Json, field: str) -> str:
-    """Return the part that a person selected to quote; of another chat's message, what Telegram quotes."""
+    """Return the part that a person selected to quote, or that Telegram quotes from another chat's message."""
     quote = as_object(message.get("quote"))
     if not (quote.get("is_manual") or field == "external_reply"):
         return ""
@@ -113,7 +113,7 @@ def _selected_words(message: Json, field: str) -> str:
 
 
 def _chosen_part(replied: Json, message: Json) -> Json:
-    """Return a replied message with only the task or the option that the person replies to, if it is one."""
+    """Return the original message of a reply with only the task or option that the reply refers to, if there is one."""
     for field, items, key, chosen in (
         ("checklist", "tasks", "id", message.get("reply_to_checklist_task_id")),
         ("poll", "options", "persistent_id", message.get("reply_to_poll_option_id")),
@@ -126,6 +126,6 @@ def _chosen_part(replied: Json, message: Json) -> Json:
 
 
 def chat_title(message: Json) -> str:
-    """Return the name of a message's group or channel; "" in a private chat."""
+    """Return the name of a message's group or channel; "" = a private chat."""
     chat = as_object(message.get("chat"))
     return "" if chat.get("type") == "private" else chat_name(chat)

@@ -1,4 +1,4 @@
-"""Telegram updates to the bus: parses each, hands it over, and says whether Telegram may forget it."""
+"""Parses Telegram updates, passes them to the bus, and returns whether Telegram may forget them."""
 
 import logging
 from collections import Counter, deque
@@ -27,27 +27,30 @@ log = logging.getLogger(__name__)
 
 _DETAIL_CHARS = 80
 _MAX_MIGRATIONS = 100
-"""Groups that became supergroups lately: Telegram may report them as groups that the bot was added to."""
+"""Maximum number of recent supergroup migrations to remember.
+
+Telegram may report such groups as ones that the bot was added to.
+"""
 
 _MAX_ATTEMPTS = 4
-"""How often an update that breaks the program is tried; then the chat's next one has its turn."""
+"""Maximum number of attempts for an update that causes an internal error. Then the chat's next update follows."""
 
 _PROGRAM_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-"""What an update may raise that no retry cures, unlike a full disk."""
+"""Exceptions of an update that a retry does not help against, unlike a full disk."""
 
 
 class TelegramReceiver:
-    """Hands updates to the bus, and says whether Telegram may forget them.
+    """Passes updates to the bus, and returns whether Telegram may forget them.
 
     Args:
         intake: Receives messages, presses, edits and migrations.
         commands: Names of our commands.
-        answer: Answers a callback query; returns at once.
-        stop_token: Returns the token of the stop button of a chat's draft with this id; "" if unknown.
+        answer: Answers a callback query. Returns at once.
+        stop_token: Returns the token of the stop button of a chat's draft with this ID; "" = unknown.
         greeting: Greets groups that the bot was added to.
 
     Attributes:
-        identity: The bot, from the first connection on.
+        identity: The bot's identity, set by the first connection.
     """
 
     def __init__(
@@ -70,9 +73,9 @@ class TelegramReceiver:
         self.identity: TelegramIdentity | None = None
 
     async def handle(self, raw: dict[str, Any], update_id: int) -> str:
-        """Hand one update over; return why it was not accepted, or "". Never raises."""
+        """Pass on one update. Return why it was not accepted, or "". Never raises."""
         if self.identity is None:
-            return "not connected yet"  # Without our own name, mentions cannot be recognized.
+            return "not connected yet"  # Without the bot's own name, mentions cannot be recognized.
         event = self._parse(raw, update_id, self.identity)
         try:
             await self._dispatch(event, self.identity.channel)
@@ -107,7 +110,7 @@ class TelegramReceiver:
         self._intake.report_ignored(
             channel, Disposition.UNSUPPORTED, "the bot was added to a group"
         )
-        if event.chat in self._migrated_to:  # That group knows the bot already.
+        if event.chat in self._migrated_to:  # The bot is already in that group.
             return
         key = ConversationKey(channel=channel, workspace=event.workspace, chat=event.chat)
         await self._intake.handle_bot_added(key, event.added_by)
@@ -123,7 +126,7 @@ class TelegramReceiver:
         self._answer(event.query_id, await self._intake.handle_button_press(event.press))
 
     async def _handle_draft_stopped(self, event: DraftStoppedEvent, channel: str) -> None:
-        """Treat a stopped draft as a press of its stop button; there is no query to answer."""
+        """Handle a stopped draft like a press of its stop button. There is no query to answer."""
         token = self._stop_token(event.press.key.chat, event.draft_id)
         if token:
             await self._intake.handle_button_press(replace(event.press, token=token))
@@ -144,7 +147,7 @@ class TelegramReceiver:
             return IgnoredEvent("unreadable update")
 
     def _name_topic(self, raw: dict[str, Any], event: TelegramEvent) -> TelegramEvent:
-        """Learn the names of topics, and put one into a message that does not tell it."""
+        """Remember the names of topics, and add the name to messages without it."""
         self._topics.learn(raw.get("message"))
         if not isinstance(event, InboundMessage):
             return event
@@ -153,7 +156,7 @@ class TelegramReceiver:
         return replace(event, topic_title=name)
 
     def _record_failure(self, update_id: int, error: Exception) -> str:
-        """Log, once for each update, that it was not accepted; return why, or "" if it is dropped."""
+        """Log, once for each update, that it was not accepted. Return why, or "" if it is dropped."""
         name = type(error).__name__
         trace = None if isinstance(error, BusError) else error
         self._failures[update_id] += 1

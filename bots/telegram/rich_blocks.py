@@ -1,6 +1,6 @@
-"""Markdown to a rich message (Bot API 10.2), if it shows more than text with entities. Pure.
+"""Renders Markdown as a rich message (Bot API 10.2), if it shows more than text with entities. Pure.
 
-Blocks are built from the tree, never from markup: model output can neither load an image nor add a button.
+Blocks are built from the tree, never from markup, so model output can neither load an image nor add a button.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ Rich: TypeAlias = Any
 
 MAX_CHARACTERS = 32_768
 MAX_BLOCKS = 500
-"""Blocks of a message, with list items and table rows."""
+"""Maximum number of blocks of a message, including list items and table rows."""
 MAX_LEVELS = 16
 MAX_COLUMNS = 20
 """Limits of a rich message (Bot API: "Rich message limits")."""
@@ -47,7 +47,7 @@ def rich_message(markdown: str) -> Json | None:
 
 
 def _words(block: tree.Block) -> str:
-    """Return the prose directly in a block."""
+    """Return the inline text directly in a block."""
     match block:
         case tree.HeadingBlock(children=words) | tree.Paragraph(children=words):
             return plain(word for word in words if not isinstance(word, tree.Code))
@@ -75,7 +75,7 @@ def rich_blocks(markdown: str) -> list[Json] | None:
 
 
 def _has_text(block: tree.Block) -> bool:
-    """Return whether a block has text: a message without any is refused."""
+    """Return whether a block has text. Telegram refuses a message without text."""
     match block:
         case tree.HeadingBlock(children=children) | tree.Paragraph(children=children):
             return is_visible(plain(children))
@@ -103,19 +103,19 @@ def _needs_rich(block: tree.Block) -> bool:
 
 
 def _is_native(inline: tree.Inline) -> bool:
-    """Return whether there is something in a line that only a rich message shows: a formula, raised text."""
+    """Return whether only a rich message can show a part of a line: a formula, superscript text."""
     if isinstance(inline, tree.Text):
         return inline.native is not None and inline.native.kind != "address"
     return isinstance(inline, tree.Style | tree.Link) and any(map(_is_native, inline.children))
 
 
 def _depth(blocks: Sequence[tree.Block]) -> int:
-    """Return how deep blocks are nested; an item of a list is a level too."""
+    """Return the nesting depth of blocks. A list item counts as a level."""
     return 1 + max((_depth(inner_blocks(block)) for block in blocks), default=0)
 
 
 def _count_blocks(blocks: Sequence[Json]) -> int:
-    """Return how many blocks Telegram counts."""
+    """Return the number of blocks as counted by Telegram."""
     return sum(
         1
         + _count_blocks(block.get("blocks", ()))
@@ -133,7 +133,7 @@ def _blocks(blocks: Sequence[tree.Block]) -> Iterator[Json]:
 
 
 def _block(block: tree.Block) -> Json | None:  # noqa: PLR0911 - one return per kind
-    """Return a block, None for one without content: Telegram refuses empty ones."""
+    """Return a block; None if it is empty, because Telegram refuses empty ones."""
     match block:
         case tree.HeadingBlock(children=children, level=level):
             return _text_block(
@@ -210,7 +210,7 @@ def _table(table: tree.Table) -> Json:
 
 
 def _texts(inlines: Sequence[tree.Inline]) -> Rich:
-    """Return inlines as rich text: a string where that is enough."""
+    """Return inlines as rich text, or as a string if that is enough."""
     parts: list[Rich] = []
     for inline in inlines:
         for made in _text(inline):
@@ -243,7 +243,7 @@ def _native(native: tree.Native) -> Rich:
 
 
 def _literal(text: str) -> Iterator[Rich]:
-    """Yield literal text, with names as code: Telegram looks for no names there."""
+    """Yield literal text, with names as code, in which Telegram does not look for names."""
     for words, is_name in split_names(text):
         yield {"type": "code", "text": words} if is_name else words
 
@@ -266,7 +266,7 @@ def _formatted(inline: tree.Inline) -> Rich:  # noqa: PLR0911 - one return per k
 
 
 def _address(url: str) -> Rich:
-    """Return an address, which Telegram makes a link by itself; one with a name in it is made one here."""
+    """Return an address, which Telegram turns into a link. One with a name in it becomes an explicit link."""
     if "@" in url and is_clickable(url):
         return {"type": "url", "text": url, "url": url}
     return url
@@ -280,7 +280,7 @@ def _link(url: str, children: Sequence[tree.Inline]) -> Rich:
 
 
 def _label(children: Sequence[tree.Inline]) -> Rich:
-    """Return the text of a link, in which Telegram looks for no names either."""
+    """Return the text of a link, in which Telegram does not look for names either."""
     parts = [
         child.text if isinstance(child, tree.Text) else _formatted(child) for child in children
     ]

@@ -1,4 +1,4 @@
-"""Rich messages (Bot API 10.1 to 10.3) to Markdown, and the files in them. Pure."""
+"""Converts rich messages (Bot API 10.1 to 10.3) to Markdown and files. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from bus.characters import clean
 from bus.messages import Attachment
 
 _MAX_LEVELS = 40
-"""Telegram nests blocks 16 deep, and texts not much deeper."""
+"""Maximum nesting to read. Telegram nests blocks 16 deep, and texts not much deeper."""
 
 _STYLES = {**STYLES, "marked": "=="}
 _SMALLEST_HEADING = 6
@@ -20,8 +20,8 @@ class RichReader:
     """Reads one rich message.
 
     Attributes:
-        files: Its files, in their order.
-        mentioned: Whether it names the bot.
+        files: Its files, in order.
+        mentioned: Whether it mentions the bot.
         mentions_people: Whether it names anybody else.
     """
 
@@ -63,7 +63,7 @@ class RichReader:
         }
 
     def read(self, message: object) -> str:
-        """Return a RichMessage as Markdown. Raises ValueError if it is nested too deep."""
+        """Return a RichMessage as Markdown. Raises ValueError if it is nested too deeply."""
         return clean(self._blocks(as_object(message).get("blocks"))).strip()
 
     def _blocks(self, blocks: object, gap: str = "\n\n") -> str:
@@ -144,7 +144,7 @@ class RichReader:
         return " ".join(map(self._button, as_objects(block.get("buttons"))))
 
     def _media(self, kind: str, block: Json) -> str:
-        """Return the names of a block's files; the words of an unknown block, if it has any."""
+        """Return the names of a block's files, or the text of an unknown block."""
         field = "voice" if kind == "voice_note" else kind
         files = media_files(field, block.get(kind)) if field in MEDIA else ()
         self.files += files
@@ -198,7 +198,7 @@ class RichReader:
 
 
 def _plain(text: object, level: int = 0) -> str:
-    """Return a RichText without formatting, as code has it."""
+    """Return a RichText without formatting, for code."""
     if isinstance(text, str):
         return text
     if level > _MAX_LEVELS:

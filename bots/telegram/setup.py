@@ -1,4 +1,4 @@
-"""What a bot asks and tells Telegram when it connects: its identity, its commands."""
+"""Setup at the start of a connection: gets the bot's identity, and registers its commands."""
 
 import logging
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ from bus.platform import CommandInfo
 log = logging.getLogger(__name__)
 
 _MAX_COMMANDS = 100
-"""Most commands a bot can list (Bot API: setMyCommands)."""
+"""Maximum number of commands (Bot API: setMyCommands)."""
 
 _MAX_HELP_CHARS = 256
-"""Longest description of a command (Bot API: BotCommand)."""
+"""Maximum length of a command's description, characters (Bot API: BotCommand)."""
 
 
 async def get_identity(bot: Bot, channel: str) -> TelegramIdentity:
-    """Return who the bot is. Raises TelegramError."""
+    """Return the bot's identity. Raises TelegramError."""
     user = await bot.get_me()
     return TelegramIdentity(channel=channel, user_id=user.id, username=user.username or "")
 
 
 async def register_commands(bot: Bot, commands: Sequence[CommandInfo]) -> bool:
-    """List the commands in Telegram's apps, in every language; return whether Telegram accepted them.
+    """List the commands in Telegram's apps, in every language. Return whether Telegram accepted them.
 
     Raises:
-        InvalidToken: the only failure that concerns more than the list.
+        InvalidToken: The token is invalid, which concerns more than the list.
     """
     languages = sorted({code for command in commands for code in command.translations})
     try:

@@ -1,4 +1,4 @@
-"""Detection of a stalled poll: a poller can be dead and return empty answers all the same."""
+"""Detects a stalled poll: polling may return nothing although updates wait."""
 
 import logging
 
@@ -11,7 +11,7 @@ from bots.telegram.api import MALFORMED, TelegramTimeouts
 log = logging.getLogger(__name__)
 
 PROBES = 2
-"""Checks in a row that must find updates waiting: one of them may have come between poll and check."""
+"""Number of consecutive checks that must find waiting updates, because an update may arrive between poll and check."""
 
 
 class UpdatesWithheld(TelegramError):
@@ -27,7 +27,7 @@ class WebhookConflict(TelegramError):
 
 
 class StallCheck:
-    """Asks Telegram for the number of waiting updates every now and then while polls return nothing."""
+    """Periodically asks Telegram for the number of waiting updates while polls return nothing."""
 
     def __init__(self, bot: Bot, timeouts: TelegramTimeouts) -> None:
         self._bot = bot
@@ -39,10 +39,10 @@ class StallCheck:
         """Return how long the next poll may wait, seconds.
 
         Args:
-            received: Whether the last poll returned anything.
+            received: Whether the last poll returned updates.
 
         Raises:
-            UpdatesWithheld, WebhookConflict: nothing can arrive this way.
+            UpdatesWithheld, WebhookConflict: Updates cannot arrive.
         """
         if received:
             self._checked_at, self._found = anyio.current_time(), 0
@@ -55,7 +55,7 @@ class StallCheck:
         return 0 if self._found else self._timeouts.poll_s
 
     async def _count_waiting(self) -> int:
-        """Return how many updates wait, 0 if Telegram does not say."""
+        """Return the number of waiting updates; 0 if Telegram does not say."""
         try:
             with anyio.fail_after(self._timeouts.total_s()):
                 info = await self._bot.get_webhook_info()

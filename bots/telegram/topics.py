@@ -1,9 +1,9 @@
-"""Names of forum topics, learned from messages: no method of the Bot API tells them."""
+"""Names of forum topics, collected from messages, because no method of the Bot API returns them."""
 
 from bots.telegram.payload import Json, as_line, as_object
 
 _MAX_NAMES = 1_000
-"""Topics whose names are kept, those that were named last."""
+"""Maximum number of topics to remember, the most recently named ones."""
 
 
 class TopicNames:
@@ -13,7 +13,7 @@ class TopicNames:
         self._names: dict[tuple[str, str], str] = {}
 
     def learn(self, message: object) -> None:
-        """Remember the name that a service message gives to a topic."""
+        """Remember the name of a topic in a service message."""
         said = as_object(message)
         named = as_object(said.get("forum_topic_created")) or as_object(
             said.get("forum_topic_edited")
@@ -26,8 +26,8 @@ class TopicNames:
 
         Args:
             chat: The chat.
-            thread: The topic; "" outside of topics.
-            told: The name in the message itself: the first name of the topic, or "".
+            thread: The topic; "" = outside of topics.
+            told: The name in the message itself: the topic's first name, or "".
         """
         if not thread:
             return told
@@ -44,5 +44,5 @@ class TopicNames:
 
 def _place(message: Json) -> tuple[str, str]:
     chat = as_object(message.get("chat")).get("id")
-    # A topic has the id of the message that opened it.
+    # A topic has the ID of the message that opened it.
     return str(chat), str(message.get("message_thread_id") or message.get("message_id"))

@@ -1,7 +1,7 @@
-"""Webhook mode: Telegram posts updates to the gateway, and forgets one that is answered with 200.
+"""Webhook mode: Telegram posts updates to the gateway, and forgets an update after a 200.
 
-The URL is registered with a secret at every start and checked every minute: another program with the same token
-may replace it, and `getWebhookInfo` is the only place where failed deliveries show.
+The URL is registered with a secret at every start and checked every minute, because another program with the same token
+may replace it, and only `getWebhookInfo` shows failed deliveries.
 """
 
 import logging
@@ -35,10 +35,10 @@ from bus.characters import clean
 log = logging.getLogger(__name__)
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{16,256}")
-"""What Telegram takes as a secret (Bot API: setWebhook), at a length that nobody guesses."""
+"""Secrets that Telegram accepts (Bot API: setWebhook), with a length that cannot be guessed."""
 
 _CONNECTIONS = 40
-"""Requests that Telegram may make at once (Bot API: 1 to 100, default 40)."""
+"""Maximum number of concurrent requests of Telegram (Bot API: 1 to 100, default 40)."""
 
 _OFFICIAL = "https://api.telegram.org/"
 
@@ -57,7 +57,7 @@ class TelegramWebhook:
         config: Its section.
         receiver: Handles updates.
         health: Shows the state of the connection.
-        timeouts: Deadlines.
+        timeouts: Time limits.
         allowed: Kinds of updates.
     """
 
@@ -97,7 +97,7 @@ class TelegramWebhook:
             ) from error
 
     async def receive(self, bot: TelegramBot) -> None:
-        """Check the webhook every now and then. Raises ConnectionFailure when it is not ours any more."""
+        """Check the webhook periodically. Raises ConnectionFailure if it is not ours any more."""
         while True:
             with anyio.fail_after(self._timeouts.total_s()):
                 info = await bot.get_webhook_info()
@@ -112,7 +112,7 @@ class TelegramWebhook:
             await anyio.sleep(self._timeouts.check_s)
 
     def _undelivered(self, info: WebhookInfo) -> str:
-        """Return why Telegram cannot deliver, if something waits and nothing came since it failed."""
+        """Return why Telegram cannot deliver, if updates wait and none has arrived since the failure."""
         failed_at, waiting = info.last_error_date, info.pending_update_count
         if failed_at is None or not waiting or self._refusal:
             return ""
@@ -146,7 +146,7 @@ class TelegramWebhook:
 
 
 def webhook_problem(channel: str, config: TelegramConfig) -> str:
-    """Return what is wrong with the webhook's settings; "" if nothing is."""
+    """Return what is wrong with the webhook's settings; "" = nothing."""
     if not config.webhook_url:
         return (
             f"channels.{channel}.webhook_url is not set: mode webhook needs the public URL"
