@@ -1,17 +1,16 @@
 """Base class of platform adapters: health, connection loop, background tasks and greeting, ready to use.
 
-A platform's adapter subclasses `BaseAdapter` and adds what only it knows: `capabilities`, `connect` and `send`, and the
-optional protocols of `bus.platform`. The other modules of this folder are used from there:
+A platform's adapter subclasses `BaseAdapter` and adds `capabilities`, `connect` and `send`, and optional protocols of
+`bus.platform`. It uses the other modules of this folder:
 
-- `connection`: `connect` is called again, with backoff, when it returns or raises `ConnectionFailure` or
+- `connection`: calls `connect` again, with backoff, when it returns or raises `ConnectionFailure` or
   `DeliveryError`.
-- `health`: `self.tracker` records the state; call `self.tracker.mark_connected()` once events can arrive.
+- `health`: `self.tracker` records the state. Call `self.tracker.mark_connected()` when events can arrive.
 - `call_limits`: an `AccountLimiter` spaces calls; `async with limiter.limit(chat)` around each.
-- `background`: `self.background.start(...)` runs what must not delay an acknowledgement.
+- `background`: `self.background.start(...)` runs work that must not delay an acknowledgement.
 - `greeting`: `self.greeting.greet_group(...)` when the bot was added to a chat.
 - `indicators`: `ReactionIndicator` implements `SupportsIndicators` with reactions.
-- `webhooks`: in `mode: webhook`, `handle_request` gets the requests of platforms that call by HTTP; `SignedWebhook`
-  verifies signed ones.
+- `webhooks`: in `mode: webhook`, `handle_request` gets the platform's requests. `SignedWebhook` verifies signed ones.
 """
 
 import time
@@ -50,14 +49,14 @@ class BaseAdapter(Adapter, SupportsWebhook):
         config: That section.
         backoff: Delays between attempts to connect.
         failed_retry_s: Delay after a failure that needs an operator.
-        stable_s: A connection that lasted this long is followed by the next one at once.
+        stable_s: After a connection that lasted this long, the adapter reconnects at once.
         webhook_timeout_s: How long one webhook request may take.
         task_timeout_s: How long one background task may take.
         now: Wall clock, for health.
 
     Attributes:
         max_chars: Longest message, for `split`.
-        webhook_mode: The `mode` in which the platform calls by HTTP.
+        webhook_mode: The `mode` in which the platform sends HTTP requests.
     """
 
     max_chars = 2000
@@ -113,7 +112,7 @@ class BaseAdapter(Adapter, SupportsWebhook):
             self.tracker.mark_stopped()
 
     def config_problem(self) -> str:
-        """Return what makes the configuration unusable and how to fix it; "" if nothing does."""
+        """Return why the configuration cannot be used and how to fix it; "" = it can be used."""
         return ""
 
     async def receive(self, intake: Intake) -> None:
@@ -121,12 +120,12 @@ class BaseAdapter(Adapter, SupportsWebhook):
         await self.connection.run(partial(self.connect, intake))
 
     async def connect(self, intake: Intake) -> None:  # noqa: ARG002 - for overrides
-        """Make one connection and serve it (see `ConnectionLoop`), unless `receive` does."""
+        """Make one connection and serve it. See `ConnectionLoop`. Not needed if `receive` is overridden."""
         raise RuntimeError("an adapter overrides `connect` or `receive`")
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
-        """Cut a reply into messages of at most `max_chars` characters. Override for limits of another kind."""
+        """Split a reply into messages of at most `max_chars` characters. Override it for other limits."""
         return split_markdown(markdown, lambda text: len(text) <= self.max_chars)
 
     @override
@@ -138,27 +137,27 @@ class BaseAdapter(Adapter, SupportsWebhook):
         intake: Intake,  # noqa: ARG002 - for overrides
         request: WebhookRequest,  # noqa: ARG002
     ) -> WebhookResponse:
-        """Respond to a webhook request. Override if the platform can call by HTTP.
+        """Respond to a webhook request. Override it if the platform can send HTTP requests.
 
         Raises:
-            WebhookRejected: The request is not the platform's.
+            WebhookRejected: The request does not come from the platform.
         """
         return RETRY_LATER
 
     async def check_regularly(
         self, check: Callable[[], Awaitable[object]], *, interval_s: float = 60.0
     ) -> None:
-        """Be connected as long as `check` succeeds: the `connect` of a platform that calls by HTTP."""
+        """Stay connected while `check` succeeds. For `connect` of a platform that sends HTTP requests."""
         while True:
             await check()
             self.tracker.mark_connected()
             await anyio.sleep(interval_s)
 
     async def hand_over(self, intake: Intake, message: InboundMessage | None) -> None:
-        """Pass a message to the bus; None is counted as ignored. Acknowledge it when this returns.
+        """Pass a message to the bus. None counts as ignored. Acknowledge it when this returns.
 
         Raises:
-            ConnectionFailure: The bus accepts nothing now: do not acknowledge, and let the loop connect again.
+            ConnectionFailure: The bus accepts nothing now. Do not acknowledge, and let the loop reconnect.
         """
         self.tracker.mark_event()
         if message is None:

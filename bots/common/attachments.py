@@ -1,4 +1,4 @@
-"""Attachments that came with a message: kind by MIME type, harmless file names. Pure."""
+"""Attachments of a message: their kind by MIME type, and safe file names. Pure."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Background tasks of an adapter: work that must not delay an acknowledgement and that nothing depends on."""
+"""Background tasks of an adapter: optional work that must not delay an acknowledgement."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,11 +12,11 @@ from bus.errors import DeliveryError, unwrapped
 log = logging.getLogger(__name__)
 
 MAX_TASKS = 100
-"""Tasks that run at once; while so many run, new ones are dropped."""
+"""Maximum number of concurrent tasks. Further ones are dropped."""
 
 
 class BackgroundTasks:
-    """Runs tasks while the adapter runs. Each fails alone, with a line in the log.
+    """Runs tasks while the adapter runs. A failed task affects no other, and is logged.
 
     Args:
         channel: Instance name, for the log.
@@ -31,7 +31,7 @@ class BackgroundTasks:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Accept tasks inside the block; cancel those still running at its end."""
+        """Accept tasks inside the block. Cancel running tasks at its end."""
         with unwrapped():
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -42,7 +42,7 @@ class BackgroundTasks:
                     tasks.cancel_scope.cancel()
 
     def start(self, description: str, task: Callable[[], Awaitable[object]]) -> None:
-        """Start a task; return at once. Without room, or while the adapter is stopped, the task is dropped."""
+        """Start a task. Returns at once. Drops the task if too many run, or while the adapter is stopped."""
         if self._tasks is None or self._running >= MAX_TASKS:
             log.info("%s: %s: skipped", self._channel, description)
             return
@@ -57,7 +57,7 @@ class BackgroundTasks:
             log.info("%s: %s: %s", self._channel, description, error.user_message)
         except TimeoutError:
             log.info("%s: %s: timed out", self._channel, description)
-        except Exception:  # one task's boundary: nothing depends on it
+        except Exception:  # The boundary of one task, which is optional.
             log.exception("%s: %s failed", self._channel, description)
         finally:
             self._running -= 1

@@ -10,7 +10,7 @@ from bus.bounded import BoundedDict
 from bus.errors import DeliveryError
 
 Windows = Mapping[float, int]
-"""Seconds -> calls allowed within them."""
+"""Maximum number of calls by window length in seconds."""
 
 RESERVED_S = 3600.0
 """How long a call stays reserved; by then it was made, or given up."""
@@ -19,10 +19,10 @@ _MAX_CHATS = 2_000
 
 
 class RateLimiter:
-    """Counts calls in sliding windows. Never waits by itself.
+    """Counts calls in sliding windows. Never waits.
 
     Args:
-        windows: What is allowed; empty = anything.
+        windows: The limits; empty = unlimited.
         clock: Monotonic clock, seconds.
     """
 
@@ -48,7 +48,7 @@ class RateLimiter:
         return sum(1 for at in self._calls if now - at < within_s)
 
     def delay_s(self, *, share: float = 1.0) -> float:
-        """Return how long to wait before a call fits, in seconds; 0.0 = it fits now.
+        """Return how long to wait before a call fits, seconds; 0.0 = it fits now.
 
         Args:
             share: Part of each window that this kind of call may fill. Optional calls (typing, growing
@@ -67,14 +67,14 @@ class RateLimiter:
         self._calls.append(self._clock())
 
     def try_acquire(self, *, share: float = 1.0) -> float:
-        """Count a call if it fits and return 0.0; otherwise return how long to wait, in seconds."""
+        """Count a call and return 0.0 if it fits; otherwise return how long to wait, seconds."""
         delay_s = self.delay_s(share=share)
         if not delay_s:
             self.record()
         return delay_s
 
     def pause(self, seconds: float) -> None:
-        """Allow nothing for a while: the platform answered 429."""
+        """Permit no calls for a while, because the platform responded with 429."""
         self._paused_until = max(self._paused_until, self._clock() + seconds)
 
 
@@ -122,16 +122,16 @@ def _no_windows(_chat: str) -> Windows:
 
 
 class AccountLimiter:
-    """Spaces the calls of one bot account, and keeps optional calls from using up a chat's limit.
+    """Spaces the calls of a bot account, and keeps optional calls from using up a chat's limit.
 
-    A required call waits for room in the account's windows, at most `max_wait_s`. An optional call never waits:
-    when its share of a window is used up, or the chat asked to wait, it is refused.
+    A required call waits for room in the account's windows, at most `max_wait_s`. An optional call never waits. It is
+    refused when its share of a window is used up or the platform asked to wait in the chat.
 
     Args:
         windows: Limits of all calls together.
-        chat_windows: Returns the limits of one chat. They are counted for every call, and refuse optional ones
-            only: the platform itself answers 429 to required calls, and the bus retries.
-        max_wait_s: Longest wait of a required call; beyond, the caller decides.
+        chat_windows: Returns the limits of one chat. They count every call but refuse only optional ones. The platform
+            responds to required calls with 429, and the bus retries.
+        max_wait_s: Longest wait of a required call, seconds. Beyond it, the caller decides.
         clock: Monotonic clock, seconds.
         count_nodes: Returns how many processes share the account's windows.
     """
@@ -156,14 +156,14 @@ class AccountLimiter:
         self._queue = anyio.Lock()
 
     async def acquire(self, chat: str = "", *, share: float | None = None) -> None:
-        """Wait until a call fits, and count it. Required calls that wait are let through in their order.
+        """Wait until a call fits, and count it. Waiting required calls proceed in their order.
 
         Args:
-            chat: The chat that the call is about; "" = none.
+            chat: The chat of the call; "" = none.
             share: For optional calls: the part of each window that they may fill.
 
         Raises:
-            DeliveryError: not now; retryable, with the seconds to wait.
+            DeliveryError: The call must wait. Retryable, with the seconds to wait.
         """
         limiter = self._chat(chat)
         if (nodes := self._count_nodes()) != self._nodes:
@@ -178,7 +178,7 @@ class AccountLimiter:
         limiter.record()
 
     async def _wait(self) -> None:
-        """Wait for room in the account's windows. Raises DeliveryError: that takes too long."""
+        """Wait for room in the account's windows. Raises DeliveryError if that takes too long."""
         deadline = self._clock() + self._max_wait_s
         with anyio.move_on_after(self._max_wait_s):
             async with self._queue:
@@ -191,7 +191,7 @@ class AccountLimiter:
 
     @asynccontextmanager
     async def limit(self, chat: str = "", *, share: float | None = None) -> AsyncIterator[None]:
-        """Make one call inside the block: `acquire` before it, `pause` if it was answered with 429."""
+        """Make one call inside the block: `acquire` before it, `pause` after a 429."""
         await self.acquire(chat, share=share)
         try:
             yield
@@ -201,7 +201,7 @@ class AccountLimiter:
             raise
 
     def pause(self, seconds: float, chat: str = "") -> None:
-        """Record a 429. With `chat`, optional calls to it wait; without, all calls of the account do."""
+        """Record a 429. With `chat`, optional calls to that chat wait; without, all calls of the account do."""
         (self._chat(chat) if chat else self._account).pause(seconds)
 
     def _account_windows(self) -> Windows:
@@ -215,7 +215,7 @@ class AccountLimiter:
 
 
 def rate_limited(delay_s: float) -> DeliveryError:
-    """Return the error of a call that has to wait."""
+    """Return the error of a call that must wait."""
     return DeliveryError(
         "The platform's rate limit is used up for now", retryable=True, retry_after_s=delay_s
     )

@@ -10,21 +10,24 @@ from bus.platform import ConnectionState
 from bus.retry import Backoff
 
 RECONNECT = Backoff(first_s=1.0, cap_s=60.0, jitter=0.25)
-"""Delays between attempts while a platform is unreachable. The jitter spreads bots that lost one server together."""
+"""Delays between attempts while a platform is unreachable.
+
+The jitter spreads bots that lost a server at the same time.
+"""
 
 
 _CLOSED = "The connection was closed; connecting again."
 
 
 class ConnectionFailure(BusError):
-    """No connection, or the connection broke.
+    """There is no connection, or it broke.
 
     Attributes:
-        problem: What is wrong; no secrets.
-        detail: That, and what to do about it.
-        retryable: Whether it can recover by itself. If not, the channel shows `failed` until an operator acts;
-            it is still retried, every `ConnectionLoop.failed_retry_s`.
-        retry_after_s: When the platform wants the next attempt, if it said so.
+        problem: What is wrong, without secrets.
+        detail: The problem and what to do about it.
+        retryable: Whether it can recover by itself. If not, the channel shows `failed` until an operator acts. It is
+            still retried every `ConnectionLoop.failed_retry_s`.
+        retry_after_s: When to make the next attempt according to the platform, seconds; None = it did not say.
     """
 
     def __init__(
@@ -45,18 +48,16 @@ class ConnectionFailure(BusError):
 class ConnectionLoop:
     """Keeps one connection up.
 
-    `connect` makes one connection and serves it: it calls `health.mark_connected()` as soon as events can arrive,
-    returns when the connection ends in the ordinary course of things, and raises ConnectionFailure or
-    DeliveryError when it breaks or cannot be made. Any other exception ends `run`: the supervisor restarts the
-    adapter. A webhook channel uses the same loop: its `connect` registers the webhook or checks the token,
-    then sleeps between checks.
+    `connect` makes one connection and serves it. It calls `health.mark_connected()` as soon as events can arrive,
+    returns when the connection ends normally, and raises ConnectionFailure or DeliveryError when the connection breaks
+    or cannot be made. Any other exception ends `run`, and the supervisor restarts the adapter. A webhook channel uses
+    the same loop: its `connect` registers the webhook or checks the token, then sleeps between checks.
 
     Args:
         health: Receives every change of state.
         backoff: Delays after retryable failures.
-        failed_retry_s: Delay after failures that need an operator: they do not recover by themselves, but the
-            operator should not have to restart anything.
-        stable_s: The failure count starts over once a connection lasts this long; the next one follows at once.
+        failed_retry_s: Delay after failures that need an operator. The retries spare the operator a restart.
+        stable_s: A connection that lasted this long resets the failure count, and the next one follows at once.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class ConnectionLoop:
         self._attempt: anyio.CancelScope | None = None
 
     def reconnect(self) -> None:
-        """Drop the current connection or wait and connect at once, for example after a call was refused."""
+        """Drop the current connection or wait, and connect at once, for example after a refused call."""
         self._reconnect.set()
         if self._attempt is not None:
             self._attempt.cancel()
@@ -91,7 +92,7 @@ class ConnectionLoop:
                 await self._reconnect.wait()
 
     async def _attempt_once(self, connect: Callable[[], Awaitable[None]]) -> float:
-        """Connect and serve once; return the delay before the next attempt, in seconds."""
+        """Connect and serve once. Return the delay before the next attempt, seconds."""
         started = anyio.current_time()
         failure: ConnectionFailure | None = None
         try:

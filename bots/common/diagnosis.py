@@ -1,4 +1,4 @@
-"""Results of checks for `parley doctor`, each with what to do about it; and the check of the clock."""
+"""Results of checks for `parley doctor`, each with a fix, and the check of the clock."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,15 +12,15 @@ import httpx
 from bus.platform import Clock, CommandInfo
 
 CLOCK_TIMEOUT_S = 5.0
-"""Deadline of the request that compares the clocks."""
+"""Time limit of the request that compares the clocks, seconds."""
 
 _OK_SKEW_S = 30.0
 _MAX_SKEW_S = 240.0
-"""Platforms refuse signatures that are 5 minutes off; beyond this a request may fail."""
+"""Maximum difference of the clocks, seconds. Platforms refuse signatures that are 5 minutes off."""
 
 
 class Severity(StrEnum):
-    """How bad a result is."""
+    """The severity of a result."""
 
     OK = "ok"
     NOTE = "note"
@@ -33,10 +33,10 @@ class CheckResult:
     """The result of one check.
 
     Attributes:
-        subject: What was checked, in one or two words.
-        text: What was found; no secrets.
-        severity: `problem` = something cannot work; `warning` = something will be missed; `note` = good to know.
-        fix: What to do; "" if nothing.
+        subject: The checked object, in one or two words.
+        text: The finding, without secrets.
+        severity: `problem` = something cannot work. `warning` = something will be missing. `note` = information.
+        fix: What to do; "" = nothing.
     """
 
     subject: str
@@ -51,9 +51,9 @@ class DiagnosisOptions:
 
     Attributes:
         channel: Instance name of the channel.
-        exclusive: Nothing else uses this bot now, so checks that would disturb another process are allowed.
-        service_running: The service is running now.
-        setting_up: The bot is being set up: what comes with the publication of its app may still be missing.
+        exclusive: Whether nothing else uses this bot now, so that checks may disturb other processes.
+        service_running: Whether the service is running now.
+        setting_up: Whether the bot is being set up, so that its app may not be published yet.
         commands: Commands that the platform should list.
     """
 
@@ -65,7 +65,7 @@ class DiagnosisOptions:
 
 
 Diagnose = Callable[..., Awaitable[Sequence[CheckResult]]]
-"""`bots/<platform>/diagnosis.py: diagnose(section, options)`. Never raises; every call has a deadline."""
+"""`bots/<platform>/diagnosis.py: diagnose(section, options)`. Never raises. Every call has a time limit."""
 
 
 def ok(subject: str, text: str) -> CheckResult:
@@ -89,10 +89,10 @@ def problem(subject: str, text: str, fix: str = "") -> CheckResult:
 
 
 async def check_clock(url: str, *, now: Clock = time.time) -> list[CheckResult]:
-    """Compare this machine's clock with a server's; return nothing if that is not possible.
+    """Compare this machine's clock with a server's. Return nothing if that is not possible.
 
     Args:
-        url: Any URL of the server; only its root is requested.
+        url: Any URL of the server. Only its root is requested.
         now: The clock to check.
     """
     try:
@@ -109,7 +109,7 @@ async def check_clock(url: str, *, now: Clock = time.time) -> list[CheckResult]:
 
 
 def check_clock_skew(ahead_s: float, server: str) -> CheckResult:
-    """Return the result for a clock that is ahead of another.
+    """Return the result for a clock that is ahead of another one.
 
     >>> check_clock_skew(-3700.2, "slack.com").text
     'this clock is 3700 s behind slack.com'

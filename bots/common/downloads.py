@@ -1,4 +1,4 @@
-"""Size-limited streaming of a file that is being downloaded."""
+"""Streams a download with a size limit."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -16,9 +16,10 @@ async def limit_size(
 
     Args:
         chunks: The chunks.
-        max_bytes: More bytes than this are refused while they arrive.
-        errors: What the HTTP library raises when the connection breaks.
-        convert: Returns what that means. The cause is not chained: it may contain the URL, and that a secret.
+        max_bytes: Maximum number of bytes, checked while they arrive.
+        errors: Exceptions of the HTTP library for a broken connection.
+        convert: Converts them to a DeliveryError. The cause is not chained, because it may contain the URL and so a
+            secret.
 
     Raises:
         DeliveryError: The file is too large, or the connection broke.

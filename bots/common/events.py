@@ -1,4 +1,4 @@
-"""The result of parsing an event that adapters hand over to nobody."""
+"""The result of parsing an event that is not for the bot, and a request for help by a bare mention."""
 
 from dataclasses import dataclass, replace
 
@@ -6,7 +6,7 @@ from bus.messages import InboundMessage
 from bus.platform import Disposition
 
 HELP = "/help"
-"""What somebody means who mentions the bot and says nothing."""
+"""The meaning of a mention without words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class IgnoredEvent:
 
 
 def or_help(message: InboundMessage) -> InboundMessage | IgnoredEvent:
-    """Return a message; in a group, a mention with nothing that it may be about asks for help."""
+    """Return a message. In a group, a mention with no content asks for help."""
     if message.prompt or message.attachments or message.is_private or not message.is_addressed:
         return message
     if message.sender.is_bot:

@@ -9,11 +9,12 @@ from bus.messages import MessageId, ReplyTarget
 
 
 class Greeting:
-    """Greets groups and people once per event, in the background; a greeting that fails is logged.
+    """Greets groups and people once per event, in the background. Logs failures.
 
     Args:
-        policy: Who is spoken to, and in which language.
-        send: The adapter's `send`. The key is the same for repeated events: with idempotency keys, one is shown.
+        policy: Whom to greet, and in which language.
+        send: The adapter's `send`. Repeated events have the same key, so a platform with idempotency keys shows one
+            greeting.
         tasks: Runs the sending.
     """
 
@@ -28,12 +29,12 @@ class Greeting:
         self._tasks = tasks
 
     def greet_group(self, chat: str, *, event_id: str, language: str = "") -> None:
-        """Greet a group that the bot was added to; return at once.
+        """Greet a group that the bot was added to. Returns at once.
 
         Args:
             chat: The group.
-            event_id: Of the event that reported it.
-            language: Of whoever added the bot, if known; used where the configuration names none.
+            event_id: ID of the event that reported it.
+            language: Language of the person who added the bot, if known. Used if none is configured.
         """
         if self._policy.group_policy != "disabled":
             self.say(
@@ -41,7 +42,7 @@ class Greeting:
             )
 
     def greet_user(self, chat: str, user_id: str, *, language: str = "") -> None:
-        """Greet a person who opened a private chat for the first time, if they may write."""
+        """Greet a person who opened a private chat for the first time, if they may use the bot."""
         allowed = self._policy.allowed_users
         open_to_all = self._policy.dm_policy not in ("disabled", "allowlist")
         if user_id in allowed if allowed else open_to_all:
@@ -50,7 +51,7 @@ class Greeting:
     def say(
         self, chat: str, message: Callable[[Messages], str], *, key: str, language: str = ""
     ) -> None:
-        """Send one of the locale's messages; in every language if none is known. Returns at once."""
+        """Send one of the locale's messages, in every language if the language is unknown. Returns at once."""
         configured = self._policy.language
         language = configured if configured and configured != AUTO else language
         locales = [messages_for(language)] if language else list(LANGUAGES.values())

@@ -1,4 +1,4 @@
-"""Connection health of an adapter: the state that `Adapter.health` reports, logged once per change."""
+"""Connection health of an adapter: the state for `Adapter.health`. Each change is logged once."""
 
 import logging
 import time
@@ -10,14 +10,14 @@ log = logging.getLogger(__name__)
 
 
 def describe_refusal(reason: str) -> str:
-    """Return what a channel's state says while the bus accepts no messages, and the platform keeps them."""
+    """Return the detail of a channel's state while the bus accepts no messages and the platform keeps them."""
     return f"Messages wait at the platform: they are not accepted now ({reason})."
 
 
 class HealthTracker:
     """Records the state of one connection.
 
-    `connected` means that events can arrive now; call `mark_connected` only when the platform has proved it.
+    `connected` means that events can arrive now. Call `mark_connected` only when the platform has shown this.
 
     Args:
         channel: Instance name, for the log.
@@ -33,7 +33,7 @@ class HealthTracker:
         self._refusal = ""
 
     def health(self) -> ChannelHealth:
-        """Return the current state. A refusal, or else a warning, shows only while nothing worse is wrong."""
+        """Return the current state. It shows a refusal, or else a warning, only while nothing worse is wrong."""
         known = self._health
         if known.state is ConnectionState.CONNECTED and not known.detail:
             return replace(known, detail=self._refusal or self._warning)
@@ -45,12 +45,12 @@ class HealthTracker:
         return self._health.state
 
     def mark_connecting(self) -> None:
-        """Record that `run` started and makes its first attempt."""
+        """Record that `run` has started its first attempt."""
         self._was_connected = False
         self._set(ConnectionState.CONNECTING)
 
     def mark_connected(self, detail: str = "") -> None:
-        """Record that events can arrive. `detail` names what is wrong in spite of that."""
+        """Record that events can arrive. `detail` names another problem."""
         self._was_connected = True
         self._set(ConnectionState.CONNECTED, detail)
 
@@ -60,11 +60,11 @@ class HealthTracker:
         self._set(state, detail)
 
     def mark_waiting(self, detail: str) -> None:
-        """Record that everything is ready and the platform, which calls us, has not called yet."""
+        """Record that everything is ready here and the platform has not sent a request yet."""
         self._set(ConnectionState.CONNECTING, detail, awaiting_first_event=True)
 
     def mark_failed(self, detail: str) -> None:
-        """Record that an operator has to act; `detail` says on what."""
+        """Record that an operator must act. `detail` says how."""
         self._set(ConnectionState.FAILED, detail)
 
     def mark_stopped(self) -> None:
@@ -81,11 +81,11 @@ class HealthTracker:
         self._refusal = ""
 
     def mark_refused(self, error: Exception) -> None:
-        """Record that the bus did not accept an event, which the platform sends again."""
+        """Record that the bus refused an event, which the platform will resend."""
         self._refusal = describe_refusal(type(error).__name__)
 
     def set_warning(self, text: str) -> None:
-        """Set what works less well than it could, such as a missing permission; "" clears it."""
+        """Set a warning about a limitation, such as a missing permission; "" clears it."""
         if text and text != self._warning:
             log.warning("%s: %s", self._channel, text)
         self._warning = text

@@ -1,4 +1,4 @@
-"""The working indicator as reactions: one while a message is answered, another for the outcome."""
+"""Indicators as reactions: one while a message is being answered, and another for the outcome."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -15,11 +15,11 @@ class ReactionIndicator(SupportsIndicators, SupportsRefusalIndicator):
     """The part of an adapter that reacts to the message that is being answered, or refused.
 
     Args:
-        add: Adds a reaction to the message `target.reply_to`; returns what `remove` needs.
+        add: Adds a reaction to the message `target.reply_to`. Returns what `remove` needs.
         remove: Removes it.
         working, done, failed: The platform's names of the reactions.
-        find: Returns what `remove` needs of our reactions with a name on `target.reply_to`; None = those of an earlier
-            process stay.
+        find: Finds our reactions with a name on `target.reply_to`, for `remove`. None = reactions of an earlier process
+            stay.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class ReactionIndicator(SupportsIndicators, SupportsRefusalIndicator):
         message = (target.chat, target.reply_to)
         shown: Sequence[str] = [self._shown[message]] if message in self._shown else []
         may_be_shown = was_shown is not WorkShown.NO
-        if not shown and may_be_shown and self._find is not None:  # shown before a restart
+        if (
+            not shown and may_be_shown and self._find is not None
+        ):  # An earlier process may have shown it.
             shown = await self._find(target, self._working)
         for reaction in shown:
             await self._remove(target, reaction)

@@ -1,4 +1,4 @@
-"""Installation by OAuth: what an adapter offers, and the gateway mounts."""
+"""Installation by OAuth: the interface between an adapter and the gateway, which mounts its endpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ class CredentialVault(Protocol):
     """Keeps an adapter's secrets, encrypted. Methods raise StoreError."""
 
     async def save(self, channel: str, name: str, secret: str) -> None:
-        """Store a secret, in place of an earlier one of that name."""
+        """Store a secret. Replaces an earlier one with this name."""
         ...
 
     async def load(self, channel: str) -> Mapping[str, str]:
@@ -19,13 +19,16 @@ class CredentialVault(Protocol):
         ...
 
     async def delete(self, channel: str, name: str) -> None:
-        """Delete a secret; one that is gone is fine."""
+        """Delete a secret if it exists."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationEndpoint:
-    """What the gateway mounts: `start` sends a browser to the platform, `finish` receives it back. Neither raises."""
+    """The endpoint that the gateway mounts: `start` sends a browser to the platform, and `finish` receives it back.
+
+    Neither raises.
+    """
 
     start: WebhookHandler
     finish: WebhookHandler
@@ -36,5 +39,5 @@ class SupportsInstallation(Protocol):
     """An adapter whose app workspaces can install."""
 
     def enable_installation(self, vault: CredentialVault) -> InstallationEndpoint | None:
-        """Return the endpoint; None if the configuration asks for none. Called once, before `run`."""
+        """Return the endpoint; None if the configuration needs none. Called once, before `run`."""
         ...

@@ -1,7 +1,7 @@
-"""Selection of the proxy for a URL.
+"""Selects the proxy for a URL.
 
-slack_sdk and aiohttp both know HTTPS_PROXY, but the first ignores NO_PROXY, and the second reads .netrc
-along with it, whose entries collide with tokens.
+slack_sdk and aiohttp both read HTTPS_PROXY. But slack_sdk ignores NO_PROXY, and aiohttp also reads .netrc, whose
+entries conflict with tokens.
 """
 
 from urllib.parse import urlsplit

@@ -1,11 +1,11 @@
-"""Webhooks: what an adapter offers, and the gateway mounts without knowing the platform.
+"""Webhooks: the endpoints of adapters, which the gateway mounts without knowing the platform.
 
-A request is bounded before it is read, verified on its raw bytes before it is parsed, and answered with 200
-only after the bus committed it. Otherwise the platform sends it again.
+The size of a request is limited before it is read. It is verified on its raw bytes before it is parsed. It gets a 200
+only after the bus has committed it. Otherwise the platform resends it.
 
-To receive by HTTP, an adapter makes one `WebhookReceiver`, returns its `endpoint` as `webhook`, and runs its
-connection loop inside `receiver.serving(handler)`; `BaseAdapter` does so. `SignedWebhook` handles signed requests, and
-keeps the health of a channel that waits for the platform's first one.
+To receive HTTP requests, an adapter creates a `WebhookReceiver`, returns its `endpoint` as `webhook`, and runs its
+connection loop inside `receiver.serving(handler)`. `BaseAdapter` does this. `SignedWebhook` handles signed requests,
+and tracks the health of a channel until the platform's first one.
 """
 
 import hmac
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_AGE_S = 300.0
-"""How old, or how far ahead, the time of a signed request may be (Slack's documentation and SDK: 5 minutes)."""
+"""How far the time of a signed request may be from the clock, seconds (Slack's documentation and SDK: 5 minutes)."""
 
 MAX_BODY_BYTES = 1_000_000
-"""Largest request. The largest that a platform makes is a Feishu text of 150 KB, encrypted and in base64."""
+"""Maximum size of a request, bytes. The largest one is an encrypted Feishu text of 150 KB in base64."""
 
 _MAX_REMEMBERED = 20_000
 _LOG_INTERVAL_S = 60.0
@@ -51,13 +51,13 @@ def webhook_path(channel: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRequest:
-    """A request as it arrived.
+    """A received request.
 
     Attributes:
-        headers: By lower-case name.
-        body: Unparsed.
-        method: POST; GET where a platform verifies the URL so (WeCom).
-        query: Query parameters; WeCom signs there.
+        headers: Headers by lower-case name.
+        body: The raw body.
+        method: POST, or GET if the platform verifies the URL with it (WeCom).
+        query: Query parameters. WeCom puts its signature there.
     """
 
     headers: Mapping[str, str]
@@ -68,7 +68,7 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookResponse:
-    """The response. `headers` may name a content type; JSON otherwise."""
+    """The response. `headers` may set a content type; the default is JSON."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -81,11 +81,11 @@ ACKNOWLEDGED = WebhookResponse()
 RETRY_LATER = WebhookResponse(
     status=503, body=json.dumps({"detail": "Not accepted now; send it again."}).encode()
 )
-"""Nothing was kept."""
+"""The request was not stored."""
 
 
 class WebhookRejected(Exception):
-    """The request is not the platform's. The text says why, for the operator; the sender is told nothing.
+    """The request does not come from the platform. The text says why, for the operator only.
 
     Attributes:
         status: 401, or 400 for a verified request that cannot be parsed.
@@ -101,13 +101,13 @@ WebhookHandler = Callable[[WebhookRequest], Awaitable[WebhookResponse]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEndpoint:
-    """What the gateway mounts.
+    """The endpoint that the gateway mounts.
 
     Attributes:
-        handle: Responds to a request; never raises.
-        max_bytes: Largest body.
-        read_timeout_s: How long the body may take to arrive, seconds. Nothing is verified by then.
-        methods: HTTP methods that the platform uses: POST, and GET if it verifies the URL so.
+        handle: Responds to a request. Never raises.
+        max_bytes: Maximum size of a body, bytes.
+        read_timeout_s: Time limit for the body to arrive, seconds. It is not verified until then.
+        methods: HTTP methods that the platform uses: POST, and GET if it verifies the URL with it.
     """
 
     handle: WebhookHandler
@@ -118,24 +118,24 @@ class WebhookEndpoint:
 
 @runtime_checkable
 class SupportsWebhook(Protocol):
-    """An adapter whose platform may call by HTTP."""
+    """An adapter whose platform can send HTTP requests."""
 
     @property
     def webhook(self) -> WebhookEndpoint | None:
-        """The endpoint that the gateway mounts at `webhook_path(name)`; None if the configuration asks for none."""
+        """The endpoint that the gateway mounts at `webhook_path(name)`; None if the configuration needs none."""
         ...
 
 
 class WebhookReceiver:
-    """Responds to requests while its adapter runs; outside of that, and after any failure, the platform retries.
+    """Responds to requests while its adapter runs. At other times, and after failures, the platform retries.
 
     Args:
         channel: Instance name, for the log.
-        timeout_s: How long one request may take. Slack and Feishu wait 3 s.
+        timeout_s: Time limit of one request, seconds. Slack and Feishu wait 3 s.
 
     Attributes:
-        endpoint: What the gateway mounts.
-        on_rejected: Called with the reason of every rejection, so that health can name a wrong secret.
+        endpoint: The endpoint for the gateway.
+        on_rejected: Called with the reason of each rejection, so that health can report a wrong secret.
     """
 
     def __init__(self, channel: str, *, timeout_s: float) -> None:
@@ -150,7 +150,7 @@ class WebhookReceiver:
 
     @contextmanager
     def serving(self, handler: WebhookHandler) -> Iterator[None]:
-        """Respond inside the block; requests still in progress at its end are left to the platform's retry."""
+        """Respond inside the block. The platform retries requests that are in progress at its end."""
         self._handler = handler
         try:
             yield
@@ -183,12 +183,12 @@ class WebhookReceiver:
             log.warning(
                 "%s: webhook request not accepted; the platform retries: %s", self._channel, error
             )
-        except Exception:  # one request's boundary: the platform still has it
+        except Exception:  # The boundary of one request, which the platform will retry.
             log.exception("%s: webhook request failed; the platform retries", self._channel)
         return RETRY_LATER
 
     def _reject(self, reason: str) -> None:
-        """Log rejections once a minute: anybody on the internet can cause them."""
+        """Log rejections once a minute, because anyone on the internet can cause them."""
         if self.on_rejected is not None:
             self.on_rejected(reason)
         self._unlogged += 1
@@ -201,14 +201,14 @@ class WebhookReceiver:
 
 
 class WebhookHealth:
-    """Health of a channel whose platform calls us: connected once a verified request arrived.
+    """Health of a channel whose platform sends HTTP requests: connected after the first verified request.
 
-    Nothing else shows that the URL is set, reachable and signed with our secret. Until then health shows what
-    the operator has to set, and why the last request was rejected.
+    Only such a request shows that the URL is set and reachable and that the secret is right. Until then, health shows
+    what the operator must set, and why the last request was rejected.
 
     Args:
-        health: The channel's.
-        setup_hint: What the operator does so that the platform calls, as a sentence.
+        health: The channel's health.
+        setup_hint: A sentence that says what the operator must set.
     """
 
     def __init__(self, health: HealthTracker, setup_hint: str) -> None:
@@ -218,16 +218,16 @@ class WebhookHealth:
         self._verified = False
 
     def mark_ready(self) -> None:
-        """Record that our side works, such as the token. Call it after every successful check."""
+        """Record that our side works, for example the token. Call it after every successful check."""
         self._ready = True
         self._show()
 
     def mark_unready(self) -> None:
-        """Record that our side does not work: requests alone do not make the channel connected."""
+        """Record that our side does not work, so that requests alone do not make the channel connected."""
         self._ready = False
 
     def mark_verified(self) -> None:
-        """Record that a request was the platform's."""
+        """Record a verified request of the platform."""
         self._verified = True
         self._health.mark_event()
         self._show()
@@ -245,7 +245,7 @@ class WebhookHealth:
 
 
 class ReplayGuard:
-    """Signatures of accepted requests: a repeated request within its lifetime changes nothing.
+    """Signatures of accepted requests, so that a repeated request within its lifetime has no effect.
 
     Args:
         now: Wall clock.
@@ -259,7 +259,7 @@ class ReplayGuard:
         return self._expires_at.get(signature, 0.0) > self._now()
 
     def add(self, signature: str) -> None:
-        """Remember a signature for as long as its time may count as recent."""
+        """Remember a signature while its time can count as recent."""
         now = self._now()
         self._expires_at[signature] = now + 2 * MAX_AGE_S
         while self._expires_at and (
@@ -269,12 +269,12 @@ class ReplayGuard:
 
 
 class SignedWebhook(ABC, Generic[T]):
-    """Responds to signed requests, each one once; health shows whether the platform calls.
+    """Handles each signed request once. Health shows whether the platform sends requests.
 
     Args:
         channel: Instance name.
-        health: The channel's.
-        requests: Where the requests arrive.
+        health: The channel's health.
+        requests: Receives the requests.
         setup_hint: As for `WebhookHealth`.
         now: Wall clock.
     """
@@ -298,7 +298,7 @@ class SignedWebhook(ABC, Generic[T]):
     async def check_regularly(
         self, check: Callable[[], Awaitable[object]], *, interval_s: float
     ) -> None:
-        """Check the bot's account every now and then (see `ConnectionLoop`). Raises what `check` raises."""
+        """Check the bot's account periodically. See `ConnectionLoop`. Raises what `check` raises."""
         while True:
             try:
                 await check()
@@ -309,7 +309,7 @@ class SignedWebhook(ABC, Generic[T]):
             await anyio.sleep(interval_s)
 
     async def handle(self, intake: Intake, request: WebhookRequest) -> WebhookResponse:
-        """Respond to a request; what was accepted before is acknowledged and counted. Raises WebhookRejected."""
+        """Respond to a request. Acknowledges and counts a repeated one. Raises WebhookRejected."""
         signature, content = self.verify(request)
         self._health.mark_verified()
         if signature in self._replays:
@@ -326,7 +326,7 @@ class SignedWebhook(ABC, Generic[T]):
 
     @abstractmethod
     async def accept(self, intake: Intake, content: T) -> WebhookResponse:
-        """Hand over the content of a verified request. Raises WebhookRejected."""
+        """Process the content of a verified request. Raises WebhookRejected."""
 
 
 def secrets_match(given: str, expected: str) -> bool:
@@ -335,7 +335,7 @@ def secrets_match(given: str, expected: str) -> bool:
 
 
 def is_recent(timestamp: str, now: float) -> bool:
-    """Return whether a signed time, in Unix seconds, is close enough to the clock.
+    """Return whether a signed time (Unix seconds) is close enough to the clock.
 
     >>> [is_recent(text, 1700000200.0) for text in ("1700000000", "1699999800", "0x1", "")]
     [True, False, False, False]

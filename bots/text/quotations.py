@@ -6,7 +6,7 @@
 from bus.characters import clean_name
 
 FORWARDED = "[Forwarded]"
-"""Heads what a person forwarded."""
+"""Heading of forwarded messages."""
 
 
 def quotation(words: str, author: str = "", *, heading: str = "") -> str:
