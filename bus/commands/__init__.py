@@ -13,7 +13,7 @@ COMMAND_NAMES = (
     *("bootstrap", "new", "status", "models", "model", "agent", "skills", "memory", "forget"),
     *("retry", "undo", "export", "stop", "language", "why", "help"),
 )
-"""Every command, in the order of /help."""
+"""All commands, in the order of /help."""
 
 COMMANDS = tuple(
     CommandInfo(
@@ -25,7 +25,7 @@ COMMANDS = tuple(
     )
     for name in COMMAND_NAMES
 )
-"""Platforms that list commands list these."""
+"""The commands in the command lists of platforms."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789_"
 _COMMAND = re.compile(r"\s*/([a-zA-Z0-9_]+)(?:\s+(.*))?", re.DOTALL)
@@ -38,7 +38,7 @@ class ParsedCommand:
     Attributes:
         name: One of `COMMAND_NAMES`.
         argument: The text after the name, stripped.
-        is_misspelled: The text is one edit away from the name: the person is asked whether they meant it.
+        is_misspelled: Whether the text is one edit away from the name. The person is asked whether they meant it.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ParsedCommand:
 
 
 def parse_command(text: str) -> ParsedCommand | None:
-    """Return the command in a text; None for chat, also for paths and unknown words after a slash.
+    """Return the command in a text. None for chat, including paths and unknown words after a slash.
 
     >>> parse_command("  /Bootstrap  as a reviewer ")
     ParsedCommand(name='bootstrap', argument='as a reviewer', is_misspelled=False)
@@ -64,7 +64,7 @@ def parse_command(text: str) -> ParsedCommand | None:
 
 
 def misspelled_command(text: str, names: Sequence[str] = ()) -> str:
-    """Return the command that is one edit away from a text of one word; "" = none, or the text is no such word.
+    """Return the command that is one edit away from a text of one word. "" = none, or the text is not one word.
 
     `names`: the commands to choose from, if not the bot's.
 
@@ -80,7 +80,7 @@ def misspelled_command(text: str, names: Sequence[str] = ()) -> str:
 
 
 def recognize_command(text: str) -> ParsedCommand | None:
-    """Return the command in a text, a misspelled one too; None for chat.
+    """Return the command in a text, even a misspelled one. None for chat.
 
     >>> recognize_command("/modle")
     ParsedCommand(name='model', argument='', is_misspelled=True)
@@ -93,7 +93,7 @@ def recognize_command(text: str) -> ParsedCommand | None:
 
 @cache
 def _one_edit_away(name: str) -> frozenset[str]:
-    """Return the words that a name becomes by one letter more, less, or other, or by two that are exchanged."""
+    """Return all words one edit away from a name: a letter added, removed or replaced, or two letters swapped."""
     cuts = [(name[:at], name[at:]) for at in range(len(name) + 1)]
     less = {head + tail[1:] for head, tail in cuts if tail}
     exchanged = {head + tail[1] + tail[0] + tail[2:] for head, tail in cuts if len(tail) > 1}

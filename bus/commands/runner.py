@@ -1,4 +1,4 @@
-"""Runs commands: the table of handlers; finds the handler, stores and sends its answer."""
+"""Runs commands: finds a command's handler, and stores and sends its answer."""
 
 from collections.abc import Mapping
 
@@ -20,10 +20,10 @@ from store.inbox import InboxRow
 
 
 class CommandRunner:
-    """Runs commands; each answers with one message, or starts a turn that answers.
+    """Runs commands. Each answers with one message, or starts a turn that answers.
 
     Args:
-        handlers: By command name; every one of `COMMAND_NAMES`.
+        handlers: The handlers of all `COMMAND_NAMES`, by name.
     """
 
     def __init__(self, bus: BusContext, handlers: Mapping[str, CommandHandler]) -> None:
@@ -52,7 +52,7 @@ class CommandRunner:
             await self._answer(row, inbound, answer)
 
     async def fail(self, row: InboxRow, inbound: InboundMessage) -> None:
-        """Finish the row of a command that could not be run, visibly. Raises StoreError."""
+        """Finish the row of a command that could not be run, and tell the person. Raises StoreError."""
         await self._answer(row, inbound, inbound.reply_target.texts.command_failed, dead=True)
 
     async def _answer(
@@ -71,7 +71,7 @@ class CommandRunner:
             rows = text_rows(row, inbound, parts)
         try:
             await self._inbox.finish_command(row.id, rows, dead=dead)
-        finally:  # a commit that failed may have stored them
+        finally:  # A failed commit may have stored them.
             self._delivery.notify(row.key)
 
 

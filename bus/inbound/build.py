@@ -1,4 +1,4 @@
-"""Builds the inbound side: the pipeline's stages in their order, and the intake that runs them."""
+"""Builds the inbound side: the pipeline's stages in order, and the intake that runs them."""
 
 import anyio
 
@@ -28,7 +28,7 @@ def build_inbound(
     conversations: Conversations,
     commands: CommandRunner,
 ) -> tuple[BusIntake, InboundDispatcher]:
-    """Return the intake of all adapters, and the dispatcher behind it."""
+    """Return the intake of all adapters, and the dispatcher to which it passes accepted messages."""
     access = AccessChecker(policies=bus.policies, pairings=bus.stores.pairings, now=bus.now)
     changes = anyio.Lock()
     gestures = GestureCollector(bus, conversations, changes=changes)

@@ -22,14 +22,14 @@ from store.outbox import NewOutboxRow
 from store.work_group import working_for_command
 
 COMMIT_S = 10.0
-"""How long a commit may take. A caller that gives up earlier does not undo it: a stored message is dispatched."""
+"""How long a commit may take. If the caller gives up earlier, a stored message is still dispatched."""
 
 
 class CommitStage(Stage):
-    """Commits messages; when it returns, the platform may be acknowledged.
+    """Commits messages. When it returns, the platform may be acknowledged.
 
-    It refuses a message whose sender exceeds the rate limit, or whose conversation's queue is full. The refusal is
-    stored with its notice, so that the message is not run when the platform sends it again.
+    It refuses a message if its sender exceeds the rate limit or its conversation's queue is full. The refusal is stored
+    with its notice, so that the message is not run when the platform sends it again.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class CommitStage(Stage):
 
     @override
     async def __call__(self, context: InboundContext) -> Disposition:
-        """Commit a message and dispatch it, also if the caller goes away meanwhile. Raises StoreError."""
+        """Commit a message and dispatch it, even if the caller is cancelled meanwhile. Raises StoreError."""
         group = nullcontext() if context.command is None else working_for_command()
         try:
             arriving = self._dispatcher.held_rows.arriving()
@@ -91,7 +91,7 @@ class CommitStage(Stage):
         return Disposition.RATE_LIMITED
 
     async def _accept(self, context: InboundContext, new: NewInboxRow) -> Disposition:
-        """Accept a message that is counted, unless it is a duplicate or the conversation's queue is full."""
+        """Accept a counted message, unless it is a duplicate or the conversation's queue is full."""
         message = context.message
 
         def notice(full: QueueFull) -> NewOutboxRow:
@@ -126,8 +126,8 @@ class CommitStage(Stage):
                 assert_never(result)
 
     def _queue_cap(self, context: InboundContext) -> int:
-        """Return how many messages may be queued in the conversation with this one."""
-        # A part of a gesture leaves the queue when it is joined to the first one. A refusal would cut the gesture.
+        """Return how many messages may be queued in the conversation, including this one."""
+        # A part of a gesture leaves the queue when it is joined to the first part. A refusal would split the gesture.
         return (
             self._bus.config.max_queue
             + self._gestures.joining_count

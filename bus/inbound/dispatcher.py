@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 
 class InboundDispatcher:
-    """Dispatches accepted messages without waiting, and resumes what an earlier process or another node left.
+    """Dispatches accepted messages without waiting, and resumes unfinished work of earlier processes and other nodes.
 
-    Rows of a channel that does not run wait until it is enabled again.
+    Rows of a disabled channel wait until it is enabled again.
 
     Attributes:
-        held_rows: Which rows other nodes work on, and this one.
+        held_rows: The rows that this node and other nodes are working on.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class InboundDispatcher:
     def dispatch_accepted(
         self, row: InboxRow, inbound: InboundMessage, command: ParsedCommand | None
     ) -> None:
-        """Dispatch a message that was accepted just now, or signal its chat's owner; returns at once."""
+        """Dispatch a message that was accepted just now, or signal its chat's owner. It returns at once."""
         if row.owner != self._owners.number:
             self._owners.signal(row.owner, row.key)
         elif row.earlier_ids and not row.earlier_ids <= self._held():
-            # Another node accepted one before it, and its signal has not arrived yet.
+            # Another node accepted a message before this one, and its signal has not arrived yet.
             self.resume_chat_soon(row.key)
         else:
             self.dispatch(row, inbound, command)
@@ -74,13 +74,14 @@ class InboundDispatcher:
         *,
         former_thread: str | None = None,
     ) -> None:
-        """Dispatch one accepted message; returns at once.
+        """Dispatch one accepted message. It returns at once.
 
         Args:
             row: Its row.
             inbound: The message.
-            command: The command of a message that this process accepted just now; one from the journal is parsed again.
-            former_thread: The thread that the row is tied to, if its conversation has another one now.
+            command: The command of a message that this process accepted just now. A message from the journal is parsed
+                again.
+            former_thread: The row's thread, if its conversation has another one now.
         """
         if row.kind == "command":
             command = command or recognize_command(inbound.text)
@@ -91,14 +92,17 @@ class InboundDispatcher:
             self._gestures.dispatch(row, inbound, former_thread=former_thread)
 
     def resume_chat_soon(self, key: ConversationKey) -> None:
-        """Dispatch the unfinished rows of a chat that no worker here has, if it is this node's; returns at once."""
+        """Dispatch a chat's unfinished rows that no worker of this node has, if this node owns the chat.
+
+        It returns at once.
+        """
         chat = chat_of(key)
         if chat not in self._resuming:
             self._tasks.start_soon(self._resume_chat, chat)
         self._resuming[chat] = True
 
     async def find_forgotten(self, mark: WorkMark = EVERYTHING) -> set[ConversationKey]:
-        """Return the chats of this node with rows that no worker here has: a signal was lost. Raises StoreError."""
+        """Return this node's chats with rows that no worker has because a signal was lost. Raises StoreError."""
         busy = self._held()
         rows = await self._inbox.list_open_own(mark)
         now_busy = self._held()
@@ -121,7 +125,7 @@ class InboundDispatcher:
             with self.held_rows.arriving():
                 busy = self._held()
                 rows = await self._inbox.list_own(chat)
-                # No message of the chat is being accepted here: earlier messages were dispatched before.
+                # This node is accepting no message of the chat, so earlier messages have been dispatched.
                 busy |= self._held()
                 rows = [row for row in rows if row.id not in busy]
                 migrated = frozenset(row.id for row in rows if _was_moved(row))
@@ -130,7 +134,7 @@ class InboundDispatcher:
                         if row.id not in elsewhere and row.key.channel in self._channels:
                             self._resume_row(row, _former_thread(row))
                     return
-            # Then they are read again: what another node finished meanwhile is not held there, and is over.
+            # Then the rows are read again, because another node may have finished and released some of them meanwhile.
             asked, elsewhere = migrated, await self.held_rows.list_elsewhere(sorted(migrated))
 
     def _held(self) -> frozenset[int]:
@@ -159,14 +163,14 @@ class InboundDispatcher:
     async def _command(
         self, row: InboxRow, inbound: InboundMessage, command: ParsedCommand | None
     ) -> None:
-        """Run one command. No error leaves it."""
+        """Run one command. Raises no errors."""
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
         try:
             with unwrapped():
                 await self._commands.run(row, inbound, command)
             self._tracer.record_end(row, outcome="command", ended_at=self._now())
         except StoreError:
-            # The row stays unfinished: a search (bus/nodes/takeover.py) resumes it.
+            # The row stays unfinished, and a search (bus/nodes/takeover.py) resumes it.
             log.exception("command %s could not be stored; it is retried", row.id)
         except Exception:
             log.exception("command %s failed", row.id)
@@ -182,14 +186,14 @@ class InboundDispatcher:
 
 
 def _former_thread(row: InboxRow) -> str | None:
-    """Return the thread that a chat row is tied to, if its conversation has another one now."""
+    """Return a chat row's thread, if its conversation has another one now."""
     if row.kind == "command" or row.thread_id == row.current_thread_id:
         return None
     return row.thread_id
 
 
 def _was_moved(row: InboxRow) -> bool:
-    """Return whether a row was accepted in a chat that had another id then."""
+    """Return whether a row was accepted when its chat had another ID."""
     try:
         return decode_inbound(row.body).key.chat != row.key.chat
     except ValueError:

@@ -25,17 +25,17 @@ COLLECT_S = 2.0
 """How long to collect further refused messages of a person for one notice, seconds."""
 
 COLLECT_MARGIN_S = 0.1
-"""How long before a notice is due nothing is added to it any more, seconds: it may be sent meanwhile."""
+"""How long before a notice is due no more messages are added to it, seconds, because it may be sent meanwhile."""
 
 MAX_MARKING = 20
-"""Refused messages that get their failure indicator at once; beyond that, a notice is all they get."""
+"""Maximum number of refused messages that get a failure indicator at a time. Further ones get only a notice."""
 
 MAX_REFUSED = 10_000
-"""People whose refusal is remembered, so that no further one is looked up in the outbox."""
+"""Maximum number of people whose refusal is remembered, so that it is not looked up in the outbox again."""
 
 
 Notices = Mapping[str, NewOutboxRow]
-"""The notices of refused messages, by the events of these."""
+"""Notices of refused messages, by the event of the message."""
 
 RefusalReason = Literal["full", "fast"]
 """Why a message is refused: the queue of its conversation is full, or its sender exceeds the rate limit."""
@@ -46,11 +46,11 @@ class RefusalBurst:
     """Consecutive refused messages of one person: the first gets a notice, and one notice covers the rest.
 
     Attributes:
-        due: When the notice of those that are collected now is sent, Unix seconds.
-        key: Its outbox key; "" = nothing is collected yet.
+        due: When the notice that is now being collected is sent, Unix seconds.
+        key: The outbox key of that notice. "" = nothing has been collected yet.
         count: The number of messages that it covers.
-        notices: What each message was told since the notice before was due.
-        earlier: What those before were told.
+        notices: The notices since the previous one was due.
+        earlier: The notices before that.
     """
 
     due: float
@@ -60,7 +60,7 @@ class RefusalBurst:
     earlier: Notices = field(default_factory=dict)
 
     def at(self, now: float) -> "RefusalBurst | None":
-        """Return the burst as it collects a message that is refused now; None if that begins a new one."""
+        """Return the burst with a message that is refused now. None if the message begins a new burst."""
         burst = self
         if self.key and now >= self.due - COLLECT_MARGIN_S:
             burst = RefusalBurst(due=self.due + COLLECT_S, earlier=self.notices)
@@ -70,7 +70,7 @@ class RefusalBurst:
     def collect(
         self, key: ConversationKey, message: InboundMessage
     ) -> "tuple[NewOutboxRow, RefusalBurst]":
-        """Return the notice of all collected messages, in place of the one before, and the burst with it."""
+        """Return one notice of all collected messages, which replaces the previous one, and the new burst."""
         name, count = f"full:{key.channel}:{message.event_id}", self.count + 1
         text = message.reply_target.texts.refused_more.format(count=count)
         row = _notice_row(name, key, message, text)
@@ -104,8 +104,8 @@ class IntakeNotices:
     async def notify_refused(self, message: InboundMessage, disposition: Disposition) -> None:
         """Notify a person who may not use the bot: send a pairing code, or a refusal once a day per person and chat.
 
-        In groups, people who are not listed are told only where nobody else reads it (the answer to a Slack command),
-        and nobody is who did not address the bot. Raises StoreError.
+        In groups, people who are not listed are notified only if nobody else reads the notice (a response to a Slack
+        command). People who did not address the bot are never notified. Raises StoreError.
         """
         is_for_sender_only = message.is_private or bool(message.reply_target.response_url)
         match disposition:
@@ -127,17 +127,17 @@ class IntakeNotices:
         *,
         now: float,
     ) -> NewOutboxRow:
-        """Return the notice of a message that is refused, to be stored with the refusal.
+        """Return the notice of a refused message, to be stored with the refusal.
 
-        A unit of work makes it, and may run again: a message gets one notice, however often that is made. The units of
+        A unit of work calls this, and it may run several times. A message gets one notice all the same. The units of
         one chat run one after the other.
 
         Args:
             refused: The message.
             key: Its conversation.
             reason: Why it is refused.
-            text: What the notice says, unless it is one for several messages.
-            now: When the message is refused, Unix seconds: the unit of work runs in another thread.
+            text: The notice's text, unless it covers several messages.
+            now: When the message is refused, Unix seconds. The unit of work runs in another thread.
         """
         sender, event_id = _sender_of(refused), refused.event_id
         known = self._bursts.get(sender, NO_BURST)
@@ -154,14 +154,14 @@ class IntakeNotices:
         return row
 
     def deliver_refusal(self, message: InboundMessage, key: ConversationKey) -> None:
-        """Send the notice of a message that was refused, and mark the message."""
+        """Send the notice of a refused message, and mark the message."""
         self._delivery.notify(key)
         if self._marking < MAX_MARKING:
             self._marking += 1
             self._tasks.start_soon(self._mark_refused, message)
 
     async def _mark_refused(self, message: InboundMessage) -> None:
-        """Show on the message itself that it was not accepted, where the platform can (a reaction)."""
+        """Show on the message that it was not accepted (a reaction), if the platform can."""
         try:
             await self._delivery.show_refused(message.key.channel, message.reply_target)
         finally:
@@ -182,7 +182,7 @@ class IntakeNotices:
     async def _send_refusal(self, message: InboundMessage, disposition: Disposition) -> None:
         key = message.key
         person = f"{key.channel}:{key.workspace}:{key.chat}:{message.sender.user_id}"
-        # Once a day: the outbox sends no row twice.
+        # The key contains the day. The outbox sends no row twice, so people get one notice a day.
         name = f"refused:{disposition}:{person}:{int(self._now() // 86_400)}"
         if name in self._refused:
             return
@@ -199,7 +199,7 @@ class IntakeNotices:
     async def _send(
         self, name: str, key: ConversationKey, message: InboundMessage, text: str
     ) -> None:
-        """Enqueue a notice; one with a known name is not sent again."""
+        """Enqueue a notice, unless one with this name has been sent."""
         await self._delivery.enqueue(key, [_notice_row(name, key, message, text)])
 
 

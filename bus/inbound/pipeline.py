@@ -1,4 +1,4 @@
-"""The way in: the stages that every inbound message passes, in order, and the context that they share."""
+"""The stages that every inbound message passes, in order, and the context that they share."""
 
 import logging
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class InboundContext:
-    """One message on its way in.
+    """One message in the pipeline.
 
     Attributes:
-        message: As the stages so far left it. Stages replace it; it is frozen.
-        command: The command that it is; None = chat.
-        joins: Whether it is a further part of its sender's last message, and counts against no limit.
-        is_known_reply: Whether it replies to a message of a conversation that the bot takes part in.
-        received_at: When its way in began, Unix seconds.
+        message: The message as earlier stages left it. It is frozen, so stages replace it.
+        command: The command in the message. None = chat.
+        joins: Whether it is a further part of its sender's last message. Such a part counts against no limit.
+        is_known_reply: Whether it replies to a message in a conversation that the bot participates in.
+        received_at: When it entered the pipeline, Unix seconds.
     """
 
     message: InboundMessage
@@ -34,15 +34,15 @@ class InboundContext:
 
     @property
     def kind(self) -> InboxKind:
-        """The kind of its inbox row, which the rate limit counts separately: chat or command."""
+        """The kind of its inbox row: chat or command. The rate limit counts each kind separately."""
         return "chat" if self.command is None else "command"
 
 
 class Stage(Protocol):
-    """One step of the way in."""
+    """One stage of the pipeline."""
 
     async def __call__(self, context: InboundContext) -> Disposition | None:
-        """Process a message: None passes it on to the next stage, a disposition ends its way here.
+        """Process a message. Return None to pass it to the next stage, or a disposition to end the pipeline.
 
         Raises:
             StoreError: nothing was stored, and the platform is not acknowledged.
@@ -51,10 +51,10 @@ class Stage(Protocol):
 
 
 class IntakeCapacity:
-    """Bounds the messages that are being accepted at once.
+    """Limits how many messages are accepted at the same time.
 
     Args:
-        limit: How many; further ones are refused, so that the platform sends them again.
+        limit: Maximum number. Further messages are refused, so that the platform sends them again.
     """
 
     def __init__(self, limit: int) -> None:
@@ -64,15 +64,15 @@ class IntakeCapacity:
 
     @property
     def in_progress(self) -> int:
-        """How many messages are being accepted."""
+        """Number of messages that are being accepted."""
         return self._in_progress
 
     def close(self) -> None:
-        """Refuse everything from now on."""
+        """Refuse all messages from now on."""
         self._closed = True
 
     def check(self) -> None:
-        """Raise IntakeClosed or IntakeFull if nothing can be accepted now."""
+        """Raise IntakeClosed or IntakeFull if no message can be accepted now."""
         if self._closed:
             raise IntakeClosed
         if self._in_progress >= self._limit:
@@ -88,10 +88,10 @@ class IntakeCapacity:
 
 
 class InboundPipeline:
-    """Passes messages through the stages, and counts and logs what became of them.
+    """Passes messages through the stages, and counts and logs the results.
 
     Args:
-        stages: In order; the last one ends the way of every message.
+        stages: The stages in order. The last one ends the pipeline for every message.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class InboundPipeline:
         self._now = now
 
     async def receive(self, inbound: InboundMessage) -> Disposition:
-        """Decide on one message and commit it. Raises IntakeFull, IntakeClosed, StoreError: nothing was stored."""
+        """Decide on one message and commit it. Raises IntakeFull, IntakeClosed or StoreError if nothing was stored."""
         context = InboundContext(inbound, received_at=self._now())
         with self._capacity:
             disposition = await self._run(context)

@@ -15,20 +15,20 @@ from bus.messages import InboundMessage
 log = logging.getLogger(__name__)
 
 COMMAND_LIMIT = RateLimit(messages=600, per_seconds=60.0)
-"""The limit of commands. They start no runs; nobody types that many."""
+"""Rate limit of commands. Commands start no runs, and nobody types this many."""
 
 MAX_SENDERS = 10_000
-"""Senders that are counted; beyond that, the least recent are dropped."""
+"""Maximum number of senders that are counted. Beyond it, the least recent are dropped."""
 
 COUNTED = "rate_limits.counted"
-"""Topic of signals between nodes: a person's message was accepted, and counts."""
+"""Topic of signals between nodes: a person's message was accepted and counts."""
 
 SenderKey = tuple[str, str, str, str]
-"""Channel, workspace, person, and what is counted separately: chat or commands."""
+"""Channel, workspace, person, and kind: chat or command."""
 
 
 def sender_key(message: InboundMessage, kind: str) -> SenderKey:
-    """Return whom a message counts for."""
+    """Return the sender to whom a message counts."""
     return message.key.channel, message.key.workspace, message.sender.user_id, kind
 
 
@@ -36,28 +36,29 @@ class SenderRateLimiter:
     """Counts the accepted messages of each sender.
 
     Args:
-        max_senders: How many are counted.
+        max_senders: Maximum number of senders that are counted.
     """
 
     def __init__(self, max_senders: int = MAX_SENDERS) -> None:
         self._sent = BoundedDict[SenderKey, list[float]](max_senders)
 
     def acquire(self, message: InboundMessage, limit: RateLimit, *, kind: str, now: float) -> float:
-        """Count a message; return 0, or if the limit is exceeded, after how many seconds it may be sent.
+        """Count a message. Return 0, or if the limit is exceeded, the seconds until it may be sent.
 
-        The time of sending counts, if the platform tells it: after an outage, the messages of hours arrive at once.
+        The time of sending counts if the platform reports it, because after an outage the messages of several hours
+        arrive at once.
 
         Args:
             message: The message.
-            limit: How many are accepted; 0 messages = unlimited.
-            kind: What is counted separately: chat or commands.
+            limit: Maximum number of messages in a period. 0 messages = unlimited.
+            kind: Chat or command. Each is counted separately.
             now: Unix seconds.
         """
         if limit.messages == 0:
             return 0.0
         sent = self._sent_by(sender_key(message, kind))
         if sent and sent[-1] > now:
-            sent.clear()  # the clock was set back
+            sent.clear()  # The clock was set back.
         moment = now if message.sent_at is None else min(now, message.sent_at)
         moment = max(moment, sent[-1]) if sent else moment
         del sent[: bisect_right(sent, moment - limit.per_seconds)]
@@ -73,7 +74,7 @@ class SenderRateLimiter:
         del sent[: bisect_right(sent, sent[-1] - per_seconds)]
 
     def last_sent(self, sender: SenderKey) -> float | None:
-        """Return when a sender's newest message that counts was sent, Unix seconds; None = unknown."""
+        """Return when a sender's newest counted message was sent, Unix seconds. None = unknown."""
         sent = self._sent.get(sender)
         return sent[-1] if sent else None
 
@@ -84,7 +85,10 @@ class SenderRateLimiter:
             sent.pop()
 
     def _sent_by(self, person: SenderKey) -> list[float]:
-        """Return when a sender's messages were accepted, Unix seconds, in order; a deque takes 600 bytes at least."""
+        """Return when a sender's messages were accepted, Unix seconds, in order.
+
+        A deque would take at least 600 bytes.
+        """
         sent = self._sent[person] = self._sent.get(person, [])
         return sent
 
@@ -92,8 +96,8 @@ class SenderRateLimiter:
 class SharedRateLimiter:
     """Counts the messages of each sender against the limit of their channel.
 
-    Each node also counts messages that others accepted, some milliseconds later. If that signal is lost, only one
-    node counts the message. A further part of a gesture counts as nothing.
+    Each node also counts messages that other nodes accepted, some milliseconds later. If a signal is lost, only one
+    node counts the message. Further parts of a gesture are not counted.
     """
 
     def __init__(self, bus: BusContext) -> None:
@@ -104,7 +108,7 @@ class SharedRateLimiter:
         bus.tasks.start_soon(self._listen)
 
     def acquire(self, context: InboundContext) -> float:
-        """Count a message; return 0, or if its sender exceeds the limit, after how many seconds to send it again."""
+        """Count a message. Return 0, or if its sender exceeds the limit, the seconds until it may be sent again."""
         if context.joins:
             return 0.0
         limit = self._limit_for(context)
@@ -116,12 +120,13 @@ class SharedRateLimiter:
             self._limiter.release(context.message, kind=context.kind)
 
     def announce(self, context: InboundContext) -> None:
-        """Have the other nodes count a message that was accepted here."""
+        """Signal the other nodes to count a message that was accepted here."""
         sender = sender_key(context.message, context.kind)
         sent_at = self._limiter.last_sent(sender)
         if context.joins or sent_at is None:
             return
-        # The clocks of nodes may differ: how long ago it was counts. The number keeps equal signals apart.
+        # The clocks of nodes may differ, so the signal contains the message's age. The number tells equal signals
+        # apart.
         age_s, per_seconds = self._now() - sent_at, self._limit_for(context).per_seconds
         told = [self._calls.node, next(self._numbers), sender, age_s, per_seconds]
         self._calls.announce(COUNTED, json.dumps(told))
@@ -132,7 +137,7 @@ class SharedRateLimiter:
         return rate_limit_for(self._config, self._policies.get(context.message.key.channel))
 
     async def _listen(self) -> None:
-        """Count what other nodes accept, until the database is closed."""
+        """Count messages that other nodes accept, until the database is closed."""
         with self._calls.database.signals.subscribe(COUNTED) as payloads:
             async for payload in payloads:
                 try:
