@@ -1,4 +1,4 @@
-"""AbandonedRuns: what becomes of the runs of processes that ended before them."""
+"""AbandonedRuns: takes over runs whose processes ended before them."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -18,18 +18,18 @@ from store.runs import RunOutcome, RunStore
 
 POLL_S = 0.1
 ATTEMPTS = 60
-"""How often to look for the node that executes a run while that one ends or joins."""
+"""How often to look for the node that executes a run while that node ends or joins, seconds."""
 
 RETRY_S = 0.5
-"""After the database could not be used, seconds."""
+"""Pause after the database could not be used, seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class AbandonedRuns:
-    """Takes over the runs of dead processes, and those that nodes hand over when they stop.
+    """Takes over the runs of dead processes, and the runs that nodes hand over when they stop.
 
-    Those whose requests are stored go on here; the others become `interrupted`: their clients start them again.
+    Runs whose requests are stored continue here. The others become `interrupted`, and their clients start them again.
 
     Args:
         rows: The runs' rows.
@@ -57,7 +57,7 @@ class AbandonedRuns:
         self._seen: Sequence[Node] = ()
 
     async def take(self) -> None:
-        """Take over what was left on the threads that are this node's, as all nodes agree. Raises StoreUnavailable."""
+        """Take over abandoned runs on the threads that this node owns. Raises StoreUnavailable."""
         self._seen = self._nodes.living
         names = await self._rows.requests.list_left()
         await self._take(
@@ -68,15 +68,18 @@ class AbandonedRuns:
         )
 
     async def take_of(self, thread_id: str, run_id: str) -> None:
-        """Take over what was left on a thread, or that of a run, whoever's it is. Raises StoreUnavailable."""
+        """Take over abandoned runs on a thread or on a run's thread, whichever node owns it.
+
+        Raises StoreUnavailable.
+        """
         await self._take(await self._rows.requests.find_left(thread_id, run_id))
 
     async def find_node(self, thread_id: str, run_id: str = "") -> tuple[int | None, bool]:
-        """Find the living node that has a run, or a thread's runs. This node takes over what an ended one left.
+        """Find the living node that has a run, or a thread's runs. This node takes over the runs of an ended node.
 
         Args:
-            thread_id: The thread; "" = that of the run, which is not known.
-            run_id: The run; "" = those of the thread that are not over.
+            thread_id: The thread. "" = the run's thread, which is unknown.
+            run_id: The run. "" = all unfinished runs of the thread.
 
         Returns:
             The node, None if no living one is known, and whether the run is over.
@@ -95,7 +98,7 @@ class AbandonedRuns:
                 return node, is_over
             if is_over:
                 return None, True
-            # The node was ended, hands its runs over, or has just joined.
+            # The node has ended, is handing its runs over, or has just joined.
             await self.take_of(thread_id, run_id)
         raise StoreUnavailable("The node that executes the run does not respond; try again.")
 
@@ -107,7 +110,7 @@ class AbandonedRuns:
         return None if node is None else (node, False)
 
     async def hand_over(self, active: Iterable[LocalRun]) -> None:
-        """Let other nodes have the runs that are left to them. If it fails, they have them when this one has ended."""
+        """Hand runs over to other nodes. If that fails, they take the runs over when this node has ended."""
         left = [live.run_id for live in active if live.is_left]
         try:
             if left:
@@ -116,9 +119,9 @@ class AbandonedRuns:
             log.warning("%d run(s) could not be handed over: %s", len(left), error)
 
     async def store_cancel(self, runs: Iterable[LocalRun], action: CancelAction) -> None:
-        """Have whoever goes on with one of the runs cancel it.
+        """Have the node that continues one of the runs cancel it.
 
-        Nothing is promised while the database cannot be written: then they are canceled here alone.
+        While the database cannot be written, the runs are canceled only at this node.
         """
         run_ids = [live.run_id for live in runs if live.restartable]
         if not run_ids:
@@ -130,7 +133,7 @@ class AbandonedRuns:
             log.warning("The cancellation of %d run(s) is not stored: %s", len(run_ids), error)
 
     async def store_messages(self, live: LocalRun, messages: Iterable[AnyMessage]) -> None:
-        """Have whoever goes on with a run hand messages to it. Raises StoreUnavailable."""
+        """Have the node that continues a run pass messages to it. Raises StoreUnavailable."""
         if not live.restartable:
             return
         lines = b"".join(dumps(message) + b"\n" for message in messages).decode()
@@ -140,7 +143,7 @@ class AbandonedRuns:
         raise StoreUnavailable("The database did not take the messages in time.")
 
     async def watch(self) -> None:
-        """Take over what other nodes leave, as soon as they are ended."""
+        """Take over the runs of other nodes as soon as these have ended."""
         await on_each_change(self._nodes, self._seen, self.take)
 
     async def _take(self, names: Iterable[str]) -> None:
@@ -148,7 +151,7 @@ class AbandonedRuns:
         if lost:
             log.warning("%d run(s) were interrupted when their process ended.", lost)
         for name in names:
-            # Shielded: what was taken is started.
+            # Shielded, so that all runs that were taken are started.
             with anyio.CancelScope(shield=True):
                 await self._start_all(await self._rows.requests.take(name))
 
@@ -165,7 +168,10 @@ class AbandonedRuns:
             await self._give_up(left, problem)
 
     async def _give_up(self, left: AbandonedRun, error: InvalidRequest) -> None:
-        """Record that a run does not go on. Raises StoreUnavailable: then it is tried again when this process ends."""
+        """Record that a run does not continue.
+
+        Raises StoreUnavailable. In that case it is tried again when this process ends.
+        """
         log.error("Run %s cannot be started again: %s", left.run_id, error)
         outcome = RunOutcome(
             run_id=left.run_id,

@@ -11,15 +11,15 @@ from gateway.runtime.execution import Graph
 from gateway.runtime.graph_sources import GraphFactory
 
 GraphSource = Callable[[RunnableConfig], Awaitable[Graph]] | GraphFactory
-"""Returns the graph for a run's config, or makes one each time it is needed."""
+"""A function that returns the graph for a run's config, or a factory that makes one each time."""
 
 _NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
-"""The namespace from which LangGraph's server derives the ids of default assistants."""
+"""The namespace from which LangGraph's server derives the IDs of default assistants."""
 
 
 @lru_cache(maxsize=1024)
 def assistant_id_for_graph(graph_id: str) -> str:
-    """Return the id of a graph's default assistant.
+    """Return the ID of a graph's default assistant.
 
     >>> assistant_id_for_graph("agent")
     'fe096781-5601-53d2-b2f6-0d3403f7e9ca'
@@ -28,7 +28,7 @@ def assistant_id_for_graph(graph_id: str) -> str:
 
 
 def resolve_graph_id(assistant_id: str, graphs: Iterable[str]) -> str:
-    """Return the graph of an assistant's id or name. Raises UnknownAssistant.
+    """Return the graph ID of an assistant, which is given by ID or name. Raises UnknownAssistant.
 
     >>> resolve_graph_id("fe096781-5601-53d2-b2f6-0d3403f7e9ca", ["agent"]), resolve_graph_id("agent", ["agent"])
     ('agent', 'agent')
@@ -45,7 +45,7 @@ def resolve_graph_id(assistant_id: str, graphs: Iterable[str]) -> str:
 
 
 def is_uuid(text: str) -> bool:
-    """Return whether a text is the id of an assistant, and not its name."""
+    """Return whether a text is the ID of an assistant, and not its name."""
     try:
         UUID(text)
     except ValueError:

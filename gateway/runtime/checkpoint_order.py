@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 
 MethodData = tuple[str, Any]
-"""Method and data; bytes are JSON already."""
+"""Method and data. Bytes are encoded JSON."""
 
 NamespacedData = tuple[tuple[str, ...], MethodData]
 """Namespace, and method and data."""
 
 
 class CheckpointOrdering:
-    """Holds values back until the next event, which is their checkpoint or shows that there is none."""
+    """Holds values back until the next event, which is their checkpoint or shows that they have none."""
 
     def __init__(self) -> None:
         self._held: list[NamespacedData] = []

@@ -1,6 +1,6 @@
 """Encodes message chunks as content-block events (start, delta, finish). Pure.
 
-This is the message format of LangChain's newer streaming protocol; it takes about a quarter of the bytes.
+This is the message format of LangChain's newer streaming protocol. It takes about a quarter of the bytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _ROLES = {"ai": "ai", _STREAMED: "ai", "human": "human", "system": "system", "to
 
 @dataclass(slots=True)
 class _Block:
-    """One block of a message: text, reasoning, or a tool call. `whole`: one that came at once."""
+    """One block of a message: text, reasoning, or a tool call. `whole`: the block arrived in one piece."""
 
     index: int
     content: Data
@@ -36,7 +36,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _Message:
-    """A message in progress; its last block is open."""
+    """A message in progress. Its last block is open."""
 
     blocks: dict[tuple[str, object], _Block] = field(default_factory=dict)
     open: _Block | None = None
@@ -87,7 +87,7 @@ class ContentBlockEncoder:
             yield {"event": "content-block-delta", "index": block.index, "delta": delta}
 
     def _add_whole(self, message: _Message, number: int, whole: Data) -> Iterator[Data]:
-        """Yield the start of a block whose content comes with its end."""
+        """Yield the start of a block. The block's end contains its content."""
         yield from _finish_block(message)
         block = _Block(len(message.blocks), _skeleton(whole), whole=whole)
         message.blocks["whole", number] = message.open = block
@@ -116,7 +116,7 @@ def _finish_block(message: _Message) -> Iterator[Data]:
 
 
 def _finished_call(content: Data, said: str) -> Data:
-    """Return a complete tool call; arguments that are not a JSON object stay text."""
+    """Return a complete tool call. Arguments that are not a JSON object stay text."""
     try:
         args = orjson.loads(said or "{}")
     except orjson.JSONDecodeError:
@@ -152,7 +152,7 @@ def _split_chunk(chunk: Mapping[str, Any]) -> Iterator[tuple[tuple[str, object],
 
 
 def _whole_blocks(message: Mapping[str, Any]) -> Iterator[Data]:
-    """Yield the blocks of a complete message that have no deltas: attachments, and the calls of tools."""
+    """Yield the blocks of a complete message that have no deltas: attachments and tool calls."""
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         if isinstance(part, dict) and part.get("type") in _ATTACHMENTS:
@@ -163,7 +163,7 @@ def _whole_blocks(message: Mapping[str, Any]) -> Iterator[Data]:
 
 
 def _skeleton(block: Data) -> Data:
-    """Return a block without what is large: it comes with the end."""
+    """Return a block without its large fields, which the block's end contains."""
     empty: Data = {"args": {}} if block["type"] == "tool_call" else {}
     return {key: value for key, value in block.items() if key not in _LARGE} | empty
 

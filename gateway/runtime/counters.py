@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 RUN_BUCKETS_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
-"""From an instant answer to a run with many subagents; seconds."""
+"""Bucket bounds from an instant answer to a run with many subagents, seconds."""
 
 
 class DurationHistogram:
@@ -24,7 +24,7 @@ class DurationHistogram:
         self._buckets = [0] * (len(self.bounds) + 1)
 
     def observe(self, seconds: float) -> None:
-        """Record one duration; negative ones (the clock went back) count as 0."""
+        """Record one duration. Negative durations (the clock was set back) count as 0."""
         seconds = max(seconds, 0.0)
         self._buckets[bisect_left(self.bounds, seconds)] += 1
         self.total_s += seconds

@@ -1,4 +1,4 @@
-"""RunCreation: from a request to its run, on disk; and back from what is stored of a run that starts again."""
+"""RunCreation: stores a request's run, and reads the stored request of a run that starts again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -23,7 +23,7 @@ from store.runs import Run, RunStore
 
 _OTHER_FORM = frozenset({"modes", "kwargs", "restartable"})
 _STORED_FIELDS = [field for field in fields(GraphRunRequest) if field.name not in _OTHER_FORM]
-"""Of a request; the others are stored in another form, or known."""
+"""Fields of a request that are stored as they are. The others are stored in another form, or known."""
 
 
 def new_local_run(
@@ -60,7 +60,7 @@ def new_local_run(
 
 
 def encode_request(request: GraphRunRequest, live: LocalRun) -> str:
-    """Return what is stored of a request, JSON. A run with a row has `kwargs` there."""
+    """Return the stored form of a request, JSON. A run with a row has `kwargs` there."""
     stored = {
         **encode_start(request),
         "thread_id": live.thread_id,
@@ -71,7 +71,7 @@ def encode_request(request: GraphRunRequest, live: LocalRun) -> str:
 
 
 def encode_start(request: GraphRunRequest) -> dict[str, Any]:
-    """Return a request as JSON has it, for another node that is to start it."""
+    """Return a request as JSON, for another node that will start it."""
     return {
         **{field.name: getattr(request, field.name) for field in _STORED_FIELDS},
         "stream_mode": sorted(request.modes.requested),
@@ -82,7 +82,10 @@ def encode_start(request: GraphRunRequest) -> dict[str, Any]:
 
 
 def decode_start(body: Mapping[str, Any], **changed: Any) -> GraphRunRequest:  # noqa: ANN401 - fields of a request
-    """Return what `encode_start` was given, with some fields changed. Raises KeyError, TypeError, ValueError."""
+    """Return the request that `encode_start` encoded, with some fields changed.
+
+    Raises KeyError, TypeError, ValueError.
+    """
     given = {field.name: body[field.name] for field in _STORED_FIELDS if field.name in body}
     modes = parse_stream_modes(body["stream_mode"], subgraphs=body["subgraphs"])
     others = {"kwargs": body["kwargs"] or {}, "restartable": body.get("restartable", True)}
@@ -92,7 +95,7 @@ def decode_start(body: Mapping[str, Any], **changed: Any) -> GraphRunRequest:  #
 def decode_abandoned_run(left: AbandonedRun, *, now: float) -> tuple[GraphRunRequest, LocalRun]:
     """Return the request of a run that is started again, and its next attempt.
 
-    `now`: Unix seconds; what has passed of a delay is over.
+    `now`: Unix seconds. The part of a delay that has passed is not repeated.
 
     Raises:
         InvalidRequest: What another version stored cannot be read.
@@ -129,9 +132,9 @@ def _next_attempt(
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One write. `is_late`: nobody waits for it any more."""
+    """One write. `is_late`: nobody is waiting for it any more."""
 
-    error: Exception | None = field(default_factory=RuntimeClosing)  # if it is cut off
+    error: Exception | None = field(default_factory=RuntimeClosing)  # If the write is cut off.
     is_late: bool = False
     over: anyio.Event = field(default_factory=anyio.Event)
 
@@ -141,7 +144,7 @@ class RunCreation:
 
     Args:
         rows: The runs' rows.
-        finalizer: Takes back what was written too late.
+        finalizer: Reverts starts that were written too late.
         write_s: Time limit of a write, seconds.
     """
 
@@ -151,17 +154,17 @@ class RunCreation:
         self._write_s = write_s
 
     async def save(self, tasks: TaskGroup, live: LocalRun, request: GraphRunRequest) -> None:
-        """Write the start of a run, and what is needed to start it again.
+        """Write the start of a run, and the data to start it again.
 
         Args:
-            tasks: Owns the write: the database may carry it out when nobody waits for it any more.
+            tasks: Owns the write, because the database may finish it when nobody is waiting for it any more.
             live: The run.
-            request: What it is to do.
+            request: The run's request.
 
         Raises:
             RowNotFound, RunExists, ThreadElsewhere: As of `RunStore.create`.
-            StoreUnavailable: It could not be written in time. If it was, or will be, it is taken back.
-            RuntimeClosing: This process stops.
+            StoreUnavailable: It could not be written in time. If it is written later, it is reverted.
+            RuntimeClosing: This process is stopping.
         """
         stored = encode_request(request, live) if live.restartable else None
         if live.temporary and stored is None:
@@ -172,14 +175,16 @@ class RunCreation:
             await write.over.wait()
         if not write.over.is_set():
             write.is_late = True
-            self._finalizer.undone.add(live.run_id)  # whoever starts it again does not find it
+            self._finalizer.undone.add(
+                live.run_id
+            )  # The node that starts the run again does not find it.
             raise StoreUnavailable("The database did not take the run in time.")
         error, write.error = write.error, None
         try:
             if error is not None:
                 raise error
         finally:
-            del error  # its traceback has this frame: see `store.unit_of_work.result_of`
+            del error  # Its traceback contains this frame: see `store.unit_of_work.result_of`.
 
     async def _write(
         self, write: _Write, live: LocalRun, request: GraphRunRequest, stored: str | None
@@ -214,8 +219,8 @@ class RunCreation:
 async def require_checkpoint(
     saver: CheckpointSaver, thread_id: str, checkpoint: Mapping[str, Any]
 ) -> None:
-    """Return if a checkpoint names none of its own, or one that the thread has. Raises RowNotFound."""
-    # Of a subgraph's checkpoint, LangGraph takes the place from its map.
+    """Check that a checkpoint has no ID, or one that exists in the thread. Raises RowNotFound."""
+    # LangGraph reads the ID of a subgraph's checkpoint from the checkpoint map.
     wanted = checkpoint.get("checkpoint_id")
     if not wanted or checkpoint.get("checkpoint_ns"):
         return

@@ -1,4 +1,4 @@
-"""Elsewhere: runs of all nodes, for the routes of any node. Those of other nodes are read and changed from here."""
+"""Elsewhere: runs of all nodes, for the routes of any node. It reads and changes the runs of other nodes."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -34,14 +34,14 @@ from store.runs import Run, ThreadElsewhere
 from store.work_group import WORK_GROUP
 
 START, CANCEL, CANCEL_MANY, INJECT = "runs.start", "runs.cancel", "runs.cancel_many", "runs.inject"
-"""The calls to the nodes that execute the runs."""
+"""Names of calls to the nodes that execute the runs."""
 
 CALL_S = 30.0
-"""How long to wait for the answer of a living node, seconds: as long as a write to the database may take."""
+"""How long to wait for the response of a living node, seconds: as long as a write to the database may take."""
 
 MOVES = 20
 MOVE_S = 0.1
-"""How often to look where a thread's runs are when they end and begin elsewhere, and how long to wait, seconds."""
+"""How often to look for a thread's runs while they move between nodes, and how long to wait, seconds."""
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[Json]]
@@ -51,13 +51,13 @@ _KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (InvalidRequest, RowNotFound, RuntimeClosing, ThreadBusyError, UnknownAssistant)
 }
-"""What a node may refuse a call with; its caller raises it again."""
+"""Errors with which a node may refuse a call. The caller raises them again."""
 
 log = logging.getLogger(__name__)
 
 
 class Elsewhere:
-    """Runs of all nodes: of this one, where they are here, and else of the node that executes them.
+    """Runs of all nodes. Runs of this node are read directly, and other runs through the node that executes them.
 
     Args:
         runs: The runs of this node.
@@ -79,15 +79,15 @@ class Elsewhere:
         calls.serve(HAND_OVER, self._hand_over)
 
     async def find(self, run_id: str, *, thread_id: str = "") -> LocalRun | None:
-        """Return a run whose events a node has in memory. As of `RunCopies.find`."""
+        """Return a run whose events a node has in memory. As in `RunCopies.find`."""
         return await self.copies.find(run_id, thread_id=thread_id)
 
     async def start(self, request: GraphRunRequest) -> LocalRun:
-        """Start a run, or queue it behind others of its thread at the node that executes these.
+        """Start a run, or queue it behind other runs of its thread at the node that executes them.
 
         Raises:
-            Exception: As of `RunManager.start`.
-            StoreUnavailable: The other node does not answer: perhaps the run was started.
+            Exception: As in `RunManager.start`.
+            StoreUnavailable: The other node does not respond. The run may have been started.
         """
         for _ in range(MOVES):
             try:
@@ -124,7 +124,7 @@ class Elsewhere:
 
         Raises:
             RowNotFound: It is unknown or has ended.
-            StoreUnavailable: It is about to go on at another node, or its node does not answer: perhaps it is canceled.
+            StoreUnavailable: It is moving to another node, or its node does not respond. It may have been canceled.
         """
         if self._calls.others and self._runs.find(thread_id, run_id) is None:
             node, is_over = await self._runs.abandoned_runs.find_node(thread_id, run_id)
@@ -145,10 +145,10 @@ class Elsewhere:
     async def cancel_many(
         self, *, status: str | None, thread_id: str, run_ids: Sequence[str], action: CancelAction
     ) -> None:
-        """Cancel active runs at all nodes. Arguments: as of `RunManager.select`.
+        """Cancel active runs at all nodes. Arguments: as in `RunManager.select`.
 
         Raises:
-            RowNotFound: There are none at the nodes that answered.
+            RowNotFound: The nodes that responded have no such runs.
         """
         given = {"status": status, "thread_id": thread_id, "run_ids": run_ids, "action": action}
         canceled = (await self._cancel_many_here(given))["runs"]
@@ -165,7 +165,7 @@ class Elsewhere:
         return {"runs": len(found)}
 
     async def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
-        """Hand messages to an active run. As of `RunManager.inject`."""
+        """Pass messages to an active run. As in `RunManager.inject`."""
         taken_by = await self._runs.inject(thread_id, run_id, messages)
         if taken_by is not None or not self._calls.others or self._runs.active_on_thread(thread_id):
             return taken_by
@@ -197,7 +197,7 @@ class Elsewhere:
         return ""
 
     def _serve(self, method: str, handler: Handler) -> None:
-        """Answer calls of `_ask`."""
+        """Respond to calls of `_ask`."""
 
         async def answer(body: str) -> str:
             try:
@@ -210,7 +210,10 @@ class Elsewhere:
         self._calls.serve(method, answer)
 
     async def _ask(self, node: int, method: str, given: Json) -> Json:
-        """Return the answer of a node. Raises StoreUnavailable, and what the node refuses it with."""
+        """Return the response of a node.
+
+        Raises StoreUnavailable, and the error with which the node refuses the call.
+        """
         body = dumps(given).decode()
         answered = orjson.loads(await self._calls.call(node, method, body, within_s=CALL_S))
         if refusal := answered.get("refusal"):

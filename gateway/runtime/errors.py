@@ -3,7 +3,7 @@
 RunRequestError
 ├── RuntimeClosing    Parley is stopping and starts no new runs
 ├── ThreadBusyError   another run holds the thread, and the caller does not want to wait
-├── UnknownAssistant  no graph has this name or id
+├── UnknownAssistant  no graph has this name or ID
 └── InvalidRequest    the request is malformed, contradictory, or asks for something unsupported
 """
 
@@ -33,10 +33,11 @@ class ThreadBusyError(RunRequestError):
 
 
 class UnknownAssistant(RunRequestError):
-    """There is no such assistant.
+    """The assistant does not exist.
 
     Attributes:
-        by_name: The request used a name, not an id: more likely a typo than a deleted assistant.
+        by_name: Whether the request used a name, not an ID. A wrong name is more likely a typo than a deleted
+            assistant.
     """
 
     def __init__(self, message: str, *, by_name: bool) -> None:

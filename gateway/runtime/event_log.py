@@ -15,31 +15,31 @@ MAX_BYTES = 8 * 1024 * 1024
 """Size of one run's events in memory: 9,000 token frames of 800 bytes."""
 
 COALESCE_S = 0.002
-"""Shortest time between two wake-ups of a reader, seconds: tokens of a fast model share a write."""
+"""Shortest time between two wake-ups of a reader, seconds, so that tokens of a fast model share a write."""
 
 MAX_BATCH = 256
-"""Events per read, so that a late reader does not copy the whole log."""
+"""Maximum number of events per read, so that a late reader does not copy the whole log."""
 
 MAX_BATCH_BYTES = 256 * 1024
-"""Size of the events of one read; a larger event is read alone."""
+"""Maximum size of the events of one read. A larger event is read alone."""
 
 MIN_CHANGE_BYTES = 1024
 """The log stores smaller events whole."""
 
 MAX_KEYS = 16
-"""Keys whose last event the log remembers: messages and subgraphs that stream at the same time."""
+"""Maximum number of keys whose last event the log remembers: messages and subgraphs that stream at the same time."""
 
 _OVERHEAD = 200
-"""Bytes of an event besides its data: the object, its numbers, its list slot."""
+"""Size of an event without its data: the object, its numbers, its list slot."""
 
 
 @dataclass(slots=True, eq=False)
 class _Change:
-    """A large event, as what changed since the event before it with the same key.
+    """A large event, stored as the difference from the previous event with the same key.
 
     Attributes:
-        start: How many bytes of that event stay at its start.
-        end: How many bytes stay at its end.
+        start: Number of unchanged bytes at the start.
+        end: Number of unchanged bytes at the end.
         data: The bytes between them.
     """
 
@@ -51,7 +51,7 @@ class _Change:
     data: bytes
 
     def apply(self, before: bytearray) -> None:
-        """Turn the data of the event before into that of this one."""
+        """Return this event's data, given the data of the previous event."""
         before[self.start : len(before) - self.end] = self.data
 
 
@@ -65,8 +65,8 @@ def _default_max_bytes() -> int:
 class EventLog:
     """The events of one run, for any number of readers, each starting at any event.
 
-    The log stores a large event (the state after each step, the message so far) as what changed since the one
-    before, so an answer's memory is linear in its length, whatever the stream mode. Beyond `max_bytes` it drops the
+    The log stores a large event (the state after each step, the message so far) as the difference from the previous
+    one, so the memory for an answer is linear in its length in every stream mode. Beyond `max_bytes` it drops the
     oldest events. A reader that has not read them gets a `gap` event and the state instead.
 
     Args:
@@ -97,17 +97,17 @@ class EventLog:
 
     @property
     def start(self) -> int:
-        """One less than the number of the first event, which the log may have dropped."""
+        """The number of the first event minus one. The log may have dropped that event."""
         return self._start
 
     @property
     def first_id(self) -> int:
-        """The number of the oldest event that is kept."""
+        """The number of the oldest event in the log."""
         return self._first
 
     @property
     def last_id(self) -> int:
-        """The number of the newest event; before the first, one less than its."""
+        """The number of the newest event. Before the first event, its number minus one."""
         return self._next - 1
 
     def append(self, name: str, data: bytes, key: str | None = None) -> None:
@@ -132,7 +132,7 @@ class EventLog:
         self._wake()
 
     def skip_to(self, first: int) -> None:
-        """Drop all events; the next one gets the number `first`. Readers get a gap."""
+        """Drop all events. The next event gets the number `first`. Readers get a gap."""
         self._events.clear()
         self._first = self._next = first
         self._newest.clear()
@@ -142,7 +142,7 @@ class EventLog:
         """End the log: no more events follow.
 
         Args:
-            state: The final state, for readers who missed events; None = that of the last `values` event.
+            state: The final state, for readers who missed events. None = the data of the last `values` event.
         """
         self.closed = True
         self._state, self._final_state = None, state
@@ -153,7 +153,7 @@ class EventLog:
     def seal(self) -> None:
         """Compress a closed log into one block, in 0.03 ms for a short answer, 1 ms for 4,000 tokens.
 
-        It reads as before. Each new reader unpacks it once, which takes up to ten times as long.
+        Readers see no difference. Each new reader unpacks it once, which takes up to ten times as long.
         """
         if self._sealed is None:
             self._sealed = _pack(self._events, self._final_state)
@@ -161,12 +161,12 @@ class EventLog:
             self.bytes = len(self._sealed)
 
     def final_state(self) -> bytes | None:
-        """Return the state after the end: that of `close`, or the data of the last `values` event. JSON."""
+        """Return the state after the end: the state that `close` got, or the data of the last `values` event. JSON."""
         state = self.stored()[1]
         return self.last_data("values") if state is None else state
 
     def last_data(self, name: str) -> bytes | None:
-        """Return the data of the last event with this name; None = the log has none."""
+        """Return the data of the last event with this name. None = the log has no such event."""
         events, _ = self.stored()
         newest = next((event for event in reversed(events) if event.name == name), None)
         if newest is None or isinstance(newest, RunEvent):
@@ -184,7 +184,7 @@ class EventLog:
         return _unpack(self._sealed, self._first)
 
     def gap(self, after: int) -> list[RunEvent]:
-        """Return what a reader gets instead of the events that the log dropped: a `gap` event, and the state."""
+        """Return the replacement for dropped events: a `gap` event and the state."""
         lost = {"code": "stream_replay_gap", "after": after, "resumes_at": self._first}
         events = [RunEvent(self._first - 1, "gap", dumps(lost))]
         state = self._state() if self._state else self.final_state()
@@ -216,7 +216,7 @@ class EventLog:
         return _Change(self._next, name, key, start, end, data[start:until])
 
     def _drop_oldest(self) -> None:
-        """Drop the older half: dropping in bulk is cheap per event."""
+        """Drop the older half, because dropping many events at once is cheap per event."""
         target = self._max_bytes() // 2
         before: dict[str, bytearray] = {}
         dropped = 0
@@ -234,7 +234,7 @@ class EventLog:
                 event.apply(data)
                 self.bytes += len(data) - len(event.data)
                 event.start, event.end, event.data = 0, 0, bytes(data)
-        for key in before:  # the log has none of its events any more
+        for key in before:  # The log has dropped all its events.
             self._newest.pop(key, None)
 
 
@@ -255,7 +255,7 @@ class EventLogReader:
         self._last_wake = 0.0
 
     def read(self) -> list[RunEvent]:
-        """Return the available events, without waiting; if the log dropped some, first a gap and the state."""
+        """Return the available events without waiting. If the log dropped some, a gap and the state come first."""
         events: list[RunEvent] = []
         log = self._log
         if self.position < log.first_id - 1:
@@ -277,7 +277,10 @@ class EventLogReader:
         return events
 
     def _decode(self, stored: _StoredEvent) -> RunEvent | None:
-        """Return a whole event, or None for one that the reader has already: later ones may change it."""
+        """Return a whole event, or None for one that the reader has already.
+
+        Later events may be differences from it.
+        """
         self._decoded = stored.id
         if isinstance(stored, RunEvent):
             return stored if stored.id > self.position else None
@@ -288,7 +291,7 @@ class EventLogReader:
         return RunEvent(stored.id, stored.name, bytes(data))
 
     async def receive(self) -> list[RunEvent] | None:
-        """Wait for events and return the available ones, at least one; None at the end."""
+        """Wait for events and return all available ones, at least one. None at the end."""
         log = self._log
         if log.last_id <= self.position and not log.closed:
             await log.wait_for_change()
@@ -341,7 +344,7 @@ def _unpack(block: bytes, first: int) -> tuple[list[_StoredEvent], bytes | None]
 def _common_parts(before: bytes, start: int, end: int, after: bytes) -> tuple[int, int]:
     """Return how many bytes two events have in common at the start and, after that, at the end.
 
-    `start` and `end` are tried first: a growing text changes where it changed last.
+    `start` and `end` are tried first, because a growing text changes where it changed last.
     """
     limit = min(len(before), len(after))
     if not end or start + end > limit or before[:start] != after[:start]:

@@ -19,7 +19,7 @@ class RunEvent:
 
     @property
     def mode(self) -> str:
-        """The stream mode it belongs to, without namespace and kind.
+        """The event's stream mode, without namespace and kind.
 
         >>> RunEvent(1, "messages/partial|child:1", b"[]").mode
         'messages'

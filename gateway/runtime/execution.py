@@ -149,7 +149,7 @@ class PreparedRun:
     """A graph with its input and config.
 
     Attributes:
-        values: The thread's values, if there is nothing left to execute.
+        values: The thread's values, if nothing is left to execute.
     """
 
     request: GraphRunRequest
@@ -202,7 +202,10 @@ async def execute_run(
 
 
 async def continue_attempt(prepared: PreparedRun) -> PreparedRun | None:
-    """Continue a run of another process at its newest checkpoint; None = it has none, and starts with its input."""
+    """Continue a run of another process at its newest checkpoint.
+
+    None = it has no checkpoint, and starts with its input.
+    """
     state = await prepared.graph.aget_state(prepared.thread_config)
     run_id = prepared.config["configurable"]["run_id"]
     if (state.metadata or {}).get("run_id") != run_id:
@@ -212,7 +215,7 @@ async def continue_attempt(prepared: PreparedRun) -> PreparedRun | None:
         **prepared.config,
         "configurable": {key: options[key] for key in options if key not in CHECKPOINT_KEYS},
     }
-    # A graph that is continued passes the place where it stopped.
+    # A continued graph does not stop again where it stopped.
     has_stopped = _is_among(prepared.request.interrupt_before, state.next) or _is_among(
         prepared.request.interrupt_after, await _last_nodes(prepared.graph, state)
     )
@@ -226,7 +229,7 @@ def _is_among(stops: Sequence[str] | str | None, nodes: Iterable[str]) -> bool:
 
 
 async def _last_nodes(graph: Graph, state: StateSnapshot) -> list[str]:
-    """Return the nodes whose results made a state: those that have seen other versions of it than before."""
+    """Return the nodes whose results made a state: the nodes that have seen other versions of it than before."""
     seen: list[Mapping[str, Any]] = []
     for config in (state.config, state.parent_config):
         saved = await graph.checkpointer.aget_tuple(config) if config else None  # type: ignore[union-attr]  # a saver
@@ -236,7 +239,7 @@ async def _last_nodes(graph: Graph, state: StateSnapshot) -> list[str]:
 
 
 async def untaken_messages(live: LocalRun, prepared: PreparedRun) -> Sequence[AnyMessage]:
-    """Return what was injected into earlier attempts of a run, and is not in its thread."""
+    """Return the messages that were injected into earlier attempts of a run but are not in its thread."""
     if not live.messages:
         return ()
     state = await prepared.graph.aget_state(prepared.thread_config)
@@ -247,9 +250,10 @@ async def untaken_messages(live: LocalRun, prepared: PreparedRun) -> Sequence[An
 
 
 async def check_update(prepared: PreparedRun) -> None:
-    """Raise what the graph's channels raise for the update of a command.
+    """Raise the error that the graph's channels raise for a command's update.
 
-    LangGraph saves an update before it applies it: with one that does not fit, the thread could never be read again.
+    LangGraph saves an update before it applies it. After an update that does not fit, the thread could never be read
+    again.
     """
     update = prepared.input.update if isinstance(prepared.input, Command) else None
     if not update:
@@ -266,12 +270,12 @@ async def check_update(prepared: PreparedRun) -> None:
 
 
 async def address_resume(prepared: PreparedRun) -> PreparedRun:
-    """Address a resume value without an interrupt id to the latest interrupt.
+    """Address a resume value without an interrupt ID to the latest interrupt.
 
-    LangGraph fails if several are pending; clients that show one at a time send such values.
+    LangGraph fails if several are pending. Clients that show one at a time send such values.
 
     Raises:
-        ValueError: Nothing is pending: the graph would start over, without an input.
+        ValueError: No interrupt is pending. The graph would start over without an input.
     """
     command = prepared.request.command or {}
     answer = command.get("resume")
@@ -299,7 +303,7 @@ async def _run_with_timeout(live: LocalRun, prepared: PreparedRun, budget: LoopB
 
 def _context_for(graph: Graph, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a graph takes as its context: all, unless its schema is a class with fields."""
-    # A graph may copy its context into the state, so what cannot be saved stays out.
+    # A graph may copy its context into the state, so values that cannot be saved are left out.
     context = {k: v for k, v in options.items() if k != STEERING_SOURCE_KEY}
     schema = graph.context_schema
     if isinstance(schema, type) and is_dataclass(schema):
@@ -356,7 +360,10 @@ async def _success_result(live: LocalRun, prepared: PreparedRun) -> RunResult:
 
 
 def _with_all_interrupts(values: object, state: StateSnapshot) -> object:
-    """Return the values with every pending interrupt: tasks that stop side by side stream them one after the other."""
+    """Return the values with all pending interrupts.
+
+    Tasks that stop at the same time stream them one after the other.
+    """
     pending = [one for task in state.tasks for one in task.interrupts]
     return {**state_fields(values), "__interrupt__": pending} if len(pending) > 1 else values
 
@@ -364,7 +371,7 @@ def _with_all_interrupts(values: object, state: StateSnapshot) -> object:
 async def _cancelled_result(
     live: LocalRun, prepared: PreparedRun | None, roll_back: Callable[[], Awaitable[None]]
 ) -> RunResult:
-    """Return the result of a run that was cancelled, or ended early: the thread is `interrupted` if steps remain."""
+    """Return the result of a run that was cancelled or ended early. The thread is `interrupted` if steps remain."""
     if prepared is None:
         return RunResult(status="interrupted", thread_unchanged=True)
     back = live.cancel_action == "rollback"
@@ -398,7 +405,7 @@ def _failure_result(live: LocalRun, error: Exception) -> RunResult:
 
 
 def interrupts_by_task(state: StateSnapshot) -> Mapping[str, Any]:
-    """Return a state's interrupts, by task id."""
+    """Return a state's interrupts, by task ID."""
     return {
         task.id: [{"id": one.id, "value": one.value} for one in task.interrupts]
         for task in state.tasks

@@ -1,4 +1,4 @@
-"""JSON encoding of states, messages and whatever a graph yields: fast for common types, lossy but safe for others."""
+"""JSON encoding of all that a graph yields: fast for common types, lossy but safe for others."""
 
 import base64
 import json
@@ -24,13 +24,13 @@ _DROPPED_METADATA = frozenset(
         "ls_temperature",
     }
 )
-"""Token metadata that no client reads; about half of a frame's bytes."""
+"""Token metadata that no client reads: about half of a frame's bytes."""
 
 
 def dumps(value: object) -> bytes:
     """Encode a value as JSON.
 
-    Never raises for a value that a graph can hold: what JSON cannot express becomes text, lone surrogates
+    It never raises for a value that a graph can hold. Values that JSON cannot express become text, and lone surrogates
     (from a hostile model) become question marks.
 
     >>> dumps({"a": {1}})
@@ -40,12 +40,13 @@ def dumps(value: object) -> bytes:
         encoded = orjson.dumps(_open_messages(value), default=json_default)
     except TypeError:
         encoded = _dumps_unusual(value)
-    # A copy: orjson's result takes 4 KB at least, and up to ten times its length. Events are kept for a while.
+    # A copy, because orjson's result takes at least 4 KB and up to ten times its length, and events are kept for a
+    # while.
     return bytes(memoryview(encoded))
 
 
 def _dumps_message(message: BaseMessage) -> bytes:
-    """Encode a message as `dumps` does, for one that is copied into something else."""
+    """Encode a message as `dumps` does, if the result is copied into something else."""
     try:
         return orjson.dumps(json_default(message), default=json_default)
     except TypeError:
@@ -76,7 +77,7 @@ def _open_message_list(value: list[Any]) -> list[Any]:
 def json_default(value: object) -> object:
     """Convert an object that orjson does not know."""
     if isinstance(value, BaseMessage):
-        # A pydantic model's `__dict__` holds its fields: the same as model_dump(), eight times faster.
+        # A pydantic model's `__dict__` holds its fields. It is the same as model_dump(), but eight times faster.
         extra = value.__pydantic_extra__
         return {**value.__dict__, **extra} if extra else value.__dict__
     if isinstance(value, BaseModel):

@@ -8,9 +8,9 @@ class RuntimeSettings:
     """Limits of the runtime.
 
     Attributes:
-        keep_s: How long a finished run can be replayed, seconds; at least 60 by contract.
-        keep_bytes: Size limit of all finished runs' events; beyond it the oldest are dropped.
-        active_bytes: Size limit of all active runs' events; each run has an equal share of it.
+        keep_s: How long a finished run can be replayed, seconds. The contract requires at least 60.
+        keep_bytes: Size limit of all finished runs' events. Beyond it, the oldest are dropped.
+        active_bytes: Size limit of all active runs' events. Each run has an equal share.
         drain_s: Time limit for shutdown, seconds.
         write_s: Time limit for a write to disk, seconds.
         sweep_s: Interval at which finished runs are evicted, seconds.

@@ -13,16 +13,19 @@ from store.node_calls import NodeCalls
 from store.run_events import EventRow, RunEventStore
 
 FLUSH_S = 0.02
-"""How often the new events of runs that are read are written, seconds."""
+"""How often new events of runs with readers at other nodes are written, seconds."""
 
 READ_S = 10.0
-"""A node that did not say again for so long, seconds, that it reads a run does not read it."""
+"""How long a node counts as a reader after it last reported that it reads a run, seconds."""
 
 RETRY_S = 0.5
-"""After the database could not be used, seconds."""
+"""Pause after the database could not be used, seconds."""
 
 WROTE = "runs.wrote"
-"""The note that tells a node which event of a run that it reads was written last. If it is lost, the node finds out."""
+"""The signal that tells a reading node which event of a run was written last.
+
+If it is lost, the node finds out later.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,9 +34,9 @@ class _Written:
 
     Attributes:
         reader: Reads its log, from the first event on.
-        readers: The nodes that read it, each until a time.
-        rows: What could not be written yet.
-        is_whole: The last event was written.
+        readers: The nodes that read it, with the time until which each counts as a reader.
+        rows: The rows that could not be written yet.
+        is_whole: Whether the last event was written.
     """
 
     live: LocalRun
@@ -49,7 +52,7 @@ class _Written:
         return self.reader.position < self.live.log.last_id or bool(self.rows)
 
     def read(self) -> Sequence[EventRow]:
-        """Return what is to be written."""
+        """Return the rows to write."""
         log = self.live.log
         while self.reader.position < log.last_id and (events := self.reader.read()):
             if kept := _without_gap(events):
@@ -65,13 +68,13 @@ class _Written:
 
 
 class EventWriter:
-    """Writes the events of this node's runs that other nodes read, from the first one on.
+    """Writes the events of this node's runs that other nodes read, starting with the first event.
 
-    Nobody reads most runs at another node: their events stay in memory.
+    Most runs are not read at other nodes, so their events stay in memory only.
 
     Args:
         store: The table.
-        calls: Tells other nodes what was written.
+        calls: Tells other nodes which events were written.
         is_kept: Returns whether the events of a run are in memory.
     """
 
@@ -86,13 +89,13 @@ class EventWriter:
         self._lock = anyio.Lock()
 
     def add_reader(self, live: LocalRun, node: int, *, after: int = 0) -> None:
-        """Note that a node reads a run now.
+        """Record that a node is reading a run.
 
         Args:
             live: The run.
             node: The node.
-            after: The number of the last event that it has. If all events were written, and it does not have them, they
-                are written again: perhaps they were deleted.
+            after: The number of the last event that it has. If all events were written but the node does not have them,
+                they are written again, because they may have been deleted.
         """
         written = self._written.get(live.attempt_id)
         if written is None:
@@ -104,7 +107,7 @@ class EventWriter:
         self._asked.set()
 
     async def flush(self) -> None:
-        """Write the events that are new. Raises StoreUnavailable."""
+        """Write all new events. Raises StoreUnavailable."""
         async with self._lock:
             now = anyio.current_time()
             due = [one for one in self._written.values() if one.is_read(now) and one.is_behind()]
@@ -120,7 +123,7 @@ class EventWriter:
                         self._calls.tell(node, WROTE, f"{one.live.run_id} {last_id}")
 
     async def run(self) -> None:
-        """Write what is read, until cancelled."""
+        """Write the events of runs with readers, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked = anyio.Event()
@@ -137,14 +140,14 @@ class EventWriter:
         return any(one.is_read(now) and not one.is_whole for one in self._written.values())
 
     def forget_old(self) -> None:
-        """Forget which events of runs were written that are not in memory any more."""
+        """Forget the written events of runs that are no longer in memory."""
         for name, written in list(self._written.items()):
             if not self._is_kept(written.live.run_id):
                 del self._written[name]
 
 
 def _without_gap(events: Sequence[RunEvent]) -> Sequence[RunEvent]:
-    """Return the events without the notice, and the state, that stand for missing ones: their numbers show it."""
+    """Return the events without gap notices and the states after them. Their numbers show which these are."""
     if events[0].name != "gap":
         return events
     return [event for event in events if event.id > events[0].id]
@@ -156,6 +159,6 @@ def _row(run_id: str, events: Sequence[RunEvent]) -> EventRow:
 
 
 def events_of(row: EventRow) -> Iterable[tuple[str, bytes]]:
-    """Return name and data of the events of a row: neither contains a line break."""
+    """Return the names and data of a row's events. Neither contains a line break."""
     lines = row.body.split(b"\n")
     return ((name.decode(), data) for name, data in zip(lines[::2], lines[1::2], strict=True))

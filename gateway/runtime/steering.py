@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from langchain_core.messages import AnyMessage
 
 MAX_PENDING_MESSAGES = 50
-"""Messages that can wait for one run."""
+"""Maximum number of messages that can wait for one run."""
 
 
 class SteeringQueue:
@@ -19,7 +19,7 @@ class SteeringQueue:
         self._waiting.setdefault(run_id, [])
 
     def offer(self, run_id: str, messages: Sequence[AnyMessage]) -> bool:
-        """Add messages for a run, all or none; False = the run is not open, or its queue is full."""
+        """Add messages for a run, all or none. False = the run is not open, or its queue is full."""
         waiting = self._waiting.get(run_id)
         if waiting is None or len(waiting) + len(messages) > MAX_PENDING_MESSAGES:
             return False
@@ -27,11 +27,11 @@ class SteeringQueue:
         return True
 
     def restore(self, run_id: str, messages: Sequence[AnyMessage]) -> None:
-        """Let an open run have messages, however many, before those that wait."""
+        """Put any number of messages before the waiting messages of an open run."""
         self._waiting[run_id][:0] = messages
 
     def retract(self, run_id: str, messages: Sequence[AnyMessage]) -> None:
-        """Remove those of the messages that were not taken."""
+        """Remove the messages that were not taken."""
         ids = {message.id for message in messages}
         waiting = self._waiting.get(run_id, [])
         waiting[:] = [message for message in waiting if message.id not in ids]
@@ -45,5 +45,5 @@ class SteeringQueue:
         return waiting
 
     def close(self, run_id: str) -> list[AnyMessage]:
-        """Accept no more messages for a run; return those it never took."""
+        """Accept no more messages for a run, and return the messages that it never took."""
         return self._waiting.pop(run_id, [])

@@ -1,4 +1,4 @@
-"""Ends the active runs of a process that stops."""
+"""Ends the active runs of a stopping process."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ import anyio
 from gateway.runtime.local_run import LocalRun
 
 CANCEL_S = 2.0
-"""What is left of the time limit for runs that have to be cancelled, seconds."""
+"""Part of the time limit that is reserved for runs that must be cancelled, seconds."""
 
 
 def hand_over(active: Sequence[LocalRun]) -> None:
-    """Have runs stop when the step that they are in is stored; returns at once. What waits does not start here.
+    """Have runs stop when their current step is stored. It returns at once. Waiting runs do not start here.
 
-    Restartable runs are left to other nodes, the others become `interrupted`.
+    Restartable runs are left to other nodes. The others become `interrupted`.
     """
     for live in active:
         live.control.request_drain("this node stops")
@@ -21,7 +21,7 @@ def hand_over(active: Sequence[LocalRun]) -> None:
 
 
 async def stop_runs(active: Sequence[LocalRun], within_s: float, *, may_go_on: bool) -> None:
-    """End runs, within a time limit in seconds; `may_go_on` = others can continue them after their present step."""
+    """End runs within a time limit in seconds. `may_go_on` = other nodes can continue them after their current step."""
     with anyio.move_on_after(within_s, shield=True):
         if may_go_on:
             hand_over(active)

@@ -1,4 +1,4 @@
-"""Stream modes: parsing, the modes a graph is run with, and the encoding of its stream as events."""
+"""Stream modes: parses a request's modes, chooses the graph's modes, and encodes its stream as events."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,9 @@ class StreamModes:
     subgraphs: bool = False
 
     def graph_modes(self) -> list[GraphMode]:
-        """Return the modes to run the graph with: `values` always, because the last ones are the run's result.
+        """Return the modes to run the graph with.
+
+        `values` is always one of them, because the last values are the run's result.
 
         `events` is not one of them: LangChain yields these around the graph.
         """
@@ -49,7 +51,7 @@ class StreamModes:
 def parse_stream_modes(
     names: str | Sequence[str] | None, *, subgraphs: bool = False
 ) -> StreamModes:
-    """Return the modes of a request; the default is `values`. Raises InvalidRequest.
+    """Return the modes of a request. The default is `values`. Raises InvalidRequest.
 
     >>> sorted(parse_stream_modes(["values", "messages-tuple"]).requested)
     ['messages-tuple', 'values']
@@ -71,8 +73,8 @@ class StreamEncoder:
     """Encodes the stream parts of one run as events.
 
     Attributes:
-        values: The latest state values; None before the first.
-        encoded_values: The same as JSON, if they were sent.
+        values: The latest state values. None before the first.
+        encoded_values: The latest state values as JSON, if they were sent.
     """
 
     def __init__(self, modes: StreamModes, emit: Emit) -> None:
@@ -128,7 +130,7 @@ class StreamEncoder:
 
 
 def event_name(mode: str, namespace: tuple[str, ...]) -> str:
-    """Return an event's name, including the subgraph it comes from.
+    """Return an event's name, including its subgraph.
 
     >>> event_name("values", ("child:1", "inner:2"))
     'values|child:1|inner:2'
@@ -153,7 +155,7 @@ def _clean_checkpoint(chunk: object) -> object:
 
 
 def _add_checkpoint_ids(payload: object) -> object:
-    """Add checkpoint ids to a debug event in the form of states, where front ends look for them."""
+    """Add checkpoint IDs to a debug event in the form of states, where front ends look for them."""
     if not isinstance(payload, dict) or "config" not in payload:
         return payload
     for key, source in (("checkpoint", "config"), ("parent_checkpoint", "parent_config")):

@@ -39,9 +39,9 @@ class ThreadStateUpdate:
     """An update of a thread's state from outside a run.
 
     Attributes:
-        values: As returned by a node; None with `as_node` only advances the graph.
+        values: As returned by a node. None with `as_node` only advances the graph.
         as_node: The node that the update is attributed to.
-        checkpoint: Where to fork from; empty = the newest checkpoint.
+        checkpoint: The checkpoint to fork from. Empty = the newest checkpoint.
     """
 
     values: Any = None
@@ -65,7 +65,7 @@ class ThreadStates:
         self._runs = runs
 
     async def values(self, thread: Thread) -> Any:  # noqa: ANN401 - of an @entrypoint: whatever it returned
-        """Return the latest saved values; None before the first. Only those with deltas need the graph."""
+        """Return the latest saved values. None before the first. Only values with deltas need the graph."""
         found = await self._runs.checkpointer.aget_tuple(_checkpoint_config(thread.thread_id, {}))
         if found is None:
             return None
@@ -85,7 +85,7 @@ class ThreadStates:
     async def snapshot(
         self, thread: Thread, checkpoint: Mapping[str, Any], *, subgraphs: bool = False
     ) -> StateSnapshot | None:
-        """Return the state at a checkpoint (empty = the latest); None if there is no graph."""
+        """Return the state at a checkpoint (empty = the latest). None without a graph."""
         if (graph_id := self._graph_id(thread)) is None:
             return None
         async with self._open(graph_id, thread, "threads.read") as graph:
@@ -112,7 +112,7 @@ class ThreadStates:
         metadata: Mapping[str, Any] | None,
         checkpoint: Mapping[str, Any],
     ) -> AsyncIterator[StateSnapshot]:
-        """Yield past states, latest first; each is read when it is asked for. Raises InvalidRequest."""
+        """Yield past states, latest first. Each state is read when it is requested. Raises InvalidRequest."""
         _check_filter(metadata or {})
         if (graph_id := self._graph_id(thread)) is None:
             return
@@ -130,13 +130,13 @@ class ThreadStates:
 
         Raises:
             ThreadBusyError: A run holds the thread.
-            ThreadElsewhere: A run of another node does.
+            ThreadElsewhere: A run of another node holds the thread.
             InvalidRequest: The graph rejects the update.
-            RowNotFound: There is no such checkpoint.
+            RowNotFound: The checkpoint does not exist.
         """
         graph_id = str(thread.metadata.get("graph_id"))
         if graph_id not in self._runs.graphs:
-            # Another graph would drop what its state does not have.
+            # Another graph would drop the keys that its state does not have.
             raise InvalidRequest(
                 "The thread has no graph yet: start a run on it first, or create it with metadata.graph_id."
             )
@@ -147,7 +147,7 @@ class ThreadStates:
         ):
             await self._runs.check_thread(thread.thread_id)
             if self._runs.active_on_thread(thread.thread_id):
-                raise ThreadBusyError  # what another node left
+                raise ThreadBusyError  # Runs that another node left.
             await require_checkpoint(self._runs.checkpointer, thread.thread_id, change.checkpoint)
             try:
                 values = parse_state_values(change.values, has_messages=has_messages(graph))
@@ -178,7 +178,7 @@ class ThreadStates:
             await self._mark_changed(graph, thread.thread_id)
 
     async def _mark_changed(self, graph: Graph, thread_id: str) -> None:
-        """Record what the thread's new state says about it."""
+        """Update the thread's row to match its new state."""
         state = await graph.aget_state(_checkpoint_config(thread_id, {}))
         title = state_fields(state.values).get("title")
         await self._runs.threads.mark_state_changed(
@@ -190,7 +190,7 @@ class ThreadStates:
         )
 
     def _graph_id(self, thread: Thread) -> str | None:
-        """Return the graph of the thread's last run, or else the first graph; None = there are no graphs."""
+        """Return the graph of the thread's last run, or else the first graph. None = no graphs exist."""
         graphs = self._runs.graphs
         used = thread.metadata.get("graph_id")
         return used if used in graphs else next(iter(graphs), None)
@@ -199,7 +199,7 @@ class ThreadStates:
     async def _open(
         self, graph_id: str, thread: Thread, access: AccessContext
     ) -> AsyncIterator[Graph]:
-        """Yield a graph for a thread; one that a function makes is made as for the thread's last run."""
+        """Yield a graph for a thread. A function makes the graph as it did for the thread's last run."""
         config = _checkpoint_config(thread.thread_id, {})
         if isinstance(self._runs.graphs[graph_id], GraphFactory):
             config["configurable"] = await self._last_options(thread) | config["configurable"]
@@ -218,7 +218,7 @@ class ThreadStates:
 
 
 def _check_filter(metadata: Mapping[str, Any]) -> None:
-    """Check that the checkpointer can filter by this. Raises InvalidRequest."""
+    """Check that the checkpointer can filter by these fields. Raises InvalidRequest."""
     for key, value in metadata.items():
         if _METADATA_KEY.fullmatch(key) is None:
             raise InvalidRequest(

@@ -32,7 +32,7 @@ class ThreadWatcher:
         self._more.set()
 
     async def receive(self) -> LocalRun | None:
-        """Wait for the next run; None = the subscription has ended."""
+        """Wait for the next run. None = the subscription has ended."""
         while not self._runs:
             if self._closed:
                 return None
@@ -42,14 +42,14 @@ class ThreadWatcher:
 
 
 class RunsElsewhere(Protocol):
-    """The runs of other nodes, where several share the database."""
+    """The runs of other nodes, if several nodes share the database."""
 
     async def watch(self, thread_id: str) -> None:
         """Publish the runs that other nodes start on a thread from now on, while anyone watches it."""
         ...
 
     def announce(self, live: LocalRun) -> None:
-        """Tell the nodes that watch its thread of a run of this node."""
+        """Tell the nodes that watch a run's thread about the run, which this node executes."""
         ...
 
     async def fetch(self, thread_id: str) -> list[LocalRun]:
@@ -68,8 +68,8 @@ class ThreadWatchers:
         own_runs: Returns the runs of this node on a thread whose events are in memory.
 
     Attributes:
-        own_runs: As of the argument.
-        elsewhere: The runs of other nodes; None = there are no other nodes.
+        own_runs: The argument.
+        elsewhere: The runs of other nodes. None = no other nodes exist.
     """
 
     def __init__(self, own_runs: Callable[[str], list[LocalRun]]) -> None:
@@ -107,7 +107,7 @@ class ThreadWatchers:
     async def runs_since(self, thread_id: str, run_id: str) -> list[LocalRun]:
         """Return the runs on a thread whose events some node has in memory, in the order of their starts.
 
-        `run_id`: The run of which a client has seen something last. If it is known here, nobody else is asked.
+        `run_id`: The last run of which a client has seen events. If this node knows it, no other node is asked.
         """
         known = {live.attempt_id: live for live in self.runs(thread_id)}
         is_known = any(live.run_id == run_id for live in known.values())

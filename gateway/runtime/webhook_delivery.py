@@ -1,4 +1,4 @@
-"""WebhookDelivery: posts what is stored about runs that have ended, also what dead processes did not post."""
+"""WebhookDelivery: posts the stored webhooks of ended runs, including those that dead processes did not post."""
 
 import logging
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from store.nodes import Node, Nodes
 from store.run_webhooks import RunWebhook, RunWebhookStore
 
 MAX_LEFT = 8
-"""Webhooks of dead processes that are posted at a time."""
+"""Maximum number of dead processes' webhooks that are posted at a time."""
 
 log = logging.getLogger(__name__)
 
 
 class WebhookDelivery:
-    """Posts stored webhooks, each at least once. What was accepted, or refused too often, is deleted.
+    """Posts stored webhooks, each at least once. Webhooks that were accepted, or refused too often, are deleted.
 
     Args:
         rows: The stored webhooks.
@@ -35,10 +35,10 @@ class WebhookDelivery:
         self._left = anyio.CapacityLimiter(MAX_LEFT)
 
     async def deliver(self, webhook: RunWebhook) -> None:
-        """Post one that is stored. Raises only on cancellation: then it stays, for another process."""
+        """Post a stored webhook. Raises only on cancellation. Then the webhook stays stored, for another process."""
         try:
             was_accepted = await self._sender.send(webhook.url, webhook.body)
-        except OSError as error:  # of the key, or of the certificates: it stays, too
+        except OSError as error:  # The key or the certificates cannot be read. The webhook stays.
             log.error("Run %s: its webhook waits for the next start: %s", webhook.run_id, error)  # noqa: TRY400 - the disk says enough
             return
         if not was_accepted:
@@ -49,12 +49,15 @@ class WebhookDelivery:
             log.warning("Run %s: its webhook may be repeated: %s", webhook.run_id, error)
 
     async def take_abandoned(self) -> Sequence[RunWebhook]:
-        """Return what dead processes did not post; before this one has stored any. Raises StoreUnavailable."""
+        """Return webhooks that dead processes did not post.
+
+        Call it before this process stores any. Raises StoreUnavailable.
+        """
         self._seen = self._nodes.living
         return await self._rows.take_abandoned()
 
     async def watch(self, left: Sequence[RunWebhook]) -> None:
-        """Post `left`, and what other nodes leave, as soon as they are ended."""
+        """Post `left`, and the webhooks of other nodes as soon as these have ended."""
         async with anyio.create_task_group() as tasks:
             self._start(tasks, left)
 

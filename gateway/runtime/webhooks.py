@@ -1,4 +1,4 @@
-"""RunWebhooks: posts the result of a run to the caller's URL. Signed, with limits, and to public addresses only."""
+"""RunWebhooks: posts a run's result to the caller's URL, signed, with limits, and only to public addresses."""
 
 import logging
 import time
@@ -22,17 +22,17 @@ SIGNATURE = "X-Parley-Signature"
 
 MAX_ATTEMPTS = 3
 RETRY_DELAY_S = 2.0
-"""Delay before the second attempt, seconds; doubled for each further one."""
+"""Delay before the second attempt, seconds. It doubles with each further attempt."""
 
 TIMEOUT_S = 10.0
-"""Longest silence of the receiver, seconds."""
+"""How long a receiver may send nothing, seconds."""
 
 ATTEMPT_S = 60.0
-"""How long one attempt may take, seconds: a receiver that sends a byte now and then is never silent."""
+"""How long one attempt may take, seconds, because a receiver could send a byte now and then."""
 
 _SUCCESS_STATUSES = range(200, 300)
 _PERMANENT_STATUSES = frozenset({400, 401, 403, 404, 405, 410, 413, 422})
-"""Statuses that a retry would not change."""
+"""Statuses that a retry does not change."""
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def webhook_body(run: Run, values: bytes, *, started_at: float) -> str:
     """Return the body for a run that has ended: its fields, its times, and the thread's values or the error.
 
     Args:
-        run: As it is stored.
+        run: The stored run.
         values: JSON.
         started_at: Unix seconds.
     """
@@ -78,7 +78,7 @@ class RunWebhooks:
 
     Args:
         guard: Decides which URLs are allowed.
-        key: Returns the signing key; may block; called once.
+        key: Returns the signing key. It may block, and is called once.
         pause_s: Delay before the second attempt, seconds.
         attempt_s: How long one attempt may take, seconds.
     """
@@ -102,12 +102,12 @@ class RunWebhooks:
         try:
             await self._guard.check(url)
         except UnknownHost:
-            return  # it may be known when the run is over
+            return  # The name may resolve when the run has ended.
         except UrlNotAllowed as error:
             raise InvalidRequest(f"webhook: {error.user_message}", malformed=True) from error
 
     async def send(self, url: str, body: str) -> bool:
-        """Post a body, a JSON object; return whether it was accepted. Follows no redirects.
+        """Post a body, a JSON object, and return whether it was accepted. Follows no redirects.
 
         Raises:
             OSError: The signing key or the certificates cannot be read.
@@ -144,7 +144,7 @@ async def _post(client: httpx.AsyncClient, url: str, body: bytes, key: bytes) ->
         SIGNATURE: sign_webhook(key, body, seconds=int(time.time())),
     }
     try:
-        # Only the status matters: the response body is not read, however long it is.
+        # Only the status matters, so the response body is not read.
         async with client.stream("POST", url, content=body, headers=headers) as response:
             status = response.status_code
     except (UnknownHost, httpx.HTTPError) as error:

@@ -22,7 +22,7 @@ def run_to_wire(run: Run) -> dict[str, Any]:
 
 
 def format_timestamp(seconds: float) -> str:
-    """Return a time as the API shows it.
+    """Return a time in the API's format.
 
     >>> format_timestamp(0.5)
     '1970-01-01T00:00:00.500000+00:00'

@@ -1,4 +1,4 @@
-"""WriteRetry: a run whose data cannot be written waits until the database works again."""
+"""WriteRetry: lets a run whose data cannot be written wait until the database works again."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from store.errors import StoreUnavailable
 
 FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 5.0
-"""The waits between two attempts, seconds; each is twice as long as the one before."""
+"""Shortest and longest pause between two attempts, seconds. Each pause is twice as long as the one before."""
 
 log = logging.getLogger(__name__)
 
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 class WriteRetry:
     """Repeats the writes of one run while the database cannot be written, for example because the disk is full.
 
-    The run is `running` meanwhile, and nothing that its graph did is lost or done twice. The contexts of LangGraph's
+    The run stays `running` meanwhile, and nothing that its graph did is lost or done twice. The contexts of LangGraph's
     tasks keep this object after the end, so it has no reference to the run.
 
     Attributes:
-        outage: Why the run waits for the database; "" = it does not.
+        outage: Why the run waits for the database. "" = it does not wait.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -45,7 +45,7 @@ class WriteRetry:
             await self._repeat(write, error)
 
     def give_up(self) -> None:
-        """From now on, try each write once: the run is canceled."""
+        """From now on, try each write only once, because the run is canceled."""
         self._has_given_up = True
         if self._given_up is not None:
             self._given_up.set()
