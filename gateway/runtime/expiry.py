@@ -11,10 +11,10 @@ from store.nodes import Nodes
 from store.threads import Thread
 
 EXPIRY_INTERVAL_S = 30.0
-"""Check interval, seconds: a time to live is given in minutes."""
+"""Check interval, seconds. Times to live are given in minutes."""
 
 DeleteThreadFiles = Callable[[str], Awaitable[None]]
-"""Deletes what belongs to a thread besides its runs and state."""
+"""Deletes a thread's data other than its runs and state."""
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ async def run_expiry_loop(
     *,
     every_s: float = EXPIRY_INTERVAL_S,
 ) -> None:
-    """Delete what has expired, until cancelled; of several nodes, one does."""
+    """Delete expired threads and items, until cancelled. Of several nodes, only one does this."""
     while True:
         async with nodes.exclusive("expiry"):
             while True:
@@ -38,7 +38,7 @@ async def run_expiry_loop(
 
 
 async def expire_threads(runs: RunManager, discard: DeleteThreadFiles) -> int:
-    """Delete or prune expired threads and items; return the number of threads."""
+    """Delete or prune expired threads and items. Return the number of threads."""
     await runs.items.delete_expired()
     over = await runs.threads.list_expired(now=runs.now())
     for thread in over:

@@ -24,11 +24,11 @@ class RunFinalizer:
         rows: The runs' rows.
         checkpointer: The threads' states.
         now: Returns the time, Unix seconds.
-        delivery: Posts webhooks; None = nothing does.
+        delivery: Posts webhooks. None = webhooks are not posted.
         write_s: Time limit of a write, seconds.
 
     Attributes:
-        undone: The runs whose starts are taken back, or will be.
+        undone: The runs whose starts have been reverted, or will be.
     """
 
     def __init__(
@@ -49,20 +49,20 @@ class RunFinalizer:
         self.undone: set[str] = set()
 
     async def finish(self, live: LocalRun, outcome: RunResult) -> RunWebhook | None:
-        """Write the end to disk, then publish it: whoever is notified finds it on disk.
+        """Write the end to disk, then publish it, so that subscribers who are notified find it on disk.
 
-        The end of a canceled run is published also if it cannot be written; see `save_unsaved`.
+        The end of a canceled run is published even if it cannot be written. See `save_unsaved`.
 
         Args:
             live: The run.
             outcome: Its result.
 
         Returns:
-            What is to be posted, by `clean_up`. It was stored together with the end.
+            The webhook for `clean_up` to post. It was stored together with the end.
         """
         webhook = live.webhook(outcome, now=self._now())
         if outcome.status == "success" and outcome.thread_status == "idle":
-            # A run that failed may have changed messages in place after its last checkpoint.
+            # A failed run may have changed messages in place after its last checkpoint.
             self._checkpointer.mark_unchanged(live.thread_id)
 
         end = _run_outcome(live, outcome)
@@ -75,13 +75,13 @@ class RunFinalizer:
                 await live.write_retry(save)
         except StoreError:
             log.exception("Could not save the end of run %s.", live.run_id)
-            # Without the webhook: it is about to be posted.
+            # Without the webhook, which will be posted now.
             self._unsaved.append(end)
         live.finish(outcome, now=self._now())
         return webhook
 
     async def undo_start(self, live: LocalRun) -> None:
-        """Delete what the start of a run wrote that is not executed; later, if the database cannot be used now."""
+        """Delete the rows of a start whose run is not executed. If the database cannot be used now, do it later."""
         end = RunOutcome(
             run_id=live.run_id,
             thread_id=live.thread_id,
@@ -98,7 +98,7 @@ class RunFinalizer:
             self._unsaved.append(end)
 
     async def save_unsaved(self) -> None:
-        """Write what could not be written before, if the database works again."""
+        """Write ends that could not be written before, if the database works again."""
         while self._unsaved:
             try:
                 await self._save(replace(self._unsaved[0], keep_thread=True))
@@ -121,7 +121,7 @@ class RunFinalizer:
             log.exception("Could not roll back run %s.", live.run_id)
 
     async def clean_up(self, live: LocalRun, webhook: RunWebhook | None) -> None:
-        """Delete the checkpoints that are not kept, and post the webhook."""
+        """Delete checkpoints that are not kept, and post the webhook."""
         try:
             with anyio.move_on_after(self._write_s, shield=True):
                 if live.temporary:

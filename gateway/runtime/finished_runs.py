@@ -5,7 +5,10 @@ from collections import OrderedDict
 from gateway.runtime.local_run import LocalRun
 
 FRESH_BYTES = 16 * 1024 * 1024
-"""Size of the runs that stay as they ended: clients read many of them once more. Beyond it the oldest are sealed."""
+"""Maximum size of runs that stay uncompressed, because clients read many of them once more.
+
+Beyond it, the oldest are sealed.
+"""
 
 
 class FinishedRuns:
@@ -13,7 +16,7 @@ class FinishedRuns:
 
     Args:
         keep_s: How long a run is kept, seconds.
-        keep_bytes: Size limit of all runs together; beyond it the oldest are dropped early.
+        keep_bytes: Size limit of all runs together. Beyond it, the oldest are dropped early.
 
     Attributes:
         bytes: The size of all runs in memory.

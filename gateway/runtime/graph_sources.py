@@ -1,4 +1,4 @@
-"""Where the graphs of users come from: a graph, or a function that makes one each time it is needed."""
+"""Sources of users' graphs: a graph, or a function that makes one each time it is needed."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,20 +20,20 @@ from gateway.runtime.message_state import has_messages
 _Role = Literal["config", "runtime"]
 
 _NAMES = {"ServerRuntime": ServerRuntime, "RunnableConfig": RunnableConfig}
-"""What annotations name that were imported for the type checker alone."""
+"""Names in annotations that may be imported for the type checker only."""
 
 _RUNTIMES = (ServerRuntime, _ExecutionRuntime, _ReadRuntime)
 
 
 class UnknownParameter(Exception):
-    """A factory needs an argument that is neither a config nor a runtime. Its text is the parameter's name."""
+    """A factory needs an argument that is neither a config nor a runtime. The text is the parameter's name."""
 
 
 class FixedGraph:
     """A graph that is used as it is.
 
     Attributes:
-        has_messages: The `messages` of its state are LangChain's messages.
+        has_messages: Whether the `messages` of its state are LangChain's messages.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -53,7 +53,7 @@ class GraphFactory:
 
     Args:
         make: The function.
-        to_graph: Returns the graph of what it made, or raises.
+        to_graph: Converts the function's result to a graph, or raises.
 
     Raises:
         UnknownParameter: It needs another argument.
@@ -68,7 +68,7 @@ class GraphFactory:
     async def open(
         self, config: RunnableConfig, runtime: ServerRuntime[Any]
     ) -> AsyncIterator[Graph]:
-        """Make a graph; it may be used until the end of the block."""
+        """Make a graph for use inside the block."""
         given = {"config": config, "runtime": runtime}
         arguments = [(one, given[role]) for one, role in self._parameters]
         positional = [value for one, value in arguments if one.kind is one.POSITIONAL_ONLY]
@@ -89,14 +89,14 @@ class GraphFactory:
 def server_runtime(
     access: AccessContext, store: BaseStore, context: Mapping[str, Any]
 ) -> ServerRuntime[Any]:
-    """Return what LangGraph's server tells a factory: what its graph is needed for; of a run, its context."""
+    """Return the runtime that a factory gets: the graph's purpose and, for a run, its context."""
     if access == "threads.create_run":
         return _ExecutionRuntime(access_context=access, store=store, context=dict(context))
     return _ReadRuntime(access_context=access, store=store)
 
 
 def _parameters(make: Callable[..., Any]) -> list[tuple[inspect.Parameter, _Role]]:
-    """Return the parameters that are given, in their order, and with what."""
+    """Return the parameters that receive an argument, in order, and the kind of each argument."""
     found: list[tuple[inspect.Parameter, _Role]] = []
     hints = _hints(make)
     for one in inspect.signature(make).parameters.values():

@@ -6,17 +6,17 @@ from typing import Any
 import orjson
 
 Namespace = tuple[str, ...]
-"""The path to a subgraph: `node:task id` per level; empty for the outermost graph."""
+"""The path to a subgraph: `node:task id` per level. Empty for the outermost graph."""
 
 _ID = slice(len(b'{"id":"'), len(b'{"id":"') + 36)
-"""The position of a task's id in its event. Events hold whole states, so they are not decoded without need."""
+"""The position of a task's ID in its event. Events hold whole states, so they are not decoded without need."""
 
 
 class GraphTree:
-    """The graphs of one run that are known from its events.
+    """The graphs of one run, as far as its events name them.
 
     Attributes:
-        status: The outermost graph's: `running`, `completed`, `failed` or `interrupted`.
+        status: The status of the outermost graph: `running`, `completed`, `failed` or `interrupted`.
     """
 
     def __init__(self, graph_id: str) -> None:
@@ -26,7 +26,7 @@ class GraphTree:
         self._by_task: dict[bytes, Namespace] = {}
 
     def add_namespace(self, namespace: Namespace) -> Iterator[Namespace]:
-        """Register a graph; yield the namespaces that are new, outermost first."""
+        """Register a graph, and yield the new namespaces, outermost first."""
         for depth in range(1, len(namespace) + 1):
             one = namespace[:depth]
             if one not in self._inner:
@@ -35,7 +35,7 @@ class GraphTree:
                 yield one
 
     def finish_task(self, data: bytes) -> tuple[Namespace, str] | None:
-        """Process a `tasks` event; return the graph that ended with it and its status, if any."""
+        """Process a `tasks` event. Return the graph that ended with it and its status, if any."""
         inner = self._by_task.get(data[_ID])
         if inner is None or self._inner[inner] != "running":
             return None
@@ -51,7 +51,7 @@ class GraphTree:
         return inner, status
 
     def finish(self, status: str) -> Iterator[tuple[Namespace, str]]:
-        """Record the end of the run; yield the subgraphs that were still running, innermost first."""
+        """Record the end of the run, and yield the subgraphs that were still running, innermost first."""
         self.status = status
         for one in sorted(self._inner, key=len, reverse=True):
             if self._inner[one] == "running":

@@ -12,7 +12,7 @@ from store.runs import RunStatus
 from store.threads import ThreadStatus
 
 CancelAction = Literal["interrupt", "rollback", "leave"]
-"""How a run is cancelled: keep what it did, restore the thread's state from before, or let another node go on."""
+"""How a run is cancelled: keep its steps, restore the thread's state from before, or let another node continue it."""
 
 TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
     "pending": frozenset({"running", "interrupted"}),
@@ -33,7 +33,7 @@ _SAFE_EXCEPTIONS = (
     EmptyInputError,
     InvalidUpdateError,
 )
-"""Exceptions whose text clients may see; others may quote a request, and with it a secret."""
+"""Exceptions whose text clients may see. Other texts may quote a request that contains a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class RunResult:
     """How a run ended.
 
     Attributes:
-        thread_status: The thread's status afterwards; if the thread is unchanged, as its state says.
-        values: The thread's values at the end, a mapping unless the graph is a function of the functional API; None =
+        thread_status: The thread's status afterwards. If the thread is unchanged, its state determines the status.
+        values: The thread's values at the end, a mapping unless the graph is a function of the functional API. None =
             cancelled before the first step.
-        interrupts: The graph's questions to its user, by task id.
-        thread_unchanged: The thread is as before: the run never started, or was rolled back.
+        interrupts: The graph's questions to its user, by task ID.
+        thread_unchanged: Whether the thread is as before, because the run never started or was rolled back.
     """
 
     status: RunStatus
@@ -75,7 +75,7 @@ class RunResult:
 
 
 def state_fields(values: object) -> Mapping[str, Any]:
-    """Return the fields of a thread's values: none, if they are no mapping, as those of LangGraph's functional API.
+    """Return the fields of a thread's values. Values that are not a mapping (LangGraph's functional API) have none.
 
     >>> state_fields({"title": "Tea"}), state_fields("Tea")
     ({'title': 'Tea'}, {})
@@ -84,7 +84,7 @@ def state_fields(values: object) -> Mapping[str, Any]:
 
 
 def can_transition(before: RunStatus, after: RunStatus) -> bool:
-    """Return whether a run may go from one status to another.
+    """Return whether a run's status may change from one to another.
 
     >>> can_transition("running", "success"), can_transition("success", "running")
     (True, False)
@@ -100,7 +100,7 @@ def is_final(status: RunStatus) -> bool:
 def describe_failure(error: BaseException) -> RunFailure:
     """Return the public description of an exception.
 
-    Our own exceptions have a `user_message`. Of others, only programming errors keep their text, without host
+    Parley's own exceptions have a `user_message`. Among others, only programming errors keep their text, without host
     paths and keys.
 
     >>> describe_failure(ValueError("n is too small")).as_dict()
@@ -119,7 +119,7 @@ def describe_failure(error: BaseException) -> RunFailure:
 def ends_with_model_failure(values: object) -> bool:
     """Return whether the last message only reports that no model could be reached.
 
-    The agent has told the user what to do; the run has failed nevertheless.
+    The agent has told the user what to do, but the run counts as failed.
     """
     messages = state_fields(values).get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None

@@ -23,14 +23,14 @@ CANCEL_RETRY_S = 1.0
 """Time between a cancellation and its first repetition, seconds."""
 
 CANCEL_RETRIES = 3
-"""How often a cancellation is repeated. A run that still ignores it is abandoned when Parley stops."""
+"""How many times a cancellation is repeated. A run that still ignores it is abandoned when Parley stops."""
 
 EVENTS_PER_ATTEMPT = 1_000_000_000
-"""The events of a run's second attempt are numbered from this on, those of the third from twice this, and so on: what
-a dead process numbered last is not known."""
+"""Events of a run's second attempt are numbered from here, events of the third from twice this number, and so on,
+because a dead process's last number is unknown."""
 
 RUN_BYTES = 2000
-"""Bytes of a run that ended, besides its events: the objects and their attributes."""
+"""Size of an ended run without its events: the objects and their attributes."""
 
 _LOST = dumps({"__error__": {"error": "InternalError", "message": "The run was lost."}})
 
@@ -41,18 +41,18 @@ class LocalRun:
 
     Attributes:
         row: The run's row, with its current status.
-        temporary: The thread exists for this run only and has no rows.
-        webhook_url: Where its end is posted to; None = nowhere.
-        restartable: It goes on at another node, or after a restart, when this process ends.
-        attempt: From 1 on; each process that executes it makes another one.
-        crashes: How many attempts ended with their process.
-        messages: What was injected into earlier attempts.
+        temporary: Whether the thread exists for this run only and has no rows.
+        webhook_url: The URL to post its end to. None = it is not posted.
+        restartable: Whether it continues at another node, or after a restart, when this process ends.
+        attempt: The number of this attempt, from 1. Each process that executes the run makes another attempt.
+        crashes: Number of attempts that ended with their process.
+        messages: The messages that were injected into earlier attempts.
         started_at: When it began to wait for its thread, Unix seconds.
-        cancel_action: How to cancel it; None = nobody cancelled it.
-        values: The thread's values so far; None after the end.
-        encoded_values: The same as JSON, if they were sent: long threads are not encoded twice.
-        result: See `result`; None = the data of the last `values` event.
-        control: Has the graph end before its next step.
+        cancel_action: How to cancel it. None = nobody has cancelled it.
+        values: The thread's values so far. None after the end.
+        encoded_values: The values as JSON, if they were sent, so that long threads are not encoded twice.
+        result: See `result`. None = the data of the last `values` event.
+        control: Makes the graph end before its next step.
         in_graph: The graph has started: from then on its own tasks may lose a cancellation.
         unconsumed_ids: Ids of steering messages that the agent never took.
         write_retry: Repeats its writes while the database cannot be written.
@@ -91,17 +91,17 @@ class LocalRun:
 
     @property
     def run_id(self) -> str:
-        """The run's id."""
+        """The run's ID."""
         return self.row.run_id
 
     @property
     def thread_id(self) -> str:
-        """Its thread's id."""
+        """The ID of its thread."""
         return self.row.thread_id
 
     @property
     def attempt_id(self) -> tuple[str, int]:
-        """The run's id, and which attempt this is: another node may have events of an earlier one."""
+        """The run's ID and attempt, because another node may have events of an earlier attempt."""
         return self.run_id, self.attempt
 
     @property
@@ -111,7 +111,7 @@ class LocalRun:
 
     @property
     def result(self) -> bytes:
-        """What `join` returns after the end: the values, `{}` for a run without any, or `__error__`. JSON."""
+        """The result that `join` returns after the end: the values, `{}` without values, or `__error__`. JSON."""
         return self._result or self.log.final_state() or b"{}"
 
     @property
@@ -133,9 +133,9 @@ class LocalRun:
         self.row = replace(self.row, status=status, updated_at=now, error=failure)
 
     def finish(self, outcome: RunResult, *, now: float) -> None:
-        """Record the result, and release what only a running graph needs.
+        """Record the result, and release the data that only a running graph needs.
 
-        Thousands of finished runs are kept; as bytes they cost the garbage collector nothing.
+        Thousands of finished runs are kept. As bytes, they cost the garbage collector nothing.
         """
         failure = outcome.failure.as_dict() if outcome.failure else None
         if failure is None and self._has_encoded(outcome):
@@ -147,7 +147,7 @@ class LocalRun:
         self.values = self.encoded_values = None
 
     def webhook(self, outcome: RunResult, *, now: float) -> RunWebhook | None:
-        """Return what is to be posted about a result; None = nothing. To be called before `finish`."""
+        """Return the webhook of a result. None = nothing to post. Call it before `finish`."""
         if self.webhook_url is None:
             return None
         failure = outcome.failure.as_dict() if outcome.failure else None
@@ -162,7 +162,7 @@ class LocalRun:
         return self.encoded_values is not None and outcome.values is self.values
 
     def open_log(self, max_bytes: Callable[[], int]) -> None:
-        """Begin the event log, with the event that tells which attempt this is. `max_bytes`: as of `EventLog`."""
+        """Begin the event log with the event that contains the attempt's number. `max_bytes`: as in `EventLog`."""
         first = first_event_number(self.attempt)
         self.log = EventLog(state=self.values_json, max_bytes=max_bytes, first=first)
         started = {"run_id": self.run_id, "attempt": self.attempt, "thread_id": self.thread_id}
@@ -180,13 +180,13 @@ class LocalRun:
         self.log.close(self._result)
 
     async def next_attempt(self) -> "LocalRun | None":
-        """Return the attempt that follows where the log ended without the run's end; None = the run has ended."""
+        """Return the next attempt, if the log ended without the run's end. None = the run has ended."""
         return None
 
     def seal(self) -> None:
-        """Compress the events of a run that ended, and drop a request that is in the database as well."""
+        """Compress the events of an ended run, and drop its request if the database has it too."""
         if self.own_result is not None:
-            self._result = None  # the log has it
+            self._result = None  # The log contains it.
         self.log.seal()
         if not self.temporary:
             self.row = replace(self.row, kwargs={}, metadata={})
@@ -196,14 +196,14 @@ class LocalRun:
         return self.encoded_values or (None if self.values is None else dumps(self.values))
 
     def request_cancel(self, action: CancelAction) -> None:
-        """Cancel the run's task, and with it the model's request. Later calls do nothing."""
+        """Cancel the run's task, and thereby the model's request. Later calls do nothing."""
         if self.cancel_action is not None or self.is_finished:
             return
         self.cancel_action = action
         self.write_retry.give_up()
         if self.task is not None:
-            # Not by a cancel scope: a scope cancels again and again, so also the graph's cleanup and with it
-            # the checkpoint of what was done so far.
+            # Not with a cancel scope: a scope cancels repeatedly, and so also the graph's cleanup and the checkpoint of
+            # the steps done so far.
             self.task.cancel()
             asyncio.get_running_loop().call_later(
                 CANCEL_RETRY_S, self._cancel_again, CANCEL_RETRIES
@@ -213,8 +213,8 @@ class LocalRun:
     def _cancel_again(self, times: int) -> None:
         """Cancel again: in Python 3.11 a cancellation can get lost (in `asyncio.wait_for`).
 
-        Once the graph runs, the run's own task is not cancelled again. It waits for its steps and then writes the
-        checkpoint of what they did, which must not be interrupted.
+        Once the graph runs, the run's own task is not cancelled again. It waits for its steps and then writes their
+        checkpoint, which must not be interrupted.
         """
         if self.task is None or not times:
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLogContext:
-    """The ids of a run and its thread."""
+    """The IDs of a run and its thread."""
 
     thread_id: str
     run_id: str

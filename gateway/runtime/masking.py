@@ -3,7 +3,7 @@
 import re
 
 _PATH = re.compile(r"(?<![\w.:/~-])(?:/(?!mnt/)[\w.@+-]+){2,}/?|\b[A-Za-z]:\\\\?[^\s\"']+")
-"""A path of the host: two steps at least, not one of those under which the agent knows its files."""
+"""A path of the host: at least two segments, and not a path under which the agent knows its files."""
 
 _KEY = re.compile(
     r"\b(?:(?:sk|pk|rk|xox[abeprs]|xapp|gh[opsu]|github_pat|glpat|AKIA|AIza)[-_]?[A-Za-z0-9_-]{12,}"

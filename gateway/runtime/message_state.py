@@ -1,4 +1,7 @@
-"""Whether the `messages` of a graph's state are LangChain's messages: what clients send is converted only then."""
+"""Determines whether the `messages` of a graph's state are LangChain's messages.
+
+Only then is clients' input converted.
+"""
 
 from functools import lru_cache
 from typing import Any, get_args, get_type_hints
@@ -11,18 +14,18 @@ from langgraph.pregel import Pregel
 
 
 def has_messages(graph: Pregel[Any, Any, Any, Any]) -> bool:
-    """Return whether the schema of a graph's input, or else of its state, says that `messages` are messages."""
+    """Return whether the schema of a graph's input, or else of its state, has `messages` of LangChain."""
     if isinstance(graph, CompiledStateGraph):
         found = _schema_has_messages(graph.builder.input_schema)  # type: ignore[arg-type]  # a class
         if found is None:
             found = _schema_has_messages(graph.builder.state_schema)  # type: ignore[arg-type]
-    else:  # a function of the functional API: its input is the value of a channel
+    else:  # A function of the functional API. Its input is the value of a channel.
         found = _has_messages(getattr(graph.channels.get(START), "typ", None))
     return found or False
 
 
 def _has_messages(schema: Any) -> bool | None:  # noqa: ANN401 - any annotation
-    """Return whether a schema's `messages` are messages; None if it has no `messages`."""
+    """Return whether a schema's `messages` are LangChain's messages. None if it has no `messages`."""
     try:
         hint = get_type_hints(schema, include_extras=True).get("messages")
     except (NameError, TypeError):

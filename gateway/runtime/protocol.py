@@ -1,7 +1,7 @@
 """The thread protocol: the events of a thread's runs as one numbered sequence, in LangChain's newer form.
 
-Events are encoded once for all subscribers of a thread, and only while there are any. Values, updates and the like
-are passed on as the JSON they already are.
+Events are encoded once for all subscribers of a thread, and only while there are any. Values, updates and similar data
+are passed on as the JSON that they already are.
 """
 
 from collections import OrderedDict, deque
@@ -21,22 +21,22 @@ from gateway.runtime.local_run import LocalRun
 from gateway.runtime.serialization import dumps
 
 MAX_EVENTS = 10_000
-"""Events kept per thread for late subscribers."""
+"""Maximum number of events kept per thread for late subscribers."""
 
 MAX_BYTES = 8 * 1024 * 1024
 """Size limit of a thread's kept events."""
 
 MAX_TOTAL_BYTES = 64 * 1024 * 1024
-"""Size limit of all threads' kept events; beyond it the least recently read thread is dropped."""
+"""Size limit of all threads' kept events. Beyond it, the least recently read thread is dropped."""
 
 MAX_THREADS = 100
-"""Threads whose events are kept; a dropped thread starts again with number 1."""
+"""Maximum number of threads whose events are kept. A dropped thread starts again with number 1."""
 
 PROTOCOL_STREAM_MODES = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints")
 """The stream modes that the protocol needs."""
 
 GAP_METHOD = "error"
-"""The method of the event that stands for missing ones. All subscriptions get it."""
+"""The method of the event that replaces missing events. All subscriptions get it."""
 
 RESUME_GAP = dumps(
     {
@@ -52,7 +52,7 @@ _PASSTHROUGH = frozenset({"values", "updates", "custom", "tasks", "checkpoints"}
 _INTERRUPT_KEY = b'"__interrupt__"'
 
 MethodData = tuple[str, Any]
-"""Method and data; bytes are JSON already."""
+"""Method and data. Bytes are encoded JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class ProtocolEvent:
 
     Attributes:
         seq: 1, 2, 3 ... within the thread.
-        event_id: Stable: the same after the thread's log was dropped and rebuilt.
+        event_id: Stays the same after the thread's log was dropped and rebuilt.
         method: `values`, `messages`, `lifecycle`, `input.requested` ...
         name: The `name` of a custom event's data.
         data: The complete event as JSON.
@@ -97,7 +97,7 @@ class ProtocolEncoder:
         self._interrupts: list[Any] = []
 
     def encode(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], MethodData]]:
-        """Yield (namespace, (method, data)) for one event; values are delayed until the next event."""
+        """Yield (namespace, (method, data)) for one event. Values are delayed until the next event."""
         return self._ordering.reorder(self._encode_in_order(event))
 
     def _encode_in_order(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], MethodData]]:
@@ -153,7 +153,7 @@ class ProtocolEncoder:
                 for piece in pieces.finish_all(self._error):
                     yield namespace, ("messages", piece)
             for one in self._interrupts:
-                # Not earlier: whoever answers must find the interrupt on disk.
+                # Not earlier, because a client that answers must find the interrupt on disk.
                 asked = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
                 yield (), ("input.requested", asked)
             status = self._final_status(orjson.loads(data)["status"])
@@ -209,11 +209,11 @@ class ThreadEventLog:
     def advance(self, begun: Sequence[LocalRun]) -> None:
         """Read the new events of the thread's runs, oldest run first.
 
-        Where an attempt of a run follows one that broke off, a gap comes first; late events of that one are dropped.
+        If an attempt follows one that broke off, a gap comes first, and late events of the broken attempt are dropped.
         """
         for live in begun:
             if live.row.status == "interrupted" and not live.in_graph:
-                continue  # stopped before it began
+                continue  # It stopped before it began.
             key = live.attempt_id
             newest_attempt = max(self._attempts(live.run_id), default=0)
             if newest_attempt > live.attempt:
@@ -230,7 +230,7 @@ class ThreadEventLog:
         self._readers = {key: value for key, value in self._readers.items() if key in known}
 
     def read(self, after: int) -> list[ProtocolEvent]:
-        """Return the kept events after a number; a number beyond the last one returns all."""
+        """Return the kept events after a number. A number beyond the last one returns all."""
         count = self.last_seq if after > self.last_seq else self.last_seq - after
         newest_first = list(islice(reversed(self._events), count))
         return newest_first[::-1]
@@ -241,11 +241,11 @@ class ThreadEventLog:
         return 0 < after <= self.last_seq and after + 1 < first
 
     def find_seq(self, event_id: str) -> int | None:
-        """Return the number of a kept event; None = unknown."""
+        """Return the number of a kept event. None = unknown."""
         return next((one.seq for one in reversed(self._events) if one.event_id == event_id), None)
 
     def tree(self, run_id: str) -> GraphTree | None:
-        """Return the graphs of a run, those of its last attempt, if its events were read."""
+        """Return the graphs of a run's last attempt, if its events were read."""
         attempts = self._attempts(run_id)
         return self._readers[run_id, max(attempts)][0].tree if attempts else None
 
@@ -286,14 +286,14 @@ class ThreadEventLog:
 
 
 class ThreadEventLogs:
-    """The event logs of the threads that were read last."""
+    """The event logs of the threads that were read most recently."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._sequences: OrderedDict[str, ThreadEventLog] = OrderedDict()
 
     def for_thread(self, thread_id: str) -> ThreadEventLog:
-        """Return a thread's event log; creates it if necessary."""
+        """Return a thread's event log. It is created if necessary."""
         found = self._sequences.setdefault(thread_id, ThreadEventLog(self._now))
         self._sequences.move_to_end(thread_id)
         while len(self._sequences) > 1 and (

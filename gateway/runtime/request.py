@@ -1,4 +1,4 @@
-"""GraphRunRequest: a request for a run, and the input and config it gives the graph."""
+"""GraphRunRequest: a request for a run, and the graph's input and config made from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +27,16 @@ MAX_RECURSION = 1000
 DEFAULT_RECURSION = 100
 
 MAX_MESSAGES = 10_000
-"""Most messages in a request: millions of empty ones fit into a body, and each takes 10 µs and a kilobyte."""
+"""Maximum number of messages in a request.
+
+Millions of empty messages fit into a body, and each takes 10 µs and a kilobyte.
+"""
 
 CHECKPOINT_KEYS = frozenset({"checkpoint_id", "checkpoint_ns", "checkpoint_map"})
-"""Options that say where a graph continues."""
+"""Options that name the checkpoint at which a graph continues."""
 
 _RESERVED_KEYS = CHECKPOINT_KEYS | {"thread_id", "run_id"}
-"""Options that clients cannot set: the runtime decides the ids and the checkpoint."""
+"""Options that clients cannot set, because the runtime decides the IDs and the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +45,17 @@ class GraphRunRequest:
 
     Attributes:
         thread_id: None = the run gets a thread that is deleted afterwards.
-        assistant_id: A graph's name, or the assistant id derived from it.
-        input: The graph's input; None continues from the last checkpoint.
-        command: `resume`, `update`, `goto` of LangGraph's Command; instead of an input.
+        assistant_id: A graph's name, or the assistant ID derived from it.
+        input: The graph's input. None continues from the last checkpoint.
+        command: `resume`, `update`, `goto` of LangGraph's Command, in place of an input.
         context: The graph's `runtime.context` (also in `config.configurable`).
-        durability: When checkpoints are written; `sync` = before the next step starts, so that a killed
-            process loses no finished step.
+        durability: When checkpoints are written. `sync` = before the next step starts, so that a killed process loses
+            no finished step.
         create_thread: Create the thread if it does not exist.
         keep_thread: Keep the thread of a run that was requested without one.
         after_seconds: Delay before the start.
         webhook: The URL to post the result to.
-        shown_assistant_id: The requested assistant's id, if it is not the graph's default one.
+        shown_assistant_id: The requested assistant's ID, if it is not the graph's default assistant.
         kwargs: The request, as shown with the run.
         start_key: Repeated requests with this key, on the same thread, start one run (`RunManager.start`); None = each
             starts one.
@@ -89,7 +92,7 @@ def request_options(request: GraphRunRequest) -> dict[str, Any]:
 
 
 def merge_options(config: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the options in `config.configurable` and `context`; clients use either.
+    """Merge the options in `config.configurable` and `context`. Clients use either.
 
     Raises:
         InvalidRequest: They contradict each other, or `config` is malformed.
@@ -113,7 +116,7 @@ def runnable_config(
     thread_id: str,
     graph_id: str,
 ) -> RunnableConfig:
-    """Return the graph's config. The thread and run ids are always ours. `options`: as of `request_options`."""
+    """Return the graph's config. Clients cannot choose its thread and run IDs. `options`: as in `request_options`."""
     ids = {"thread_id": thread_id, "run_id": run_id}
     asked = request.config.get("recursion_limit")
     limit = asked if isinstance(asked, int) else DEFAULT_RECURSION
@@ -133,7 +136,7 @@ def runnable_config(
 
 
 def requested_checkpoint(request: GraphRunRequest) -> dict[str, Any]:
-    """Return the checkpoint to continue from; clients send it in `checkpoint` or among the options."""
+    """Return the checkpoint to continue from. Clients send it in `checkpoint` or among the options."""
     among = request.config.get("configurable") or {}
     named = {"checkpoint_id": among.get("checkpoint_id")} | dict(request.checkpoint)
     return {key: value for key, value in named.items() if key in CHECKPOINT_KEYS and value}
@@ -144,7 +147,8 @@ def graph_input(request: GraphRunRequest, *, has_messages: bool = True) -> objec
 
     Args:
         request: The request.
-        has_messages: `messages` are LangChain's messages, by the graph's schema; else they stay what the client sent.
+        has_messages: Whether the graph's schema declares `messages` as LangChain's messages. If not, they stay as the
+            client sent them.
 
     Raises:
         InvalidRequest: It is malformed.
@@ -158,7 +162,7 @@ def graph_input(request: GraphRunRequest, *, has_messages: bool = True) -> objec
 
 
 def parse_state_values(given: object, *, has_messages: bool = True) -> object:
-    """Return state values; `messages` are converted if the graph's schema says so. Raises InvalidRequest."""
+    """Return state values. `messages` are converted if the graph's schema says so. Raises InvalidRequest."""
     if not isinstance(given, Mapping) or "messages" not in given:
         return given
     if has_messages:
@@ -168,7 +172,7 @@ def parse_state_values(given: object, *, has_messages: bool = True) -> object:
 
 
 def parse_messages(given: object) -> list[AnyMessage]:
-    """Convert messages from any accepted form; each gets an id. Raises InvalidRequest."""
+    """Convert messages from any accepted form. Each gets an ID. Raises InvalidRequest."""
     messages = _parse_message_list(given)
     for message in messages:
         message.id = message.id or str(uuid4())
@@ -205,7 +209,7 @@ def _parse_message_list(given: object) -> list[AnyMessage]:
 
 
 def _check_message_count(given: object) -> None:
-    """Refuse what the graph would have to convert for minutes. Raises InvalidRequest."""
+    """Refuse input whose conversion would take minutes. Raises InvalidRequest."""
     if isinstance(given, list) and len(given) > MAX_MESSAGES:
         raise InvalidRequest(
             f"A request can have at most {MAX_MESSAGES:,} messages.", malformed=True
@@ -213,12 +217,12 @@ def _check_message_count(given: object) -> None:
 
 
 def _parse_message(index: int, given: object) -> AnyMessage:
-    """Convert one message. Keeps ids, names and additional_kwargs; accepts `type` and `role`."""
+    """Convert one message. Keeps IDs, names and additional_kwargs. Accepts `type` and `role`."""
     fields = dict(given) if isinstance(given, Mapping) else given
     if isinstance(fields, dict):
         if "role" in fields and "type" in fields:
             del fields["type"]
-        # Fields of our own responses that are no constructor arguments; clients send them back.
+        # Fields of Parley's responses that are not constructor arguments. Clients send them back.
         for echoed in ("example", "invalid_tool_calls", "usage_metadata"):
             if not fields.get(echoed, True):
                 del fields[echoed]
@@ -231,7 +235,7 @@ def _parse_message(index: int, given: object) -> AnyMessage:
 
 
 def parse_command(given: Mapping[str, Any], *, has_messages: bool = True) -> Command[Any]:
-    """Return LangGraph's command from its wire form; `has_messages` as of `graph_input`. Raises InvalidRequest."""
+    """Return LangGraph's command from its wire form. `has_messages`: as in `graph_input`. Raises InvalidRequest."""
     goto = given.get("goto") or ()
     targets = [goto] if isinstance(goto, str | Mapping) else list(goto)
     return Command(
@@ -242,9 +246,10 @@ def parse_command(given: Mapping[str, Any], *, has_messages: bool = True) -> Com
 
 
 def _parse_update(given: object, *, has_messages: bool) -> object:
-    """Return the update of a command. JSON has no tuples: pairs of a key and its value arrive as lists.
+    """Return the update of a command.
 
-    LangGraph saves it before it is applied: messages that cannot be read would make the thread unreadable.
+    JSON has no tuples, so pairs of a key and its value arrive as lists. LangGraph saves the update before it applies
+    it, so malformed messages would make the thread unreadable.
     """
     if given is None or isinstance(given, Mapping):
         return parse_state_values(given, has_messages=has_messages)

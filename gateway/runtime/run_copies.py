@@ -1,4 +1,4 @@
-"""RunCopies: runs of other nodes, as clients of this node read them. Their events come from the run_event table."""
+"""RunCopies: copies of other nodes' runs, for clients of this node. Their events come from the run_event table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,29 +27,30 @@ from store.run_events import ROWS_PER_READ, EventRow, RunEventStore
 from store.runs import Run, RunStatus
 
 POLL_S = 1.0
-"""How often the table is read, and the other nodes are told what is read and watched, without a note, seconds."""
+"""How often the table is read, and other nodes are told what is read and watched, without a signal, seconds."""
 
 GAP_S = 1.0
-"""How long missing events are waited for, seconds."""
+"""How long to wait for missing events, seconds."""
 
 WATCHED_S = 30.0
-"""A node that did not tell again for so long, seconds, watches no more."""
+"""How long a node counts as a watcher after it last reported, seconds."""
 
 ANSWER_S = 2.0
-"""How long a client waits for the nodes that do not answer, seconds."""
+"""How long a client waits for nodes that do not respond, seconds."""
 
 FETCH_S = 5.0
-"""How long a client waits for the events of earlier runs elsewhere, seconds."""
+"""How long a client waits for events of earlier runs at other nodes, seconds."""
 
 NEXT_ATTEMPTS = 100
 NEXT_S = 0.1
-"""How often to look for the attempt that follows a lost one, and how long to wait in between, seconds."""
+"""How many times to look for the attempt that follows a lost one, and the pause in between, seconds."""
 
 SWEEP_S = 30.0
 """How often old events are deleted, seconds."""
 
 READ, STARTED = "runs.read", "runs.started"
-"""The call by which a node says what it reads and watches, and the note that a run has started on a watched thread."""
+"""The call with which a node reports what it reads and watches, and the signal that a run has started on a watched
+thread."""
 
 Json = dict[str, Any]
 
@@ -61,7 +62,7 @@ class CopiedRun(LocalRun):
     Attributes:
         node: The node.
         cancel: Cancels the run there.
-        is_gone: The node does not know the run any more.
+        is_gone: Whether the node no longer knows the run.
         following: The attempt that follows, if the node was lost.
         is_decided: Set when it is known whether another attempt follows.
         wrote: Set when there are new rows.
@@ -85,7 +86,7 @@ class CopiedRun(LocalRun):
             self.cancel(action)
 
     def add(self, rows: Sequence[EventRow]) -> bool:
-        """Add the events that follow without a gap; return whether there were any."""
+        """Add the events that follow without a gap, and return whether there were any."""
         before = self.log.last_id
         for row in rows:
             if row.first_id != self.log.last_id + 1:
@@ -97,7 +98,7 @@ class CopiedRun(LocalRun):
         return self.log.last_id > before
 
     def end(self, status: RunStatus, result: bytes | None) -> None:
-        """End the log after its last event. `result`: as of `LocalRun.own_result`."""
+        """End the log after its last event. `result`: as in `LocalRun.own_result`."""
         self.row = replace(self.row, status=status)
         self._result = result
         self.encoded_values = None
@@ -107,13 +108,13 @@ class CopiedRun(LocalRun):
         self.stopped.set()
 
     def go_on(self, following: LocalRun) -> None:
-        """Let those who read on read another attempt."""
+        """Direct readers to another attempt for further events."""
         self.following = following
         self.log.close()
         self.is_decided.set()
 
     def finish_like(self, following: LocalRun) -> None:
-        """Let those who wait have the end of another attempt."""
+        """Give waiting clients the end of another attempt."""
         self.row, self._result = following.row, following.result
         self.finished.set()
 
@@ -123,9 +124,9 @@ class _Watched:
     """A thread that clients of this node watch.
 
     Attributes:
-        unheard: Nodes that were there before, and have not answered yet: runs that are over there are old.
-        known: The runs that are copied, or are over since before.
-        told: Set when the nodes have answered, or were waited for long enough.
+        unheard: Nodes that existed before and have not responded yet. Their ended runs are old.
+        known: The runs that are copied, or ended before the thread was watched.
+        told: Set when the nodes have responded, or the wait for them has ended.
     """
 
     unheard: set[int]
@@ -134,9 +135,9 @@ class _Watched:
 
 
 class RunCopies(RunsElsewhere):
-    """Copies the runs of other nodes that clients of this node read, or watch the threads of.
+    """Copies other nodes' runs that clients of this node read, or whose threads they watch.
 
-    A copy has one attempt, with all events from the first one, however late this node learns of it.
+    A copy contains all events of one attempt, however late this node learns of it.
 
     Args:
         runs: The runs of this node.
@@ -216,14 +217,14 @@ class RunCopies(RunsElsewhere):
         return found
 
     async def find(self, run_id: str, *, thread_id: str = "") -> LocalRun | None:
-        """Return a run whose events a node has in memory: this one, or another one.
+        """Return a run whose events this or another node has in memory.
 
         Args:
             run_id: The run.
-            thread_id: Its thread; "" = it is not known.
+            thread_id: Its thread. "" = unknown.
 
         Raises:
-            StoreUnavailable: The node that executes the run does not answer, or is about to be another one.
+            StoreUnavailable: The node that executes the run does not respond, or the run is moving to another node.
         """
         live = self._runs.find(thread_id or None, run_id) or self._find_ended(run_id)
         if live is not None or not self._calls.others:
@@ -234,20 +235,20 @@ class RunCopies(RunsElsewhere):
         if node is not None and node != self._calls.node:
             live = await self._copy_from(node, run_id)
         elif not thread_id:
-            # A run without a row: one with a thread of its own.
+            # The run has no row, because it has a thread of its own.
             live = await self._copy_from_any(run_id)
         if live is None and not is_over:
             raise StoreUnavailable("The run moves to another node; try again.")
         return live
 
     def _find_ended(self, run_id: str) -> LocalRun | None:
-        """Return the copy of a run that has ended; a lost attempt has not."""
+        """Return the copy of a run that has ended. A lost attempt does not count as ended."""
         ended = self._ended.find(run_id)
         is_lost = isinstance(ended, CopiedRun) and ended.following is not None
         return None if is_lost else ended
 
     async def run(self) -> None:
-        """Tell again what is read and watched, until cancelled."""
+        """Report repeatedly what is read and watched, until cancelled."""
         while True:
             with anyio.move_on_after(POLL_S):
                 await self._calls.database.nodes.wait_change()
@@ -280,7 +281,7 @@ class RunCopies(RunsElsewhere):
                 tasks.start_soon(self._tell, node)
 
     async def _tell(self, node: int) -> None:
-        """Tell a node what is read and watched here; take its answer."""
+        """Report to a node what is read and watched here, and process its response."""
         threads = list(self._watched)
         read = [copy for copy in self._active.values() if copy.node == node]
         if not (threads or read):
@@ -302,21 +303,21 @@ class RunCopies(RunsElsewhere):
     async def _ask(
         self, node: int, *, threads: Sequence[str] = (), runs: Mapping[str, int] = {}
     ) -> list[Json]:
-        """Tell a node what is read and watched; return its runs among that.
+        """Report to a node what is read and watched, and return which of these runs it has.
 
         Args:
             node: The node.
             threads: The threads that are watched.
-            runs: The runs that are read, with the number of the last event that is here.
+            runs: The runs that are read, with the number of the last event that this node has.
 
         Raises:
-            StoreUnavailable: It does not answer.
+            StoreUnavailable: It does not respond.
         """
         body = dumps({"node": self._calls.node, "threads": threads, "runs": runs}).decode()
         return list(orjson.loads(await self._calls.call(node, READ, body, within_s=ANSWER_S)))
 
     async def _add_reader(self, body: str) -> str:
-        """Note what another node reads and watches; return the runs of this node among that."""
+        """Record what another node reads and watches, and return which of these runs this node has."""
         asked: Json = orjson.loads(body)
         node = asked["node"]
         until = anyio.current_time() + WATCHED_S
@@ -345,7 +346,7 @@ class RunCopies(RunsElsewhere):
             copy.wrote.set()
 
     def _take(self, node: int, described: Json) -> None:
-        """Copy a run on a watched thread, unless it is known, or was over before anybody watched."""
+        """Copy a run on a watched thread, unless it is known, or ended before anybody watched the thread."""
         watched = self._watched.get(described["thread_id"])
         attempt = described["run_id"], described["attempt"]
         if watched is None or attempt in watched.known:
@@ -356,7 +357,7 @@ class RunCopies(RunsElsewhere):
         self._watchers.publish_here(self._copy(node, described))
 
     async def _copy_from(self, node: int, run_id: str) -> LocalRun | None:
-        """Return the copy of a run that a node has. Raises StoreUnavailable."""
+        """Return the copy of another node's run. Raises StoreUnavailable."""
         for described in await self._ask(node, runs={run_id: 0}):
             return await self.copied(node, described)
         return None
@@ -378,7 +379,7 @@ class RunCopies(RunsElsewhere):
         return found[0] if found else None
 
     async def copied(self, node: int, described: Json) -> CopiedRun:
-        """Return a copy that has the events that its run had when it was described."""
+        """Return a copy with all events that its run had when its node described it."""
         copy = self._copy(node, described)
         with anyio.move_on_after(ANSWER_S):
             while copy.log.last_id < described["last_id"] and not copy.log.closed:
@@ -386,7 +387,7 @@ class RunCopies(RunsElsewhere):
         return copy
 
     def _copy(self, node: int, described: Json) -> CopiedRun:
-        """Return the copy of a run, and begin it if there is none."""
+        """Return the copy of a run. It is begun if necessary."""
         found = self._active.get((described["run_id"], described["attempt"]))
         if found is not None:
             return found
@@ -407,10 +408,10 @@ class RunCopies(RunsElsewhere):
         return copy
 
     async def _fill(self, copy: CopiedRun, described: Json) -> None:
-        """Add the events of a run to its copy until it ends, or its node does."""
+        """Add a run's events to its copy until the run or its node ends."""
         with suppress(StoreUnavailable):
             if described["is_finished"] and not await self._read_next(copy):
-                # Of runs that are over, the node writes only those that it is asked for.
+                # The node writes events of ended runs only on request.
                 await self._ask(copy.node, runs={copy.run_id: 0})
         await self._read_events(copy)
         if not copy.log.closed:
@@ -418,7 +419,7 @@ class RunCopies(RunsElsewhere):
             copy.row = replace(copy.row, status="interrupted")
             await self._go_on(copy)
         del self._active[copy.attempt_id]
-        self._ended.remove(copy.run_id)  # an earlier attempt
+        self._ended.remove(copy.run_id)  # It belongs to an earlier attempt.
         self._ended.add(copy, now=anyio.current_time())
         if copy.following is not None:
             await copy.following.finished.wait()
@@ -468,7 +469,7 @@ class RunCopies(RunsElsewhere):
         await self._end(copy)
 
     async def _end(self, copy: CopiedRun) -> None:
-        """End a copy whose run nobody has any more, as its row says."""
+        """End a copy, by its run's row, if no node has the run any more."""
         status: RunStatus = "interrupted"
         result: bytes | None = None
         try:
@@ -482,7 +483,7 @@ class RunCopies(RunsElsewhere):
         copy.end(status, result)
 
     async def _values(self, copy: CopiedRun) -> bytes | None:
-        """Return the state of a run's thread; None = it cannot be read."""
+        """Return the state of a run's thread. None = it cannot be read."""
         try:
             thread = await self._runs.threads.get(copy.thread_id)
             return dumps(await ThreadStates(self._runs).values(thread))
@@ -495,7 +496,7 @@ def _thread_of(live: LocalRun) -> str:
 
 
 def describe(live: LocalRun) -> Json:
-    """Return what another node must know of a run to copy it."""
+    """Return the description that another node needs to copy a run."""
     return {
         "run_id": live.run_id,
         "thread_id": live.thread_id,

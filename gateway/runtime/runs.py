@@ -1,4 +1,4 @@
-"""RunManager: starts, streams, joins and cancels runs; one at a time per thread."""
+"""RunManager: starts, streams, joins and cancels runs, one at a time per thread."""
 
 import logging
 import time
@@ -58,10 +58,10 @@ log = logging.getLogger(__name__)
 
 
 class RunManager:
-    """Manages all runs of this process. An async context manager; it owns their tasks.
+    """Manages all runs of this process. It is an async context manager, and owns the runs' tasks.
 
-    On entry it takes over what dead processes left (`AbandonedRuns`). On exit it starts nothing new and ends active
-    runs within `drain_s`. Other nodes go on with these runs after the current step. Without other nodes, the runs are
+    On entry it takes over the runs of dead processes (`AbandonedRuns`). On exit it starts no more runs, and ends active
+    runs within `drain_s`. Other nodes continue these runs after the current step. Without other nodes, the runs are
     `interrupted` at once and keep their last checkpoint.
 
     Args:
@@ -70,7 +70,7 @@ class RunManager:
         checkpointer: For graphs without their own.
         now: Returns the time, Unix seconds.
         settings: Limits.
-        webhooks: Posts the results of runs; None = runs with a webhook are rejected.
+        webhooks: Posts the results of runs. None = runs with a webhook are rejected.
 
     Attributes:
         assistants: Assistants created over the API.
@@ -158,8 +158,8 @@ class RunManager:
         Raises:
             RuntimeClosing, ThreadBusyError, ThreadElsewhere, UnknownAssistant, InvalidRequest: Nothing was started.
             RowNotFound: The thread, or the checkpoint to continue from, does not exist.
-            RunExists: A run of the thread with the request's `start_key` waits, works or has succeeded; it is found
-                before the request's multitask strategy does anything to others.
+            RunExists: A run of the thread with the request's `start_key` waits, works or has succeeded. It is found
+                before the request's multitask strategy changes other runs.
             StoreError: The row could not be written, at least not in time.
         """
         tasks = self._tasks
@@ -168,7 +168,7 @@ class RunManager:
         graph_id = await self.validate(request)
         live = self._register(request, graph_id)
         try:
-            # Shielded: a row without a task driving its run would look active forever.
+            # Shielded, because a row whose run has no task would look active forever.
             with anyio.CancelScope(shield=True):
                 await self._creation.save(tasks, live, request)
         except BaseException:
@@ -180,9 +180,9 @@ class RunManager:
         return live
 
     def _start_again(self, left: AbandonedRun) -> None:
-        """Start a run that another process left. Its row is this node's."""
+        """Start an abandoned run of another process. Its row belongs to this node."""
         if self._tasks is None:
-            return  # this process stops: another one takes the run when it has ended
+            return  # This process is stopping. Another one takes the run when it has ended.
         request, live = decode_abandoned_run(left, now=self.now())
         self._begin(self._tasks, self._enter(live, request), request)
         if left.cancel_action is not None:
@@ -218,7 +218,7 @@ class RunManager:
         return graph_id
 
     def find(self, thread_id: str | None, run_id: str) -> LocalRun | None:
-        """Return an active or recently finished run; `thread_id` None = of any thread."""
+        """Return an active or recently finished run. `thread_id` None = of any thread."""
         live = self._active.get(run_id) or self._finished_runs.find(run_id)
         return live if live and thread_id in {None, live.thread_id} else None
 
@@ -229,7 +229,7 @@ class RunManager:
 
     @property
     def outage(self) -> str:
-        """Why runs wait for the database; "" if none does."""
+        """Why runs wait for the database. "" if no run waits."""
         return next(filter(None, (live.write_retry.outage for live in self.active)), "")
 
     def count_by_status(self) -> Counter[RunStatus]:
@@ -265,7 +265,7 @@ class RunManager:
 
         Raises:
             RowNotFound: It is unknown or has ended.
-            StoreUnavailable: It is about to go on at another node.
+            StoreUnavailable: It is moving to another node.
         """
         live = self._active.get(run_id)
         if live is None or live.thread_id != thread_id or live.is_finished:
@@ -276,7 +276,7 @@ class RunManager:
         return live
 
     async def cancel_all(self, runs: Sequence[LocalRun], action: CancelAction) -> None:
-        """Cancel active runs; one that has not ended when this process does is canceled by the next one."""
+        """Cancel active runs. If one has not ended when this process ends, the next process cancels it."""
         for live in runs:
             live.request_cancel(action)
         await self.abandoned_runs.store_cancel(runs, action)
@@ -284,29 +284,28 @@ class RunManager:
     def select(
         self, *, status: str | None, thread_id: str, run_ids: Container[str]
     ) -> list[LocalRun]:
-        """Return the active runs with a status (`all` = any), or else those of a thread with these ids."""
+        """Return the active runs with a status (`all` = any), or else a thread's active runs with these IDs."""
         if status is not None:
             return [live for live in self.active if status in {"all", live.row.status}]
         on_thread = self.active_on_thread(thread_id)
         return [live for live in on_thread if live.run_id in run_ids and not live.is_finished]
 
     async def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
-        """Hand messages to an active run; its agent takes them before its next model call.
+        """Pass messages to an active run. Its agent takes them before its next model call.
 
-        If the run goes on at another node, or after a restart, they are handed to it there, unless they are in its
-        thread.
+        If the run continues at another node, or after a restart, it gets them there, unless they are in its thread.
 
         Args:
             thread_id: The thread.
-            run_id: The run; None = the thread's running one.
+            run_id: The run. None = the thread's running one.
             messages: In any form that a run's input accepts.
 
         Returns:
-            The run's id; None = there is no such run, or it takes no messages (any more).
+            The run's ID. None = the run does not exist, or takes no messages (any more).
 
         Raises:
             InvalidRequest: The messages are malformed.
-            StoreUnavailable: They cannot be stored; the agent may have taken them.
+            StoreUnavailable: They cannot be stored. The agent may have taken them.
         """
         said = parse_messages(messages)
         for live in self.active_on_thread(thread_id):
@@ -333,7 +332,7 @@ class RunManager:
         return known or bool(running)
 
     async def check_thread(self, thread_id: str) -> None:
-        """Raise ThreadElsewhere if another node executes runs on a thread. What an ended one left is taken over."""
+        """Raise ThreadElsewhere if another node executes runs on a thread. Runs of an ended node are taken over."""
         try:
             await self.rows.check_thread(thread_id)
         except ThreadElsewhere as error:
@@ -364,9 +363,9 @@ class RunManager:
         """Yield a graph with a checkpointer and a key-value store.
 
         Args:
-            graph_id: Its name.
-            config: The config of the run, or what is known of it.
-            access: What the graph is needed for.
+            graph_id: The graph's name.
+            config: The config of the run, as far as it is known.
+            access: The purpose of the graph.
             context: The context of the run.
         """
         source = self.graphs[graph_id]
@@ -408,7 +407,7 @@ class RunManager:
         return live
 
     def _max_log_bytes(self) -> int:
-        """Return the size limit of an active run's events: all of them share one budget."""
+        """Return the size limit of an active run's events. All active runs share one budget."""
         return min(MAX_BYTES, self._settings.active_bytes // max(1, len(self._active)))
 
     def close(self, live: LocalRun) -> None:
@@ -428,7 +427,10 @@ class RunManager:
 
 
 def _may_check_messages(source: GraphSource) -> bool:
-    """Return whether the graph's `messages` are known to be messages; what a function makes is known in the run."""
+    """Return whether a request's messages can be checked before the run.
+
+    Only the run knows whether a graph that a function makes has LangChain's messages.
+    """
     if isinstance(source, FixedGraph):
         return source.has_messages
     return not isinstance(source, GraphFactory)
