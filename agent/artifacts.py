@@ -141,7 +141,7 @@ def open_artifact(
     Raises:
         ThreadIdInvalid: The id is invalid.
         PathNotAllowed: The path is outside /mnt/user-data.
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
         IsADirectoryError: It is not a regular file.
         ArchiveMemberTooLarge: The member is too large.
     """

@@ -157,7 +157,7 @@ def load_config(
     Args:
         path: The file, as given by `--config`.
         environ: Environment variables; None = the process's.
-        gateway: Keys that replace those of the `gateway` section.
+        gateway: Keys that replace keys of the `gateway` section.
 
     Raises:
         ConfigError: With one line per problem.

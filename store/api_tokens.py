@@ -24,7 +24,7 @@ class ApiToken:
     Attributes:
         name: Unique.
         digest: SHA-256 of the token, hexadecimal. The token has 256 random bits, so it needs no salt.
-        scope: What it may do (`gateway/token_scopes.py`).
+        scope: The requests that it permits (`gateway/token_scopes.py`).
         created_at: Unix seconds.
         expires_at: Unix seconds; None = never.
     """
@@ -88,7 +88,7 @@ class ApiTokenStore:
         """Replace a token with a new one of the same name and return it. The old one stops working at once.
 
         Raises:
-            RowNotFound: there is no such token.
+            RowNotFound: The token does not exist.
             StoreError: the database cannot be written.
         """
         value = _new_token()

@@ -165,7 +165,7 @@ class ChatOwners(Protocol):
         ...
 
     async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
-        """Take those chats, at most `MAX_CLAIMS`, that still have no owner. Return them. Raises StoreError."""
+        """Take the chats, at most `MAX_CLAIMS`, that still have no owner. Return them. Raises StoreError."""
         ...
 
     async def give_up(self, chats: Collection[ConversationKey]) -> None:
@@ -177,7 +177,7 @@ class ChatOwners(Protocol):
         ...
 
     async def give_up_strays(self, strays: Iterable[ConversationKey]) -> None:
-        """Give up those of the chats in which nothing waits. Raises StoreError."""
+        """Give up the chats in which nothing waits. Raises StoreError."""
         ...
 
     async def give_up_idle(self) -> None:

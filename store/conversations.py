@@ -165,7 +165,7 @@ class ConversationStore:
 def lock_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> Row:
     """Lock the row of `key`, and insert it if it is missing. For other stores' transactions.
 
-    The key of a migrated chat stands for the conversation under the chat's new id.
+    The key of a migrated chat means the conversation under the chat's new ID.
 
     Returns:
         Its `id`, `chat`, `thread_id`, `last_seq` and `updated_at`.

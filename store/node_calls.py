@@ -136,7 +136,7 @@ class NodeCalls:
 
         Args:
             node: The number of another node.
-            method: Who receives it there.
+            method: The name of the method that receives it there.
             body: Up to 7,500 bytes of JSON text.
 
         Raises:

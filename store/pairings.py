@@ -66,7 +66,7 @@ class PairingStore:
         self._now = now
 
     async def request(self, new: Pairing, *, max_open: int = 100) -> Pairing | None:
-        """Return this person's open request, or store `new`; None if the channel has `max_open` open requests."""
+        """Return this person's open request, or store `new`. None if the channel has `max_open` open requests."""
 
         def work(tx: Transaction) -> Pairing | None:
             tx.lock("pairing")
@@ -112,7 +112,7 @@ class PairingStore:
         await self._database.transaction(work)
 
     async def revoke(self, channel: str, user_id: str) -> bool:
-        """Revoke a person's access; False if they had none."""
+        """Revoke a person's access. False if they had none."""
         params: Params = {"channel": channel, "user_id": user_id}
         return bool(await self._database.transaction(lambda tx: tx.run(_REVOKE, params)))
 

@@ -148,7 +148,7 @@ class RunRequestStore:
         await self._database.execute(_ADD_MESSAGES, {"run_id": run_id, "messages": messages})
 
     async def hand_over(self, run_ids: Sequence[str]) -> None:
-        """Let other nodes take runs over that no longer run here. Raises StoreUnavailable."""
+        """Permit other nodes to take over runs that no longer run here. Raises StoreUnavailable."""
         params: list[Params] = [{"run_id": run_id} for run_id in run_ids]
         statements = [(sql, one) for one in params for sql in (_HAND_OVER, _HAND_OVER_RUN)]
 

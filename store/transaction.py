@@ -1,4 +1,4 @@
-"""Transaction: what a unit of work can do to the database."""
+"""Transaction: the changes that a unit of work can make to the database."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar

@@ -56,7 +56,7 @@ class UnitTurns:
         return bool(self._commands)
 
     def add(self, unit: UnitOfWork) -> None:
-        """Queue a unit behind those of its group."""
+        """Queue a unit behind the other units of its group."""
         groups = self._commands if is_command_work(unit.group) else self._groups
         groups.setdefault(unit.group, deque()).append(unit)
 

@@ -1,4 +1,4 @@
-"""StreamEvent: what the client's `stream` yields."""
+"""StreamEvent: an event that the client's `stream` yields."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

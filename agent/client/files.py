@@ -71,7 +71,7 @@ class FilesApi(ClientApi):
 
         Raises:
             ThreadIdInvalid: The id cannot be one.
-            UploadNotFound: There is no such file.
+            UploadNotFound: The file does not exist.
             UploadNotAllowed: The name is a path.
         """
         await self._services.uploads.delete(thread_id, filename)
@@ -86,7 +86,7 @@ class FilesApi(ClientApi):
 
         Raises:
             ThreadIdInvalid: The id cannot be one.
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
             ValueError: The path is not allowed, is not a file, or names a file in an archive that is too large.
         """
         services = self._services

@@ -42,7 +42,7 @@ class SkillsApi(ClientApi):
         """Install a local `.skill` file: `{success, skill_name, message}`.
 
         Raises:
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
             ValueError: It is not a file.
             SkillError: The skill is invalid, rejected by the scan, already installed, or cannot be written.
         """

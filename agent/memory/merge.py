@@ -31,7 +31,7 @@ def apply_update(
 
     Args:
         document: The current document.
-        update: What the model proposes.
+        update: The changes that the model proposes.
         now: The time of the change, ISO 8601 with zone.
         source: The thread the update comes from.
         new_id: Generates fact ids.

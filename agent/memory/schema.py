@@ -50,7 +50,7 @@ class MemoryFact:
         confidence: 0 to 1.
         created_at: ISO 8601 with zone, "" = unknown.
         source: The thread it was extracted from, `manual`, or `unknown`.
-        source_error: For corrections: what was wrong before.
+        source_error: For corrections: the error that was corrected.
     """
 
     id: str

@@ -290,7 +290,7 @@ class MemoryService:
         return document
 
     def _renew_blocks(self, scope: MemoryScope) -> None:
-        """Drop the cached prompt blocks of a changed scope. Without an agent, drop those of the whole scope."""
+        """Drop the cached prompt blocks of a changed scope. Without an agent, drop all blocks of the scope."""
         for key in list(self._blocks):
             if key.scope.scope == scope.scope and scope.agent in (None, key.scope.agent):
                 self._blocks.pop(key, None)

@@ -99,7 +99,7 @@ def _call_hook(hook: ModelHook, inner: ModelHandler, updates: dict[str, Any]) ->
     """Return a handler that calls a hook around the inner handler, and adds the hook's update of the state."""
 
     async def call(request: ModelRequest[Any]) -> ModelResponse[Any]:
-        updates.clear()  # what it has is of an earlier call of this hook, by the one outside it
+        updates.clear()  # left from an earlier call of this hook by the outer one
         result = await hook(request, inner)
         if isinstance(result, ModelResponse):
             return result

@@ -45,7 +45,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         return self._refusal_message(request) or await handler(request)
 
     def _sandbox_id(self, request: ModelRequest[Any]) -> str:
-        """Return the id of the thread's sandbox.
+        """Return the ID of the thread's sandbox.
 
         Raises:
             ThreadIdMissing, ThreadIdInvalid: The run cannot have a sandbox; the model is not called.

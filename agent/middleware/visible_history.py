@@ -111,7 +111,7 @@ def _kept_skill_reads(head: Sequence[AnyMessage], call_ids: Collection[str]) -> 
 
 
 def _only_call(message: AIMessage, call: ToolCall) -> AIMessage:
-    """Return a message with a single one of its calls, and the data that its provider requires with the call."""
+    """Return a message with only one of its calls, and the data that its provider requires with the call."""
     fields = message.additional_kwargs.get(PROVIDER_FIELDS)
     extra = {PROVIDER_FIELDS: fields} if fields else {}
     return AIMessage(content="", tool_calls=[call], id=message.id, additional_kwargs=extra)

@@ -128,7 +128,7 @@ class SkillInstaller:
             index: Index of the change in `history`; -1 is the newest.
 
         Raises:
-            SkillNotFound: There is no such skill or change.
+            SkillNotFound: The skill or change does not exist.
             SkillInvalid: There was no SKILL.md before that change.
             SkillBlocked, SkillWriteFailed: Nothing was changed.
         """

@@ -40,7 +40,7 @@ def status_kwargs(status: str, error: str | None = None) -> dict[str, str]:
     """Return the `additional_kwargs` for the end of a delegation.
 
     Raises:
-        ValueError: There is no such status.
+        ValueError: The status does not exist.
 
     >>> status_kwargs("failed", "  no model ")
     {'subagent_status': 'failed', 'subagent_error': 'no model'}

@@ -1,4 +1,4 @@
-"""ToolServices: what the builder of a configured tool may use of the agent's running parts."""
+"""ToolServices: the running parts of the agent that the builder of a configured tool may use."""
 
 from dataclasses import dataclass
 

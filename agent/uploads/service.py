@@ -173,7 +173,7 @@ class UploadService:
         Raises:
             ThreadIdInvalid: The id cannot be a folder name.
             UploadNotAllowed: The name is a path.
-            UploadNotFound: There is no such file.
+            UploadNotFound: The file does not exist.
         """
         if not is_basename(filename):
             raise UploadNotAllowed("This is a path, not a file name.")

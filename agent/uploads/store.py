@@ -138,7 +138,7 @@ class UploadStore:
         """Open a regular file for reading.
 
         Raises:
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
         """
         with self._folder() as folder:
             descriptor = _open_regular(name, folder)
@@ -151,7 +151,7 @@ class UploadStore:
         """Open a regular file. The caller closes the descriptor.
 
         Raises:
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
         """
         with self._folder() as folder:
             descriptor = _open_regular(name, folder)
@@ -161,7 +161,7 @@ class UploadStore:
         """Return the first bytes of a file.
 
         Raises:
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
         """
         with self.open_file(name) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
             return file.read(max_bytes)

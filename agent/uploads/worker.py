@@ -1,7 +1,8 @@
 """Child process that converts a document to Markdown, or an image to a smaller one. Limited memory, no network.
 
 Usage: `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES`, with the document on stdin. For an image, the suffix is
-`IMAGE`. With exit code 0, stdout is the text or a JPEG. With exit code 3, it is a sentence that says why there is none.
+`IMAGE`. With exit code 0, stdout is the text or a JPEG. With exit code 3, it is a sentence that says why the conversion
+failed.
 """
 
 import ctypes

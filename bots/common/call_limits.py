@@ -13,7 +13,7 @@ Windows = Mapping[float, int]
 """Maximum number of calls by window length in seconds."""
 
 RESERVED_S = 3600.0
-"""How long a call stays reserved; by then it was made, or given up."""
+"""How long a call stays reserved, seconds. By that time it has been made or given up."""
 
 _MAX_CHATS = 2_000
 

@@ -56,7 +56,7 @@ class FeishuAdapter(
 ):
     """A Feishu or Lark app over the long connection, or with a webhook.
 
-    What it sends is in `FeishuMessages`, and how it shows work in `ReactionIndicator`.
+    `FeishuMessages` sends messages, and `ReactionIndicator` shows work in progress.
 
     The constructor does not connect. It imports the SDK's frame (0.2 s), or the cipher for a webhook (0.1 s).
 

@@ -98,7 +98,7 @@ def missing_scopes_warning(identity: SlackIdentity) -> str:
 
 
 def explain_token_error(error: SlackError, key: str, expected: str) -> SlackError:
-    """Add to a token's error which setting is wrong and what it needs. Returns other errors unchanged."""
+    """Add to a token's error which setting is wrong and which token it needs. Returns other errors unchanged."""
     if not (error.token_refused or error.code == "missing_scope"):
         return error
     revoked = error.code in {"account_inactive", "token_revoked"} and key.endswith("bot_token")

@@ -51,7 +51,7 @@ class SlackContent:
     Attributes:
         text: The author's own words, as Markdown.
         quoted: Forwarded and linked messages, as quotations.
-        files: Its files, then those of the forwarded messages.
+        files: Its files, then the files of the forwarded messages.
         mentions_bot: Whether its own words mention the bot. The mention is removed.
         mentions_people: Whether its own words mention anybody else.
         is_forwarded: Whether it forwards another message.
@@ -289,7 +289,7 @@ def _action(action: Mapping[str, Any]) -> str:
 
 
 def _files(message: Mapping[str, Any], *, depth: int) -> Iterator[Any]:
-    """Yield the files of a message, then those of the messages that it forwards."""
+    """Yield the files of a message, then the files of the messages that it forwards."""
     yield from as_list(message.get("files"))
     yield from block_images(as_list(message.get("blocks")) or list(_message_blocks(message)))
     if depth <= _MOST_NESTED:

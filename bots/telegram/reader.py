@@ -72,7 +72,7 @@ def replied_message(message: Json) -> Json:
 
 
 def opens_topic(message: object) -> bool:
-    """Return whether a message is the first one of a forum topic."""
+    """Return whether a message is the first message of a forum topic."""
     return as_object(message).get("forum_topic_created") is not None
 
 

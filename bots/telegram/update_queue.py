@@ -44,7 +44,7 @@ class UpdateQueue:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Handle updates inside the block. What is not handled at its end was not confirmed, and comes again."""
+        """Handle updates inside the block. Telegram sends updates again that are unhandled at its end."""
         with unwrapped():
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks

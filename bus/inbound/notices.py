@@ -129,8 +129,8 @@ class IntakeNotices:
     ) -> NewOutboxRow:
         """Return the notice of a refused message, to be stored with the refusal.
 
-        A unit of work calls this, and it may run several times. A message gets one notice all the same. The units of
-        one chat run one after the other.
+        A unit of work calls this, and it may run several times. Each message gets only one notice even then. The units
+        of one chat run one after the other.
 
         Args:
             refused: The message.

@@ -1,4 +1,4 @@
-"""What a running turn shows before its answer: a message that grows, a draft, or a notice with a stop button."""
+"""The display of a running turn before its answer: a message that grows, a draft, or a notice with a stop button."""
 
 import logging
 import time

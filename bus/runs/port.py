@@ -145,7 +145,7 @@ async def begin_again(runs: Runs, request: AgentRunRequest) -> str | AgentRunReq
         )
         if found is not None and found[1] in STARTED_STATUSES:
             return found[0]
-        # An answer to what a thread waits for is no message in it: its run says that it came.
+        # An answer to a thread's interrupt is not a message in the thread. The answer's run shows that it arrived.
         has_answer = found is not None and request.answers_question
         if has_answer or has_message(await runs.get_state(request.thread_id), request.message_id):
             text = None  # it goes on from what was done
@@ -197,4 +197,4 @@ class ThreadFiles(Protocol):
         """
 
     def open(self, thread_id: str, path: str) -> AbstractAsyncContextManager[ThreadFile | None]:
-        """Open a file of a thread by its virtual path; None = there is no such file, or it may not be read."""
+        """Open a file of a thread by its virtual path; None = the file does not exist, or may not be read."""

@@ -76,7 +76,7 @@ class ReplyFold:
         message_id: ID of the human message that the run answers. Only later messages of the state belong to the reply.
         max_shown: Maximum length of `shown_text`, characters.
         approval_hint: As for `question_text`.
-        may_be_silent: Whether an answer may be silent: in groups. Elsewhere, a text says that there is none.
+        may_be_silent: Whether an answer may be silent: in groups. Otherwise a text says that the answer is empty.
 
     Attributes:
         length: Characters of `text`.

@@ -37,7 +37,7 @@ class DirectEndpoint:
         services: The parameter that takes the services.
         request: The parameter that takes the request; "" = none.
         body: The parameter that takes the body; "" = none.
-        model: What the body is.
+        model: The model of the body.
         has_query: Whether it also takes a query, which has defaults.
     """
 

@@ -85,7 +85,8 @@ class AbandonedRuns:
             The node, None if no living one is known, and whether the run is over.
 
         Raises:
-            StoreUnavailable: The database cannot be used, or the node of the run was lost and nobody has the run yet.
+            StoreUnavailable: The database cannot be used, or the node of the run was lost and no other node has the run
+                yet.
         """
         for attempt in range(ATTEMPTS):
             if attempt:

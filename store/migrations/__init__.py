@@ -67,7 +67,7 @@ def migrate(connection: sqlite3.Connection, schema: SchemaName, name: str) -> in
 
     Args:
         connection: To the file, in autocommit mode.
-        schema: Which of the two files it is.
+        schema: Which of the two database files it is.
         name: The file, for people.
 
     Raises:

@@ -116,7 +116,7 @@ def _run_together(tx: Transaction, statements: Sequence[Statement]) -> list[Sequ
     try:
         return tx.run_all(statements)
     except psycopg.Error as error:
-        # 08: there is no connection. 57P: the server ends it.
+        # 08: the connection is lost. 57P: the server ends it.
         if error.sqlstate is None or error.sqlstate.startswith(("08", "57P")):
             raise
         raise _BatchRefused from error

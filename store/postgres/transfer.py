@@ -80,7 +80,7 @@ class TransferProgress:
     """The progress of the copy.
 
     Attributes:
-        step: What is done with the table now.
+        step: The current step of the table's transfer.
         table: The table.
         rows: Its finished rows.
         total: All rows of the table.
