@@ -1,4 +1,4 @@
-"""Feishu events to messages: one table per question."""
+"""Feishu events become messages: one table for each aspect."""
 
 import json
 from typing import Any
@@ -35,7 +35,7 @@ def event(
     header: object = None,
     **message: object,
 ) -> JsonNode:
-    """Return a message event; keywords become fields of the message."""
+    """Return a message event. Keywords become fields of the message."""
     said = {"text": "hi"} if content is None else content
     body = {
         "message_id": "om_1", "chat_id": "oc_1", "chat_type": "group", "message_type": kind,

@@ -1,4 +1,4 @@
-"""What a person sends in one gesture is one turn, its parts in their order, whatever comes in between."""
+"""The messages of one gesture are one turn, with its parts in order, whatever other messages arrive in between."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,18 +24,18 @@ LIMIT = 4096
 
 
 def photo(number: int) -> dict[str, Any]:
-    """Return the fields of a message that is a picture."""
+    """Return the fields of a message with a picture."""
     file = Attachment(name="photo.jpg", mime="image/jpeg", kind="image", ref=f"p{number}")
     return {"attachments": (file,), "order": number}
 
 
 def forward(words: str, order: int = 0) -> dict[str, Any]:
-    """Return the fields of a message that is a forward."""
+    """Return the fields of a forwarded message."""
     return {"quoted": f"[Forwarded]\n> Ann: {words}", "is_forwarded": True, "order": order}
 
 
 def in_group(event: str, **changes: object) -> dict[str, Any]:
-    """Return the fields of a message outside of any chain of replies, which begins one."""
+    """Return the fields of a message that begins a chain of replies."""
     return {
         "is_private": False,
         "is_addressed": False,
@@ -55,7 +55,7 @@ def platform() -> DownloadingPlatform:
 
 
 def uploaded(number: int) -> str:
-    """Return the name under which the thread has a picture."""
+    """Return a picture's name in the thread."""
     return upload_filename(photo(number)["attachments"][0])
 
 
@@ -116,7 +116,7 @@ def test_which_messages_are_one_gesture(sent: tuple[dict[str, Any], ...], is_one
         for message in ordered:
             taken = taken and fits(first, parts, message, came_at=0.0)
             parts.append(part_of(message))
-        # Of an album behind a comment, the first to arrive must have no caption.
+        # If an album follows a comment, its first message to arrive must have no caption.
         if ordered is rest or (is_one and not first.album and not rest[0].album):
             assert taken is is_one
 
@@ -239,7 +239,7 @@ async def test_each_caption_stands_at_its_picture(tmp_path: Path) -> None:
 
 
 async def test_a_caption_names_its_picture_as_the_thread_does(tmp_path: Path) -> None:
-    """The platform does not tell the type of a picture; its bytes do."""
+    """The platform does not report a picture's type, so its bytes determine it."""
     async with running_bus(tmp_path, platform=platform()) as harness:
         for number, words in ((1, "before"), (2, "after")):
             file = replace(photo(number)["attachments"][0], name="image")
@@ -313,7 +313,7 @@ async def test_a_card_without_words_yet_is_kept_for_the_whole_answer(tmp_path: P
     async with running_bus(tmp_path, platform=cards) as harness:
         harness.hold_next_run("never")
         await harness.send("who is right?")
-        await harness.wait_for_runs(1)  # Or the second run would be the one that is held.
+        await harness.wait_for_runs(1)  # Otherwise the second run would be held.
         await eventually(lambda: cards.texts == ["…"])
         await harness.send("", **forward("me"))
         await harness.expect_replies("Hello you")
@@ -339,7 +339,7 @@ async def test_what_another_person_says_in_between_is_another_turn(tmp_path: Pat
         await harness.send("", user="other", **{**photo(2), **topic})
         await harness.send("what is this?", **{**topic, "order": 2})
         await harness.wait_for_runs(2)
-        # In the order in which they began to speak; the other one's picture belongs to their greeting.
+        # In the order of their first messages. The other person's picture belongs to their greeting.
         assert harness.prompts()[0] == "what is this?"
         await eventually(lambda: harness.prompts()[-1] == "hello")
         await harness.wait_until_finished()
@@ -401,7 +401,7 @@ async def test_forwards_behind_a_mention_are_for_the_bot(tmp_path: Path) -> None
         assert await harness.send("", **mine) is Disposition.ACCEPTED
         await harness.expect_replies("Hello you")
         assert harness.prompts()[-1] == "who is right?\n\n[Forwarded]\n> Ann: me"
-        # A reply to the forward goes on there; what is said to others afterwards is not for the bot.
+        # A reply to the forward continues the conversation. Later messages to others are not for the bot.
         reply = in_group("e4", replies_to=("e3",))
         assert await harness.send("why?", **reply) is Disposition.ACCEPTED
         await harness.wait_for_runs(3)
@@ -440,7 +440,9 @@ async def test_a_mention_without_words_is_about_what_came_before_it(tmp_path: Pa
         await harness.wait_until_finished()
         await harness.send("/help", **in_group("e4", order=4, **bare))
         await harness.wait_until_finished()
-        assert len(harness.prompts()) == 1  # nothing came before it: the help
+        assert (
+            len(harness.prompts()) == 1
+        )  # Nothing came before it, so the bot answers with the help.
 
 
 async def test_words_to_others_end_what_was_kept_and_what_was_begun(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rows whose place is gone: where they go instead, once, and who never sees them."""
+"""Rows whose chat or topic no longer exists are sent elsewhere once, and only to people who may see them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ BUTTON = Button(label="Go", token="t")
 
 
 class PlacesPlatform(FakePlatform):
-    """A platform with topics and private chats; some are gone."""
+    """A platform with topics and private chats, some of which no longer exist."""
 
     def __init__(
         self, gone: dict[tuple[str, str], PlaceGone], *, idempotent_send_s: float = 0.0
@@ -112,7 +112,7 @@ async def test_an_answer_without_its_chat_goes_to_the_asker_and_nobody_else(tmp_
         sent = await settle(delivery, "7:reply:0")
     assert platform.texts == [f"{ENGLISH.moved_to_private}\n\none"]
     assert {shown.chat for shown in platform.shown} == {"dm-ann"}
-    # A press in another chat than the question's would count for nothing.
+    # A press in a chat other than the question's would have no effect.
     assert platform.buttons == []
     assert sent.state == "delivered"
     body = decode_outbound(sent.body)
@@ -170,7 +170,7 @@ async def test_the_private_chat_is_asked_for_again_while_the_platform_is_busy(
 async def test_a_send_in_doubt_stays_in_doubt_elsewhere(
     tmp_path: Path, method: str, window_s: float
 ) -> None:
-    """A platform drops a repeated send in the same place alone."""
+    """A platform drops a repeated send only in the same place."""
     platform = PlacesPlatform({}, idempotent_send_s=window_s)
     platform.fail(method, DeliveryError("broke", retryable=True, ambiguous=True))
     file = OutboundFile(

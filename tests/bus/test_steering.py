@@ -1,4 +1,4 @@
-"""session.busy: what a message does that comes while a turn runs before it."""
+"""session.busy: the effect of a message that arrives while a turn is running."""
 
 import logging
 from dataclasses import replace
@@ -49,7 +49,7 @@ async def test_a_message_is_injected_into_the_running_turn(tmp_path: Path) -> No
             "sender": {"id": "u", "name": "u"},
             "chat_type": "private",
         }
-        # The sign on the message that was said turned as well.
+        # The indicator on the injected message changed too.
         await eventually(lambda: harness.platform.indicators.count("done") == 2)  # type: ignore[attr-defined]
         assert len(harness.server.runs) == 1
 
@@ -122,7 +122,7 @@ async def test_stop_ends_the_turn_and_the_injected_messages(tmp_path: Path) -> N
 
 
 async def test_a_stop_does_not_mean_what_is_said_after_it(tmp_path: Path) -> None:
-    """The message behind it arrives before the command is carried out, or while the run is being cancelled."""
+    """The next message arrives before the command is executed, or while the run is being cancelled."""
     async with turn_harness(tmp_path) as harness, anyio.create_task_group() as tasks:
         harness.server.accepts_injection = True
         harness.server.scripts.append(Script(hang_after=1))
@@ -182,7 +182,7 @@ async def test_a_run_on_a_server_without_injection_is_interrupted(
 async def test_a_server_that_cannot_inject_into_one_thread_is_asked_for_the_next(
     tmp_path: Path,
 ) -> None:
-    """A 404 says something about one thread: other conversations are still steered."""
+    """A 404 concerns one thread only. Other conversations are still steered."""
     async with running_bus(tmp_path, policy=STEER) as harness:
         harness.server.scripts.append(Script(hang_after=1))
         await harness.send("one", chat="a")
@@ -203,7 +203,7 @@ async def test_a_server_that_cannot_inject_into_one_thread_is_asked_for_the_next
 async def test_a_crash_loses_nothing_and_answers_nothing_twice(
     tmp_path: Path, *, heard: bool
 ) -> None:
-    """The process dies while a message is with the run: after the run heard it, or before."""
+    """The process dies while a message is queued at the run: after the run consumed it, or before."""
     async with FakeLangGraph() as server:
         async with running_steered_bus(tmp_path, server=server) as harness:
             gate = harness.hold_next_run("Both")
@@ -215,7 +215,7 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
             if heard:
                 gate.set()
                 await eventually(lambda: len(harness.thread_messages()) == 2)
-        # The end of the bus cancels no run: this one goes on, or died with its server.
+        # The end of the bus cancels no run. This one continues, or died with its server.
         [run] = server.runs
         if not heard:
             run.injected.clear()
@@ -242,7 +242,7 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
 async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(
     tmp_path: Path, *, is_edited: bool
 ) -> None:
-    """If it was edited after the run consumed it, it is offered to be answered again."""
+    """If it was edited after the run consumed it, the bot offers to answer it again."""
     async with FakeLangGraph() as server:
         await _die_before_a_consumed_message_is_finished(tmp_path, server, is_edited=is_edited)
         async with running_steered_bus(
@@ -258,7 +258,7 @@ async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(
 async def test_a_message_waits_for_its_thread_as_long_as_an_outage_lasts(
     tmp_path: Path, mode: Literal["steer", "queue"]
 ) -> None:
-    """Whether a run consumed it is not known before. An edit meanwhile is offered to be answered."""
+    """Until then it is unknown whether a run consumed it. The bot offers to answer an edit that arrives meanwhile."""
     policy = OPEN.model_copy(update={"session": SessionConfig(busy=mode)})
     async with FakeLangGraph() as server:
         await _die_before_a_consumed_message_is_finished(tmp_path, server)
@@ -290,7 +290,7 @@ async def test_a_message_that_waits_for_its_thread_can_be_stopped(tmp_path: Path
 
 
 async def _until_asked(server: FakeLangGraph, times: int) -> None:
-    """Wait until a thread was asked for so often from now on."""
+    """Wait until a thread was requested this many times from now on."""
 
     def count() -> int:
         return sum(path.endswith("/state") for _, path in server.requests)
@@ -302,7 +302,7 @@ async def _until_asked(server: FakeLangGraph, times: int) -> None:
 async def _die_before_a_consumed_message_is_finished(
     home: Path, server: FakeLangGraph, *, is_edited: bool = False
 ) -> None:
-    """Let the process die between the end of a turn and the end of the message e2 that was said to it."""
+    """Let the process die between the end of a turn and the end of the message e2 that was injected into it."""
     async with running_steered_bus(home, server=server) as harness:
         gate = harness.hold_next_run("Both")
         await harness.send("one")
@@ -334,7 +334,7 @@ async def test_what_buttons_ask_for_has_a_turn_of_its_own(tmp_path: Path) -> Non
 
 
 async def test_the_persons_own_setting_counts(tmp_path: Path) -> None:
-    """Merged user > chat > channel > defaults, as everything in a session."""
+    """Settings are merged in the order user > chat > channel > defaults, like all session settings."""
     mine = SessionConfig(
         busy="interrupt",
         chats={"b": SessionConfig(busy="queue"), "a": SessionConfig(busy="interrupt")},
@@ -370,9 +370,9 @@ async def test_a_newer_message_interrupts_and_the_card_says_so(tmp_path: Path) -
 async def test_an_answer_that_is_complete_is_shown_though_a_newer_message_came_before_it(
     tmp_path: Path, *, is_there: bool
 ) -> None:
-    """The run ended, the answer is in the thread, and its stream has not told that yet.
+    """The run has ended and its answer is in the thread, but the stream has not reported it yet.
 
-    If the thread has lost the message, nothing is said of it.
+    If the thread has lost the message, nothing is shown.
     """
     async with running_bus(tmp_path, policy=INTERRUPT) as harness:
         harness.server.scripts.append(Script(words=("All", " done"), hang_after=1))

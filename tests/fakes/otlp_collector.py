@@ -48,7 +48,7 @@ class OtlpCollector:
     Attributes:
         metrics: Type ("sum", "gauge", "histogram") and points (attributes, value or count), by name.
         resources: The attributes of all resources.
-        headers: Of all requests.
+        headers: The headers of all requests.
     """
 
     port: int = 0

@@ -1,4 +1,4 @@
-"""Checks of requests to Slack, against the method table in `tests/data` and Slack's limits of blocks."""
+"""Checks requests to Slack against the method table in `tests/data` and Slack's limits of blocks."""
 
 import json
 import re
