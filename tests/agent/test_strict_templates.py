@@ -1,5 +1,6 @@
 """Servers with strict chat templates accept every request of a thread, whatever happened in it."""
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from store.checkpoints import open_checkpointer
 from tests.agent.plain_agent import THREAD
 from tests.agent.test_model_servers import openai_at
 from tests.fakes.chat_template import template_problem
-from tests.fakes.model import FakeModelServer, ModelReply, ToolCall, event_stream
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall, event_stream
 from tests.fakes.model_switches import ModelSwitches
 
 STEPS = 300
@@ -52,7 +53,11 @@ class Conversation:
     server: FakeModelServer
     random: Random
     steered: list[AnyMessage] = field(default_factory=list)
+    replies: deque[ModelReply] = field(default_factory=deque)
     said: int = 0
+
+    def __post_init__(self) -> None:
+        self.server.answer = self.answer
 
     async def step(self) -> None:
         """Do something that people, models or servers do."""
@@ -74,49 +79,59 @@ class Conversation:
         ]
         await self.random.choice(acts)()
 
+    def reply(self, *replies: ModelReply) -> None:
+        """Queue answers of the next run."""
+        self.replies.extend(replies)
+
+    def answer(self, request: ModelRequest) -> ModelReply:
+        """Answer with what is queued, but not a summary, which is asked for beside the run and has no tools."""
+        if self.replies and request.tool_names:
+            return self.replies.popleft()
+        return ModelReply(text=f"You said: {request.last_user_text[-40:]}")
+
     async def talk(self) -> None:
         await self.run(self.words())
 
     async def call_tools(self) -> None:
         for _ in range(self.random.randint(1, 3)):
-            self.server.reply(self.calling(self.random.randint(1, 3)))
+            self.reply(self.calling(self.random.randint(1, 3)))
         await self.run(self.words())
 
     async def repeat_calls(self) -> None:
         """Loops are warned of, then ended."""
-        self.server.reply(*[self.calling(1)] * self.random.randint(3, 6))
+        self.reply(*[self.calling(1)] * self.random.randint(3, 6))
         await self.run(self.words())
 
     async def steer(self) -> None:
-        self.server.reply(self.calling(1))
+        self.reply(self.calling(1))
         self.steered = [HumanMessage(self.words(), additional_kwargs={"steering": True})]
         await self.run(self.words())
 
     async def stop(self) -> None:
         """`/stop` before the first word, or amid the answer, or after a tool."""
         if self.random.random() < 0.3:
-            self.server.reply(self.calling(2))
+            self.reply(self.calling(2))
         words = self.random.randint(0, 2)
-        self.server.reply(ModelReply(text="one two three", hang_after=words))
+        self.reply(ModelReply(text="one two three", hang_after=words))
         await self.run(self.words(), stop=True)
 
     async def stop_at_a_tool(self) -> None:
         """The call is saved, its result is not."""
         question = ToolCall("ask_clarification", {"question": "Which?"}, id=f"q{self.said}")
-        self.server.reply(ModelReply(text=self.random.choice(["", "Wait. "]), calls=(question,)))
+        self.reply(ModelReply(text=self.random.choice(["", "Wait. "]), calls=(question,)))
         await self.run(self.words())
 
     async def answer_nothing(self) -> None:
         empty = event_stream({"content": self.random.choice(["", "\n", " "])})
         if self.random.random() < 0.5:
-            self.server.reply(self.calling(1))
-        self.server.reply(*[ModelReply(body=empty)] * self.random.randint(1, 2))
+            self.reply(self.calling(1))
+        self.reply(*[ModelReply(body=empty)] * self.random.randint(1, 2))
         await self.run(self.words())
 
     async def fail(self) -> None:
         broken = ModelReply(body=event_stream({"content": "Half "}, done=False, finish=None))
         cut = ModelReply(text="Cut", calls=(ToolCall("ls", '{"path": "'),), finish_reason="length")
-        self.server.reply(
+        self.reply(
             self.random.choice([broken, ModelReply(status=500), ModelReply(status=401), cut])
         )
         await self.run(self.words())
@@ -174,9 +189,9 @@ class Conversation:
 
             group.start_soon(play)
             if stop:
-                await self.server.until(lambda server: not server.replies_left)
+                await self.server.until(lambda _: not self.replies)
                 group.cancel_scope.cancel()
-        self.server.forget_replies()
+        self.replies.clear()
         return await self.messages()
 
     @property
@@ -202,7 +217,6 @@ async def test_a_strict_server_refuses_no_request_of_a_long_conversation(
     tmp_path: Path, seed: int
 ) -> None:
     async with FakeModelServer(ModelSwitches(strict=True)) as server:
-        server.answer = lambda request: ModelReply(text=f"You said: {request.last_user_text[-40:]}")
         sections = {
             "memory": {"enabled": False},
             "llm_retry": {"max_attempts": 2, "first_wait_s": 0, "fallback": False},
