@@ -72,4 +72,4 @@ def _forked(asked: dict[str, object], files: tuple[int, int, int]) -> int | None
     arguments = asked["arguments"]
     assert isinstance(arguments, list)
     process = fork_parley(arguments, environment, Path(str(asked["folder"])), files)
-    return process.wait_blocking(60)
+    return process.wait_blocking(150)

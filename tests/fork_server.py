@@ -158,7 +158,7 @@ def run_parley(
     folder: Path,
     stdin: bytes = b"",
     *,
-    timeout_s: float = 50.0,
+    timeout_s: float = 150.0,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `parley ARGUMENTS` in a folder; blocks. Raises TimeoutError, subprocess.TimeoutExpired."""
     if not (is_test_suite() and can_fork(environment)):

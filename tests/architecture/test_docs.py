@@ -367,7 +367,7 @@ async def chat(folder: Path, said: list[str]) -> str:
         port = probe.getsockname()[1]
     config = folder / "config.yaml"
     config.write_text(f"gateway: {{port: {port}}}", "utf-8")
-    with anyio.fail_after(50):
+    with anyio.fail_after(150):
         done = await anyio.run_process(
             [sys.executable, "-m", "gateway", "chat", "--config", str(config)],
             input="".join(f"{line}\n" for line in said).encode(),

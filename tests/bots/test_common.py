@@ -84,7 +84,8 @@ async def test_delays_grow_and_respect_the_platforms_own() -> None:
 
     await run_loop(connect, health, lambda: len(started) == 4, loop=loop)
     first, second, third = (b - a for a, b in pairwise(started))
-    assert second > first >= 0.02
+    assert first >= 0.02
+    assert second >= 0.04  # Both may be late on a busy machine.
     assert third >= 0.2
 
 

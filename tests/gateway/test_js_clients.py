@@ -49,7 +49,7 @@ async def test_the_stock_clients_find_what_they_expect(
     program = [NODE, "--test", "--test-force-exit", "--test-reporter=tap"]
     program += [f"{name}.test.mjs" for name in files]
     async with opened(tmp_path) as front:
-        with anyio.fail_after(90):
+        with anyio.fail_after(200):
             done = await anyio.run_process(
                 program,
                 cwd=JS,

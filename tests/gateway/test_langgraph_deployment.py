@@ -60,7 +60,7 @@ async def test_another_server_can_serve_the_agent(tmp_path: Path, kind: str) -> 
         "PARLEY_ADMIN_TOKEN": ADMIN_TOKEN,
         "PYTHONPATH": str(ROOT),
     }
-    with anyio.fail_after(60):
+    with anyio.fail_after(150):
         done = await anyio.run_process(
             [sys.executable, "-c", CHILD, kind, ADMIN_TOKEN],
             cwd=ROOT,

@@ -138,7 +138,7 @@ def _threads() -> Iterator[str]:
         yield f"0190f6e2-1111-7000-8000-{number:012d}"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_odd_values_harm_no_thread(tmp_path: Path, config: str) -> None:
     threads = _threads()
     harmed: list[str] = []

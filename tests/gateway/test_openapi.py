@@ -115,7 +115,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 # The service draws random numbers on its own thread meanwhile; Hypothesis takes them for the strategy's.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
-@pytest.mark.timeout(7200 if LONG else 120)
+@pytest.mark.timeout(7200 if LONG else 300)
 def test_every_answer_is_one_that_is_described(network: Network) -> None:
     schema = schemathesis.openapi.from_dict(network.described)
     tried = 0

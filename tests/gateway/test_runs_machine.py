@@ -370,7 +370,7 @@ async def _read_events(answer: httpx.Response, events: list[tuple[int, str]]) ->
             number, name = 0, ""
 
 
-@pytest.mark.timeout(7200 if LONG else 120)
+@pytest.mark.timeout(7200 if LONG else 300)
 def test_any_order_of_requests_leaves_runs_and_threads_consistent() -> None:
     sys.stdout.write(f"PARLEY_FUZZ_SEED={SEED}\n")  # shown if it fails
     run_state_machine_as_test(

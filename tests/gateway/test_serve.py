@@ -186,7 +186,7 @@ async def test_it_serves_with_closed_standard_streams(tmp_path: Path) -> None:
                     return (await client.get("/health/ready")).status_code == httpx.codes.OK
                 return False
 
-            await eventually(is_ready, within_s=40)
+            await eventually(is_ready)
         process.send_signal(signal.SIGHUP)
         with anyio.fail_after(STOP_WITHIN_S):
             assert await process.wait() == 0

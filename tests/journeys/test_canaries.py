@@ -174,7 +174,7 @@ async def ask_everything(witness: Witness, service: Service, token: str) -> None
             witness.look("answers to strangers", f"{answer.headers}{answer.text}")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 async def test_no_secret_is_found_anywhere(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=speak) as model:
         (tmp_path / "extensions_config.json").write_text(extensions())

@@ -92,7 +92,7 @@ async def is_ready(node: Service) -> bool:
         return False
 
 
-@pytest.mark.timeout(600 if LONG else 120)
+@pytest.mark.timeout(600 if LONG else 300)
 @pytest.mark.parametrize("breaks", [packets_dropped, stopped, failed_over])
 async def test_messages_before_in_and_after_an_outage_are_answered(
     tmp_path: Path,

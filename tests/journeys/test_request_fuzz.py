@@ -29,7 +29,7 @@ MAY_BE_5XX = {501, 503, 505}
 COMMANDS_AT_ONCE = 150
 """Of one connection, within what it may send without waiting."""
 
-pytestmark = pytest.mark.timeout(3600 if LONG else 180)
+pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 
 THREAD = "0190f6e2-1111-7000-8000-000000000001"
 SOCKET = f"/api/threads/{THREAD}/stream/events"

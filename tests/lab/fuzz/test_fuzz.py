@@ -15,7 +15,7 @@ SEED = int(os.environ.get("PARLEY_FUZZ_SEED") or SystemRandom().randrange(10**6)
 TARGETS = (*platforms.TARGETS, *webhooks.TARGETS, *content.TARGETS)
 
 
-@pytest.mark.timeout(3600 if LONG else 120)
+@pytest.mark.timeout(3600 if LONG else 300)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: str(target.name))
 def test_no_input_crashes_hangs_or_escapes(target: Target) -> None:
     logging.disable(logging.ERROR)
