@@ -132,6 +132,19 @@ def test_an_answer_that_only_the_journal_knows_is_no_answer() -> None:
     assert kinds(verdict([sent()], [accepted()], [delivered()])) == [ViolationKind.SILENT]
 
 
+def test_in_a_group_a_model_may_say_nothing() -> None:
+    empty = sent(behavior=ModelBehavior.EMPTY)
+    in_group = accepted(body={"text": "m00001v1 hello", "is_private": False})
+    assert outcomes(verdict([empty], [in_group])) == [Outcome.NOTHING_SAID]
+    alone = replace(in_group, body={**in_group.body, "is_private": True})
+    assert kinds(verdict([empty], [alone])) == [ViolationKind.SILENT]
+    assert kinds(verdict([sent()], [in_group])) == [ViolationKind.SILENT]
+    joined = replace(in_group, id=2, message_id="102", event_id="9002", run_id="run-1")
+    joined = replace(joined, body={"text": "m00002v1 hello", "is_private": False})
+    both = verdict([empty, sent(2)], [in_group, joined])
+    assert outcomes(both) == [Outcome.NOTHING_SAID, Outcome.NOTHING_SAID]
+
+
 def test_a_stop_means_its_own_topic_or_all_that_its_sender_has_in_the_chat() -> None:
     own = accepted(topic="7", body={"text": "hello", "sender": {"user_id": "ann"}})
     stop = accepted(2, conversation_id=2, kind="command", topic="102")

@@ -36,6 +36,7 @@ class Outcome(StrEnum):
     DELETED = "deleted by the person"
     UNCERTAIN = "uncertain, administrator told"
     WAITING = "waiting for the person"
+    NOTHING_SAID = "the model said nothing in a group"
     IGNORED = "not for the bot"
     UNDELIVERED = (
         "given up by the platform"  # The bot was away for longer than the platform repeats events.
@@ -189,6 +190,7 @@ class _VerdictBuilder:
         self._by_mark: dict[str, list[InboxRecord]] = defaultdict(list)
         self._by_run: dict[str, list[InboxRecord]] = defaultdict(list)
         self._by_id = {row.id: row for row in evidence.journal.inbox}
+        self._behaviors = {sent.id: sent.behavior for sent in evidence.messages}
         for row in evidence.journal.inbox:
             self._rows[row.channel, row.chat, row.message_id or row.event_id].append(row)
             if row.run_id:
@@ -287,6 +289,7 @@ class _VerdictBuilder:
             Outcome.INTERRUPTED: self._was_interrupted(history),
             Outcome.UNCERTAIN: any(one.state == "uncertain" for one in content),
             Outcome.ANSWERED: sent.kind is MessageKind.COMMAND and bool(content and history.shown),
+            Outcome.NOTHING_SAID: self._was_nothing_said(history),
         }
         found = next((outcome for outcome, holds in possible.items() if holds), None)
         if found is None:
@@ -394,6 +397,16 @@ class _VerdictBuilder:
                 for row in self._by_conversation[own.conversation_id]
             )
         )
+
+    def _was_nothing_said(self, history: MessageHistory) -> bool:
+        """Whether it was in a group, and the model said nothing to it or to another message of its run."""
+        own = history.inbox[0]
+        runs = {row.run_id for row in history.inbox} - {None}
+        others = (mark for run in runs for row in self._by_run[str(run)] for mark in _marks(row))
+        is_empty = any(
+            self._behaviors.get(mark) is ModelBehavior.EMPTY for mark in (*history.marks, *others)
+        )
+        return is_empty and own.state == "done" and own.body.get("is_private") is False
 
     def _count_retries(self, history: MessageHistory) -> int:
         """How often the person sent /retry after it."""
