@@ -1,7 +1,7 @@
 """DirectRoutes: calls simple endpoints of the LangGraph API without FastAPI's request processing.
 
 The runs API must reach 1.3 times the runs a second of a bare server. A thread and its run take 5,900 function calls
-this way and 7,300 through FastAPI, 1.03 and 1.18 times the bare server's CPU (docs/decisions/0038). So Parley calls
+this way and 7,300 through FastAPI, 0.99 and 1.18 times the bare server's CPU (docs/decisions/0038). So Parley calls
 endpoints that need only path parameters, a JSON body and the services directly. FastAPI describes them in the OpenAPI
 document, and serves all others, and requests with a query.
 """
