@@ -1,4 +1,4 @@
-"""What is imported only where it is used: one process imports the program step by step."""
+"""Checks which packages are imported only where they are used: one process imports the program step by step."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("opentelemetry.exporter", "gateway.telemetry"),
     ),
 }
-"""What each step runs, after those before it, and the packages that are not loaded then."""
+"""The code of each step, which runs after the steps before it, and the packages that must not be loaded after it."""
 
 PROGRAM = """
 import contextlib, json, sys

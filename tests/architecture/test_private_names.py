@@ -1,4 +1,4 @@
-"""Private names of other packages are used only where the table of the decision record says which bar needs them."""
+"""Private names of other packages are used only where the decision record's table permits them."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ ROW = re.compile(r"^\| `(?P<file>[^`]+)` \| (?P<names>[^|]+) \| [^|]+ \|$", re.M
 
 
 def is_private(name: str) -> bool:
-    """Return whether a name is private: one underscore in front, and something behind it."""
+    """Return whether a name is private: one underscore, then other characters."""
     return name.startswith("_") and not name.startswith("__") and name.strip("_") != ""
 
 
@@ -54,7 +54,7 @@ def imported_names(node: ast.AST) -> list[str]:
 
 
 def looked_up_names(node: ast.AST) -> list[str]:
-    """Return the names that an expression gives to `getattr` and the like, or looks up in `vars`."""
+    """Return the names that an expression passes to `getattr` and similar functions, or looks up in `vars`."""
     match node:
         case ast.Call(func=ast.Name(id="getattr" | "setattr" | "hasattr"), args=[_, key, *_]):
             pass

@@ -20,7 +20,7 @@ MAX_PARAMETERS = 8
 VAGUE_NAMES = {"utils", "helpers", "manager", "base", "misc", "service_v2"}
 
 BROAD_EXCEPTS = {
-    # The four boundaries: each logs with its traceback and answers.
+    # The four boundaries: each logs the traceback and responds.
     "agent/background.py": "an error of the block: raised again outside the task group",
     "agent/memory/extractor.py": "memory extraction: providers raise their own types, and nothing waits for it",
     "agent/importer.py": "importing a third-party module may raise anything",
@@ -102,7 +102,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """Return the syntax trees: parsing takes two seconds, for which only the tests here wait."""
+    """Return the syntax trees. Parsing takes two seconds, so only the tests in this module wait for it."""
     return {name: ast.parse(source) for name, source in SOURCES.items()}
 
 

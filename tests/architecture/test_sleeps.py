@@ -10,7 +10,7 @@ MEASURING = ("lab", "prove")
 """Programs that run for a time that the caller chooses."""
 
 SERVERS = ("fakes",)
-"""Their pauses are the latency and the patience of a platform."""
+"""Their pauses simulate a platform's latency and time limits."""
 
 ALLOWED = {
     "faults/platform_turns.py": "whatever runs on after a kill meets calls that fail",
@@ -33,11 +33,11 @@ ALLOWED = {
     "journeys/test_all_platforms.py": "the order in which a platform tells of two messages is its own",
     "agent/test_subagent_executor.py": "work takes a moment",
 }
-"""Modules with a sleep that is not zero, outside a loop that asks for something, and why."""
+"""Modules with a nonzero sleep outside a polling loop, and the reason."""
 
 
 def test_only_listed_modules_sleep() -> None:
-    """A new one: wait for what must happen (`eventually`), or for what passes the same way later."""
+    """Instead of adding one, wait for what must happen (`eventually`), or for a later event on the same path."""
     assert {name for name, tree in _modules().items() if any(_sleeps(tree))} == set(ALLOWED)
 
 
@@ -61,7 +61,7 @@ def _modules() -> dict[str, ast.Module]:
         path.relative_to(TESTS).as_posix(): ast.parse(source)
         for path in TESTS.rglob("*.py")
         if path.relative_to(TESTS).parts[0] not in {*MEASURING, *SERVERS}
-        # Parsing all modules takes seconds; few of them name what is looked for.
+        # Parsing all modules takes seconds, and few of them contain the name.
         if any(name in (source := path.read_text("utf-8")) for name in (".sleep", ".move_on_after"))
     }
 
@@ -76,7 +76,7 @@ def _called(node: ast.AST) -> str:
 
 
 def _sleeps(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield sleeps, but for those of loops that ask for something (`while`)."""
+    """Yield sleeps, except in polling loops (`while`)."""
     for node in ast.iter_child_nodes(tree):
         if _called(node) == "sleep" and not _is_zero(node):
             yield node

@@ -1,4 +1,4 @@
-"""Suites that every implementation of a protocol keeps."""
+"""Test suites that every implementation of a protocol must pass."""
 
 import pytest
 

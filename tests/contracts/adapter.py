@@ -1,4 +1,4 @@
-"""What every chat platform's adapter does for the bus, whatever the platform: one suite, run for each of them."""
+"""The contract between the bus and every platform's adapter: one suite that runs for each of them."""
 
 import re
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ HOSTILE = {
     "stars": "*a " * 3_000,
     "emoji": "👩\u200d🚀" * 2_000,
 }
-"""What a model may be brought to say, and what a person may write."""
+"""Text that a model can be made to produce and a person can write."""
 
 
 def _received(rig: Rig, recorder: RecordingIntake, text: str) -> bool:
@@ -47,7 +47,7 @@ def _received(rig: Rig, recorder: RecordingIntake, text: str) -> bool:
 
 
 class AdapterContract:
-    """Each subclass names its rig."""
+    """The suite. Each subclass names its rig."""
 
     def make_rig(self) -> Rig:
         raise AssertionError("a subclass names its rig")
@@ -185,7 +185,7 @@ class AdapterContract:
     async def test_a_card_grows_in_place(self, rig: Rig) -> None:
         async with self._talking(rig) as (adapter, inbound):
             if not adapter.capabilities.streaming:
-                return  # nor is it asked to
+                return  # The adapter is not asked to, either.
             assert isinstance(adapter, SupportsStreaming)
             card = await adapter.start_streaming(inbound.reply_target, "…", key="k1")
             await adapter.update_streaming(inbound.reply_target, card, "half an ans", final=False)
@@ -216,7 +216,7 @@ class AdapterContract:
 
     @asynccontextmanager
     async def _talking(self, rig: Rig) -> AsyncIterator[tuple[Adapter, InboundMessage]]:
-        """A running adapter, and a private message that can be answered."""
+        """Run an adapter, and yield it with a private message that can be answered."""
         recorder = RecordingIntake()
         async with serving(rig), self._connected(rig, recorder) as adapter:
             await rig.say("hello")
@@ -231,7 +231,7 @@ class AdapterContract:
 
 
 class RemoteContract(AdapterContract):
-    """What a network and a token in between add."""
+    """Further tests for platforms behind a network and a token."""
 
     @override
     def make_rig(self) -> RemoteRig:

@@ -1,4 +1,4 @@
-"""What the adapter contract needs: a platform's server with a few verbs, and an intake that remembers."""
+"""Helpers of the adapter contract: a platform's server with a few operations, and an intake that records messages."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -13,18 +13,18 @@ from tests.fakes.intake import RecordingIntake
 from tests.people.chat_user import CallFailure
 
 RETRY_AFTER_S = 17.0
-"""What a platform says that refuses a send."""
+"""The error of a platform that refuses a send."""
 
 STOP_S = 5.0
 """How long a cancelled `run` may take."""
 
 
 class Rig(ABC):
-    """One platform's server, with the verbs that this suite needs.
+    """One platform's server, with the operations that the suite needs.
 
     Attributes:
         name: The channel.
-        rooms: Whether there are chats of several people.
+        rooms: Whether the platform has chats with several people.
     """
 
     name: str
@@ -40,52 +40,52 @@ class Rig(ABC):
 
     @abstractmethod
     async def say(self, text: str) -> None:
-        """Write to the bot in private."""
+        """Write to the bot in a private chat."""
 
     async def say_in_room(self, text: str) -> None:
-        """Write in a room where the bot is, addressing it."""
+        """Write to the bot in a room."""
         raise AssertionError(f"{self.name} has no rooms")
 
     async def chat_in_room(self, text: str) -> None:
-        """Write in the same room, addressing nobody."""
+        """Write in the same room without addressing the bot."""
         raise AssertionError(f"{self.name} has no rooms")
 
     @abstractmethod
     def unacknowledged(self) -> int:
-        """Return how much of what was said the platform does not regard as received."""
+        """Return how many messages the platform considers not received."""
 
     def acknowledged(self) -> bool:
-        """Return whether the platform regards everything that was said as received."""
+        """Return whether the platform considers all messages received."""
         return self.unacknowledged() == 0
 
     async def overtake(self, recorder: RecordingIntake) -> None:
-        """Let a message of a room be received and acknowledged, after one in private that is not kept yet."""
+        """Let a room's message be received and acknowledged after a private one that is not stored yet."""
         await self.say_in_room("later")
         await eventually(lambda: "later" in recorder.texts and self.unacknowledged() <= 1)
 
     @abstractmethod
     def seen(self) -> list[str]:
-        """Return the bot's messages as people see them, in the order of their making."""
+        """Return the bot's messages as people see them, in the order of creation."""
 
     @abstractmethod
     def violations(self) -> list[str]:
-        """Return what the platform found wrong with requests."""
+        """Return the violations that the platform found in requests."""
 
 
 class RemoteRig(Rig):
-    """A platform at the other end of a network, behind a token."""
+    """A platform behind a network and a token."""
 
     @abstractmethod
     def fail_next_send(self, how: CallFailure) -> None:
-        """Let the next send go wrong; a refusal says to wait for `RETRY_AFTER_S`."""
+        """Make the next send fail. A refusal says to wait for `RETRY_AFTER_S`."""
 
     @abstractmethod
     async def go_away(self) -> None:
-        """Be unreachable."""
+        """Make the platform unreachable."""
 
     @abstractmethod
     async def come_back(self) -> None:
-        """Be reachable again."""
+        """Make the platform reachable again."""
 
     @abstractmethod
     def intruder(self) -> tuple[Adapter, str]:
@@ -94,7 +94,7 @@ class RemoteRig(Rig):
 
 @asynccontextmanager
 async def serving(rig: Rig) -> AsyncIterator[None]:
-    """Run a platform's server; it must find nothing wrong."""
+    """Run a platform's server. It must find no violations."""
     async with rig.serving():
         yield
     assert rig.violations() == []
@@ -107,7 +107,7 @@ async def running(
     *,
     link: ConnectionState | None = ConnectionState.CONNECTED,
 ) -> AsyncIterator[None]:
-    """Run an adapter, its connection as `link` says; it must end within `STOP_S` when it is cancelled."""
+    """Run an adapter with the connection of `link`. When cancelled, it must end within `STOP_S`."""
 
     ended = anyio.Event()
 

@@ -1,4 +1,7 @@
-"""The graph of the contract of runs: it answers, waits or asks, as the last message says. Imports nothing of ours."""
+"""The graph of the run contract: it answers, waits or asks, as the last message requests.
+
+It imports nothing of Parley.
+"""
 
 import asyncio
 from typing import Any
@@ -9,11 +12,11 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import interrupt
 
 WAIT_S = 120.0
-"""How long "wait" takes, unless the run is cancelled."""
+"""How long "wait" takes unless the run is cancelled, seconds."""
 
 
 async def answer(state: MessagesState) -> dict[str, Any]:
-    """Answer the last message of a person."""
+    """Answer a person's last message."""
     said = str(state["messages"][-1].content)
     if said == "wait":
         await asyncio.sleep(WAIT_S)

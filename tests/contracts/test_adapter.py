@@ -1,4 +1,4 @@
-"""The adapter contract, kept by the terminal, Slack, Telegram and Feishu against their servers."""
+"""The adapter contract for the terminal, Slack, Telegram and Feishu against their servers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from tests.fakes.intake import RecordingIntake
 
 
 class TerminalRig(Rig):
-    """One terminal in this process. A line that is not taken is an error to its person, who says it again."""
+    """One terminal in this process. If a line is refused, its person sees an error and types it again."""
 
     name = "terminal"
     rooms = False

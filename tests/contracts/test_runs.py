@@ -1,4 +1,4 @@
-"""What conversations rely on, whichever server executes a run: this process, another Parley, or LangGraph's own."""
+"""The guarantees that conversations need from every run server: this process, another Parley, or LangGraph's server."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -65,7 +65,7 @@ async def langgraphs_server(folder: Path) -> AsyncIterator[Runs]:
 
 @pytest.fixture(params=[embedded, another_parley], ids=lambda opening: opening.__name__)
 def parley(request: pytest.FixtureRequest, tmp_path: Path) -> At:
-    """Return how to open what Parley executes, once more after it ended."""
+    """Return a function that opens Parley's runtime, and opens it again after it ended."""
     opening: Opening = request.param
     return lambda: opening(tmp_path)
 
@@ -134,7 +134,7 @@ async def read(runs: Runs, thread_id: str, run_id: str, after: str = "") -> list
 
 
 async def until_state(runs: Runs, thread_id: str, run_id: str) -> str:
-    """Read a run's events up to its first state; return the position of that."""
+    """Read a run's events up to its first state. Return the position of that state."""
     async with aclosing(runs.events(thread_id, run_id)) as events:
         async for event in events:
             if isinstance(event.part, StateSnapshot):
@@ -223,7 +223,7 @@ async def test_a_run_goes_on_without_a_reader_and_ends_when_it_is_cancelled(at: 
             isinstance(part, StateSnapshot) and len(part.values["messages"]) > 1 for part in parts
         )
         assert await runs.get_status(thread_id, run_id) == "interrupted"
-        assert not await runs.cancel(thread_id, run_id)  # one that has ended is fine
+        assert not await runs.cancel(thread_id, run_id)  # A run that has ended is acceptable too.
 
 
 async def test_the_next_run_waits_for_the_one_before(at: At) -> None:
@@ -232,7 +232,7 @@ async def test_the_next_run_waits_for_the_one_before(at: At) -> None:
         first = await runs.start(message(thread_id, "wait"))
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
-                # Some servers name the run only when it begins.
+                # Some servers report the run's ID only when it begins.
                 tasks.start_soon(say, runs, thread_id, "hi")
                 await eventually(lambda: runs.find_run(thread_id, None, "fake:hi"))
                 assert await runs.get_status(thread_id, first) in ("pending", "running")
@@ -334,7 +334,9 @@ async def test_a_run_whose_id_never_came_is_cancelled_by_its_message(at: At) -> 
         thread_id = await new_thread(runs)
         first = await runs.start(message(thread_id, "wait"))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(runs.start, message(thread_id, "hi"))  # perhaps until that begins
+            tasks.start_soon(
+                runs.start, message(thread_id, "hi")
+            )  # Possibly until that run begins.
             await eventually(lambda: runs.find_run(thread_id, None, "fake:hi"))
             tasks.cancel_scope.cancel()
         assert await runs.cancel(thread_id, "", "fake:hi")
@@ -451,7 +453,7 @@ async def test_whatever_is_wrong_is_a_run_error(at: At, thread_id: str) -> None:
         ):
             with pytest.raises(RunError):
                 await call()
-        with suppress(RunError):  # or the stream says so
+        with suppress(RunError):  # Or the stream reports it.
             events = await read(runs, thread_id, run_id)
             assert all(isinstance(event.part, RunFailed) for event in events)
         with suppress(RunError):

@@ -1,4 +1,4 @@
-"""What conversations rely on for files, whether their threads are in this process or at another gateway."""
+"""The guarantees about files that conversations need, with threads in this process or at another gateway."""
 
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ from tests.gateway.langgraph_server import listening, serving
 THREAD = "t1"
 LARGE_BYTES = 60_000_000
 MAX_HELD_BYTES = 8_000_000
-"""Far less than a large file, and more than all chunks that are under way."""
+"""Much less than a large file, and more than all chunks in transit."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Threads:
     services: AgentServices
 
     def write_output(self, name: str, content: bytes) -> None:
-        """Write a file as the agent does."""
+        """Write a file like the agent."""
         folder = self.services.folders.folders(THREAD).outputs
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""The three platforms delivering by HTTP: the rigs of the contract, behind the gateway's own route."""
+"""The contract's rigs for the three platforms that deliver over HTTP, through the gateway's route."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -29,7 +29,7 @@ FEISHU = replace(feishu_rig.QUICK, check_s=0.05)
 
 
 class WebhookApp:
-    """An application with the gateway's route for deliveries, and nothing else."""
+    """An application with only the gateway's route for deliveries."""
 
     def __init__(self) -> None:
         self.webhooks: dict[str, WebhookEndpoint] = {}
@@ -39,7 +39,7 @@ class WebhookApp:
         self.transport = httpx.ASGITransport(app)
 
     def mount(self, adapter: Adapter) -> Adapter:
-        """Let an adapter have its deliveries from now on."""
+        """Pass deliveries to an adapter from now on."""
         assert isinstance(adapter, SupportsWebhook)
         assert adapter.webhook is not None
         self.webhooks[adapter.name] = adapter.webhook
@@ -47,7 +47,7 @@ class WebhookApp:
 
 
 def slack_over_http(slack: FakeSlack) -> dict[str, str]:
-    """Return the settings with which Slack's requests are believed."""
+    """Return the settings with which Slack's requests are accepted."""
     return {"mode": "http", "signing_secret": slack.events.secret, "app_token": ""}
 
 
@@ -98,7 +98,7 @@ class TelegramWebhookRig(TelegramRig):
 
     @override
     async def overtake(self, recorder: RecordingIntake) -> None:
-        """Let a request without the secret be answered: this stand-in delivers one update after the other."""
+        """Let a request without the secret get a response, because this fake delivers one update after the other."""
         assert (await self._telegram.pusher.caller.post(b"{}", {})).status == 401
 
     def _made(self, token: str | None = None) -> Adapter:

@@ -8,7 +8,7 @@ from tests.fakes.postgres import MISSING, PostgresServer
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def with_database(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """Yield the configuration of either engine, a new database each."""
+    """Yield a configuration with a new database, once for each engine."""
     if request.param == "sqlite":
         yield {}
         return
@@ -21,5 +21,5 @@ def with_database(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def database(url: str) -> dict[str, Any]:
-    """Return the configuration of PostgreSQL, a new database."""
+    """Return a configuration with a new PostgreSQL database."""
     return {"database": {"url": url}}

@@ -46,7 +46,7 @@ HEADINGS = {"slack": EARLIER_HEADING}
 
 
 def example(platform: str, *, is_private: bool) -> InboundMessage:
-    """A reply of Ann's to an answer of the bot, with a file."""
+    """Ann's reply to an answer of the bot, with a file."""
     answer = quotation("The total is 41.", "You", heading=HEADINGS.get(platform, ""))
     title, topic = ("", "") if is_private else TITLES[platform]
     return InboundMessage(
@@ -78,7 +78,7 @@ def on_the_wire(inbound: InboundMessage, assistant_id: str = "lead_agent") -> di
 
 
 class Examples:
-    """Shows what reaches the model, and a graph of one's own."""
+    """Shows the input of the model and of a user's own graph."""
 
     def __init__(
         self, harness: AgentHarness, model: ScriptedChatModel, settings: SettingsResolver
@@ -143,7 +143,7 @@ async def open_examples(home: Path) -> AsyncIterator[Examples]:
 
 
 def with_examples(page: str, examples: str) -> str:
-    """Return the page with these examples."""
+    """Return the page's text with the given examples."""
     head, _, rest = page.partition(BEGIN)
     tail = rest.partition(END)[2]
     return f"{head}{BEGIN}\n\n{examples}\n\n{END}{tail}"

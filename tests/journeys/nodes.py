@@ -1,4 +1,4 @@
-"""Two `parley serve` on one PostgreSQL database, and people who wait for answers of whichever has their chat."""
+"""Two `parley serve` processes on one PostgreSQL database, and people who wait for answers from either of them."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ PLATFORMS = ("slack", "telegram", "feishu")
 async def two_nodes(
     folder: Path, config: Mapping[str, Any], other: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[Service, Service]]:
-    """Run two services, connected to all platforms, that take work. `other`: configuration of the second one."""
+    """Run two services that are connected to all platforms and take work. `other`: configuration of the second one."""
     await anyio.Path(folder / "second").mkdir()
     async with (
         serving(folder, config, *PLATFORMS) as first,
@@ -33,7 +33,7 @@ async def two_nodes(
 
 
 def count_ready(url: str) -> int:
-    """Return how many nodes take work."""
+    """Return the number of nodes that take work."""
     with psycopg.connect(url) as connection:
         ready = "SELECT number FROM node WHERE is_ready = 1 AND ended_at IS NULL"
         return len(connection.execute(ready).fetchall())
@@ -45,14 +45,14 @@ def slow_model() -> FakeModelServer:
 
 
 async def write_all(platforms: PlatformServers, model: FakeModelServer) -> None:
-    """Everybody writes, and waits for an answer."""
+    """All people write and wait for their answers."""
     for user in platforms.users:
         await user.send(f"hi from {user.name}")
     await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=30)
 
 
 async def answers_go_on(platforms: PlatformServers) -> None:
-    """Everybody got one answer, writes again and gets one; nothing else has appeared."""
+    """Check that each person got one answer, and gets one more for a new message, and nothing else."""
     for user in platforms.users:
         await user.expect_messages(f"You said: hi from {user.name}")
     for user in platforms.users:

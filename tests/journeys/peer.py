@@ -28,7 +28,7 @@ async def langgraph_dev(
     *,
     graphs: Path = ROOT / "langgraph.json",
 ) -> AsyncIterator[str]:
-    """Run the server with a configuration and a data folder of its own; yield its URL. `graphs`: its langgraph.json."""
+    """Run the server with its own configuration and data folder. Yield its URL. `graphs`: its langgraph.json."""
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump({"config_version": 1, **config}))
     port = free_port()
@@ -54,7 +54,7 @@ async def langgraph_dev(
 _ALONE = {
     "PATH": os.environ["PATH"],
     "PYTHONPATH": str(ROOT),
-    # Nothing is told to anybody: neither traces nor that it was used.
+    # The server sends neither traces nor usage statistics.
     "LANGSMITH_TRACING": "false",
     "LANGCHAIN_TRACING_V2": "false",
     "LANGGRAPH_CLI_NO_ANALYTICS": "1",

@@ -1,4 +1,4 @@
-"""The real `parley serve`, as a child process, pointed at the fake platforms and the fake model server."""
+"""The real `parley serve` as a child process, configured for the fake platforms and the fake model server."""
 
 import os
 import signal
@@ -76,7 +76,7 @@ class Service:
         )
 
     async def command(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        """Run another `parley` command beside the service; return exit code, stdout and stderr."""
+        """Run another `parley` command beside the service. Return exit code, stdout and stderr."""
         arguments = (*arguments, "--config", str(self.config))
         run = partial(run_parley, arguments, self._environment, self.home.parent, stdin.encode())
         done = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
@@ -88,7 +88,7 @@ class Service:
         await self.until_healthy()
 
     async def launch(self) -> None:
-        """Start the process; a forked one finds its tables made, unless the configuration names a database."""
+        """Start the process. A forked one has its tables already, unless the configuration names a database."""
         if self._fork is not False and "database" not in self._sections:
             place_database(self.home)
         arguments = ("serve", "--config", str(self.config))
@@ -98,11 +98,11 @@ class Service:
             )
 
     async def kill(self) -> None:
-        """kill -9."""
+        """Kill the process (SIGKILL)."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> int:
-        """SIGTERM; return the exit code."""
+        """Stop the process (SIGTERM). Return the exit code."""
         return await self._end(signal.SIGTERM)
 
     async def _end(self, how: signal.Signals) -> int:
@@ -115,7 +115,7 @@ class Service:
         self._process.send_signal(how)
 
     async def ended(self, within_s: float = STOP_WITHIN_S) -> int:
-        """Wait until the process has ended; return its exit code. Raises TimeoutError."""
+        """Wait until the process has ended. Return its exit code. Raises TimeoutError."""
         assert self._process is not None, "not started"
         with anyio.fail_after(within_s):
             return await self._process.wait()
@@ -131,16 +131,22 @@ class Service:
         return self._process is not None and self._process.returncode is None
 
     async def has_started(self) -> bool:
-        """Return whether it answers requests now."""
+        """Return whether it responds to requests now."""
         async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
             return await _has_started(client)
 
     async def until_alive(self) -> None:
-        """Wait until GET /health answers 200; it may be starting. Raises AssertionError: the process ended."""
+        """Wait until GET /health responds with 200, even if the service is still starting.
+
+        Raises AssertionError if the process ends.
+        """
         await self._until(_is_healthy)
 
     async def until_healthy(self) -> None:
-        """Wait until GET /health answers 200 and it has started. Raises AssertionError: the process ended."""
+        """Wait until GET /health responds with 200 and the service has started.
+
+        Raises AssertionError if the process ends.
+        """
         await self._until(_has_started)
 
     async def _until(self, condition: Callable[[httpx.AsyncClient], Awaitable[bool]]) -> None:
@@ -151,7 +157,7 @@ class Service:
                     await anyio.sleep(0.02)
 
     async def until_connected(self, *channels: str) -> None:
-        """Wait until the channels say that they are connected."""
+        """Wait until the channels report that they are connected."""
         async with self.client() as client:
 
             async def states() -> dict[str, Any]:
@@ -164,7 +170,10 @@ class Service:
             )
 
     async def until_recorded(self) -> None:
-        """Wait until all that people see is known to have arrived: a kill in between makes it uncertain."""
+        """Wait until the service knows that all visible messages have arrived.
+
+        A kill before that makes it uncertain.
+        """
         async with self.client() as client:
 
             async def rows() -> list[dict[str, Any]]:
@@ -178,7 +187,7 @@ class Service:
 
 
 def _authority() -> dict[str, str]:
-    """Have a service of a test trust what the tests trust (tests/conftest.py): its clients load one certificate."""
+    """Make a service trust the certificate that the tests trust (tests/conftest.py), so its clients load only one."""
     return {"SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]} if is_test_suite() else {}
 
 
@@ -190,7 +199,7 @@ async def _is_healthy(client: httpx.AsyncClient) -> bool:
 
 
 async def _has_started(client: httpx.AsyncClient) -> bool:
-    """Ask for a page that needs a token: requests wait while the service starts."""
+    """Request a page that needs a token. Requests wait while the service starts."""
     try:
         return (await client.get("/api/models")).status_code in (200, 401)
     except httpx.TransportError:
@@ -205,7 +214,7 @@ async def serving(
     environment: Mapping[str, str] | None = None,
     fork: bool | None = None,
 ) -> AsyncIterator[Service]:
-    """Start a service, wait for its channels, and end it however the test left it."""
+    """Start a service, wait for its channels, and end it in whatever state the test left it."""
     service = Service(folder, config, environment, fork=fork)
     await service.start()
     try:
@@ -218,7 +227,7 @@ async def serving(
 
 
 def with_model(url: str) -> dict[str, Any]:
-    """Return the `models` section for an OpenAI-compatible server; memory asks it at a stop only, not in between."""
+    """Return the `models` section for an OpenAI-compatible server. Memory calls it only when the service stops."""
     model = {
         "name": "fake",
         "use": "langchain_openai:ChatOpenAI",

@@ -1,4 +1,4 @@
-"""Files that people send: the agent reads them, whatever platform they came from."""
+"""The agent reads files that people send on any platform."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ PNG = bytes.fromhex(
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Read the file that was sent and say its number; say of a picture that it was seen."""
+    """Read the sent file and reply with its number. For a picture, reply that it was seen."""
     said, last = request.last_user_text, request.messages[-1]
     if last["role"] == "tool":
         number = "4711" if "4711" in str(last["content"]) else "nothing"
@@ -40,7 +40,7 @@ def _blocks(request: ModelRequest) -> list[dict[str, object]]:
 async def sends(
     platforms: PlatformServers, user: ChatUser, name: str, data: bytes, mime: str
 ) -> None:
-    """Let a person send a file in private."""
+    """Let a person send a file in a private chat."""
     match user.channel:
         case "slack":
             file = platforms.slack.file(name, data, mime)

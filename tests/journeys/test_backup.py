@@ -1,4 +1,4 @@
-"""A backup of the running service, restored on an empty machine: nothing accepted before it is missing."""
+"""A backup of the running service is restored on an empty machine, with all messages accepted before it."""
 
 import sqlite3
 from contextlib import closing
@@ -24,7 +24,7 @@ def echo(request: ModelRequest) -> ModelReply:
 
 
 def echo_but_wait(request: ModelRequest) -> ModelReply:
-    """Never finish the answer to what contains `WAITING`, so that it is unanswered at the time of the backup."""
+    """Never finish the answer to a message with `WAITING`, so that it is unanswered at the time of the backup."""
     reply = echo(request)
     return replace(reply, hang_after=1) if WAITING in request.last_user_text else reply
 
@@ -38,14 +38,14 @@ class InboxRow(NamedTuple):
 
 
 def inbox(service: Service) -> list[InboxRow]:
-    """Return all accepted messages of a service, which may be running."""
+    """Return all accepted messages of a service, running or not."""
     with closing(sqlite3.connect(service.home / "parley.db")) as journal:
         rows = journal.execute("SELECT event_id, state, body FROM inbox").fetchall()
         return [InboxRow(*row) for row in rows]
 
 
 async def talk(platforms: PlatformServers) -> None:
-    """New people write, as fast as the platforms pass it on, until cancelled."""
+    """Let new people write, as fast as the platforms deliver messages, until cancelled."""
     for number in count(500):
         for user in platforms.private_users(number):
             await user.send(f"load {number}")
@@ -55,7 +55,7 @@ async def talk(platforms: PlatformServers) -> None:
 async def back_up_under_load(
     service: Service, platforms: PlatformServers, file: Path
 ) -> list[InboxRow]:
-    """Back up while people write; return what was accepted before that began."""
+    """Back up while people write. Return the messages that were accepted before the backup began."""
     async with anyio.create_task_group() as load:
         load.start_soon(talk, platforms)
         before = await eventually(

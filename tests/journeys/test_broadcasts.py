@@ -1,4 +1,4 @@
-"""A message of the administrator to everybody who talks to the bot, on the real service and three platforms."""
+"""The administrator sends a message to everybody who talks to the bot, with the real service and three platforms."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -137,7 +137,7 @@ async def test_killed_in_the_middle_it_goes_on_and_answers_pass_it(tmp_path: Pat
             await eventually(lambda: len(_announcements(telegram)) >= 10, within_s=30)
             await people[-1].send("/help")
             await eventually(lambda: len(people[-1].bot_messages()) == 2, within_s=30)
-            # The answer did not wait for the rest of the crowd, and the kill comes before it, too.
+            # The answer did not wait for the rest of the broadcast, and the kill comes before that too.
             await service.kill()
             assert len(_announcements(telegram)) < CROWD
             await service.start()
@@ -147,7 +147,7 @@ async def test_killed_in_the_middle_it_goes_on_and_answers_pass_it(tmp_path: Pat
             await service.until_recorded()
             uncertain = await _uncertain_chats(service)
         assert [user.chat for user in others if _announced(user) != 1] == []
-        # Telegram cannot tell whether a message arrived that was under way when Parley was killed.
+        # Telegram cannot tell whether a message arrived that was being sent when Parley was killed.
         assert {user.chat for user in people if _announced(user) > 1} <= uncertain
         assert sum(map(_announced, people)) <= CROWD + len(uncertain)
         assert len(uncertain) <= IN_FLIGHT
@@ -212,7 +212,7 @@ async def _wait_for_all(users: Iterable[ChatUser], holds: Callable[[ChatUser], o
 
 
 async def _broadcast(service: Service) -> tuple[int, bool]:
-    """Ask for the broadcast; return how many chats get it, and whether it was asked for before."""
+    """Request the broadcast. Return how many chats get it, and whether it was requested before."""
     async with service.client() as client:
         body = {"text": TEXT, "id": "tonight"}
         sent = (await client.post("/api/channels/broadcast", json=body)).json()

@@ -1,4 +1,4 @@
-"""A model's stream that breaks after some words were shown: one complete answer on every platform, streamed or not."""
+"""A model's stream breaks after some words were shown: people get one complete answer on every platform."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Buttons in every place: options, approvals over a kill, and trying again, through the real adapters."""
+"""Buttons in every place: options, approvals across a kill, and retries, through the real adapters."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,12 +14,12 @@ from tests.people.feishu import own_words
 from tests.people.platforms import PlatformServers
 
 PLATFORMS = ("slack", "telegram", "feishu")
-ATTEMPTS = 3  # of one model call
+ATTEMPTS = 3  # Attempts of one model call.
 FILE = "/mnt/user-data/workspace/notes.txt"
 
 
 class ButtonModel:
-    """Asks which colour, writes a file where told to, and breaks off in all attempts of one call."""
+    """Asks for a colour, writes a file to the requested path, and breaks off in all attempts of one call."""
 
     def __init__(self) -> None:
         self.written = 0
@@ -57,7 +57,7 @@ async def test_what_people_press_in_every_place(tmp_path: Path) -> None:
                 for user in platforms.users:
                     people.start_soon(_choose_and_ask_to_write, user)
             await service.until_recorded()
-            # Nothing was written while people think, also not by a restart.
+            # Nothing is written before people answer, not even after a restart.
             await service.kill()
             await service.start()
             await service.until_connected(*PLATFORMS)
@@ -66,7 +66,7 @@ async def test_what_people_press_in_every_place(tmp_path: Path) -> None:
                 for number, user in enumerate(platforms.users):
                     people.start_soon(_decide, user, bool(number % 2))
             assert model.written == len(platforms.users) // 2
-            # One after the other: a model that fails again and again is left alone for a while.
+            # One after the other, because a model that fails repeatedly is not called for a while.
             for number in (0, 2, 5):
                 await _try_again(platforms.users[number], number)
             assert await service.stop() == 0
@@ -104,5 +104,5 @@ async def _try_again(user: ChatUser, number: int) -> None:
 
 
 async def until_no(user: ChatUser, label: str) -> None:
-    """Wait until no such button stands there any more."""
+    """Wait until such a button is no longer shown."""
     await eventually(user.button_labels, lambda labels: label not in labels)

@@ -1,4 +1,4 @@
-"""A secret of each kind, and a search for it in everything that leaves the service or stays behind."""
+"""Searches all output and all stored data of the service for a secret of each kind."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ COMMAND = (
     'env; R=$(printf "\\57"); cat ${{R}}proc${{R}}*${{R}}environ ${{R}}proc${{R}}*${{R}}cmdline;'
     " H=$(echo {home} | base64 -d); cat $H$R* ; ls -la $R $H; sleep 1; exit 3"
 )
-"""Looks for secrets; the paths are spelled so that no check of the text refuses them."""
+"""Code that looks for secrets. Its paths are spelled so that no check of the text refuses them."""
 
 
 def speak(request: ModelRequest) -> ModelReply:
@@ -93,7 +93,7 @@ def extensions() -> str:
 
 
 def forms(secret: bytes) -> Iterator[bytes]:
-    """Yield a secret as it is, and as it may hide."""
+    """Yield a secret in plain text and in each encoding."""
     yield secret
     yield base64.b64encode(secret).rstrip(b"=")[:-1]
     yield secret.hex().encode()
@@ -102,7 +102,7 @@ def forms(secret: bytes) -> Iterator[bytes]:
 
 
 class Witness:
-    """Collects what can be seen from outside."""
+    """Collects everything that is visible from outside."""
 
     def __init__(self, secrets: Mapping[str, bytes]) -> None:
         self._secrets = secrets
@@ -110,7 +110,7 @@ class Witness:
         self.looked: dict[str, int] = {}
 
     def look(self, where: str, what: bytes | str, *, but: str = "") -> None:
-        """Search for all secrets, `but` one that has to be there."""
+        """Search for all secrets, except the one (`but`) that must be there."""
         data = what.encode("utf-8", "replace") if isinstance(what, str) else what
         self.looked[where] = self.looked.get(where, 0) + len(data)
         for name, secret in self._secrets.items():
@@ -118,7 +118,7 @@ class Witness:
                 self.found.append(f"{name} in {where}")
 
     async def watch_processes(self, pid: int) -> None:
-        """Look at the command lines of the service and its children until cancelled."""
+        """Collect the command lines of the service and its children until cancelled."""
         while True:
             service = psutil.Process(pid)
             for process in (service, *service.children(recursive=True)):
@@ -128,7 +128,7 @@ class Witness:
 
 
 async def talk(user: ChatUser, service: Service) -> None:
-    """One person sees everything that can go wrong."""
+    """Let one person cause each kind of failure."""
     home = base64.b64encode(str(service.home).encode()).decode()
     command = COMMAND.format(home=home)
     for said, answer in (
@@ -153,7 +153,7 @@ def has_more_than(user: ChatUser, count: int) -> bool:
 
 
 async def ask_everything(witness: Witness, service: Service, token: str) -> None:
-    """Send requests to every route that needs no names, with and without permission."""
+    """Send requests to every route without path parameters, with and without permission."""
     async with service.client() as client:
         described = (await client.get("/api/openapi.json")).json()["paths"]
         endless = ("/stream", "/events")

@@ -1,4 +1,4 @@
-"""The commands, in every place, while a run hangs."""
+"""Commands in every place while a run hangs."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def answer(request: ModelRequest) -> ModelReply:
 
 
 async def ask(user: ChatUser, command: str, *wanted: str) -> str:
-    """Send a command and return its answer: one more message with these texts, wherever a growing message appears."""
+    """Send a command and return its answer: one more message with these texts, apart from growing messages."""
 
     def answers() -> list[str]:
         return [text for text in user.bot_messages() if all(one in text for one in wanted)]
@@ -40,7 +40,9 @@ async def test_commands_answer_at_once_while_a_run_hangs(tmp_path: Path) -> None
             await model.until(lambda m: len(m.requests) == len(platforms.users))
             for user in platforms.users:
                 if user.channel == "feishu":
-                    await user.wait_for_message("one")  # the growing card, before any other message
+                    await user.wait_for_message(
+                        "one"
+                    )  # The growing card comes before any other message.
             async with service.client() as client, anyio.create_task_group() as people:
                 for user in platforms.users:
                     people.start_soon(_use_all_commands, user, client)
@@ -93,7 +95,7 @@ async def test_bootstrap_and_new_do_not_wait_behind_a_hanging_run(tmp_path: Path
 
 
 def recite(request: ModelRequest) -> ModelReply:
-    """Say all that people said in this conversation, and the number of the request."""
+    """Reply with all messages of people in this conversation, and the number of the request."""
     said = [own_words(text) for text in request.user_texts]
     return ModelReply(text=f"Heard {', '.join(said)}.")
 
@@ -121,7 +123,7 @@ async def _take_back(user: ChatUser) -> None:
 
 
 async def _when_quiet(user: ChatUser, command: str, wanted: str) -> None:
-    """Send a command until it is not told to wait: a card shows all words a moment before its turn is over."""
+    """Repeat a command until it is not told to wait, because a card shows all words a moment before its turn ends."""
     await eventually(
         lambda: ask(user, command), lambda answer: "Something is running" not in answer, every_s=0.1
     )

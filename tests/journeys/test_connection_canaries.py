@@ -1,6 +1,6 @@
-"""The secrets of what Parley connects to (proxy, PostgreSQL, bucket, collector, servers): nowhere to be found.
+"""Secrets of Parley's connections (proxy, PostgreSQL, bucket, collector, servers) appear nowhere.
 
-See test_canaries.py: those of platforms, models and MCP servers.
+For the secrets of platforms, models and MCP servers, see test_canaries.py.
 """
 
 import base64
@@ -44,17 +44,17 @@ LOGINS = {
     "login in a model's address": "me:" + SECRETS["password in a model's address"],
     "login in an MCP server's address": "me:" + SECRETS["password in an MCP server's address"],
 }
-"""How they stand in addresses and, in base64, in headers."""
+"""Forms of the secrets in addresses and, in base64, in headers."""
 
 NOWHERE = "127.0.0.1:9"
 
 
 @dataclass
 class RefusingProxy:
-    """A proxy that refuses everybody, and says what they sent.
+    """A proxy that refuses all clients and records their requests.
 
     Attributes:
-        asked: The heads of all requests.
+        asked: The headers of all requests.
     """
 
     port: int
@@ -99,7 +99,7 @@ def environment(proxy_port: int) -> dict[str, str]:
 
 
 def with_password(url: str) -> str:
-    """Return the URL of a database with a password, which a server that trusts everybody ignores."""
+    """Return the URL of a database with a password. A server that trusts all clients ignores it."""
     parts = urlsplit(url)
     user, _, place = parts.netloc.rpartition("@")
     name = user.partition(":")[0] or "postgres"

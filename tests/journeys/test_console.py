@@ -1,4 +1,4 @@
-"""The console in a real browser, beside the real service: what an administrator sees there, and what they can do."""
+"""The console in a real browser with the real service: what an administrator sees and can do."""
 
 import re
 from collections.abc import AsyncIterator
@@ -37,17 +37,17 @@ async def console(
 
 
 async def sign_in(page: BrowserPage, token: str) -> None:
-    """Enter a token; the cursor is in the field."""
+    """Enter a token. The cursor is already in the field."""
     await page.wait_for_text("Sign in")
     await page.type(token)
     await page.press_enter()
 
 
 async def test_an_administrator_signs_in_and_looks_after_the_service(tmp_path: Path) -> None:
-    """One service and one browser, which take seconds to start, for all that an administrator does."""
+    """Check all actions of an administrator with one service and one browser, because they take seconds to start."""
     async with console(tmp_path) as (page, service, platforms, model):
         await _a_wrong_token_is_refused_and_the_right_one_shows_the_channels(page, service)
-        page.errors.clear()  # the refused requests
+        page.errors.clear()  # These are the refused requests.
         await _a_stranger_is_approved_and_then_answered(page, platforms)
         await _messages_and_threads_are_shown_as_text(page, platforms)
         await _two_quick_clicks_approve_one_person(page, platforms)
@@ -127,7 +127,7 @@ async def _two_quick_clicks_approve_one_person(
             ({first}).click();
         }})"""
     )
-    assert under_the_pointer != "BUTTON"  # a second click reaches nothing
+    assert under_the_pointer != "BUTTON"  # A second click has no effect.
     await page.wait_for_text("is approved.", "#notice")
     await page.click("Revoke")
     await page.wait_for_text("has no access any more.", "#notice")
@@ -180,7 +180,7 @@ async def _it_says_when_the_service_is_gone_and_finds_it_again(
     await page.wait_for_text("connected", '[data-channel="slack"]')
     await service.kill()
     await page.wait_for_text("unreachable", "#ready")
-    assert "connected" in await page.text('[data-channel="slack"]')  # what was last seen stays
+    assert "connected" in await page.text('[data-channel="slack"]')  # The last data stays visible.
     await service.start()
     await page.wait_for_text("ready", "#ready")
 
@@ -198,7 +198,7 @@ async def _a_token_that_may_only_read_changes_nothing(page: BrowserPage, service
 
 
 async def test_what_goes_wrong_in_the_console_is_said_and_can_be_left(tmp_path: Path) -> None:
-    """One service and one browser for everything that an administrator can do wrong, then for a phone."""
+    """Check an administrator's mistakes, then a phone, with one service and one browser."""
     async with console(tmp_path, has_broken_channel=True) as (page, service, platforms, _):
         await _text_that_is_no_token_is_refused(page, service)
         await sign_in(page, (service.home / "admin_token").read_text().strip())

@@ -1,4 +1,4 @@
-"""kill -9 at the bad moments: every message is answered, Feishu exactly once, elsewhere at most one repeat."""
+"""After kill -9 at bad moments, each message is answered: on Feishu exactly once, elsewhere at most twice."""
 
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,9 @@ async def test_killed_right_after_the_acknowledgement_nothing_is_lost(
 
 @pytest.mark.parametrize("kind", range(2), ids=["thread, private, private", "dm, topic, group"])
 async def test_killed_between_reply_and_record(tmp_path: Path, kind: int) -> None:
-    """The answer is out, the connection broke before the platform's response came back, then kill -9."""
+    """The answer was sent, the connection broke before the platform's response arrived, and then came kill -9."""
     async with PlatformServers() as platforms, FakeModelServer() as model:
-        users = platforms.users[kind::2]  # one on each platform
+        users = platforms.users[kind::2]  # One on each platform.
         config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
             for user in users:

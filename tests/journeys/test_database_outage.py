@@ -1,4 +1,4 @@
-"""PostgreSQL goes away under a running service, and comes back: nothing is lost, and nobody has to do anything."""
+"""PostgreSQL stops while the service runs, and starts again: nothing is lost, and no administrator has to act."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the documentation tells its reader to type, typed: each console block in a shell, beside a running service."""
+"""Runs each console block of the documentation in a shell, beside a running service."""
 
 import io
 import os
@@ -36,11 +36,11 @@ NEEDS = {
     r".*parley migrate": "PostgreSQL: tests/journeys/test_migrate.py",
     r".*\.venv-peers/": "LangGraph's own server: tests/journeys/test_langgraph_dev.py",
 }
-"""Beginnings of what is not typed here, and what it needs."""
+"""Beginnings of commands that are not run here, and what they need."""
 
 
 def blocks(page: Path) -> list[list[str]]:
-    """Return what is typed in each console block of a page."""
+    """Return the commands in each console block of a page."""
     found = re.findall(r"^```console\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
     return [re.findall(r"^\$ ((?:.*\\\n)*.*)$", block, re.M) for block in found]
 
@@ -57,7 +57,7 @@ def test_what_is_left_out_is_still_documented() -> None:
 
 @dataclass
 class Reader:
-    """A person who types what a page says, in a folder as a checkout is."""
+    """A person who types a page's commands in a folder like a checkout."""
 
     service: Service
     telegram: TelegramServer
@@ -77,13 +77,13 @@ class Reader:
         return self.folder / ".venv/bin/parley"
 
     def prepare(self) -> None:
-        """Make the folders what they are in a checkout."""
+        """Restore the folders to their state in a checkout."""
         self.program.parent.mkdir(parents=True)
         (self.folder / ".parley").symlink_to(self.service.home)
         self.typed.write_text("write a file notes.txt saying buy milk\n")
 
     async def type(self, lines: list[str], exports: list[str]) -> None:
-        """Type the lines of a block; each must succeed."""
+        """Run the lines of a block. Each must succeed."""
         for line in lines:
             if left_out(line):
                 continue
@@ -94,7 +94,7 @@ class Reader:
             with self.typed.open("rb") as typed:
                 done = await anyio.run_process(
                     ["sh", "-ec", "\n".join([*exports, ours])],
-                    stdin=typed,  # a file, not a pipe: most commands end without reading it
+                    stdin=typed,  # A file, not a pipe, because most commands end without reading it.
                     check=False,
                     cwd=self.folder,
                     env={
@@ -106,7 +106,7 @@ class Reader:
             assert done.returncode == 0, (line, done.stdout.decode(), done.stderr.decode())
 
     async def _as_here(self, line: str) -> str:
-        """Return a line with the examples of the page replaced by what exists here."""
+        """Return a line in which existing names replace the page's examples."""
         examples: dict[str, Callable[[], object]] = {
             "K7MW3XQZ": self._pairing_code,
             "outbox/17": self._failed_delivery,
@@ -159,7 +159,7 @@ async def test_what_a_reader_is_told_to_type_works(tmp_path: Path) -> None:
     async with PlatformServers() as platforms:
         telegram = {k: v for k, v in platforms.channels["telegram"].items() if k != "dm_policy"}
         config = {
-            "skills": {"scan": "none"},  # the demo model cannot review a skill
+            "skills": {"scan": "none"},  # The demo model cannot review a skill.
             "channels": {"slack": platforms.channels["slack"], "telegram": telegram},
         }
         async with (
@@ -169,7 +169,9 @@ async def test_what_a_reader_is_told_to_type_works(tmp_path: Path) -> None:
             reader = Reader(service, platforms.telegram, client)
             reader.prepare()
             with forking_program(reader.program):
-                await reader.type([".venv/bin/parley chat"], [])  # as the first tutorial begins
+                await reader.type(
+                    [".venv/bin/parley chat"], []
+                )  # This is how the first tutorial begins.
                 for page in PAGES:
                     exports: list[str] = []
                     for block in blocks(page):

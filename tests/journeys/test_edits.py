@@ -1,4 +1,4 @@
-"""Edits, deletions and second thoughts: people change their minds on every platform, also while the agent works."""
+"""Edits and deletions: people change their messages on every platform, even while the agent works."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ FOLDER = "/mnt/user-data/workspace"
 
 
 class EditModel:
-    """Never ends an answer about the left side, and looks around until it may end, and knows the language for it."""
+    """Never ends an answer about the left side. Lists folders if told to, and about German until it may end."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -31,7 +31,7 @@ class EditModel:
     def answer(self, request: ModelRequest) -> ModelReply:
         said = request.user_texts
         if "look around" in said[-1] or ("German" in said[-1] and not self.may_end):
-            # Another place each time: the agent is stopped when it does the very same again and again.
+            # Another folder each time, because the agent is stopped if it repeats the same call.
             self.looks += 1
             look = ToolCall("ls", {"path": f"{FOLDER}/{self.looks}"}, id=f"look{self.looks}")
             return ModelReply(calls=(look,), first_token_delay_s=0.2)
@@ -43,7 +43,7 @@ class EditModel:
 
 
 class AnnsChats:
-    """Ann's private chats on all platforms, with what she can do to her messages there."""
+    """Ann's private chats on all platforms, with the changes that she can make to her messages."""
 
     def __init__(self, slack: FakeSlack, telegram: TelegramServer, feishu: FakeFeishu) -> None:
         self.slack = slack
@@ -61,7 +61,7 @@ class AnnsChats:
 
 
 def working_on(model: FakeModelServer, text: str) -> int:
-    """How many requests about a text the model has under way."""
+    """Number of active requests to the model that contain a text."""
     return len(
         [
             request
@@ -87,7 +87,7 @@ async def test_people_change_their_minds(tmp_path: Path) -> None:
             await _withdraw_what_runs(chats, server, on_feishu)
             await _edit_what_was_answered(chats, on_slack, on_telegram)
             await service.until_recorded()
-            # What is edited while nobody is there counts when Parley is back.
+            # Edits while Parley is stopped take effect when it starts again.
             await service.kill()
             platforms.telegram.edit(1001, on_telegram, "go home")
             await service.start()
@@ -115,7 +115,7 @@ async def _withdraw_what_runs(
     await eventually(lambda: any("Going left" in text for text in chats.in_feishu()))
     await chats.feishu.withdraw(on_feishu)
     await eventually(lambda: chats.in_feishu() == [ENGLISH.stopped])
-    # No request about the left side is left open: neither the withdrawn one nor the edited ones.
+    # No request about the left side stays active, neither for the withdrawn message nor for the edited ones.
     await eventually(lambda: working_on(server, "left") == 0)
     await chats.feishu.dm("hello")
     await eventually(lambda: chats.in_feishu()[1:] == ["You said: hello"])
@@ -141,7 +141,7 @@ async def _edit_what_was_answered(
 
 
 async def test_messages_during_a_run_are_injected_into_it(tmp_path: Path) -> None:
-    """`busy: steer`: one answer to both messages, also when Parley is killed after the agent heard the second."""
+    """`busy: steer`: one answer to both messages, even if Parley is killed after the agent consumed the second."""
     model = EditModel()
     async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
         channels = {**platforms.channels, "session": {"busy": "steer"}}

@@ -1,4 +1,4 @@
-"""A platform built from docs/howto/add-a-platform.md alone, in a copy of the code, and talked to."""
+"""A platform is built from docs/howto/add-a-platform.md alone, in a copy of the code, and people write to it."""
 
 import re
 import shutil
@@ -24,7 +24,7 @@ _BLOCK = re.compile(
 
 
 def build(copy: Path) -> str:
-    """Do what the page says, in a copy of the code; return the configuration that it ends with."""
+    """Follow the page in a copy of the code. Return the resulting configuration."""
     for package in CODE:
         shutil.copytree(
             ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__")
@@ -67,7 +67,7 @@ async def test_the_page_makes_a_platform_that_answers(tmp_path: Path) -> None:
             assert await service.stop() == 0
     assert sum(text.startswith("Available commands:") for text in shown) == 1
     assert "".join(text for text in shown if text.startswith("long")).count("long") == 700
-    # After a crash everything comes once more from the platform, and nothing is said twice.
+    # After a crash, the platform sends everything again, and the bot repeats nothing.
     assert again[:4] == shown
     assert again[4] == "No active conversation."
     assert server.reactions[:3] == [("1", "eyes"), ("1", "-eyes"), ("1", "check")]

@@ -1,4 +1,4 @@
-"""Platforms and model servers that refuse, break off, stay away: nothing lost, nothing twice, people are told."""
+"""Platforms and model servers fail or are unreachable: nothing is lost or repeated, and people are told."""
 
 import time
 from pathlib import Path
@@ -23,7 +23,7 @@ CLOCK_S = 0.1
 
 
 class SendFault:
-    """The call with which each platform is given a final answer, and how it can fail."""
+    """The call that sends a final answer on each platform, and how it can fail."""
 
     def __init__(self, platforms: PlatformServers) -> None:
         self._town = platforms
@@ -52,7 +52,7 @@ class SendFault:
                 self._town.feishu.fail("message.patch", status=502, text="bad", times=times)
 
     def cut(self, channel: str) -> None:
-        """Break the connection before the message is there."""
+        """Break the connection before the message arrives."""
         match channel:
             case "slack":
                 self._town.slack.fail("chat.postMessage", drop="before")
@@ -92,14 +92,14 @@ async def test_refusals_and_cuts_while_sending_lose_and_repeat_nothing(tmp_path:
 
 
 async def _send_through_trouble(platforms: PlatformServers, users: list[ChatUser]) -> None:
-    """A cut connection for one, Retry-After for the next while a third is answered, 5xx three times for a fourth."""
+    """One connection is cut, the next gets Retry-After while a third is answered, and a fourth gets 5xx three times."""
     sending, channel = SendFault(platforms), users[0].channel
     cut, patient, other, tried = users
     before = sending.calls(channel)
     sending.cut(channel)
     await cut.send("hi")
     await eventually(lambda: sending.calls(channel) > before)
-    if channel != "telegram":  # there it takes 10 s: nobody can ask Telegram what it has
+    if channel != "telegram":  # There it takes 10 s: nobody can ask Telegram which messages it has.
         await cut.expect_messages("You said: hi")
     refused = sending.calls(channel)
     sending.slow_down(channel)
@@ -108,7 +108,7 @@ async def _send_through_trouble(platforms: PlatformServers, users: list[ChatUser
     began = time.monotonic()
     await other.send("hi")
     await other.expect_messages("You said: hi")
-    if channel != "feishu":  # its card shows the words while they grow; only the last patch waits
+    if channel != "feishu":  # Its card shows the growing words. Only the last patch waits.
         assert patient.bot_messages() == []
     await patient.expect_messages("You said: hi")
     if channel != "feishu":
@@ -177,7 +177,7 @@ async def test_the_same_the_other_way_round(tmp_path: Path) -> None:
 
 
 async def _state(service: Service, name: str, *wanted: str) -> dict[str, Any]:
-    """Wait until GET /api/channels shows a channel in one of these states, not running."""
+    """Wait until GET /api/channels shows that a channel is in one of these states and not running."""
     async with service.client() as client:
 
         async def look() -> dict[str, Any]:
@@ -189,7 +189,7 @@ async def _state(service: Service, name: str, *wanted: str) -> dict[str, Any]:
 
 
 def troubled(request: ModelRequest) -> ModelReply:
-    """Fail as the message says."""
+    """Fail in the way that the message requests."""
     said = request.last_user_text
     if said.isdigit():
         return ModelReply(status=int(said))
@@ -214,11 +214,11 @@ async def test_failing_models_and_full_conversations_are_reported_and_delay_no_o
     async with PlatformServers() as platforms:
         async with FakeModelServer(answer=troubled) as model:
             channels = {**platforms.channels, "max_queue": 3}
-            patience = {"first_wait_s": 0.1}  # the provider's package waits too, longer
+            patience = {"first_wait_s": 0.1}  # The provider's package waits too, and longer.
             config = {
                 **with_model(model.base_url),
                 "llm_retry": patience,
-                "circuit_breaker": {"failure_threshold": 0},  # all fail at once here
+                "circuit_breaker": {"failure_threshold": 0},  # Here, all fail at the same time.
                 "channels": channels,
             }
             async with serving(tmp_path, config, *PLATFORMS) as service:
@@ -255,12 +255,12 @@ async def _overfill(model: FakeModelServer, busy: ChatUser, other: ChatUser) -> 
     await eventually(lambda: any(_asks(r, "hang") for r in model.requests))
     for number in range(4):
         await busy.send(f"message {number}")
-        await anyio.sleep(0.1)  # the order in which a platform tells of two messages is its own
+        await anyio.sleep(0.1)  # A platform may report two messages in either order.
     full = await busy.wait_for_message("did not accept")
     await other.send("hi")
     await other.expect_messages("You said: hi")
     await busy.send("/stop")
-    # A card may still say that it is being worked on: only whole answers count.
+    # A card may still show work in progress, so only whole answers count.
     whole = [f"You said: message {number}" for number in range(3)]
     await eventually(
         lambda: [text for text in busy.bot_messages() if text.startswith("You said")] == whole
@@ -295,7 +295,7 @@ async def test_connections_that_break_under_load_lose_and_repeat_nothing(tmp_pat
                 await user.send("done?")
             for user in users:
                 await user.wait_for_message("You said: done?")
-                if user.channel == "telegram":  # a cut while sending cannot be looked up there
+                if user.channel == "telegram":  # Parley cannot look up a message that was cut off.
                     assert user.bot_messages().count("You said: hi") <= 2
                 else:
                     await user.expect_messages("You said: hi", "You said: done?")
@@ -326,7 +326,7 @@ async def test_what_a_platform_says_twice_is_answered_once(tmp_path: Path) -> No
 
 
 async def _repeat_all(platforms: PlatformServers) -> None:
-    """Let each platform tell of its first message again: the same event, then a new event of the same message."""
+    """Let each platform deliver its first message again: the same event, then a new event of the same message."""
     slack = next(e for e in platforms.slack.sockets.envelopes if e.kind == "events_api").payload
     again = [
         platforms.slack.send_event(slack["event"], event_id=slack["event_id"]),
@@ -344,7 +344,7 @@ async def _repeat_all(platforms: PlatformServers) -> None:
 
 
 async def _start_anew(service: Service, users: list[ChatUser], model: FakeModelServer) -> None:
-    """/new gives a thread of its own, in which the old words are unknown."""
+    """/new creates a thread that does not contain the earlier messages."""
     async with service.client() as client:
         for user in users:
             old = await _thread(user, 3)
@@ -360,7 +360,7 @@ async def _start_anew(service: Service, users: list[ChatUser], model: FakeModelS
 
 
 async def _thread(user: ChatUser, position: int) -> str:
-    """Ask /status; return the thread that its answer, the message at this position, names."""
+    """Send /status. Return the thread in its answer, which is the message at this position."""
     await user.send("/status")
     await eventually(lambda: len(user.bot_messages()) >= position)
     return user.bot_messages()[position - 1].removeprefix("Active thread: ").strip()

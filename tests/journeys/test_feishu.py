@@ -1,4 +1,4 @@
-"""Feishu with everything that it can do: cards that stream, buttons, the menu; killed in the middle of it."""
+"""All features of Feishu (streaming cards, buttons, the menu), across kills of the service."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files that the agent hands over: the same bytes on every platform, or the reason why not."""
+"""People get the agent's files unchanged on every platform, or the reason why not."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ LAST_WORDS_S = 1.0
 
 
 def hand_over(request: ModelRequest) -> ModelReply:
-    """Write a file named as the person says, present it, and say so."""
+    """Write a file with the name that the person gives, present it, and reply."""
     name, content = request.last_user_text, "" if "empty" in request.last_user_text else TEXT
     last = request.messages[-1]
     if last["role"] != "tool":
@@ -35,7 +35,7 @@ def hand_over(request: ModelRequest) -> ModelReply:
 
 
 def received(platforms: PlatformServers, user: ChatUser) -> list[tuple[str, bytes]]:
-    """Return name and bytes of the files that the bot sent to a person."""
+    """Return the names and content of the files that the bot sent to a person."""
     match user.channel:
         case "slack":
             messages = platforms.slack.messages(user.chat)
@@ -68,7 +68,7 @@ async def test_a_file_arrives_with_its_bytes_or_the_reason_why_not(tmp_path: Pat
                     people.start_soon(_hears_why_not, platforms, user, "empty.txt", "empty")
                 for user in platforms.private_users(3):
                     people.start_soon(_loses_the_file, platforms, user, presented)
-                for user in platforms.private_users(4)[1:]:  # Slack takes a whole gigabyte
+                for user in platforms.private_users(4)[1:]:  # Slack accepts a whole gigabyte.
                     people.start_soon(_grows_the_file, platforms, user, presented)
                 for user in platforms.private_users(5):
                     people.start_soon(_takes_the_conversation_home, platforms, user)
@@ -90,7 +90,7 @@ async def _takes_the_conversation_home(platforms: PlatformServers, user: ChatUse
     await user.send("plan.csv")
     await eventually(
         lambda: received(platforms, user)
-    )  # sent once the answer is stored, while a card shows it before
+    )  # It is sent when the answer is stored. A card shows it earlier.
     await user.send("/export")
     await eventually(lambda: len(received(platforms, user)) >= 2)
     name, content = next(file for file in received(platforms, user) if file[0] != "plan.csv")
@@ -132,14 +132,14 @@ async def _grows_the_file(
 
 
 class PresentedFiles:
-    """The files that wait for the end of the turn, which takes `LAST_WORDS_S`."""
+    """Files that wait for the end of the turn, which takes `LAST_WORDS_S`."""
 
     def __init__(self, model: FakeModelServer, home: Path) -> None:
         self._model = model
         self._home = home
 
     async def file(self, name: str) -> Path:
-        """Wait until a file was presented; return where it lies."""
+        """Wait until a file was presented. Return its path."""
         await self._model.until(lambda m: any(_is_last(r, name) for r in m.requests))
         (found,) = self._home.glob(f"**/{name}")
         return found

@@ -1,4 +1,4 @@
-"""Tokens that Parley is granted, or grants: none of them, nor what they are asked with, is found anywhere."""
+"""Tokens that Parley gets or issues, and the credentials used to request them, appear nowhere."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ CHANNEL = "slack-all"
 
 
 def speak(request: ModelRequest) -> ModelReply:
-    """Call the MCP tool that needs a token; tell what it said."""
+    """Call the MCP tool that needs a token. Reply with its result."""
     if request.messages[-1]["role"] == "tool":
         return ModelReply(text=f"Done: {request.messages[-1]['content']}")
     return ModelReply(calls=(ToolCall("safe_echo", {"text": request.last_user_text}),))
@@ -47,7 +47,7 @@ def configuration(slack: FakeSlack, model: str) -> dict[str, Any]:
 
 
 def extensions(web: str) -> str:
-    """Return a server whose tokens are granted, and two whose are not."""
+    """Return a server that grants tokens, and two that refuse to."""
     good = {
         "token_url": f"{web}/token",
         "client_id": "me",
@@ -65,7 +65,7 @@ def extensions(web: str) -> str:
 
 
 async def install(service: Service, witness: Witness) -> None:
-    """Install the app in a workspace with a browser; look at each page."""
+    """Install the app in a workspace with a browser, and check each page."""
     browser = httpx.AsyncClient(base_url=service.url, trust_env=False)
     async with browser:
         start = await browser.get(f"/slack/{CHANNEL}/install")
@@ -75,12 +75,12 @@ async def install(service: Service, witness: Witness) -> None:
         done = await browser.get(f"{back.path}?{back.query}")
         assert "installed" in done.text
         witness.look("the browser", f"{done.headers}{done.text}")
-        again = await browser.get(f"{back.path}?{back.query}")  # the code was used
+        again = await browser.get(f"{back.path}?{back.query}")  # The code was used.
         witness.look("the browser", f"{again.headers}{again.text}")
 
 
 async def grant_tokens(service: Service) -> dict[str, str]:
-    """Create named tokens, use, replace and revoke them; return all by name."""
+    """Create named tokens, use, replace and revoke them. Return all by name."""
     found: dict[str, str] = {}
     async with service.client() as client:
         for scope in ("read", "operator", "admin"):
@@ -93,13 +93,13 @@ async def grant_tokens(service: Service) -> dict[str, str]:
         replaced = (await client.post("/api/tokens/read/rotate")).raise_for_status()
         found["API token rotated"] = str(replaced.json()["token"])
         (await client.delete("/api/tokens/operator")).raise_for_status()
-        for value in list(found.values()):  # some of them open nothing any more
+        for value in list(found.values()):  # Some of them have no access any more.
             await client.get("/api/models", headers={"Authorization": f"Bearer {value}"})
     return found
 
 
 async def talk(slack: FakeSlack, witness: Witness) -> None:
-    """Have the tool called, and ask for what the bot says of itself."""
+    """Let the tool be called, and send all commands about the bot."""
     bot = {"team_id": "T2TEAM", "user_id": BOT_USER, "is_bot": True, "enterprise_id": None}
     team = {"team_id": "T2TEAM", "authorizations": [bot]}
     for number, text in enumerate(("hello", "/status", "/why", "/export"), 1):
@@ -115,7 +115,7 @@ async def talk(slack: FakeSlack, witness: Witness) -> None:
 
 
 async def look_around(service: Service, slack: FakeSlack, witness: Witness) -> None:
-    """Talk to the bot, and ask the service and its commands everything."""
+    """Write to the bot, and call all routes and commands."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(witness.watch_processes, service.pid)
         await talk(slack, witness)

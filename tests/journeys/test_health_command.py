@@ -13,7 +13,7 @@ async def test_the_health_command_finds_the_service_at_its_port(tmp_path: Path) 
         code, output, errors = await service.command("health")
         assert (code, errors) == (0, "")
         assert '"healthy"' in output
-        # The port that the service listens on counts, not what the configuration says by now.
+        # The command uses the port on which the service listens, even if the configuration has changed.
         written = service.config.read_text()
         service.config.write_text(written.replace(str(service.port), str(free_port())))
         assert (await service.command("health", "--ready"))[0] == 0

@@ -1,4 +1,4 @@
-"""Hostile words, in and out: nothing crashes, nobody is called, and nothing of a long answer is lost."""
+"""Hostile text in messages and answers: nothing crashes, nobody is notified, and no part of a long answer is lost."""
 
 import json
 import re
@@ -35,7 +35,7 @@ ANSWERS = (*HOSTILE.values(), *UNREADABLE)
 
 
 def long_answer() -> str:
-    """Return about 50 KB of everything, with numbered words w0, w1, ... all the way through."""
+    """Return about 50 KB of mixed content that contains the numbered words w0, w1, ..."""
     numbers, blocks = iter(range(100_000)), []
 
     def words(count: int) -> str:
@@ -58,7 +58,7 @@ LONG = long_answer()
 
 
 def speak(request: ModelRequest) -> ModelReply:
-    """Give the long answer, or one of the `ANSWERS` by its number, or say what the person said."""
+    """Reply with the long answer, or one of the `ANSWERS` by its number, or the person's text."""
     said = [text for text in request.user_texts if text != EMPTY_ANSWER_REMINDER][-1]
     if said == "long":
         return ModelReply(text=LONG)
@@ -107,7 +107,7 @@ async def _send_a_megabyte(platforms: PlatformServers) -> None:
 
 
 async def _let_the_model_say_them(platforms: PlatformServers) -> None:
-    """What no platform would deliver comes too: surrogates, and answers in which there is nothing to read."""
+    """Includes input that no platform would deliver: surrogates, and answers without visible text."""
     people = [platforms.private_users(number) for number in range(300, 300 + len(ANSWERS))]
     for number, person in enumerate(people):
         for user in person:
@@ -126,19 +126,19 @@ async def _hears_something(user: ChatUser) -> None:
 
 
 async def _has_read_everything(user: ChatUser) -> None:
-    """Every numbered word once and in order, all the Chinese, and no fence left open in a message."""
+    """Check that each numbered word appears once, in order, with all Chinese text, and all fences are closed."""
     wanted = re.findall(r"\bw\d+\b", LONG)
     await user.wait_for_message(wanted[-1], within_s=40)
     said = user.bot_messages()
     found = re.findall(r"\bw\d+\b", "\n".join(said))
     assert found == wanted, f"{user.name}: {_first_difference(found, wanted)}"
     assert "\n".join(said).count("汉字") == LONG.count("汉字")
-    if user.channel != "telegram":  # whose code is marked by entities, not by fences
+    if user.channel != "telegram":  # Its code is marked by entities, not by fences.
         assert [part[:50] for part in said if part.count("```") % 2] == []
 
 
 def _called(platforms: PlatformServers) -> list[str]:
-    """Return whatever would notify somebody; Slack's fake finds that itself."""
+    """Return all text that would notify somebody. Slack's fake finds such text itself."""
     return [*_called_on_telegram(platforms), *_called_on_feishu(platforms)]
 
 

@@ -1,4 +1,4 @@
-"""Two bots of one platform side by side: each its own conversations, agent, state and loop guard."""
+"""Two bots on one platform: each has its own conversations, agent, state and loop guard."""
 
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,7 @@ async def test_two_telegram_bots_run_side_by_side(tmp_path: Path) -> None:
             await service.kill()
             await service.start()
             await service.until_connected(*names)
-            support.push(from_a_bot("@parley_bot hello"))  # such as the other one, in a shared room
+            support.push(from_a_bot("@parley_bot hello"))  # Such as the other bot in a shared room.
             await support.wait_for(lambda: support.backlog == 0)
             async with service.client() as client:
                 metrics = (await client.get("/metrics")).text

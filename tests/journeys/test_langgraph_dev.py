@@ -1,4 +1,4 @@
-"""The agent and the bots on LangGraph's own server: the journeys of the embedded runtime, over `langgraph dev`."""
+"""The journeys of the embedded runtime with LangGraph's own server (`langgraph dev`) in its place."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tests.people.platforms import PlatformServers
 PLATFORMS = ("slack", "telegram", "feishu")
 TOKEN = "test-token-0123"
 LATER_S = 40.0
-"""That server looks for new runs twice a second, and works on eight at once."""
+"""LangGraph's server looks for new runs twice a second, and executes eight at a time."""
 
 pytestmark = pytest.mark.skipif(
     not PROGRAM.exists(), reason="needs `make peers-python` (langgraph-cli[inmem])"
@@ -58,11 +58,11 @@ ASKED = {
         calls=(ToolCall("read_file", {"path": "/mnt/user-data/uploads/数 data.csv"}),)
     ),
 }
-"""What the model does when the words of the person hold one of these."""
+"""The model's actions, by words in the person's message."""
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Do what the words of the person ask for; repeat them otherwise."""
+    """Do what the person's message requests. Otherwise repeat it."""
     said, last = request.last_user_text, request.messages[-1]
     if last["role"] == "tool":
         return _after(last)
@@ -121,7 +121,7 @@ async def _serves_the_agent(url: str) -> None:
 
 
 async def _live(platforms: PlatformServers, model: FakeModelServer) -> None:
-    """Each journey is walked on one platform at least: the bus is the same for all."""
+    """Each journey runs on at least one platform, because the bus is the same for all."""
     slack, telegram, feishu = platforms.private_users(1)
     async with anyio.create_task_group() as people:
         for user in platforms.users:
@@ -217,7 +217,10 @@ async def _denies(user: ChatUser) -> None:
 
 
 async def _crash(users: list[ChatUser], model: FakeModelServer, service: Service) -> None:
-    """Ours is killed while that server works: each turn is joined, not begun anew, and answered once."""
+    """Parley is killed while LangGraph's server works.
+
+    Each turn joins its run, starts no new one, and is answered once.
+    """
     for user in users:
         await user.send(f"slowly please, {user.name}")
     asked = [f"slowly please, {user.name}" for user in users]

@@ -1,4 +1,4 @@
-"""The real service with LangSmith: its client is not imported with the service, and works."""
+"""The real service with LangSmith: starting the service does not import its client, and the client works."""
 
 from pathlib import Path
 

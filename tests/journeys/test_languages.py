@@ -1,4 +1,4 @@
-"""A Chinese conversation in every place: commands, refusals and failures are said in Chinese."""
+"""A Chinese conversation in every place: commands, refusals and failures are answered in Chinese."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def answer(request: ModelRequest) -> ModelReply:
 
 
 Talk = tuple[tuple[str, str], ...]
-"""What is said, and what is answered."""
+"""Messages and their answers."""
 
 CHINESE_TALK: Talk = (
     ("你好，很高兴认识你", "你说：你好，很高兴认识你"),
@@ -42,7 +42,8 @@ async def test_who_writes_chinese_is_answered_in_chinese_everywhere(tmp_path: Pa
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS):
-            # One after the other: some users are the same person in another place, whose choice counts there too.
+            # One after the other, because some users are the same person in another place, where their choice applies
+            # too.
             for talk in (_talk_chinese, _choose_english):
                 async with anyio.create_task_group() as people:
                     for user in platforms.users:

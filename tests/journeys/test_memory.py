@@ -1,4 +1,4 @@
-"""What people said in one place is known there after a restart, and nowhere else."""
+"""The agent remembers what people said in a place after a restart, and only in that place."""
 
 import re
 from pathlib import Path

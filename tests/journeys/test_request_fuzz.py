@@ -27,7 +27,7 @@ SEED = int(os.environ.get("PARLEY_FUZZ_SEED") or SystemRandom().randrange(10**6)
 ANSWER_S = 30.0
 MAY_BE_5XX = {501, 503, 505}
 COMMANDS_AT_ONCE = 150
-"""Of one connection, within what it may send without waiting."""
+"""Number of commands of one connection, within its rate limit."""
 
 pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 
@@ -81,14 +81,14 @@ STRANGE = (
 
 
 def inputs(kind: str, count: int = COUNT) -> Iterator[tuple[str, Random]]:
-    """Yield how an input is named in failures, and what decides it."""
+    """Yield an input's name in failures, and its seed."""
     for number in range(count):
         name = f"PARLEY_FUZZ_SEED={SEED} {kind} {number}"
         yield name, Random(f"{SEED}/{kind}/{number}")  # noqa: S311 - no secrets
 
 
 def request_head(rng: Random, token: str) -> bytes:
-    """Return a request, damaged here and there."""
+    """Return a request damaged in random places."""
     is_socket = rng.random() < 0.3
     known = {**HEADERS, **UPGRADE} if is_socket else HEADERS
     headers = {"Host": b"localhost"} | (
@@ -110,7 +110,7 @@ def request_head(rng: Random, token: str) -> bytes:
 
 
 async def answer_to(port: int, sent: bytes) -> bytes:
-    """Send bytes, and nothing more; return what comes until the connection is closed."""
+    """Send only these bytes. Return everything received until the connection is closed."""
     received = b""
     with anyio.fail_after(ANSWER_S):
         async with await anyio.connect_tcp("127.0.0.1", port) as connection:
@@ -123,7 +123,7 @@ async def answer_to(port: int, sent: bytes) -> bytes:
 
 
 async def assert_unharmed(service: Service) -> None:
-    """The service answers, and nothing was an error of its own."""
+    """Check that the service responds and had no internal error."""
     async with service.client() as client:
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/api/models")).status_code == 200
@@ -185,7 +185,7 @@ async def test_each_damaged_command_over_a_websocket_has_one_reply(tmp_path: Pat
 
 
 async def _reply_to(socket: ClientConnection, sent: str | bytes) -> dict[str, Any]:
-    """Send a command; return its reply, or the end of the connection."""
+    """Send a command. Return its reply, or the end of the connection."""
     with anyio.fail_after(ANSWER_S):
         await socket.send(sent)
         reply: dict[str, Any] = {"type": "event"}

@@ -21,7 +21,7 @@ GATEWAY = {
 
 
 def client_at(address: str, port: int, certificate: Path) -> httpx.AsyncClient:
-    """Return a client of the proxy that has an address of its own on the loopback interface."""
+    """Return a client of the proxy with its own address on the loopback interface."""
     verified = ssl.create_default_context(cafile=str(certificate))
     transport = httpx.AsyncHTTPTransport(verify=verified, local_address=address)
     return httpx.AsyncClient(
@@ -55,7 +55,7 @@ async def test_clients_behind_a_proxy_are_told_apart_and_get_streams(tmp_path: P
             ]
             assert codes[:5] == [401] * 5
             assert codes[5:] == [429] * 3
-            # Another client of the same proxy is not held up, and what the guesser claimed to be does not count.
+            # Another client of the same proxy is not delayed, and the address that the guesser claimed has no effect.
             assert (await other.get("/parley/health")).status_code == 200
             console = await other.get("/parley/", follow_redirects=True)
             assert (console.url.path, console.status_code) == ("/parley/console/", 200)
@@ -77,6 +77,6 @@ async def test_clients_behind_a_proxy_are_told_apart_and_get_streams(tmp_path: P
             assert response.status_code == 200
             assert response.headers["content-location"].startswith("/parley/api/langgraph/")
             chunks = [chunk async for chunk in response.aiter_raw()]
-            # Not buffered: each word comes by itself.
+            # Not buffered: each word arrives separately.
             assert len(chunks) > 3
             assert b"four" in b"".join(chunks)

@@ -1,4 +1,4 @@
-"""Tokens that are revoked while the service runs: its status says so as soon as somebody writes."""
+"""Tokens are revoked while the service runs: its status shows that as soon as somebody writes."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ PLATFORMS = ("slack", "telegram")
 
 
 async def test_a_revoked_token_shows_in_the_status_of_its_channel_alone(tmp_path: Path) -> None:
-    """That a channel recovers, and its answers are sent then: tests/bots, and test_limits_on_platforms.py."""
+    """For the recovery of a channel and its waiting answers, see tests/bots and test_limits_on_platforms.py."""
     reply = ModelReply(text="hello")
     async with PlatformServers() as platforms, FakeModelServer(answer=lambda _: reply) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}

@@ -1,4 +1,4 @@
-"""`storage.url`: the process that takes over sees the files, memory, skills and agents of the one that was killed."""
+"""`storage.url`: after a kill, the process that takes over sees the killed one's files, memory, skills and agents."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ AGENT = {"name": "reviewer", "soul": "You review.", "description": "reviews"}
 
 
 def use_files(request: ModelRequest) -> ModelReply:
-    """Write what somebody says into a file; read it if they say "show it"."""
+    """Write a person's message into a file. Read it if they say "show it"."""
     last, said = request.messages[-1], request.last_user_text
     if last["role"] == "tool":
         return ModelReply(text=f"Done: {last['content']}")
@@ -29,7 +29,7 @@ def use_files(request: ModelRequest) -> ModelReply:
 
 
 async def described(service: Service) -> dict[str, Any]:
-    """Return what the REST API says about files: uploads and outputs of all threads, agents, skills."""
+    """Return the REST API's responses about files: uploads and outputs of all threads, agents, skills."""
     async with service.client() as client:
         found = (await client.post("/api/threads/search", json={"limit": 100})).json()
         threads = sorted(thread["thread_id"] for thread in found)
@@ -44,7 +44,7 @@ async def described(service: Service) -> dict[str, Any]:
 
 @pytest.fixture(params=["folder", "bucket"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """Return a `storage` section: a folder that both nodes see, or a bucket."""
+    """Return a `storage` section: a folder that both nodes can access, or a bucket."""
     if request.param == "bucket":
         bucket: S3Bucket = request.getfixturevalue("bucket")
         return bucket.storage()

@@ -1,4 +1,4 @@
-"""Slack with everything on: answers that grow, buttons that stop and ask, messages that change, a crash in between."""
+"""All features of Slack (growing answers, stop and question buttons, edited messages), across a crash."""
 
 import re
 from collections.abc import Callable
@@ -50,7 +50,7 @@ async def test_an_answer_grows_and_is_the_answer(tmp_path: Path) -> None:
 
 
 async def _grown(slack: FakeSlack, asked: SlackMessage) -> SlackMessage:
-    """Wait for the whole answer, which is one message."""
+    """Wait for the complete answer, which is one message."""
     found = await answered(slack, asked)
     await slack.wait_for(lambda: slack.reactions(asked) == {"white_check_mark"}, timeout_s=20)
     assert slack.replies(asked) == [found]
@@ -59,7 +59,7 @@ async def _grown(slack: FakeSlack, asked: SlackMessage) -> SlackMessage:
 
 
 async def _goes_on_in_further_messages(slack: FakeSlack, model: FakeModelServer) -> None:
-    """A long answer: no word twice, none lost."""
+    """In a long answer, no word is repeated or lost."""
     paragraphs = [" ".join(f"w{n}x{m}" for m in range(150)) for n in range(20)]
     text = f"\n\n{TABLE}\n\n".join("\n\n".join(paragraphs[n : n + 10]) for n in (0, 10))
     model.reply(text)
@@ -88,7 +88,7 @@ async def test_a_crash_while_an_answer_grows_goes_on_in_the_same_message(tmp_pat
 
 
 async def _stopped(slack: FakeSlack, model: FakeModelServer, asked: SlackMessage) -> SlackMessage:
-    """Wait for the stopped answer; the model must have noticed."""
+    """Wait for the stopped answer. The model server must have noticed the stop."""
     found = await slack.wait_for(
         lambda: [m for m in slack.replies(asked) if "Stopped" in m.words], timeout_s=20
     )
@@ -149,7 +149,7 @@ async def test_long_code_comes_as_a_file_and_an_archived_channel_is_answered_in_
 
 
 async def _until_owed(service: Service, found: Callable[[list[dict[str, Any]]], bool]) -> None:
-    """Wait until the outbox holds what is looked for."""
+    """Wait until the outbox contains the expected rows."""
     async with service.client() as client:
 
         async def rows() -> list[dict[str, Any]]:
@@ -159,7 +159,7 @@ async def _until_owed(service: Service, found: Callable[[list[dict[str, Any]]], 
 
 
 async def _is_answered_in_private(slack: FakeSlack, model: FakeModelServer, to: Service) -> None:
-    """A channel that is archived while the agent works: the asker alone gets the answer, the connection is well."""
+    """If a channel is archived during a run, only the asker gets the answer, and the connection stays healthy."""
     model.reply(ModelReply(text=WORDS, token_delay_s=0.05))
     asked, before = slack.mention("hello", channel="C2"), len(model.requests)
     await slack.wait_for(lambda: len(model.requests) > before, timeout_s=20)

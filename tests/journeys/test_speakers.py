@@ -1,4 +1,4 @@
-"""Who speaks, and where: what reaches the model server, a graph of one's own and /export from real platforms."""
+"""Names of people and places: what the model server, a user's own graph and /export get from the platforms."""
 
 import json
 from pathlib import Path
@@ -33,12 +33,12 @@ graph = StateGraph(MessagesState).add_node(answer).add_edge(START, "answer").com
 
 
 def people(request: ModelRequest) -> list[str]:
-    """Return what a request has of people."""
+    """Return the parts of a request that name people."""
     return [text_of(m["content"]) for m in request.messages if m["role"] == "user"]
 
 
 def forgetful(model: FakeModelServer) -> dict[str, Any]:
-    """Return a configuration whose model is asked for answers alone."""
+    """Return a configuration whose model is called only for answers."""
     return {**with_model(model.base_url), "memory": {"enabled": False}}
 
 

@@ -1,4 +1,4 @@
-"""Who is answered: pairing, lists, groups, bots. Strangers may be told something, but no run starts for them."""
+"""Who is answered: pairing, lists, groups, bots. Strangers may get a notice, but no run starts for them."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ async def code_of(user: TelegramPrivateUser) -> str:
 
 
 async def counted(service: Service, channel: str, reason: str) -> int:
-    """Wait until the admin can see that something was left unanswered, and return how often."""
+    """Wait until the administrator can see that messages were not answered, and return how many."""
     async with service.client() as client:
 
         async def count() -> int:
@@ -62,7 +62,7 @@ async def test_a_stranger_on_telegram_is_let_in_by_code(tmp_path: Path) -> None:
 
 
 async def _let_in(service: Service, client: httpx.AsyncClient, one: str, other: str) -> None:
-    """Approve one on the command line, the other over REST."""
+    """Approve one person on the command line, and the other over REST."""
     exit_code, out, _ = await service.command("pairing", "list")
     assert exit_code == 0
     assert all(text in out for text in (one, other, "7001", "7002"))
@@ -75,7 +75,7 @@ async def _let_in(service: Service, client: httpx.AsyncClient, one: str, other: 
 
 
 async def _shut_out(service: Service, ann: TelegramPrivateUser) -> None:
-    """Revoke: the next message is answered by a code again."""
+    """After a revocation, the next message is answered with a code again."""
     exit_code, _, err = await service.command("pairing", "revoke", "telegram", "7001")
     assert (exit_code, err) == (0, "")
     before = len(ann.bot_messages())
@@ -107,7 +107,7 @@ async def test_a_group_on_telegram_is_approved_by_code_or_by_who_adds_the_bot(
             assert (exit_code, err) == (0, "")
             await _answers_in(platforms, TELEGRAM_GROUP, "and now?", user=8000)
 
-            platforms.telegram.set_membership(OTHER_GROUP, "member", before="left")  # by 1001
+            platforms.telegram.set_membership(OTHER_GROUP, "member", before="left")  # User 1001.
             await _answers_in(platforms, OTHER_GROUP, "here too?", user=8000)
         assert platforms.violations == []
 
@@ -141,7 +141,9 @@ async def test_people_from_other_organizations_are_told_politely_and_nothing_run
             member = SlackDirectUser(platforms.slack)
             await member.send("me")
             await member.expect_messages("You said: me")
-            assert await counted(service, "slack", "external") >= 3  # a mention comes as two events
+            assert (
+                await counted(service, "slack", "external") >= 3
+            )  # A mention arrives as two events.
             assert await counted(service, "feishu", "external") == 1
             assert guest.bot_messages() == [ENGLISH.external_denied]
             assert await service.stop() == 0
@@ -156,7 +158,9 @@ async def test_lists_and_groups_decide_and_silence_is_explained(tmp_path: Path) 
         channels["telegram"] |= {"dm_policy": "disabled", "allowed_users": [1001]}
         channels["feishu"] |= {"dm_policy": "disabled", "group_policy": "open"}
         config = {**with_model(model.base_url), "channels": channels}
-        config["memory"] = {"enabled": False}  # at the stop it would ask the model too
+        config["memory"] = {
+            "enabled": False
+        }  # Memory would also call the model when the service stops.
         async with serving(tmp_path, config, "slack", "telegram", "feishu") as service:
             await _slack_goes_by_the_list(platforms, service)
             await _telegram_goes_by_the_list_in_groups(platforms, service)

@@ -1,4 +1,4 @@
-"""Telegram with everything on: drafts and growing answers, a stop, albums and a group that moves, each over a kill."""
+"""All features of Telegram (drafts, growing answers, a stop, albums, a migrating group), each across a kill."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`parley chat` and `parley serve` at a real terminal: what a person types, sees, and how they get out."""
+"""`parley chat` and `parley serve` at a real terminal: input, output, and how a person leaves."""
 
 import codecs
 import os
@@ -29,7 +29,7 @@ FILE = "/mnt/user-data/outputs/notes.txt"
 class Terminal:
     """A person at a terminal of 80 columns.
 
-    `read` is what was printed since `sees` found something, without escape sequences.
+    `read` is the text printed since the last match of `sees`, without escape sequences.
     """
 
     def __init__(self, descriptor: int, process: ParleyProcess) -> None:
@@ -37,14 +37,14 @@ class Terminal:
         self._process = process
         self.read = ""
         self._pending = ""
-        # What is read at once may end in the middle of a character.
+        # A read may end in the middle of a character.
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
 
     async def sees(self, *texts: str, within_s: float = 20.0) -> str:
-        """Read until the texts were printed, one after the other; return all that was printed till then."""
+        """Read until the texts were printed, one after the other. Return everything printed until then."""
         seen = ""
         for text in texts:
             with anyio.move_on_after(within_s):
@@ -56,7 +56,7 @@ class Terminal:
         return seen
 
     async def leaves(self) -> int:
-        """Wait for the program's end; return its exit code."""
+        """Wait for the program's end. Return its exit code."""
         with anyio.fail_after(STOP_WITHIN_S):
             return await self._process.wait()
 
@@ -64,7 +64,7 @@ class Terminal:
         await anyio.wait_readable(self._descriptor)
         try:
             self._pending += self._decode(os.read(self._descriptor, 65536))
-        except OSError as error:  # EIO: the program has ended
+        except OSError as error:  # EIO: the program has ended.
             raise AssertionError(f"ended after {self.read!r}") from error
         half = _HALF_ESCAPE.search(self._pending)
         whole = self._pending[: half.start()] if half else self._pending
@@ -74,7 +74,7 @@ class Terminal:
 
 @asynccontextmanager
 async def at_a_terminal(config: Path, home: Path, *arguments: str) -> AsyncIterator[Terminal]:
-    """Run `parley ...` at a terminal of its own."""
+    """Run `parley ...` at its own terminal."""
     ours, theirs = pty.openpty()
     environment = {
         "PATH": os.environ["PATH"],
@@ -107,7 +107,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> Path:
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Hang when told to, write a file when told to, else echo."""
+    """Hang or write a file if requested. Otherwise echo the message."""
     said, last = request.last_user_text, request.messages[-1]
     if said == "hang":
         return ModelReply(text="one two three", hang_after=2)
@@ -142,7 +142,7 @@ async def test_chat_with_the_running_service(tmp_path: Path) -> None:
 
 
 async def _stop_and_leave(terminal: Terminal) -> None:
-    """Ctrl-C stops the answer, then warns, then leaves."""
+    """The first Ctrl-C stops the answer, the second warns, and the third ends the program."""
     await _answer_begins(terminal)
     terminal.type(CTRL_C)
     await terminal.sees("Stopped", PROMPT)
@@ -153,7 +153,7 @@ async def _stop_and_leave(terminal: Terminal) -> None:
 
 
 async def _answer_begins(terminal: Terminal) -> None:
-    """Ask for an answer that hangs after two words; when they arrive apart, the live picture is drawn between them."""
+    """Request an answer that hangs after two words. If they arrive separately, the live view is drawn between them."""
     terminal.type("hang\n")
     await terminal.sees("one", "two")
 

@@ -1,4 +1,4 @@
-"""All three platforms call the service over HTTP: the same six places, and nothing lost while it is away."""
+"""All three platforms call the service over HTTP: the same six places, and no message is lost while it is stopped."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,7 +38,7 @@ def called(platforms: PlatformServers, url: str) -> dict[str, Any]:
 async def serving(
     folder: Path, platforms: PlatformServers, model: FakeModelServer
 ) -> AsyncIterator[Service]:
-    """Start a service, let the platforms know its address, and wait until they proved themselves."""
+    """Start a service, tell the platforms its address, and wait until each has sent a valid request."""
     service = Service(folder, {})
     whole = {
         "config_version": 1,

@@ -14,7 +14,7 @@ from tests.ports import free_port
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel, and unpack it as an installation does."""
+    """Build the wheel and unpack it like an installation."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
@@ -45,7 +45,7 @@ async def test_the_service_runs_from_its_wheel_with_its_skills(
 
 async def test_its_commands_run_from_its_wheel(tmp_path: Path, installed: Path) -> None:
     service = Service(tmp_path, {}, {"PYTHONPATH": str(installed)})
-    port = free_port()  # another service may have the usual one
+    port = free_port()  # Another service may use the default port.
     service.config.write_text(f"# ours\nlog_level: info\ngateway: {{port: {port}}}\n")
     code, out, error = await service.command("config", "upgrade")
     assert (code, "now has config_version" in out) == (0, True), error
