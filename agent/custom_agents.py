@@ -242,7 +242,7 @@ class CustomAgentStore:
                 _store(staged, made)
                 staged.rename(folder)
             except OSError as error:
-                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another node was faster
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # Another node was faster.
                     raise AgentExists from error
                 raise
             finally:

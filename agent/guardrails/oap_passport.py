@@ -73,7 +73,7 @@ class OapPassport(BaseModel):
 
     @property
     def granted(self) -> frozenset[str]:
-        """Ids of its capabilities."""
+        """IDs of its capabilities."""
         return frozenset(capability.id for capability in self.capabilities)
 
     def is_valid(self, now: datetime) -> bool:

@@ -188,7 +188,7 @@ class AbandonedRuns:
 async def on_each_change(
     nodes: Nodes, seen: Sequence[Node], work: Callable[[], Awaitable[None]]
 ) -> NoReturn:
-    """Do something whenever the living nodes are not those that were `seen`, and again after the database failed."""
+    """Call `work` whenever the living nodes differ from the `seen` ones, and again after the database failed."""
     has_failed = False
     while True:
         if not has_failed and nodes.living == seen:

@@ -1,4 +1,4 @@
-"""RunExecutor: takes one run from its place in the queue to its recorded end."""
+"""RunExecutor: executes runs, each from its place in the queue to its recorded end."""
 
 import asyncio
 import logging
@@ -66,7 +66,10 @@ SLICE_S = 0.001
 """How long all runs together may encode events in one iteration of the event loop, seconds."""
 
 MAX_CRASHES = 3
-"""Attempts of a run that ended with their process. It is given up then: it may be what ends them."""
+"""Maximum number of attempts of a run that ended with their process.
+
+Then it is given up, because it may be the cause.
+"""
 
 CLOSE_S = 10.0
 """Time limit of the cleanup of a function that made a graph, seconds."""
@@ -82,8 +85,8 @@ log = logging.getLogger(__name__)
 class LoopBudget:
     """The time that runs share in each iteration of the event loop.
 
-    An asynchronous loop over events that are already there never suspends. Without this, a run with 10,000 tokens at
-    once would block commands and all other chats until its last one.
+    An asynchronous loop over available events never suspends. Without this budget, a run with 10,000 tokens at once
+    would block commands and all other chats until its last token.
 
     Call `is_spent` after each event. When the time is used up, await `next_turn`: one run gets a turn per iteration,
     in order of arrival.
@@ -98,7 +101,7 @@ class LoopBudget:
         self._turns = anyio.Lock()
 
     def is_spent(self) -> bool:
-        """Return whether the time of this iteration is used up; the first call of an iteration starts it."""
+        """Return whether the time of this iteration is used up. The first call in an iteration starts the time."""
         now = self._clock()
         if self._started_at is None:
             self._started_at = now
@@ -118,13 +121,13 @@ class LoopBudget:
 class ModelPacer(AsyncCallbackHandler):
     """Callback of a run's models: lets others work between the tokens of an answer that arrives at once.
 
-    LangChain reads an answer without ever suspending while more of it is there: 20,000 tokens took two seconds.
+    LangChain never suspends while more of an answer is available: 20,000 tokens took two seconds.
 
     Args:
         budget: Shared by all runs.
     """
 
-    run_inline = True  # else each token would go through a task of its own
+    run_inline = True  # Otherwise each token would pass through a task of its own.
     ignore_agent = ignore_chain = ignore_custom_event = ignore_retriever = ignore_retry = True
 
     def __init__(self, budget: LoopBudget) -> None:
@@ -414,12 +417,12 @@ def interrupts_by_task(state: StateSnapshot) -> Mapping[str, Any]:
 
 
 class RunOwner(Protocol):
-    """The manager of the runs, as their executor needs it.
+    """The parts of the run manager that the executor uses.
 
     Attributes:
         now: Returns the time, Unix seconds.
         rows: The runs' rows.
-        watchers: Who is notified of runs on which thread.
+        watchers: The watchers of each thread, who are notified of its runs.
     """
 
     now: Callable[[], float]
@@ -437,7 +440,7 @@ class RunOwner(Protocol):
         ...
 
     def close(self, live: LocalRun) -> None:
-        """Let those who wait for a run know that it has ended."""
+        """Notify all who wait for a run that it has ended."""
         ...
 
 
@@ -497,7 +500,7 @@ class RunExecutor:
         await live.ticket.ready.wait()
         may_start = live.cancel_action is None and not live.is_left
         if waited and may_start and not live.temporary:
-            with suppress(StoreUnavailable):  # canceled meanwhile
+            with suppress(StoreUnavailable):  # The run was canceled meanwhile.
                 await live.write_retry(
                     partial(self._runs.rows.mark_running, live.run_id, now=now())
                 )
@@ -551,7 +554,7 @@ class RunExecutor:
 
 
 async def _close_graph(graphs: AsyncExitStack, live: LocalRun) -> None:
-    """Let the factory of a run's graph clean up: the run has its result, whatever comes of it."""
+    """Let the factory of a run's graph clean up. The run keeps its result even if that fails."""
     try:
         # Not a cancel scope of anyio: the factory may have some open, and they end in the order of their nesting.
         async with asyncio.timeout(CLOSE_S):

@@ -75,7 +75,7 @@ class RunManager:
     Attributes:
         assistants: Assistants created over the API.
         items: The key-value store, for graphs without their own.
-        watchers: Who is notified of runs on which thread.
+        watchers: The watchers of each thread, who are notified of its runs.
     """
 
     def __init__(

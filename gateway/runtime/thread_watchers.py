@@ -10,7 +10,7 @@ import anyio
 from gateway.runtime.local_run import LocalRun
 
 MAX_PENDING_RUNS = 1000
-"""Runs that can wait for a slow watcher; beyond it the oldest are dropped."""
+"""Maximum number of runs that can wait for a slow watcher. Beyond it, the oldest are dropped."""
 
 
 class ThreadWatcher:
@@ -45,7 +45,7 @@ class RunsElsewhere(Protocol):
     """The runs of other nodes, if several nodes share the database."""
 
     async def watch(self, thread_id: str) -> None:
-        """Publish the runs that other nodes start on a thread from now on, while anyone watches it."""
+        """Publish runs that other nodes start on a thread, from now on and as long as somebody watches it."""
         ...
 
     def announce(self, live: LocalRun) -> None:
@@ -62,7 +62,7 @@ class RunsElsewhere(Protocol):
 
 
 class ThreadWatchers:
-    """Who watches which thread.
+    """The watchers of each thread.
 
     Args:
         own_runs: Returns the runs of this node on a thread whose events are in memory.
@@ -78,7 +78,7 @@ class ThreadWatchers:
         self._watchers: dict[str, set[ThreadWatcher]] = {}
 
     def has(self, thread_id: str) -> bool:
-        """Whether anyone watches a thread."""
+        """Whether somebody watches a thread."""
         return thread_id in self._watchers
 
     @asynccontextmanager

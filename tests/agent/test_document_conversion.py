@@ -63,7 +63,7 @@ def archive(parts: dict[str, bytes]) -> bytes:
 
 
 def xlsx(rows: int = 2) -> bytes:
-    # Not above: it imports numpy, whose thread would be there when tests/workers.py forks.
+    # Not at the top, because it imports numpy, whose thread would exist when tests/workers.py forks.
     import openpyxl  # type: ignore[import-untyped]  # noqa: PLC0415
 
     book = openpyxl.Workbook(write_only=True)
@@ -131,7 +131,7 @@ ENCRYPTED = "/Encrypt 6 0 R /ID [<00> <00>]"
 
 
 def zip_bomb() -> bytes:
-    """Return a small Word document that says of a part that it unpacks to more than a document has."""
+    """Return a small Word document that declares a part as larger, unpacked, than a document may be."""
     packed = io.BytesIO(docx(("Normal", "x")))
     with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as file:
         file.writestr("word/media/bomb.bin", bytes(1000))
@@ -141,13 +141,13 @@ def zip_bomb() -> bytes:
 
 @pytest.fixture(scope="module")
 def converters() -> None:
-    """Have one worker run the tests that convert in its own process: it imports for a second (tests/workers.py)."""
+    """Let one worker run all tests that convert in their own process: the import takes a second (tests/workers.py)."""
     for name in ("mammoth", "markdownify", "openpyxl", "pptx", "pypdfium2"):
         import_module(name)
 
 
 def text_of(content: bytes, suffix: str) -> str:
-    """Convert in this process; for tests with `converters`."""
+    """Convert in this process, for tests with `converters`."""
     code, text = worker._converted(suffix, io.BytesIO(content))
     if code != 0:
         raise ConversionFailed(text.decode())
@@ -155,7 +155,7 @@ def text_of(content: bytes, suffix: str) -> str:
 
 
 async def convert(folder: Path, content: bytes, suffix: str, **limits: float) -> str:
-    """Convert as the service does."""
+    """Convert like the service."""
     document = folder / f"document{suffix}"
     document.write_bytes(content)
     descriptor = os.open(document, os.O_RDONLY)
@@ -253,7 +253,7 @@ def workers() -> list[int]:
     """Return the converting processes that this process started."""
     found = []
     for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # one that just ended, and waits for its burial
+        with suppress(psutil.NoSuchProcess):  # It has ended, but its parent has not reaped it.
             if worker.__file__ in child.cmdline():
                 found.append(child.pid)
     return found
@@ -270,7 +270,7 @@ def test_long_texts_are_truncated_with_a_note() -> None:
 
 
 class PlainTextConverter(DocumentConverter):
-    """Takes a document's bytes for its text; an empty one has none."""
+    """Returns a document's bytes as its text. An empty document has no text."""
 
     @override
     async def convert(self, document: int, suffix: str) -> str:
@@ -313,7 +313,7 @@ async def test_user_files_are_never_overwritten_by_text_versions(tmp_path: Path)
     assert (folder / "plan.md").read_bytes() == b"mine"
     await service.delete(THREAD, "plan.docx")
     assert [path.name for path in folder.iterdir()] == ["plan.md"]
-    # A text that was made, and then replaced by the user, is the user's from then on.
+    # If the user replaces a generated text version, it becomes the user's own file.
     await service.delete(THREAD, "plan.md")
     await send(service, ("plan.docx", b"Plan"))
     await send(service, ("plan.md", b"mine"))

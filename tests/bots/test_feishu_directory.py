@@ -1,4 +1,4 @@
-"""Names of people and titles of groups, which events do not tell. Real adapter, fake platform."""
+"""Names of people and titles of groups, which events do not contain. Real adapter, fake platform."""
 
 import pytest
 

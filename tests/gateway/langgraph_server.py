@@ -49,7 +49,7 @@ WEBHOOK_KEY = b"the key of the signatures"
 class ApiServer:
     """A running API and its clients."""
 
-    sdk: Any  # a LangGraphClient; tests also send what its types forbid
+    sdk: Any  # A LangGraphClient. Tests also send data that its types forbid.
     http: httpx.AsyncClient
     runs: RunManager
     graphs: Graphs
@@ -133,7 +133,7 @@ async def serving(
 async def services_for(
     stack: AsyncExitStack, home: Path, database: Database, runs: RunManager
 ) -> Services:
-    """Return services with these runs and the built-in agent."""
+    """Return services with the given runs and the built-in agent."""
     config = load_config(None, {"PARLEY_HOME": str(home)})
     setup = AgentSetup(config=config.agent, home=home)
     calls = await stack.enter_async_context(open_node_calls(database))
@@ -168,7 +168,7 @@ async def listening(app: FastAPI) -> AsyncIterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """A server that reports when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""The schema's steps: applied once and in order; databases of other versions are refused and left alone."""
+"""The schema's steps are applied once and in order. Databases of other versions are refused and stay unchanged."""
 
 import re
 import sqlite3
@@ -24,14 +24,14 @@ EARLIER = "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_at 
 
 @contextmanager
 def opened(file: Path) -> Iterator[sqlite3.Connection]:
-    """Open a file that may be new."""
+    """Open a file, which is created if necessary."""
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         yield connection
 
 
 @pytest.fixture
 def later_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a copy of step 1 of each schema, which the program reads; tests add others."""
+    """Return a folder with a copy of step 1 of each schema, which the program reads. Tests add further steps."""
     folder = tmp_path / "steps"
     folder.mkdir()
     for schema in SCHEMAS:

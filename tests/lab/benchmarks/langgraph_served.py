@@ -1,4 +1,4 @@
-"""The servers that tests/lab/benchmarks/langgraph.py loads: ours, and the least that FastAPI and LangGraph allow.
+"""The servers that tests/lab/benchmarks/langgraph.py loads: Parley's, and a minimal one with FastAPI and LangGraph.
 
 Run as `python -m tests.lab.benchmarks.langgraph_served ours|bare FOLDER [URL]`; prints its port. URL: of a database.
 """
@@ -33,12 +33,12 @@ from tests.gateway.langgraph_server import build_app, services_for
 from tests.lab.benchmarks.service_loop import run_as_service
 
 WAITS = "waits"
-"""A graph whose runs take a second, and nothing else."""
+"""A graph whose runs only wait for a second."""
 
 
 @asynccontextmanager
 async def ours(folder: Path, store: StoreConfig) -> AsyncIterator[FastAPI]:
-    """Our routers, runtime and store."""
+    """Parley's routers, runtime and store."""
     sources: dict[str, GraphSource] = {**Graphs().sources, WAITS: _waits}
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(Database.open(store, folder))
@@ -105,12 +105,12 @@ def _json(value: object) -> Response:
 
 async def serve(kind: str, folder: Path, store: StoreConfig) -> None:
     """Serve until killed."""
-    # The protocol is named because asyncio turns Nagle's algorithm off only where it is.
+    # The protocol is named because asyncio turns Nagle's algorithm off only then.
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         async with ours(folder, store) if kind == "ours" else bare(folder) as app:
             if kind == "ours":
-                gc.freeze()  # as the service does
+                gc.freeze()  # Like the service.
             config = uvicorn.Config(
                 app, log_level="error", access_log=False, lifespan="off", ws="none"
             )

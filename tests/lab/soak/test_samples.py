@@ -1,4 +1,4 @@
-"""What a soak test finds in its samples: growth of memory, and counts that do not come down."""
+"""Soak tests find growth of memory, and counts that do not decrease, in their samples."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ FLAT = dict.fromkeys(("RSS, MB", *MAX_MORE), 10.0)
 
 
 def samples_with(**grows: float) -> list[Sample]:
-    """Return two hours of samples, each a minute, in which values grow by so much a minute."""
+    """Return two hours of samples, one a minute, in which values grow by the given amounts a minute."""
     names = {"rss": "RSS, MB", "descriptors": "descriptors"}
     return [
         Sample(
