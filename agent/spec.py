@@ -15,7 +15,7 @@ from agent.extensions import Extensions
 from agent.guardrails.factory import build_guardrail_provider
 from agent.guardrails.protocol import GuardrailProvider
 from agent.mcp.registry import McpToolSet
-from agent.middleware.subagent_limit import MAX_CONCURRENT
+from agent.middleware.subagent_limit import clamp_concurrency
 from agent.options import RunOptions
 from agent.services import AgentServices
 from agent.skills.loader import Skill
@@ -179,7 +179,7 @@ def _effective(
     delegation: dict[str, Any] = {}
     if options.subagent_enabled and subagents.enabled:
         requested = options.max_concurrent_subagents or subagents.max_concurrent
-        limit = min(requested, MAX_CONCURRENT)
+        limit = clamp_concurrency(requested)
         delegation = {"subagent_enabled": True, "max_concurrent_subagents": limit}
     return RunOptions(
         model_name=entry.name,

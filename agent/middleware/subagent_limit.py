@@ -16,8 +16,19 @@ from agent.state import ThreadState
 from agent.subagents.status import TASK
 from agent.subagents.subagent_types import MAX_DELEGATIONS
 
-MAX_CONCURRENT = 4
+MIN_CONCURRENT, MAX_CONCURRENT = 2, 4
+"""Limits of concurrent subagents, as in DeerFlow."""
+
 DEFAULT_CONCURRENT = 3
+
+
+def clamp_concurrency(requested: int) -> int:
+    """Return the number of concurrent subagents for a requested number.
+
+    >>> [clamp_concurrency(requested) for requested in (0, 1, 3, 9)]
+    [2, 2, 3, 4]
+    """
+    return min(max(requested, MIN_CONCURRENT), MAX_CONCURRENT)
 
 
 class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -27,12 +38,12 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     contains nothing but calls beyond the limit, a note is added, so that the run does not end without an answer.
 
     Args:
-        at_once: `task` calls kept per response, 1 to `MAX_CONCURRENT`.
+        at_once: `task` calls kept per response, clamped to `MIN_CONCURRENT` to `MAX_CONCURRENT`.
     """
 
     def __init__(self, at_once: int = DEFAULT_CONCURRENT) -> None:
         super().__init__()
-        self.at_once = min(max(at_once, 1), MAX_CONCURRENT)
+        self.at_once = clamp_concurrency(at_once)
 
     @override
     async def awrap_model_call(

@@ -58,7 +58,7 @@ MIXED = ModelReply(
 )
 
 
-@pytest.mark.parametrize(("asked", "kept"), [(3, 3), (0, 1), (-5, 1), (1, 1), (4, 4), (9, 4)])
+@pytest.mark.parametrize(("asked", "kept"), [(3, 3), (0, 2), (-5, 2), (1, 2), (4, 4), (9, 4)])
 async def test_the_first_calls_are_kept_and_all_others_of_other_tools(
     asked: int, kept: int
 ) -> None:
