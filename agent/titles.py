@@ -17,6 +17,12 @@ log = logging.getLogger(__name__)
 
 UNNAMED = "New Conversation"
 FALLBACK_CHARS = 50  # longest title made of the user's own words
+PROMPT = """\
+Write a title of at most {max_words} words for this conversation, in its language. Answer with the title alone.
+
+User: {user_msg}
+
+Assistant: {assistant_msg}"""
 PROMPT_CHARS = 500  # length of each text shown to the title model
 DEADLINE_S = 10.0  # time limit for that model; the user already has the answer, but the run waits
 
@@ -54,10 +60,10 @@ class TitleWriter:
         """Return a title from the model; "" if it fails or takes too long."""
         if self._model is None:
             return ""
-        prompt = (
-            f"Write a title of at most {self._config.max_words} words for this conversation, in its language. "
-            f"Answer with the title alone.\n\nUser: {user[:PROMPT_CHARS]}\n\n"
-            f"Assistant: {without_thinking(assistant).strip()[:PROMPT_CHARS]}"
+        prompt = (self._config.prompt_template or PROMPT).format(
+            max_words=self._config.max_words,
+            user_msg=user[:PROMPT_CHARS],
+            assistant_msg=without_thinking(assistant).strip()[:PROMPT_CHARS],
         )
         try:
             with anyio.fail_after(self._deadline_s):

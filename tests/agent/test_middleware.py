@@ -9,6 +9,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.types import interrupt
+from pydantic import ValidationError
 
 from agent.config import TitleConfig
 from agent.errors import ThreadIdInvalid
@@ -389,6 +390,21 @@ async def test_the_title_s_words_stay_out_of_the_stream(tmp_path: Path) -> None:
             if isinstance(part, tuple)
         ]
     assert "".join(streamed) == "the answer"
+
+
+async def test_the_prompt_of_titles_can_be_configured() -> None:
+    model = ScriptedChatModel.playing("Ferry times")
+    template = "At most {max_words} words, as {{json}}: {user_msg}\n{assistant_msg}"
+    titles = TitleWriter(TitleConfig(prompt_template=template, max_words=4), model=model)
+    assert await titles._generate_title("When?", "At <b>noon</b>.") == "Ferry times"
+    said = [str(message.content) for message in model.prompts[0]]
+    assert said == ["At most 4 words, as {json}: When?\nAt <b>noon</b>."]
+
+
+@pytest.mark.parametrize("template", ["{", "{0}", "{user}", "{user_msg:d}"])
+def test_a_prompt_of_titles_with_other_fields_is_refused(template: str) -> None:
+    with pytest.raises(ValidationError, match="user_msg"):
+        TitleConfig(prompt_template=template)
 
 
 async def test_a_slow_title_model_is_left_behind(tmp_path: Path) -> None:
