@@ -31,10 +31,15 @@ class BashArgs(BaseModel):
 
     description: str = Field(default="", description="Why you run this, in a few words.")
     command: str = Field(description="One or more commands, as for bash -c.")
+    timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="Stop the command after so many seconds; unset = as configured.",
+    )
 
 
 def bash_tool(sandboxes: SandboxProvider, timeout_s: float) -> BaseTool:
-    """Build the tool over a sandbox provider. Commands are stopped after `timeout_s` seconds."""
+    """Build the tool over a sandbox provider. Commands are stopped after `timeout_s` seconds, or earlier if asked."""
 
     async def bash(runtime: ToolRuntime, **arguments: object) -> str:
         args = BashArgs.model_validate(arguments)
@@ -43,7 +48,9 @@ def bash_tool(sandboxes: SandboxProvider, timeout_s: float) -> BaseTool:
             thread_id = thread_id_for_run(runtime.context, runtime.config)
             log.info("thread %s runs the command %r", thread_id, args.command[:LOGGED_CHARS])
             _check(args.command)
-            return await sandbox.execute(args.command, timeout_s=timeout_s)
+            return await sandbox.execute(
+                args.command, timeout_s=min(args.timeout_s or timeout_s, timeout_s)
+            )
 
         return await run_in_sandbox(sandboxes, runtime, work)
 

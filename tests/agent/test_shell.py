@@ -12,6 +12,8 @@ from agent.sandbox.local import LocalSandboxProvider
 from agent.sandbox.protocol import Sandbox
 from agent.sandbox.result import OutputBuffer
 from agent.thread_storage import ThreadStorage
+from agent.tools.bash import bash_tool
+from tests.agent.test_file_tools import FileToolsHarness
 from tests.eventually import eventually
 
 THREAD = "t-1"
@@ -123,6 +125,17 @@ async def test_the_deadline_ends_a_command_and_its_children(tmp_path: Path) -> N
     assert "Exit Code: 124" in answer
     assert "longer than 0.5 s" in answer
     await gone(int(answer.splitlines()[1]))
+
+
+async def test_the_agent_can_ask_for_an_earlier_deadline_and_not_for_a_later_one(
+    tmp_path: Path,
+) -> None:
+    sandboxes = LocalSandboxProvider(ThreadStorage(tmp_path), host_bash=True)
+    for limit, asked in ((LONG_S, 0.5), (0.5, LONG_S), (0.5, None)):
+        bench = FileToolsHarness(tmp_path)
+        bench.tools["bash"] = bash_tool(sandboxes, limit)
+        answer = await bench.text("bash", command="sleep 300", timeout_s=asked)
+        assert "longer than 0.5 s" in answer
 
 
 async def test_background_children_do_not_block_or_outlive_the_call(tmp_path: Path) -> None:
