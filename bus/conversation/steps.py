@@ -329,7 +329,12 @@ class TurnSteps:
         if not messages or messages[-1].get("tool_calls"):
             # The stream contained no states, or not the interrupts that its tool calls wait for.
             fold.set_state(await self._runs.get_state(attempt.thread_id))
-        return fold.reply(turn.texts)
+        reply = fold.reply(turn.texts)
+        if reply.silent:
+            # People would see nothing, so a state that the stream left out must not be the reason.
+            fold.set_state(await self._runs.get_state(attempt.thread_id))
+            reply = fold.reply(turn.texts)
+        return reply
 
     def error_reply(self, turn: TurnRecord, error: RunError) -> Reply:
         """Return the answer to a message whose run could not be started or followed."""
