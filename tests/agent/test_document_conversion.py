@@ -238,7 +238,7 @@ async def test_a_giant_sheet_is_stopped_at_the_deadline(tmp_path: Path) -> None:
 async def test_insufficient_memory_is_reported(tmp_path: Path) -> None:
     # The converters alone need more memory than this, so importing them fails.
     with pytest.raises(ConversionFailed):
-        await convert(tmp_path, xlsx(), ".xlsx", memory_bytes=120_000_000)
+        await convert(tmp_path, xlsx(), ".xlsx", memory_bytes=20_000_000)
 
 
 async def test_cancelling_kills_the_process(tmp_path: Path) -> None:

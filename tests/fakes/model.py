@@ -30,7 +30,7 @@ from tests.eventually import WITHIN_S
 from tests.fakes import anthropic, responses
 from tests.fakes.model_switches import ModelSwitches, PrefixCache, prompt_tokens
 
-SPEAKER_LINE = re.compile(r"\A<speaker id=\"[^\"]*\">[^<]*</speaker>\n")
+SPEAKER_LINE = re.compile(r"\A<speaker id=\"[^\"]*\"(?: addressed=\"no\")?>[^<]*</speaker>\n")
 
 
 @dataclass(frozen=True)

@@ -392,7 +392,7 @@ async def test_a_file_is_attached_to_a_line_over_http(tmp_path: Path) -> None:
         )
         assert said.json() == {"result": "accepted"}
         missing = await http.post(f"{url}/messages", json={"text": "x", "files": ["0" * 32]})
-        assert (missing.status_code, "not there" in missing.json()["detail"]) == (404, True)
+        assert (missing.status_code, "no longer exists" in missing.json()["detail"]) == (404, True)
         large = await http.post(f"{url}/files", params={"name": "b"}, content=b"x" * 50_000_001)
         assert (large.status_code, large.json()["detail"]) == (413, "it is larger than 50 MB")
 

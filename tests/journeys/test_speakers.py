@@ -149,7 +149,7 @@ async def test_a_slack_thread_with_an_approval(tmp_path: Path) -> None:
         ]
         assert people(model.requests[-1]) == [
             '<speaker id="U1ANN">Ann Lee</speaker>\nwrite it',
-            '<speaker id="U2BO">Bo</speaker>\nwho asked?',
+            '<speaker id="U2BO" addressed="no">Bo</speaker>\nwho asked?',
         ]
         assert "on Slack" in system(model.requests[-1])
         assert platforms.violations == []

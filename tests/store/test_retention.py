@@ -145,8 +145,10 @@ def statements() -> Iterator[tuple[str, str, str]]:
 FRAGMENTS = {"_SELECT", "SELECT_ROWS", "_JOINED", "_PUT_WRITE", "LIST"}
 """Statements that are used with more text only; and LIST, which LangGraph's `alist(None)` needs: all threads."""
 STATEMENTS = [one for one in statements() if one[1] not in FRAGMENTS]
-POSTGRES_ONLY = {"node_calls"}
-"""Modules whose statements SQLite never runs, and does not understand: they read rows by their id or key."""
+POSTGRES_ONLY = {"node_calls", "run_events"}
+"""Modules whose statements SQLite never runs, and does not understand: they read rows by their ID or key, or remove old
+rows from a table that is small.
+"""
 OF_SQLITE = [one for one in STATEMENTS if one[0] not in POSTGRES_ONLY]
 
 
