@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import threading
 from types import FrameType, TracebackType
 from typing import Self
@@ -27,9 +28,17 @@ class ShutdownSignal:
         self._requested = False
         self._loop = asyncio.get_running_loop()
         self._before: dict[signal.Signals, object] = {}
+        # A signal does not end the loop's wait if it arrives just before, or in another thread. A byte does.
+        self._waking, self._wakes = socket.socketpair()
+        self._wakes_before = -1
 
     def __enter__(self) -> Self:
         """Install the signal handlers."""
+        self._waking.settimeout(0)
+        self._wakes.settimeout(0)
+        self._loop.add_reader(self._waking, self._waking.recv, 1024)
+        wakes = self._wakes.fileno()
+        self._wakes_before = signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         for number in SIGNALS:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue
@@ -43,6 +52,10 @@ class ShutdownSignal:
         trace: TracebackType | None,
     ) -> None:
         """Restore the previous handlers, except during a stop: a late signal must not end the process with an error."""
+        signal.set_wakeup_fd(self._wakes_before)
+        self._loop.remove_reader(self._waking)
+        self._waking.close()
+        self._wakes.close()
         if not self._requested:
             for number, handler in self._before.items():
                 signal.signal(number, handler)  # type: ignore[arg-type]

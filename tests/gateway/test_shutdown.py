@@ -10,8 +10,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
-import sys, time, anyio
+import signal, sys, threading, time, anyio
 from gateway.serving.shutdown import ShutdownSignal
+
+def stop_soon():
+    time.sleep(0.5)  # until the loop waits
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
 async def main():
     with ShutdownSignal(bound_s=0.5) as stop:
@@ -20,6 +24,9 @@ async def main():
             await stop.wait()
         elif sys.argv[1] == "asks":
             stop.request()
+            await stop.wait()
+        elif sys.argv[1] == "elsewhere":
+            threading.Thread(target=stop_soon).start()
             await stop.wait()
         elif sys.argv[1] == "ignores":
             with anyio.CancelScope(shield=True):
@@ -40,6 +47,8 @@ anyio.run(main)
         ("waits", [signal.SIGINT], 0, True),
         ("waits", [signal.SIGHUP], 0, True),
         ("asks", [], 0, True),
+        # Another thread gets the signal, so the wait of the event loop is not interrupted.
+        ("elsewhere", [], 0, True),
         ("ignores", [signal.SIGTERM], 0, False),
         ("ignores", [signal.SIGTERM, signal.SIGTERM], 0, False),
         ("blocks", [signal.SIGTERM], 0, False),
