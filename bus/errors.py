@@ -87,7 +87,7 @@ class AgentThreadBusy(RunError):
 
 
 class AgentThreadNotFound(RunError):
-    """The server does not have this thread any more."""
+    """The server does not have this thread anymore."""
 
 
 class RewindUnsupported(RunError):

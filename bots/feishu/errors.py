@@ -21,7 +21,7 @@ SCOPE_CODE = 99991672
 """The app lacks a scope for the call."""
 
 CLOSED_CODES = frozenset({300309, 200850})
-"""The card does not stream any more, because ten minutes have passed or nothing arrived for too long."""
+"""The card does not stream anymore, because ten minutes have passed or nothing arrived for too long."""
 
 SEQUENCE_CODE = 300317
 """The sequence number of an operation on a card is not higher than the last one."""
@@ -58,8 +58,8 @@ _MESSAGES: Mapping[int, str] = {
     234010: "Feishu does not take an empty file",
     99991400: "Feishu's rate limit of this app was hit",
     SEQUENCE_CODE: "Feishu had a later version of the card",
-    300309: "the card does not stream any more",
-    200850: "the card does not stream any more",
+    300309: "the card does not stream anymore",
+    200850: "the card does not stream anymore",
     SCOPE_CODE: "the app lacks a scope: add it in the developer console and publish a version",
 }
 

@@ -91,7 +91,7 @@ class SlackInstaller:
 
     async def _finish(self, request: WebhookRequest) -> WebhookResponse:
         if not self._is_ours(request):
-            return _page(400, "This link is not valid any more. Start the installation again.")
+            return _page(400, "This link is not valid anymore. Start the installation again.")
         code = request.query.get("code", "")
         if not code:
             reason = clean(request.query.get("error", "no code"))[:80]

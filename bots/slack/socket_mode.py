@@ -139,7 +139,7 @@ class SocketModeSession:
 
     Attributes:
         ending: Set when Slack announced that it will close the connection, or the connection is gone.
-        stopped: Set when the connection receives nothing any more.
+        stopped: Set when the connection receives nothing anymore.
         end_reason: Slack's reason, or "closed".
     """
 

@@ -59,7 +59,7 @@ async def _file_url(bot: Bot, ref: str, timeouts: TelegramTimeouts) -> str:
         raise _unambiguous(delivery_error(error)) from None
     url = file.file_path or ""
     if not url.startswith(("http://", "https://")):
-        raise DeliveryError(_ELSEWHERE if url else "Telegram does not give the file any more")
+        raise DeliveryError(_ELSEWHERE if url else "Telegram does not give the file anymore")
     return url
 
 

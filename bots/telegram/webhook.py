@@ -97,7 +97,7 @@ class TelegramWebhook:
             ) from error
 
     async def receive(self, bot: TelegramBot) -> None:
-        """Check the webhook periodically. Raises ConnectionFailure if it is not ours any more."""
+        """Check the webhook periodically. Raises ConnectionFailure if it is not ours anymore."""
         while True:
             with anyio.fail_after(self._timeouts.total_s()):
                 info = await bot.get_webhook_info()

@@ -17,7 +17,7 @@ _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalMessage:
-    """A message with all of its text so far. `final`: whether it will not change any more."""
+    """A message with all of its text so far. `final`: whether it will not change anymore."""
 
     kind: Literal["shown"] = "shown"
     id: str

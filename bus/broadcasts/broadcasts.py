@@ -53,7 +53,7 @@ class ChannelReach:
     """The chats of a channel that a broadcast reaches.
 
     Attributes:
-        denied: Number of chats that get nothing, because the access policy does not admit them any more.
+        denied: Number of chats that get nothing, because the access policy does not admit them anymore.
         left_out: Why the whole channel gets nothing; "" = it is not left out.
     """
 

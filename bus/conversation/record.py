@@ -101,7 +101,7 @@ class Outcome:
         taken: Further messages that end with the turn, because its run took them or they were stopped with it.
         outdated: The messages among them whose last edit came too late for the run.
         late: An edit of the turn's own message that came too late for the run; None = none.
-        released_run_id: The run whose message was deleted, so that it answers no message any more; None = none.
+        released_run_id: The run whose message was deleted, so that it answers no message anymore; None = none.
     """
 
     reply: Reply | None = None

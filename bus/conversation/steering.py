@@ -68,7 +68,7 @@ class Steering:
         self._unsupported = BoundedDict[str, None](MAX_UNSUPPORTED_THREADS)
 
     async def note(self, turn: TurnRecord, message: QueuedMessage) -> Injection | None:
-        """Store the run in the row of the message to inject. None = the message does not wait any more.
+        """Store the run in the row of the message to inject. None = the message does not wait anymore.
 
         Raises:
             SteeringUnsupported: The server cannot inject messages into this thread.

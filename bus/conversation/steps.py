@@ -87,7 +87,7 @@ class QuestionMatch:
     """Whether and how a message answers the question that its thread waits for.
 
     Attributes:
-        question: The question; None = the thread does not wait for it any more.
+        question: The question; None = the thread does not wait for it anymore.
         resume: The answer to it; None = the message starts a run.
         refusal: Set if the sender may not decide, or pressed a button that is no longer active; None = the run starts
             or resumes.
@@ -284,7 +284,7 @@ class TurnSteps:
         return self._runs.events(attempt.thread_id, attempt.run_id, attempt.seen)
 
     async def note_injection(self, turn: TurnRecord, message: QueuedMessage) -> Injection | None:
-        """Store in a message's row that it is injected into the run. None = the message does not wait any more.
+        """Store in a message's row that it is injected into the run. None = the message does not wait anymore.
 
         Raises SteeringUnsupported.
         """

@@ -245,7 +245,7 @@ class Turn(TurnRecord):
                 try:
                     # COMMIT 3: The injected message's row names the run.
                     injection = await do.note_injection(self, message)
-                    if injection is not None:  # None: the message does not wait any more.
+                    if injection is not None:  # None: the message does not wait anymore.
                         control.injected[row_id] = injection.message
                         await do.inject(
                             self, injection

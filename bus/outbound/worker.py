@@ -232,7 +232,7 @@ class DeliveryWorker:
     async def wait_until_owner(self) -> None:
         """Wait while another process may have taken over.
 
-        It may have sent the answer, which must not change any more.
+        It may have sent the answer, which must not change anymore.
         """
         while not self._outbox.is_owner:  # noqa: ASYNC110 - time and another thread change it
             await anyio.sleep(OWNER_POLL_S)

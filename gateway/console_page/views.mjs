@@ -178,7 +178,7 @@ async function people(_, show) {
   const revoke = (row) => button("Revoke", (event) => act({ method: "DELETE",
     question: `Revoke the access of ${row.user_name || row.user_id}?`,
     path: `api/channels/pairings/${encodeURIComponent(row.channel)}/${encodeURIComponent(row.user_id)}`,
-    done: `${row.user_name || row.user_id} has no access any more.` }, show, event));
+    done: `${row.user_name || row.user_id} has no access anymore.` }, show, event));
   return [
     element("h2", {}, "Waiting for approval"),
     table(["asked", "channel", "person or group", "code", ""], waiting.map((row) => [

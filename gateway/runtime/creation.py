@@ -132,7 +132,7 @@ def _next_attempt(
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One write. `is_late`: nobody is waiting for it any more."""
+    """One write. `is_late`: nobody is waiting for it anymore."""
 
     error: Exception | None = field(default_factory=RuntimeClosing)  # If the write is cut off.
     is_late: bool = False
@@ -157,7 +157,7 @@ class RunCreation:
         """Write the start of a run, and the data to start it again.
 
         Args:
-            tasks: Owns the write, because the database may finish it when nobody is waiting for it any more.
+            tasks: Owns the write, because the database may finish it when nobody is waiting for it anymore.
             live: The run.
             request: The run's request.
 

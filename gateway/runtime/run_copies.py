@@ -469,7 +469,7 @@ class RunCopies(RunsElsewhere):
         await self._end(copy)
 
     async def _end(self, copy: CopiedRun) -> None:
-        """End a copy, by its run's row, if no node has the run any more."""
+        """End a copy, by its run's row, if no node has the run anymore."""
         status: RunStatus = "interrupted"
         result: bytes | None = None
         try:

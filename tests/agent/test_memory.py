@@ -99,7 +99,7 @@ async def test_custom_agents_have_memories_of_their_own(tmp_path: Path) -> None:
     )
 
 
-async def test_before_a_conversation_is_summarised_it_is_learnt_from(tmp_path: Path) -> None:
+async def test_before_a_conversation_is_summarized_it_is_learned_from(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("One.", "Two.", "A summary.", "Three.")
     reader = ScriptedChatModel.playing(noted("builds ships"), noted())
     with registered(reader) as keys:

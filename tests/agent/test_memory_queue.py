@@ -55,7 +55,7 @@ class RecordingExtractor:
     """Notes what it is given; may be held up."""
 
     def __init__(self) -> None:
-        self.learnt: list[list[str]] = []
+        self.learned: list[list[str]] = []
         self.active: list[MemoryScope] = []
         self.begun = anyio.Event()
         self.may_go_on = anyio.Event()
@@ -68,7 +68,7 @@ class RecordingExtractor:
         await self.may_go_on.wait()
         self.active.remove(work.key.scope)
         if not work.is_cancelled:
-            self.learnt.append([one.text for one in work.turn.messages])
+            self.learned.append([one.text for one in work.turn.messages])
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -99,7 +99,7 @@ def unprocessed(queue: MemoryQueue) -> list[MemoryTurn]:
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e4), st.floats(0.01, 300))
-def test_a_conversation_is_learnt_from_when_it_rests_or_never_rests(
+def test_a_conversation_is_learned_from_when_it_rests_or_never_rests(
     first: float, busy_for: float, rest_s: float
 ) -> None:
     work = QueuedTurn(turn=turn("a"), first_at=first, last_at=first + busy_for)
@@ -110,7 +110,7 @@ def test_a_conversation_is_learnt_from_when_it_rests_or_never_rests(
     assert due_at(work, rest_s) == first
 
 
-async def test_turns_of_one_conversation_are_learnt_together_and_others_by_themselves() -> None:
+async def test_turns_of_one_conversation_are_learned_together_and_others_by_themselves() -> None:
     learner = RecordingExtractor()
     async with queue(learner, rest_s=0.05) as waiting:
         waiting.add(turn("a"))
@@ -118,17 +118,17 @@ async def test_turns_of_one_conversation_are_learnt_together_and_others_by_thems
         waiting.add(turn("y", spot=MemoryScope(scope="other")))
         waiting.add(turn("z", spot=MemoryScope(agent="writer")))
         waiting.add(turn("b"))
-        await learner.until(lambda: len(learner.learnt) == 4)
-    assert sorted(learner.learnt) == [["a", "b"], ["x"], ["y"], ["z"]]
+        await learner.until(lambda: len(learner.learned) == 4)
+    assert sorted(learner.learned) == [["a", "b"], ["x"], ["y"], ["z"]]
 
 
-async def test_nothing_is_learnt_before_the_rest_is_over() -> None:
+async def test_nothing_is_learned_before_the_rest_is_over() -> None:
     learner = RecordingExtractor()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("slow"))
         add_expedited(waiting, turn("fast", thread="t2"))
-        await learner.until(lambda: len(learner.learnt) == 1)
-        assert learner.learnt == [["fast"]]
+        await learner.until(lambda: len(learner.learned) == 1)
+        assert learner.learned == [["fast"]]
         assert [exchange.thread_id for exchange in unprocessed(waiting)] == ["t1"]
 
 
@@ -150,7 +150,7 @@ async def test_what_waits_is_not_looked_at_for_each_turn_that_comes() -> None:
         # Once by each that came, and by the loop when it went to sleep the first time.
         assert len(asked) < 60
         made.expedite(MemoryQueueKey(thread_id="t7", scope=MemoryScope()))
-        await learner.until(lambda: learner.learnt == [["m7"]])
+        await learner.until(lambda: learner.learned == [["m7"]])
         tasks.cancel_scope.cancel()
 
 
@@ -159,10 +159,10 @@ async def test_what_waits_can_be_hurried() -> None:
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("a"))
         waiting.expedite(QueuedTurn(turn=turn(), first_at=0, last_at=0).key)
-        await learner.until(lambda: learner.learnt == [["a"]])
+        await learner.until(lambda: learner.learned == [["a"]])
 
 
-async def test_what_comes_while_it_is_being_learnt_is_learnt_next_and_nothing_twice() -> None:
+async def test_what_comes_while_it_is_being_learned_is_learned_next_and_nothing_twice() -> None:
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=0.01) as waiting:
@@ -170,16 +170,18 @@ async def test_what_comes_while_it_is_being_learnt_is_learnt_next_and_nothing_tw
         await learner.begun.wait()
         waiting.add(turn("a", "b"))
         learner.may_go_on.set()
-        await learner.until(lambda: len(learner.learnt) == 2)
-        assert learner.learnt[0] == ["a"]
+        await learner.until(lambda: len(learner.learned) == 2)
+        assert learner.learned[0] == ["a"]
         waiting.add(turn("a"))
         waiting.add(turn("b"))
         assert unprocessed(waiting) == []
-    assert "b" in learner.learnt[1]
+    assert "b" in learner.learned[1]
 
 
 @pytest.mark.parametrize(("late_s", "at_once"), [(NEVER, 1), (0.0, LATE_CONCURRENCY)])
-async def test_late_conversations_are_learnt_from_side_by_side(late_s: float, at_once: int) -> None:
+async def test_late_conversations_are_learned_from_side_by_side(
+    late_s: float, at_once: int
+) -> None:
     """One after the other, a slow model would let the queue grow forever."""
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
@@ -193,21 +195,21 @@ async def test_late_conversations_are_learnt_from_side_by_side(late_s: float, at
         assert len(learner.active) == at_once
         assert learner.active[0] == MemoryScope(scope="0")
         learner.may_go_on.set()
-        await learner.until(lambda: len(learner.learnt) == 20)
+        await learner.until(lambda: len(learner.learned) == 20)
 
 
-async def test_late_conversations_are_learnt_from_without_a_pause() -> None:
+async def test_late_conversations_are_learned_from_without_a_pause() -> None:
     learner = RecordingExtractor()
     made = MemoryQueue(learner.learn, on_processed, rest_s=lambda: NEVER, gap_s=NEVER, late_s=0.0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
         for thread in ("t1", "t2", "t3"):
             add_expedited(made, turn(thread, thread=thread))
-        await learner.until(lambda: len(learner.learnt) == 3)
+        await learner.until(lambda: len(learner.learned) == 3)
         tasks.cancel_scope.cancel()
 
 
-async def test_late_conversations_of_one_document_are_learnt_from_one_after_the_other() -> None:
+async def test_late_conversations_of_one_document_are_learned_from_one_after_the_other() -> None:
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=NEVER, late_s=0.0) as waiting:
@@ -217,8 +219,8 @@ async def test_late_conversations_of_one_document_are_learnt_from_one_after_the_
         await anyio.wait_all_tasks_blocked()
         assert learner.active == [MemoryScope()]
         learner.may_go_on.set()
-        await learner.until(lambda: len(learner.learnt) == 3)
-    assert learner.learnt == [["t1"], ["t2"], ["t3"]]
+        await learner.until(lambda: len(learner.learned) == 3)
+    assert learner.learned == [["t1"], ["t2"], ["t3"]]
 
 
 def test_joining_keeps_each_message_once_and_all_flags() -> None:
@@ -235,7 +237,7 @@ def test_joining_keeps_each_message_once_and_all_flags() -> None:
 # ---- dropping and closing ----------------------------------------------------------------------
 
 
-async def test_what_is_dropped_is_not_learnt_even_while_it_is_being_learnt() -> None:
+async def test_what_is_dropped_is_not_learned_even_while_it_is_being_learned() -> None:
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     mine, agents = MemoryScope(scope="p"), MemoryScope(scope="p", agent="writer")
@@ -248,8 +250,8 @@ async def test_what_is_dropped_is_not_learnt_even_while_it_is_being_learnt() -> 
         waiting.drop(mine)
         assert [exchange.scope.scope for exchange in unprocessed(waiting)] == ["q"]
         learner.may_go_on.set()
-        await learner.until(lambda: bool(learner.learnt))
-        assert learner.learnt == [["kept"]]
+        await learner.until(lambda: bool(learner.learned))
+        assert learner.learned == [["kept"]]
 
 
 async def test_dropping_an_agent_s_leaves_the_rest_of_the_scope() -> None:
@@ -268,7 +270,7 @@ async def test_closing_learns_everything_at_once() -> None:
         with anyio.fail_after(20):
             await waiting.flush()
         assert unprocessed(waiting) == []
-    assert len(learner.learnt) == 20
+    assert len(learner.learned) == 20
 
 
 @pytest.mark.parametrize("is_busy", [True, False])

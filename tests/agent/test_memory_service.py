@@ -101,7 +101,7 @@ async def test_one_question_for_all_that_was_said_until_the_conversation_rested(
     assert "corrected" in question
 
 
-async def test_before_messages_are_dropped_they_are_learnt_from_at_once(tmp_path: Path) -> None:
+async def test_before_messages_are_dropped_they_are_learned_from_at_once(tmp_path: Path) -> None:
     model = MemoryModel()
     async with memory(tmp_path, model, debounce_seconds=300) as service:
         said = turn("markone")
@@ -418,7 +418,7 @@ async def test_a_document_can_be_taken_elsewhere(tmp_path: Path) -> None:
         assert contents(await service.reload(ANN)) == ["你好"]
 
 
-async def test_what_was_forgotten_while_it_was_being_learnt_stays_forgotten(
+async def test_what_was_forgotten_while_it_was_being_learned_stays_forgotten(
     tmp_path: Path,
 ) -> None:
     model = MemoryModel()

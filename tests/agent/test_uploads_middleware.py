@@ -277,7 +277,7 @@ async def test_vision_models_see_the_newest_images(tmp_path: Path) -> None:
         assert kinds == ["data:image/png", "data:image/jpeg", "data:image/webp", "data:image/gif"]
         assert "view_image" in text_of(people(model, call)[0])
         assert "link.png" not in text_of(people(model, call)[0])
-    assert isinstance(people(model, 2)[0].content, str)  # a turn later they cost nothing any more
+    assert isinstance(people(model, 2)[0].content, str)  # a turn later they cost nothing anymore
 
 
 async def test_a_model_that_does_not_see_is_told_so(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ async def test_a_page_instead_of_an_answer(body: str) -> None:
         assert found["bot token"].severity is Severity.PROBLEM
 
 
-async def test_a_persons_token_is_recognised() -> None:
+async def test_a_persons_token_is_recognized() -> None:
     async with FakeSlack() as slack:
         slack.server.methods.token_of = "ann"
         finding = (await look(slack))["bot token"]

@@ -199,7 +199,7 @@ async def test_edits_and_deletions_arrive_and_previews_do_not() -> None:
     assert slack.violations == []
 
 
-# -- who is answered, and organisations
+# -- who is answered, and organizations
 
 
 @pytest.mark.parametrize(

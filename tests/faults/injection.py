@@ -132,7 +132,7 @@ class Faults:
         self.kill()
 
     def kill(self) -> None:
-        """Let nothing be stored or sent any more."""
+        """Let nothing be stored or sent anymore."""
         self.is_killed = True
         raise Killed
 

@@ -47,7 +47,7 @@ ACTIVE = ("pending", "running")
 ENDED = ("success", "error", "timeout", "interrupted")
 THREAD_STATUSES = ("idle", "busy", "interrupted", "error")
 END_S = 30.0
-"""How long a run may take to end that nothing holds up any more."""
+"""How long a run may take to end that nothing holds up anymore."""
 
 
 @dataclass

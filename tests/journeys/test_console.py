@@ -130,7 +130,7 @@ async def _two_quick_clicks_approve_one_person(
     assert under_the_pointer != "BUTTON"  # A second click has no effect.
     await page.wait_for_text("is approved.", "#notice")
     await page.click("Revoke")
-    await page.wait_for_text("has no access any more.", "#notice")
+    await page.wait_for_text("has no access anymore.", "#notice")
 
 
 async def _a_failed_turn_is_shown_as_failed(

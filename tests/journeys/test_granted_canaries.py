@@ -93,7 +93,7 @@ async def grant_tokens(service: Service) -> dict[str, str]:
         replaced = (await client.post("/api/tokens/read/rotate")).raise_for_status()
         found["API token rotated"] = str(replaced.json()["token"])
         (await client.delete("/api/tokens/operator")).raise_for_status()
-        for value in list(found.values()):  # Some of them have no access any more.
+        for value in list(found.values()):  # Some of them have no access anymore.
             await client.get("/api/models", headers={"Authorization": f"Bearer {value}"})
     return found
 

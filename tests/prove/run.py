@@ -392,7 +392,7 @@ async def _break_at(chaos: Chaos, fault: Fault, moment: float) -> None:
 
 
 async def _wait_for_quiet(database: ProvenDatabase, timeline: Timeline, people: People) -> float:
-    """Wait until nothing has been open for a while, or nothing happens any more. Return how long it took, seconds."""
+    """Wait until nothing has been open for a while, or nothing happens anymore. Return how long it took, seconds."""
     started = quiet_since = signs_since = changed_at = anyio.current_time()
     last: tuple[int, int] | None = None
     while (now := anyio.current_time()) - changed_at < MAX_STANDSTILL_S:

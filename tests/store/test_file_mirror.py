@@ -115,7 +115,7 @@ async def test_changes_renames_and_deletions_go_both_ways(nodes: Nodes, bucket: 
     one.write("moved.txt/inner.txt", "a folder now")
     await one.store()
     assert await two.fetch() == one.content()
-    # What no row names any more is deleted.
+    # What no row names anymore is deleted.
     assert len(bucket.objects()) == 2
 
 
