@@ -86,7 +86,7 @@ class AgentFactory:
 
     Args:
         services: The services that all runs share.
-        checkpointer: Stores threads; None = the caller's own (LangGraph Server brings one).
+        checkpointer: Stores threads; None = the caller supplies one later (LangGraph Server does).
         available_skills: Names of the skills the agent may use; None = all enabled skills.
         middleware: The embedding program's middleware; see `join_middleware`.
 
@@ -150,7 +150,7 @@ class AgentFactory:
         await self.graph_for(RunnableConfig())
 
     async def replace_config(self, config: AgentConfig) -> None:
-        """Use another configuration for runs that start from now on.
+        """Replace the configuration for runs that start after this call.
 
         Raises:
             ObjectNotImportable: The configuration names a tool that cannot be imported. Nothing changes.
@@ -201,11 +201,11 @@ class AgentFactory:
     ) -> list[Middleware]:
         """Return the lead agent's middleware, from the outermost to the innermost.
 
-        The embedding program's comes right outside of the last two.
+        The embedding program's middleware comes just outside the last two.
 
         Raises:
             ModelUnusable: Summarization uses fractions, and the model's context size is unknown.
-            ValueError: Two have the same name.
+            ValueError: Two of them have the same name.
         """
         services, config, revision = self.services, spec.config, spec.revision
         vision, title = spec.supports_vision, config.title
@@ -242,7 +242,7 @@ class AgentFactory:
         )
 
     async def _warn_of_unmatched_names(self, spec: AgentSpec) -> None:
-        """Log once which names in lists of tools match no tool, because operators rely on these lists."""
+        """Log once which names in tool lists match no tool: operators rely on these lists to restrict the agent."""
         agent = spec.custom_agent
         groups = unknown_groups(spec.config, (agent.tool_groups or ()) if agent is not None else ())
         statuses = await self.services.mcp.statuses()
@@ -377,7 +377,7 @@ class _SubagentGraphs:
 def _model_call_middleware(
     services: AgentServices, spec: AgentSpec, model_name: str, model: BaseChatModel
 ) -> tuple[Middleware | None, ...]:
-    """Return the middleware right around a model call, the same for the lead agent and for subagents."""
+    """Return the middleware closest to a model call, the same for the lead agent and for subagents."""
     config = spec.config
     vision = spec.revision.supports_vision(model_name)
     return (

@@ -32,7 +32,10 @@ START_S = 120.0
 """Time limit until the session is open; `npx` may have to download the program first."""
 
 MAX_CHARS = 12_000_000
-"""Longest answer; the rest is dropped, with a note. Long ones are saved to a file before the model sees a part."""
+"""Longest answer. The rest is dropped, and a note says so.
+
+Of a long answer, the model sees only a part; the whole answer is in a file.
+"""
 
 _AUTH_REQUIRED = -32_000
 _NEED_ADAPTER = ("claude", "codex")
@@ -49,7 +52,7 @@ _STOPS = {
 class AcpClientHandler:
     """The client side of a session: collects the answer, and decides on permission requests.
 
-    It provides no files and terminals; the agent uses its own.
+    It provides no files or terminals; the agent uses its own.
     """
 
     def __init__(self, name: str, *, approve: bool) -> None:

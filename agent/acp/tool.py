@@ -18,7 +18,7 @@ from agent.thread_storage import ThreadStorage
 NAME = "invoke_acp_agent"
 
 MAX_CONCURRENT = 4
-"""Maximum number of external agents running at once, over all threads. Further calls wait."""
+"""Maximum number of external agents running at once, across all threads. Further calls wait."""
 
 PromptAgent = Callable[[str, AcpAgentConfig, Path, str], Awaitable[str]]
 

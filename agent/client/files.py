@@ -1,4 +1,4 @@
-"""Client methods for uploads and artifacts. Results have the form of the HTTP API's."""
+"""Client methods for uploads and artifacts. Results have the same format as in the HTTP API."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ class FilesApi(ClientApi):
         Raises:
             FileNotFoundError: A file does not exist; nothing is copied.
             ValueError: A path is not a file, or `files` is empty; nothing is copied.
-            ThreadIdInvalid: The id cannot be one.
+            ThreadIdInvalid: The thread id is not valid.
             UploadTooLarge: The files are too many or too large; nothing is kept.
             UploadError: A disk error.
             OSError: A file cannot be read.
@@ -70,7 +70,7 @@ class FilesApi(ClientApi):
         """Delete an upload and the text that was converted from it.
 
         Raises:
-            ThreadIdInvalid: The id cannot be one.
+            ThreadIdInvalid: The thread id is not valid.
             UploadNotFound: The file does not exist.
             UploadNotAllowed: The name is a path.
         """
@@ -85,7 +85,7 @@ class FilesApi(ClientApi):
             path: The virtual path, such as `mnt/user-data/outputs/report.md`; the leading slash is optional.
 
         Raises:
-            ThreadIdInvalid: The id cannot be one.
+            ThreadIdInvalid: The thread id is not valid.
             FileNotFoundError: The file does not exist.
             ValueError: The path is not allowed, is not a file, or names a file in an archive that is too large.
         """
@@ -139,7 +139,7 @@ def _read_artifact(folders: ThreadStorage, thread_id: str, path: str) -> tuple[b
 
 
 def upload_to_json(thread_id: str, file: StoredUpload) -> JsonObject:
-    """Return an uploaded file in the form of the client and the HTTP API."""
+    """Return an uploaded file as the client and the HTTP API describe it."""
     shown: JsonObject = {
         "filename": file.name,
         "size": file.size,
@@ -166,7 +166,7 @@ def _modified_at(file: StoredUpload) -> str:
 
 
 def upload_message(accepted: UploadResult) -> str:
-    """Return a sentence about the result of an upload."""
+    """Summarize an upload in a sentence."""
     sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
     if accepted.skipped:
         sentence += f"; skipped {len(accepted.skipped)} that could not be written safely"

@@ -58,7 +58,7 @@ __all__ = [
 
 
 PARTIAL = "partial"
-"""Context for validating a configuration again after parts were left out: skips the check of references."""
+"""Validation context for a configuration from which parts were left out: skips the check of references."""
 
 
 class AgentConfig(Section):

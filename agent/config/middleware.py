@@ -58,7 +58,7 @@ class SummarizationConfig(Section):
             filled = value.format(messages="\0")
         except (LookupError, ValueError) as error:
             raise ValueError(
-                "the only placeholder is {messages}; write other braces twice"
+                "the only placeholder is {messages}; double all other braces"
             ) from error
         if "\0" not in filled:
             raise ValueError("{messages} is missing")
@@ -96,13 +96,13 @@ class CircuitBreakerConfig(Section):
 
 
 class LoopDetectionConfig(Section):
-    """When to end a turn that repeats its tool calls. Counts from the user's message.
+    """When to end a turn that repeats its tool calls. Only calls since the user's message count.
 
     Attributes:
         enabled: Whether loops are detected.
         warn_threshold: Number of identical calls after which the model is warned.
         hard_limit: Number of identical calls after which the model must answer.
-        window_size: Number of latest messages with calls that are compared.
+        window_size: How many of the latest messages with calls are compared.
         tool_freq_warn: Calls of one tool, with any arguments, after which the model is warned; 0 = never.
         tool_freq_hard_limit: Calls of one tool after which the model must answer; 0 = no limit.
     """
@@ -132,11 +132,12 @@ class ToolOutputConfig(Section):
     Longer results are saved to a file; the model sees the beginning, the end and the path.
 
     Attributes:
-        enabled: Whether `max_chars` applies; limits of single tools, like `sandbox.bash_output_max_chars`, always do.
-        max_chars: The limit of all tools.
-        preview_head_chars: Length of the shown beginning.
-        preview_tail_chars: Length of the shown end.
-        exempt_tools: Tools without `max_chars`.
+        enabled: Whether `max_chars` applies. Limits of individual tools, such as `sandbox.bash_output_max_chars`,
+            always apply.
+        max_chars: The limit for all tools.
+        preview_head_chars: How much of the beginning to show.
+        preview_tail_chars: How much of the end to show.
+        exempt_tools: Tools that `max_chars` does not apply to.
     """
 
     enabled: bool = True

@@ -30,6 +30,6 @@ class TitleConfig(Section):
                 template.format(max_words=1, user_msg="", assistant_msg="")
             except (LookupError, ValueError, AttributeError):
                 raise ValueError(
-                    "can contain {max_words}, {user_msg} and {assistant_msg}; write other braces twice"
+                    "can contain {max_words}, {user_msg} and {assistant_msg}; double all other braces"
                 ) from None
         return template

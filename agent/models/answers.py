@@ -1,4 +1,4 @@
-"""Normalizes answers of servers with OpenAI's Chat Completions API: turns raw chunks into uniform ones. Pure.
+"""Normalizes answers from servers with OpenAI's Chat Completions API: turns raw chunks into uniform ones. Pure.
 
 Servers interpret the API differently, and some violate it. `AnswerNormalizer` reads the chunks of one answer, or a
 whole answer as a single chunk, and returns chunks in one form:
@@ -49,7 +49,7 @@ _FUNCTION_FIELDS = frozenset({"name", "arguments"})
 _NO_ARGUMENTS = ["{}"]
 _HEAD = ("id", "created", "model", "system_fingerprint", "service_tier")
 _JOINED_TEXTS = ("text", "summary")
-"""Fields of a list's items that arrive in pieces (OpenRouter's `reasoning_details`)."""
+"""Text fields of list items that arrive in pieces (OpenRouter's `reasoning_details`)."""
 
 JSON = dict[str, Any]
 
@@ -393,7 +393,7 @@ def _is_rest_of_name(call: _Call, piece: _Piece) -> bool:
 
 
 def _not_repeated(call: _Call, arguments: str) -> str:
-    """Return the new part of a piece: some servers resend everything so far."""
+    """Return the new part of a piece. Some servers resend everything so far."""
     if len(arguments) > 1 and arguments.lstrip().startswith("{") and call.arguments:
         before = call.text()
         if len(before) > 1 and arguments.startswith(before):
@@ -538,7 +538,7 @@ _OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
 
 
 def _plain_usage(usage: object) -> JSON:
-    """Return a usage under OpenAI's names; {} if it has no numbers.
+    """Return the token counts under OpenAI's names; {} if there are none.
 
     >>> _plain_usage({"prompt_tokens": 9, "completion_tokens": None, "prompt_cache_hit_tokens": 4})
     {'prompt_tokens': 9, 'completion_tokens': 0, 'total_tokens': 9, 'prompt_tokens_details': {'cached_tokens': 4}}
