@@ -19,7 +19,7 @@ T = TypeVar("T")
 Store = TypeVar("Store")
 
 MAX_CREATIONS = 5
-"""How often one turn may create a thread that the server does not have."""
+"""How many times one turn may create a thread that the server does not have."""
 
 PATIENCE_S = 60.0
 """How long one turn waits for an unreachable server, seconds."""
@@ -51,7 +51,7 @@ class StoreRetry:
     """Repeats store calls until they succeed, and logs when the store fails and when it works again.
 
     Args:
-        name: For the log: who waits for the store.
+        name: Who waits for the store, for the log.
         backoff: The waits between attempts.
     """
 
@@ -108,8 +108,8 @@ class RunPatience:
     def wait_s(self, error: RunError, *, is_outage: bool) -> float | None:
         """Return how long to wait before the next attempt, seconds; None = give up.
 
-        `is_outage`: our database fails. The gateway uses it too, and the message was acknowledged. So the patience
-        begins when the database works again.
+        `is_outage`: whether our own database is failing. The gateway needs it too, and the message was already
+        acknowledged, so the patience starts over once the database works again.
         """
         self._tries += 1
         self.lost_thread = isinstance(error, AgentThreadNotFound)
@@ -124,9 +124,9 @@ class RunPatience:
 
 
 def retried(store: Store, name: str) -> Store:
-    """Wrap a store, or an object that calls stores. Each asynchronous call is repeated until the journal works.
+    """Wrap a store, or an object that calls stores. Each asynchronous call is repeated until the store works.
 
-    `name`: for the log, who waits.
+    `name`: who waits for the store, for the log.
     """
     return cast("Store", _Retried(store, name))
 

@@ -24,7 +24,7 @@ Its own composer sends rich text, which is not split.
 """
 
 _CUT_EARLIER = 200
-"""How much earlier Slack may cut a text, at a line or a word, characters."""
+"""How much earlier Slack may cut a text to end at a line or a word, characters."""
 
 _MOST_NESTED = 3
 """Maximum nesting of forwarded messages to read."""
@@ -117,7 +117,7 @@ def bot_name(message: Mapping[str, Any]) -> str:
 
 
 def _name(name: str) -> str:
-    """Return a name that others chose. Marks a name that looks like the bot's own heading."""
+    """Return a name that someone else chose. Add a note if it is the same as `OWN_NAME`."""
     name = plain(name)
     return f"{name} (not the bot)" if name.strip().casefold() == OWN_NAME.casefold() else name
 
@@ -150,7 +150,7 @@ def _is_preview(attachment: Mapping[str, Any]) -> bool:
 
 
 def _own_words(message: Mapping[str, Any], typed: str) -> str:
-    """Return the author's own words: the typed text, the attachments of an app, the speech in files.
+    """Return the author's own words: the typed text, the attachments of an app, the transcripts of files.
 
     Link previews are read only if there is nothing else, because others wrote them and the agent can open the link.
     """
@@ -192,7 +192,7 @@ def _words(text: str) -> set[str]:
 
 
 def _joined(parts: Iterable[str]) -> str:
-    """Return parts below each other, without parts that another one contains literally."""
+    """Join parts with newlines, leaving out parts whose words another part contains."""
     given = [part for part in parts if part.strip()]
     if len(given) > _MOST_COMPARED:
         return "\n".join(given)
@@ -228,8 +228,8 @@ def _forwarded_messages(
 def _attachment_text(attachment: Mapping[str, Any], *, depth: int) -> str:
     """Return the text of an attachment, from top to bottom.
 
-    The fields: docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments. Not read are `color`,
-    small pictures (`author_icon`, `footer_icon`, `thumb_url`), `callback_id` and `mrkdwn_in`.
+    The fields: docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments. This function
+    skips `color`, small pictures (`author_icon`, `footer_icon`, `thumb_url`), `callback_id` and `mrkdwn_in`.
     """
     is_message = _is_message(attachment)
     body = _joined([

@@ -1,4 +1,4 @@
-"""Renders Markdown as a rich message (Bot API 10.2), if it shows more than text with entities. Pure.
+"""Renders Markdown as a rich message (Bot API 10.2), if text with entities would show less. Pure.
 
 Blocks are built from the tree, never from markup, so model output can neither load an image nor add a button.
 """
@@ -34,7 +34,7 @@ _BLANK = "\u00a0"
 
 
 def rich_message(markdown: str) -> Json | None:
-    """Return the `InputRichMessage` of a text; None if text with entities shows as much, or beyond the limits.
+    """Return a text as an `InputRichMessage`; None if text with entities shows as much, or if it exceeds the limits.
 
     >>> rich_message("# שלום")
     {'blocks': [{'type': 'heading', 'text': 'שלום', 'size': 1}], 'is_rtl': True}
@@ -60,7 +60,7 @@ def _words(block: tree.Block) -> str:
 
 
 def rich_blocks(markdown: str) -> list[Json] | None:
-    """Return a message's blocks; None if text with entities shows as much, or beyond the limits.
+    """Return a message's blocks; None if text with entities shows as much, or if they exceed the limits.
 
     >>> rich_blocks("# Plan")
     [{'type': 'heading', 'text': 'Plan', 'size': 1}]
@@ -115,7 +115,7 @@ def _depth(blocks: Sequence[tree.Block]) -> int:
 
 
 def _count_blocks(blocks: Sequence[Json]) -> int:
-    """Return the number of blocks as counted by Telegram."""
+    """Return the number of blocks as Telegram counts them."""
     return sum(
         1
         + _count_blocks(block.get("blocks", ()))
@@ -243,7 +243,7 @@ def _native(native: tree.Native) -> Rich:
 
 
 def _literal(text: str) -> Iterator[Rich]:
-    """Yield literal text, with names as code, in which Telegram does not look for names."""
+    """Yield literal text. Names become code, because Telegram finds no mentions in code."""
     for words, is_name in split_names(text):
         yield {"type": "code", "text": words} if is_name else words
 
@@ -266,7 +266,7 @@ def _formatted(inline: tree.Inline) -> Rich:  # noqa: PLR0911 - one return per k
 
 
 def _address(url: str) -> Rich:
-    """Return an address, which Telegram turns into a link. One with a name in it becomes an explicit link."""
+    """Return a URL, which Telegram turns into a link. If it contains a name, return an explicit link."""
     if "@" in url and is_clickable(url):
         return {"type": "url", "text": url, "url": url}
     return url
@@ -280,7 +280,7 @@ def _link(url: str, children: Sequence[tree.Inline]) -> Rich:
 
 
 def _label(children: Sequence[tree.Inline]) -> Rich:
-    """Return the text of a link, in which Telegram does not look for names either."""
+    """Return the text of a link. Telegram finds no mentions in it either."""
     parts = [
         child.text if isinstance(child, tree.Text) else _formatted(child) for child in children
     ]

@@ -26,10 +26,10 @@ async def get_identity(bot: Bot, channel: str) -> TelegramIdentity:
 
 
 async def register_commands(bot: Bot, commands: Sequence[CommandInfo]) -> bool:
-    """List the commands in Telegram's apps, in every language. Return whether Telegram accepted them.
+    """Register the commands with Telegram, in every language. Return whether Telegram accepted them.
 
     Raises:
-        InvalidToken: The token is invalid, which concerns more than the list.
+        InvalidToken: The token is invalid, so no other call can succeed either.
     """
     languages = sorted({code for command in commands for code in command.translations})
     try:

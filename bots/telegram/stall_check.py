@@ -1,4 +1,4 @@
-"""Detects a stalled poll: polling may return nothing although updates wait."""
+"""Detects a stalled poll: polling may return nothing even though updates are waiting."""
 
 import logging
 
@@ -11,11 +11,14 @@ from bots.telegram.api import MALFORMED, TelegramTimeouts
 log = logging.getLogger(__name__)
 
 PROBES = 2
-"""Number of consecutive checks that must find waiting updates, because an update may arrive between poll and check."""
+"""Number of consecutive checks that must find waiting updates before polling counts as stalled.
+
+One check is not enough: an update may arrive between the poll and the check.
+"""
 
 
 class UpdatesWithheld(TelegramError):
-    """Updates wait at Telegram, and polling does not return them."""
+    """Updates are waiting at Telegram, but polling does not return them."""
 
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting} updates are withheld")

@@ -1,4 +1,4 @@
-"""Renders the tree as canonical Markdown in a platform's dialect, which cannot trick parsers. Pure."""
+"""Renders the tree as canonical Markdown in a platform's dialect. No parser can misread it. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class MarkdownDialect(Protocol):
         ...
 
     def box(self, *, checked: bool) -> str:
-        """Return the text for the box of a task."""
+        """Return the text of a task's checkbox."""
         ...
 
     def table(self, table: str) -> str:
@@ -65,7 +65,7 @@ class _Line:
 def render_blocks(
     blocks: Sequence[tree.Block], dialect: MarkdownDialect, *, flat_code: bool = False
 ) -> str:
-    """Render blocks as Markdown, with details opened.
+    """Render blocks as Markdown, with collapsible details expanded.
 
     `flat_code`: do not indent fences, for platforms that need that.
     """
@@ -183,7 +183,8 @@ class _Renderer:
         parts: list[str] = []
         for inline in inlines:
             part = self._inline(inline)
-            if parts and parts[-1].endswith("!") and part.startswith("["):  # No image.
+            if parts and parts[-1].endswith("!") and part.startswith("["):
+                # Escape the "!": "![" would start an image.
                 parts[-1] = parts[-1][:-1] + self._dialect.text(tree.Text(text="!", source="\\!"))
             if parts and _would_mix(parts[-1], part, inline):
                 parts.append("\u2060")

@@ -12,20 +12,20 @@ from bus.messages import ConversationKey, chat_of
 from bus.platform import Disposition
 
 MAX_CHATS_TRACKED = 10_000
-"""Maximum number of chats to count in. Beyond it, the least recent are dropped."""
+"""Maximum number of chats to keep counts for. Beyond it, the least recent ones are dropped."""
 
 
 async def note_command(context: InboundContext) -> None:
-    """Note which command a message is, if it is one."""
+    """Record which command the message is, if any."""
     context.command = recognize_command(context.message.text)
 
 
 class BotMessageStage(Stage):
-    """Refuses messages of other bots beyond `max_bot_messages` in a row.
+    """Refuses messages from other bots beyond `max_bot_messages` in a row.
 
-    From a bot, only a mention in a group is a message to this bot. Bots cannot continue a conversation or run commands.
-    A repeated message counts once: Slack reports a mention in two events, and platforms repeat messages that could not
-    be stored. A message of a person resets the chat's count. So does a restart, because counts are in memory.
+    Another bot reaches this bot only by mentioning it in a group; it cannot continue a conversation or run commands.
+    A repeated message counts once: Slack reports a mention in two events, and platforms resend messages that could not
+    be stored. A message from a person resets the chat's count. So does a restart, because counts are in memory.
     """
 
     def __init__(self, bus: BusContext) -> None:
