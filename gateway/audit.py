@@ -17,7 +17,7 @@ MAX_ROTATED_FILES = 5
 """Number of rotated files: `audit.log.1` is the newest."""
 
 WRITE_TIMEOUT_S = 5.0
-"""Time limit of a write, seconds. A hanging disk must not delay responses."""
+"""Time limit for a write, seconds. A hanging disk must not delay responses."""
 
 MAX_TARGET_CHARS = 500
 

@@ -1,4 +1,4 @@
-"""Repeats a run's writes of checkpoints while the database cannot be written."""
+"""Retries a run's checkpoint writes while the database cannot be written to."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -16,7 +16,7 @@ A context variable, because LangGraph saves checkpoints in its own tasks.
 
 
 async def submit_with_retry(writer: UnitRunner, work: Callable[[Transaction], None]) -> None:
-    """Run `work`, with the retries of the context. Raises StoreUnavailable."""
+    """Run `work`, retried by the context's `WRITE_RETRY` if it is set. Raises StoreUnavailable."""
     retry = WRITE_RETRY.get()
     if retry is None:
         await writer.submit(work)

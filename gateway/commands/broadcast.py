@@ -27,7 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Show how many chats get the message, ask, and send it."""
     config = load_config(arguments.config)
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
-        raise CommandFailed("there is no terminal to ask in: add --yes to send without asking")
+        raise CommandFailed(
+            "cannot ask for confirmation without a terminal: add --yes to send without asking"
+        )
     text = sys.stdin.read().strip() if arguments.text == STDIN else arguments.text
     new = _new_broadcast(arguments, text)
     counting = new.model_copy(update={"dry_run": True})

@@ -27,7 +27,7 @@ from store.run_events import ROWS_PER_READ, EventRow, RunEventStore
 from store.runs import Run, RunStatus
 
 POLL_S = 1.0
-"""How often the table is read, and other nodes are told what is read and watched, without a signal, seconds."""
+"""How often a node reads the table, and reports what it reads and watches, if no signal arrives, seconds."""
 
 GAP_S = 1.0
 """How long to wait for missing events, seconds."""
@@ -108,13 +108,13 @@ class CopiedRun(LocalRun):
         self.stopped.set()
 
     def go_on(self, following: LocalRun) -> None:
-        """Direct readers to another attempt for further events."""
+        """Send readers to another attempt for further events."""
         self.following = following
         self.log.close()
         self.is_decided.set()
 
     def finish_like(self, following: LocalRun) -> None:
-        """Give waiting clients the end of another attempt."""
+        """End the run as another attempt ended, for clients that wait for it."""
         self.row, self._result = following.row, following.result
         self.finished.set()
 
@@ -124,7 +124,8 @@ class _Watched:
     """A thread that clients of this node watch.
 
     Attributes:
-        unheard: Nodes that existed before and have not responded yet. Their ended runs are old.
+        unheard: Nodes that existed when the watch began and have not responded yet. The ended runs in their first
+            response are older than the watch.
         known: The runs that are copied, or ended before the thread was watched.
         told: Set when the nodes have responded, or the wait for them has ended.
     """
@@ -141,7 +142,7 @@ class RunCopies(RunsElsewhere):
 
     Args:
         runs: The runs of this node.
-        store: The table.
+        store: The table of events.
         calls: Calls to other nodes.
         writer: Writes the events of this node's runs that other nodes read.
         cancel: Cancels a run of another node. Returns at once.
@@ -238,7 +239,7 @@ class RunCopies(RunsElsewhere):
             # The run has no row, because it has a thread of its own.
             live = await self._copy_from_any(run_id)
         if live is None and not is_over:
-            raise StoreUnavailable("The run moves to another node; try again.")
+            raise StoreUnavailable("The run is moving to another node; try again.")
         return live
 
     def _find_ended(self, run_id: str) -> LocalRun | None:
@@ -387,7 +388,7 @@ class RunCopies(RunsElsewhere):
         return copy
 
     def _copy(self, node: int, described: Json) -> CopiedRun:
-        """Return the copy of a run. It is begun if necessary."""
+        """Return the copy of a run. Start it if there is none."""
         found = self._active.get((described["run_id"], described["attempt"]))
         if found is not None:
             return found
@@ -453,7 +454,7 @@ class RunCopies(RunsElsewhere):
         return await self._store.read(copy.run_id, after=copy.log.last_id, until=until)
 
     async def _go_on(self, copy: CopiedRun) -> None:
-        """Find the attempt that follows a lost one, or else its end."""
+        """Find the attempt that follows a lost one. If there is none, end the copy."""
         for _ in range(NEXT_ATTEMPTS):
             try:
                 following = await self.find(copy.run_id, thread_id=_thread_of(copy))
@@ -469,7 +470,7 @@ class RunCopies(RunsElsewhere):
         await self._end(copy)
 
     async def _end(self, copy: CopiedRun) -> None:
-        """End a copy, by its run's row, if no node has the run anymore."""
+        """End a copy as its run's row says, because no node has the run anymore."""
         status: RunStatus = "interrupted"
         result: bytes | None = None
         try:
