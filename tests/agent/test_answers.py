@@ -1,4 +1,4 @@
-"""Odd answers of servers become ordinary LangChain messages, tested through the real package."""
+"""Odd server answers become ordinary LangChain messages. Uses the real `langchain_openai`."""
 
 from collections.abc import AsyncIterator, Mapping
 from random import Random
@@ -62,7 +62,7 @@ def call(
     call_id: str | None = None,
     index: int | None = None,
 ) -> dict[str, Any]:
-    """Return a piece of a call; what is None is not in it."""
+    """Return a piece of a call, without the parts that are None."""
     function = {
         key: one for key, one in (("name", name), ("arguments", arguments)) if one is not None
     }
@@ -86,7 +86,7 @@ def pieces_of(arguments: str) -> tuple[str, str, str]:
 
 
 def two_calls(**habits: bool) -> list[dict[str, Any]]:
-    """Return two calls in pieces, by a server with habits."""
+    """Return two calls in pieces, as a server with these habits sends them."""
     found: list[dict[str, Any]] = []
     for at, arguments in enumerate((A, B)):
         for number, piece in enumerate(("", *pieces_of(arguments))):

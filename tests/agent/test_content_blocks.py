@@ -1,4 +1,4 @@
-"""Attachments in every form that clients write, through the providers' packages: the model sees them or their names."""
+"""Attachments in every format that clients send: the model sees the attachment, or else its name."""
 
 import base64
 from pathlib import Path
@@ -51,7 +51,7 @@ SEEN: dict[str, Block] = {
     "data in url": {"type": "image", "url": IMAGE_URL},
     "wrapped": {"type": "non_standard", "value": {"type": "image", "mimeType": "image/png", "data": PNG}},
 }  # fmt: skip
-"""Images that every model with eyes sees."""
+"""Images that every model with vision can see."""
 
 NAMED: dict[str, tuple[Block, str]] = {
     "image by id": ({"type": "image", "file_id": "f1"}, "An image"),
@@ -75,7 +75,7 @@ NAMED: dict[str, tuple[Block, str]] = {
     "no type at all": ({"a": {"b": 1}}, "Something"),
     "a type that is no text": ({"type": ["image"]}, "Something"),
 }
-"""What OpenAI's chat completions cannot take."""
+"""Blocks that OpenAI's Chat Completions API does not accept, and what the note calls them."""
 
 SENT: dict[str, tuple[Block, Block]] = {
     "audio": (
@@ -117,7 +117,7 @@ SENT: dict[str, tuple[Block, Block]] = {
     "text without type": ({"text": "hello"}, {"type": "text", "text": "hello"}),
     "text that is a number": ({"type": "text", "text": 5}, {"type": "text", "text": "5"}),
 }
-"""What they can."""
+"""Blocks that it accepts, each with the form in which it is sent."""
 
 KNOWN_PARTS = {"text", "image_url", "input_audio", "file"}
 
@@ -137,7 +137,7 @@ def _strict(request: ModelRequest) -> ModelReply:
 
 
 async def _asked(tmp_path: Path, block: Block, **keys: bool) -> list[Any]:
-    """Say something with a block, then something else; return what the model was shown of the block, twice."""
+    """Send a message with a block, then another message. Return the block as the model got it in each request."""
     async with FakeModelServer(answer=_strict) as server:
         async with agents_with(tmp_path, openai_at(server, **keys)) as agents:
             for said in ([{"type": "text", "text": "look"}, block], "and now?"):

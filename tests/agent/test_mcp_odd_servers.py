@@ -32,7 +32,7 @@ TOLD = {
 
 @asynccontextmanager
 async def server(transport: str) -> AsyncIterator[dict[str, Any]]:
-    """Yield the entry of a server; over HTTP it runs meanwhile."""
+    """Yield the configuration of a server. An HTTP server runs until the exit."""
     if transport == "stdio":
         yield {"command": sys.executable, "args": [PROGRAM, "stdio"]}
         return
@@ -68,7 +68,7 @@ async def test_every_answer_reaches_the_model_and_the_thread_goes_on(
         ) as agent,
     ):
         assert len(await tools_of(agent.services.mcp)) == len(mcp_odd.ANSWERS)
-        with anyio.fail_after(60):  # the deadline of a call is longer
+        with anyio.fail_after(60):  # less than the timeout of one call
             for call in calls:
                 messages = await agent.say("go")
                 assert messages[-1].text == "seen"

@@ -295,7 +295,7 @@ async def main():
         await service.enqueue_turn(turn("markone"), caller())
         await service.enqueue_turn(turn("marktwo"), caller(BOB))
         service.before_summarization([], caller())
-        await model.called.wait()  # the first one is being processed, and goes on
+        await model.called.wait()  # the first turn is being processed
         await service.enqueue_turn(turn("markthree"), caller())
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -319,7 +319,7 @@ async def test_queued_turns_survive_a_kill_and_are_processed_once(tmp_path: Path
 
 @pytest.mark.parametrize("cancelled", range(4))
 async def test_turns_that_end_together_are_all_saved(tmp_path: Path, cancelled: int) -> None:
-    """Also if one that waits for the disk is cancelled, whichever it is."""
+    """Even if any one of them is cancelled while it waits for the disk."""
     scopes = [anyio.CancelScope() for _ in range(20)]
     async with memory(tmp_path, MemoryModel(), flush_s=0.0, debounce_seconds=300) as service:
 

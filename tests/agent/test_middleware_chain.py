@@ -1,4 +1,4 @@
-"""Middleware joined into one: order, repeated calls, and what their commands become."""
+"""A chain of middleware acts as one: order, repeated calls, and joined commands."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Values that no store or server accepts, in all outputs of models and tools: this turn and the next get answers."""
+"""Models and tools return values that no store or server accepts: this turn and the next still get answers."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -116,7 +116,7 @@ async def agents_at(
 
 
 async def say(agents: AgentFactory, said: str, thread: str) -> list[AnyMessage]:
-    """Run a turn; what it streams and its state can be sent to clients."""
+    """Run a turn, check that what it streams can be sent to clients, and return the thread's messages."""
     config: RunnableConfig = {"configurable": {"thread_id": thread}, "recursion_limit": 50}
     graph = await agents.graph_for(config)
     asked = {"messages": [HumanMessage(said)]}
@@ -136,7 +136,7 @@ async def find_problems(
     *,
     is_streamed: bool,
 ) -> dict[str, str]:
-    """Run a turn with each row's replies, and another one in the next process; return what went wrong, by row.
+    """Run a turn with each row's replies, and another one after a restart. Return what went wrong, by row.
 
     Each row has a thread of its own. `check` looks at the messages of its first turn.
     """
@@ -153,7 +153,7 @@ async def find_problems(
             assert not any(is_fallback(one) for one in messages)
             for request in server.requests:
                 json.dumps(request.body, ensure_ascii=False, allow_nan=False).encode()
-        except Exception as error:  # noqa: BLE001 - all rows are looked at
+        except Exception as error:  # noqa: BLE001 - report every row
             problems.setdefault(row, f"{said}: {error!r:.500}")
         server.requests.clear()
         server.forget_replies()

@@ -193,7 +193,7 @@ def test_a_sandbox_of_ones_own_is_named_by_its_class(tmp_path: Path) -> None:
 WITHOUT_OVERRIDE = [
     "setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner", "--inh-caps=-all",
 ]  # fmt: skip
-"""Root without the right to read the files of others."""
+"""Runs a command as root without the capability to read other users' files."""
 
 PARLEY = [*WITHOUT_OVERRIDE, sys.executable, "-m", "gateway"]
 

@@ -1,3 +1,5 @@
+"""Checkpoints: reading and listing them like LangGraph's own saver, trimming, and rolling back runs."""
+
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypedDict
@@ -166,7 +168,7 @@ async def test_trim_after_a_restart_counts_what_is_there(open_saver: SaverOpener
 
 
 async def test_trim_spares_the_memory_of_a_subgraph(open_saver: SaverOpener) -> None:
-    """A namespace without a task id is a subgraph that remembers; its newest checkpoint stays."""
+    """A namespace without a task id belongs to a subgraph with memory, whose newest checkpoint is kept."""
     async with open_saver() as saver:
         for namespace in ("child", "child", "tools:1"):
             config = _thread("t", checkpoint_ns=namespace)
@@ -237,7 +239,7 @@ async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 async def test_the_newest_checkpoint_is_the_last_one_after_the_clock_was_set_back(
     open_saver: SaverOpener, *, is_forked: bool
 ) -> None:
-    """A process that is killed while the clock is ahead leaves a checkpoint of the future."""
+    """A process that is killed while the clock is ahead leaves a checkpoint with a future time."""
     async with open_saver() as saver:
         graph = _graph(saver, "one")
         await graph.ainvoke({"n": 1}, _thread("t"))
