@@ -26,7 +26,7 @@ SIZE = 16
 """Messages per chunk. With fewer, the lists of names grow. With more, each checkpoint saves a longer rest."""
 
 MAX_BYTES = 2 * 1024 * 1024
-"""Saved bytes of the cached chunks: about 6,000 short messages, which take about 13 MB in memory."""
+"""Maximum size of the cached chunks, saved bytes: about 6,000 short messages, which take about 13 MB in memory."""
 
 MAX_IDLE_S = 300.0
 """Seconds without use after which the next change drops a thread. Reading it again takes milliseconds."""
@@ -57,7 +57,7 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedValues:
-    """Channel values, with the names of the chunks before the rest of each list."""
+    """Channel values, in which each long list is reduced to its rest, and the names of the chunks that precede it."""
 
     values: dict[str, Any]
     parts: dict[str, list[str]]
@@ -87,11 +87,11 @@ class _Held:
 
 
 class MessageChunker:
-    """Splits and joins the message lists of threads; caches the chunks of the threads used last.
+    """Splits and joins the message lists of threads; caches the chunks of the most recently used threads.
 
     Args:
         serde: Serializes messages.
-        max_bytes: Saved bytes of the cached chunks.
+        max_bytes: Maximum size of the cached chunks, saved bytes.
         clock: Returns monotonic seconds.
     """
 
@@ -170,13 +170,13 @@ class MessageChunker:
         saved: Mapping[str, tuple[str, bytes]],
         unchanged: bool = False,
     ) -> tuple[dict[str, Any], list[StoredChunk]]:
-        """Join lists.
+        """Join each list's chunks and its rest.
 
-        Uses cached messages that still equal the saved ones, each only once. It compares them unless they are known
-        to be `unchanged`.
+        Uses cached messages that still equal the saved ones, each only once. Compares them, unless the
+        caller knows that they are `unchanged`.
 
         Raises:
-            KeyError: a chunk is neither cached nor saved.
+            KeyError: A chunk is neither cached nor saved.
         """
         whole = dict(values)
         used: dict[int, StoredChunk] = {}
@@ -268,7 +268,7 @@ def _messages(values: Iterable[object]) -> bool:
 
 
 def read_chunks(tx: Transaction, thread_id: str, names: Sequence[str]) -> SavedChunks:
-    """Return which of the named chunks are saved."""
+    """Return those of the named chunks that are saved."""
     if not names:
         return {}
     rows = tx.run(sql.GET_CHUNKS, {"thread_id": thread_id, "names": json.dumps(names)})

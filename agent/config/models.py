@@ -18,8 +18,9 @@ class ModelConfig(Section):
         use: The LangChain chat model class, `module:Class`.
         model: The provider's model name.
         when_thinking_enabled: Keys merged into the class's arguments if thinking is on.
-        when_thinking_disabled: Keys merged if thinking is off; None = derived from the enabled form.
-        thinking: Short form of `when_thinking_enabled: {thinking: ...}`.
+        when_thinking_disabled: Keys merged if thinking is off; None = derived from
+            `when_thinking_enabled`.
+        thinking: Shorthand for `when_thinking_enabled: {thinking: ...}`.
     """
 
     passes_extra_keys: ClassVar[bool] = True

@@ -32,6 +32,6 @@ ENGLISH = AgentMessages(
     loop_detected="(I was repeating the same steps, so I stopped. "
     "Please tell me what to do differently, or ask for a smaller part.)",
     delegations_exhausted="(I have delegated {limit} pieces of work in this turn, which is the limit. "
-    "Write again to go on.)",
+    "Write again to continue.)",
     default_question="How should I continue?",
 )

@@ -1,4 +1,4 @@
-"""Describes errors of MCP servers without addresses, secrets and paths. Pure."""
+"""Describes errors of MCP servers without addresses, secrets or paths. Pure."""
 
 from collections.abc import Iterator, Mapping
 

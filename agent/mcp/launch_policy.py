@@ -17,10 +17,10 @@ REFUSED_VARIABLES = frozenset(
         "SSH_ASKPASS", "_JAVA_OPTIONS",
     }
 )  # fmt: skip
-"""Variables that make a program load or start others."""
+"""Variables that make a program load or run other code."""
 
 REFUSED_PREFIXES = ("LD_", "DYLD_", "NPM_CONFIG_", "UV_", "PIP_", "BASH_FUNC_")
-"""Prefixes of such variables: of the loader, and of package managers (another index, another shell)."""
+"""Prefixes of such variables, for the dynamic loader and for package managers (another index, another shell)."""
 
 REFUSED_OPTIONS = frozenset(
     {
@@ -58,7 +58,7 @@ def check_launch(
         names = ", ".join(allowed) or "none"
         raise McpSettingsInvalid(
             f"{where}.command: only these can be set through the API: {names}. "
-            "For another, add it to mcp.allowed_commands or edit the extensions file"
+            "To use another command, add it to mcp.allowed_commands or edit the extensions file"
         )
     for arg in args:
         if _CONTROL.search(arg) or _is_refused(arg):

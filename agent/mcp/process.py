@@ -31,7 +31,7 @@ Incoming = SessionMessage | Exception
 
 
 class StderrTail:
-    """The last output of a server to stderr. It may contain secrets."""
+    """The end of a server's stderr output. It may contain secrets."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -47,8 +47,8 @@ async def run_server_process(
 ) -> AsyncIterator[tuple[Any, Any]]:
     """Start a server; yield the streams for the SDK's session.
 
-    Its environment is PATH, HOME and the like, and its configured `env`. On exit its stdin is closed; then its process
-    group gets SIGTERM, then SIGKILL. Cancelling the task does not interrupt the termination.
+    Its environment consists of PATH, HOME and similar variables, and its configured `env`. On exit, its stdin is
+    closed; then its process group gets SIGTERM, then SIGKILL. Cancelling the task does not interrupt the termination.
 
     Raises:
         OSError: The server cannot be started.
@@ -130,7 +130,7 @@ async def _end(process: Process) -> None:
         _signal(process, signal.SIGTERM)
         with anyio.move_on_after(SIGNAL_S):
             await process.wait()
-    # Also if the server has ended: its children may still run.
+    # Even if the server has exited, its children may still be running.
     _signal(process, signal.SIGKILL)
     await process.aclose()
 

@@ -29,7 +29,7 @@ from agent.sandbox.watchdog import CommandWatchdog
 from agent.thread_storage import ThreadStorage
 
 PROBE_S = 20.0
-"""Time limit of the test command, seconds. It usually takes 20 ms, but more on a busy machine."""
+"""Time limit for the test command, seconds. It usually takes 20 ms, but more on a busy machine."""
 
 CONTAINER_MARKS = ("/etc/parley-container", "/.dockerenv", "/run/.containerenv")
 """Files that only containers have (Parley's image, Docker, podman). Some read-only containers lack them."""
@@ -87,7 +87,7 @@ class BubblewrapSandboxProvider(FolderSandboxProvider):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BubblewrapShell:
-    """Runs commands over one thread's folders.
+    """Runs commands in one thread's folders.
 
     Attributes:
         table: The mounts that commands see, besides system folders.
