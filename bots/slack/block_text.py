@@ -20,7 +20,7 @@ _SERIES_CELLS = 2_000
 
 
 def read_blocks(blocks: object, depth: int = 0) -> str:
-    """Return the texts of blocks, below each other."""
+    """Return the text of all blocks, joined by newlines."""
     if depth > _MOST_NESTED:
         return unreadable("deeply nested", "block")
     return _joined(_block(as_mapping(block), depth) for block in as_list(blocks))

@@ -24,7 +24,7 @@ from bots.config import TelegramConfig
 from bots.telegram.capabilities import NOTICE_AFTER_S, PATCH_INTERVAL_S
 
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "my_chat_member")
-"""Kinds of updates to receive. Every poll contains them, because Telegram remembers the last value."""
+"""Kinds of updates to receive. Every poll sends them, because Telegram remembers the last value."""
 
 DRAFT_UPDATES = ("stopped_message_generation",)
 """Also received if answers are shown as drafts (Bot API 10.3)."""
@@ -33,10 +33,10 @@ _TOKEN = re.compile(r"(?<=/bot)[^/\s\"']+")
 """A bot token in the path of a URL."""
 
 _SENT = ("message_id", "date", "chat")
-"""The fields to read of a sent message."""
+"""The fields to read from a sent message."""
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError)
-"""Exceptions of parsing a response or update with an unexpected form."""
+"""Exceptions that parsing a malformed response or update may raise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class TelegramTimeouts:
     Attributes:
         poll_s: How long Telegram may hold a long poll open (whole seconds).
         connect_s: Connecting, and getting a connection from the pool.
-        answer_s: Start of a response, in addition to `poll_s` for a long poll.
+        answer_s: Waiting for a response to start, in addition to `poll_s` for a long poll.
         upload_s: Sending a piece of a file, and processing the whole file.
         file_s: A whole file, 50 MB over a slow line.
         retry_min_s: First delay after a failure. It doubles with each further one.
@@ -94,7 +94,7 @@ class UnexpectedStatus(TelegramError):
 
 
 class TelegramTransport(BaseRequest):
-    """The SDK's HTTP transport on aiohttp. Errors have their status, and bodies are never quoted.
+    """The SDK's HTTP transport on aiohttp. Errors carry the HTTP status and never quote the body.
 
     A request costs a fifth of the CPU of the stock transport, which uses httpx (0.5 instead of 2.5 ms). The stock
     transport also drops the status of unknown errors, warns about its own `RetryAfter`, and puts unreadable bodies into
@@ -203,8 +203,8 @@ class TelegramTransport(BaseRequest):
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
         """Return the response's JSON object. Raises TelegramError if it is not one.
 
-        Of a sent or edited message, only the identifying fields are kept. It may contain the message that it replies
-        to, and the SDK raises for messages of an older or newer Bot API. A sent answer would then count as uncertain.
+        Keeps only the identifying fields of a sent or edited message. The message may contain the one that it replies
+        to, and the SDK raises if that one has a form it does not know. A sent answer would then count as uncertain.
         """
         answer = _json_object(payload)
         if answer is None:
