@@ -38,7 +38,7 @@ WEBSOCKET_METHOD = "WEBSOCKET"
 """Method of WebSockets in statistics and in the audit log."""
 
 ACCEPTED, REFUSED = 101, 403
-"""Statuses of WebSockets: for an accepted handshake, and uvicorn's for one that is closed before."""
+"""Statuses recorded for WebSockets: of an accepted handshake, and of a connection closed before (as uvicorn does)."""
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from bots.common.diagnosis import CheckResult, Severity, problem
 
 QUESTION = "Answer with the single word: ok"
 TIMEOUT_S = 45.0
-"""Deadline of a request, seconds. Local servers (Ollama) may have to load the model first."""
+"""Deadline for a request, seconds. Local servers (Ollama) may have to load the model first."""
 
 MAX_SENTENCE_CHARS = 300
 """How much of the provider's own message is shown, characters."""
@@ -78,7 +78,7 @@ async def check_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
 
 
 def find_address_problem(path: str, address: object) -> Iterator[str]:
-    """Yield problems of a server's address."""
+    """Yield the problems with a server's address."""
     # "$" starts an unset variable.
     if address and not str(address).startswith(("http://", "https://", "$")):
         yield f"{path}: must start with http:// or https://"

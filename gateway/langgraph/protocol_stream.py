@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 def _described(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI description of a body that the handler parses, because the protocol has its own errors."""
+    """Return the OpenAPI description of a body that the handler itself parses: the protocol has its own errors."""
     content = {"application/json": {"schema": model.model_json_schema()}}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -55,9 +55,8 @@ async def stream_thread_events(request: Request, thread_id: str, services: Servi
     thread_id = parse_id(thread_id, "thread")
     body = await _read_json(request)
     frames = _event_frames(services, thread_id, parse_event_filter(body), parse_since(body))
-    await anext(
-        frames
-    )  # The stream must contain every run that starts after the client receives the response headers.
+    # Subscribe first: the stream must contain every run that starts after the client receives the response headers.
+    await anext(frames)
     return EventStreamResponse(frames, headers={}, heartbeat_s=services.heartbeat_s)
 
 

@@ -1,4 +1,4 @@
-"""Connects a chat in a terminal to the bot over HTTP. Without HTTP, `gateway/terminal/local_client.py` does this."""
+"""Connects a chat in a terminal to the bot over HTTP. `gateway/terminal/local_client.py` connects it without HTTP."""
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -39,7 +39,7 @@ TerminalClientEvent = SessionEvent | ConnectionChange
 
 
 class TerminalClient(Protocol):
-    """The interface that a chat needs to the bot."""
+    """A terminal chat's connection to the bot."""
 
     async def send(self, text: str, files: Sequence[Path] = ()) -> str:
         """Send a line and files. Return the decision on it (a `bus.platform.Disposition`).
@@ -72,7 +72,7 @@ class RemoteTerminalClient:
         self._lines: AsyncIterator[str]
 
     async def send(self, text: str, files: Sequence[Path] = ()) -> str:
-        """Send a line. The service accepts a repeated one only once."""
+        """Send a line. If a retry sends it twice, the service accepts it once."""
         refs = [await self._attach(path) for path in files]
         body = {"text": text, "id": uuid.uuid4().hex, "files": refs}
         answer = await self._post("messages", lambda: {"json": body})
@@ -132,7 +132,7 @@ class RemoteTerminalClient:
         return str(answer.json()["file"])
 
     async def _post(self, what: str, content: Callable[[], dict[str, Any]]) -> httpx.Response:
-        """Send a request until the service answers. `content` creates its arguments for each attempt."""
+        """Repeat a request until the service answers. `content` creates its arguments for each attempt."""
         failures = 0
         while True:
             try:
