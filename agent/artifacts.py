@@ -21,7 +21,7 @@ from agent.thread_storage import ThreadStorage
 from agent.zip_limits import has_small_directory
 from store.files.mirror import FileMirror, thread_area
 
-mimetypes.init()  # it reads files of the machine, so not on the event loop with the first artifact
+mimetypes.init()  # now, because it reads files, which would block the event loop at the first artifact
 
 CHUNK_BYTES = 256 * 1024
 
@@ -119,7 +119,7 @@ class ArtifactFile:
 async def fetch_artifact(
     folders: ThreadStorage, mirror: FileMirror, thread_id: str, path: str
 ) -> ArtifactFile | ArchiveMember:
-    """Open a file of a thread, as its nodes have it now. Raises what `open_artifact` raises, and StoreError."""
+    """Open the current version of a thread's file. Raises what `open_artifact` raises, and StoreError."""
     folders.folders(thread_id)  # validates the id
     await mirror.fetch(thread_area(thread_id))
     # Shielded: the open file would be lost, and stay open, if the caller were cancelled meanwhile.

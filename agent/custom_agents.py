@@ -170,7 +170,7 @@ class CustomAgentStore:
         return await to_thread.run_sync(lambda: self.load(name))
 
     def load(self, name: str) -> CustomAgent:
-        """Do the same. Blocking: call it in a worker thread."""
+        """Like `get`, but blocking: call it in a worker thread."""
         try:
             stored = normalize_agent_name(name)
         except AgentInvalid as error:
@@ -211,7 +211,7 @@ class CustomAgentStore:
         return await to_thread.run_sync(self.read_profile)
 
     def read_profile(self) -> str:
-        """Do the same. Blocking: call it in a worker thread. Raises AgentInvalid if it cannot be read."""
+        """Like `load_profile`, but blocking: call it in a worker thread. Raises AgentInvalid if it cannot be read."""
         return _text(self._profile)
 
     async def write_profile(self, text: str) -> None:

@@ -64,7 +64,7 @@ def import_class(use: str, kind: type[T]) -> type[T]:
     """Import a class that is `kind` or derived from it.
 
     Raises:
-        ObjectNotImportable: See `import_object`. Also if the object is not such a class.
+        ObjectNotImportable: See `import_object`. Also raised if the object is not such a class.
     """
     found = import_object(use)
     if not isinstance(found, type) or not issubclass(found, kind):

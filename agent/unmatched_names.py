@@ -25,7 +25,7 @@ class UnmatchedName:
     """A name or pattern that matches no known tool.
 
     Attributes:
-        path: Its place in the configuration, such as `guardrails.ask`.
+        path: Where it is in the configuration, such as `guardrails.ask`.
         servers: The MCP servers whose unknown tools may include such a tool; () = no server can have it.
     """
 

@@ -9,7 +9,7 @@ MAX_DIRECTORY_BYTES = 2 * 1024 * 1024
 _END = struct.Struct("<4s4H2LH")
 _END_MARK = b"PK\x05\x06"
 _MAX_TAIL_BYTES = _END.size + 65_536
-"""The last bytes of a file in which Python searches the end record, which a comment may follow."""
+"""How many of a file's last bytes Python searches for the end record, which a comment may follow."""
 
 _LOCATOR_MARK, _LOCATOR_BYTES = b"PK\x06\x07", 20
 """A ZIP64 record before the end record overrides its sizes for Python."""

@@ -109,7 +109,7 @@ def _end(group: int) -> None:
 
 
 async def _drain(process: anyio.abc.Process) -> None:
-    """Read stderr continuously, so that the program never blocks on it; log its end."""
+    """Read stderr continuously, so that the program never blocks on it. Log the last part."""
     tail = b""
     try:
         if process.stderr is not None:

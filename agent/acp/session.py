@@ -34,7 +34,7 @@ START_S = 120.0
 MAX_CHARS = 12_000_000
 """Longest answer. The rest is dropped, and a note says so.
 
-Of a long answer, the model sees only a part; the whole answer is in a file.
+The model sees only a part of a long answer; the whole answer is saved to a file.
 """
 
 _AUTH_REQUIRED = -32_000

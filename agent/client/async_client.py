@@ -82,7 +82,7 @@ async def open_client(
         options: Defaults for turns, and how the agent is built.
 
     Raises:
-        Locked: A service or another client uses the data folder.
+        StoreLocked: A service or another client uses the data folder.
         StoreError: The data folder cannot be used.
         AgentError: The configuration names something that cannot be used.
         TypeError: An option is unknown.

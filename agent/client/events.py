@@ -91,7 +91,7 @@ class FinalText:
         self._last: str | None = None
 
     def add(self, event: StreamEvent) -> None:
-        """Take one event."""
+        """Add one event."""
         if event.type != "messages-tuple" or not event.data["content"]:
             return
         if event.data["type"] == "tool" and event.data["name"] != CLARIFY:

@@ -22,7 +22,7 @@ class McpApi(ClientApi):
         return {"mcp_servers": await self._services.mcp.settings.list_servers()}
 
     async def update_mcp_config(self, mcp_servers: Mapping[str, Any]) -> JsonObject:
-        """Replace all servers and return them. Their tools are available from the next turn on.
+        """Replace all servers and return them. Their tools are available starting with the next turn.
 
         Args:
             mcp_servers: By name, in the form of `get_mcp_config`; see `McpServerUpdate`.

@@ -12,7 +12,7 @@ class TitleConfig(Section):
         max_words: Maximum number of words, as requested from the model.
         max_chars: Longest title, ellipsis included.
         prompt_template: The title model's prompt, with the fields `{max_words}`, `{user_msg}` and `{assistant_msg}`.
-            Other braces are written twice. None = Parley's own prompt.
+            Double all other braces. None = Parley's own prompt.
         model_name: An entry of `models` that writes titles; None = the user's first words, without a model call.
     """
 

@@ -22,7 +22,7 @@ _RUNNERS = frozenset(
     {"!", "{", "case", "command", "do", "elif", "else", "env", "eval", "exec", "for", "function", "if",
      "nohup", "sudo", "then", "time", "timeout", "until", "while", "xargs"}
 )  # fmt: skip
-"""Words that are followed by another command: they must be allowed themselves."""
+"""Words that another command follows. These words must be allowed too."""
 
 Violation = tuple[str, str]
 """Code and message of a violated limit."""

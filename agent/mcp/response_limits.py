@@ -22,7 +22,7 @@ _HEADERS = {"Accept-Encoding": "identity"}
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _LINE_END = re.compile(rb"(\r\n|\r|\n)")
 _OVERLAP = 3
-"""Last bytes of a chunk to check for the beginning of an event's end mark."""
+"""How many of a chunk's last bytes to check for the beginning of an event's end mark."""
 
 
 def limited_client(

@@ -48,7 +48,7 @@ class McpServerConfig(BaseModel):
 
     Attributes:
         type: The transport. The key may also be `transport`, and `http` may be `streamable_http`.
-        env: Variables of its process, besides PATH, HOME and the like.
+        env: Variables of its process, besides PATH, HOME and similar ones.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -113,7 +113,7 @@ def _call_hook(hook: ModelHook, inner: ModelHandler, updates: dict[str, Any]) ->
 def _split_result(
     result: AIMessage | ExtendedModelResponse[Any],
 ) -> tuple[ModelResponse[Any], dict[str, Any]]:
-    """Return a hook's response and its update of the state. Raises TypeError: its command does something else."""
+    """Return a hook's response and its update of the state. Raises TypeError if its command does anything else."""
     if isinstance(result, AIMessage):
         return ModelResponse(result=[result]), {}
     command = result.command
@@ -122,7 +122,9 @@ def _split_result(
     update = command.update
     if isinstance(update, dict) and command == Command(update=update):
         return result.model_response, update
-    raise TypeError(f"a command that does not only update the state by a dictionary: {command!r}")
+    raise TypeError(
+        f"a command from middleware may only update the state, with a dictionary: {command!r}"
+    )
 
 
 def _join_tool_hooks(outer: ToolHook, inner: ToolHook) -> ToolHook:

@@ -1,4 +1,4 @@
-"""Tells the model who wrote each message of a group, and which chat it is in."""
+"""Tells the model who wrote each message in a group, and which chat it is in."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from agent.user_messages import HUMAN, is_user_message
 
 
 class ChatContextMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Puts a `<speaker>` line before each person's message of a group, and appends a `<chat>` section to the prompt.
+    """Puts a `<speaker>` line before each person's message in a group, and appends a `<chat>` section to the prompt.
 
     Changes only requests; the thread keeps the original messages. A line depends only on its message, so that the
     beginning of a request stays the same from turn to turn. `name` is removed, because many servers reject names with

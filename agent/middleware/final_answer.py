@@ -1,4 +1,4 @@
-"""What follows an answer of the model: the thread's title; at the end of the turn, memory and the sandbox's release."""
+"""Handles each answer: writes the title and, at the end of the turn, queues memory and releases the sandbox."""
 
 from typing import Any
 

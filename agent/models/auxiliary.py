@@ -1,4 +1,4 @@
-"""Models for work beside the conversation: titles, summaries, memory, skill scans."""
+"""Models for work outside the conversation: titles, summaries, memory, skill scans."""
 
 from collections.abc import Awaitable, Callable
 

@@ -42,8 +42,7 @@ class CompatibleServer(_Base):
 
     Attributes:
         returns_all_reasoning: Whether thinking is sent back with all answers. Otherwise it is sent back only with
-            answers that
-            call tools: some servers require it there, and others may reject it elsewhere.
+            answers that call tools: some servers require it there, and others may reject it elsewhere.
     """
 
     returns_all_reasoning: ClassVar[bool] = False

@@ -48,7 +48,7 @@ class CheckedUrl:
     """A URL that may be requested, and its checked addresses. Connect only to these addresses.
 
     Attributes:
-        url: The URL, normalised.
+        url: The URL, normalized.
         host: Its host, lower case, as ASCII.
         addresses: Its addresses, best first; never empty.
     """

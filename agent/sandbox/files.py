@@ -97,7 +97,7 @@ def read_for_change(path: ResolvedPath) -> FileText:
     """Return the text of a file before a change, and its encoding.
 
     Raises:
-        SandboxError: See `read_text`. Also if writing the text back would change other parts of the file.
+        SandboxError: See `read_text`. Also raised if writing the text back would change other parts of the file.
     """
     content = _read(path)
     found = _decode(path, content)

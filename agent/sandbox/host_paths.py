@@ -40,7 +40,7 @@ def _check_cd(command: ShellCommand) -> None:
         raise PathNotAllowed("cd needs a folder; commands start in the workspace")
     target = targets[0].text
     if "$" in target or targets[0].substitutions or target in ("-", "/") or target[0:1] == "~":
-        raise PathNotAllowed(f"cd takes a literal folder name only, not {target}")
+        raise PathNotAllowed(f"cd takes only a literal folder name, not {target}")
 
 
 def _check_word(word: ShellWord, table: MountTable) -> None:

@@ -119,7 +119,7 @@ class _TaskTool:
         try:
             outcome = await self._subagents.run(job)
         finally:
-            # Also if the run is cancelled, because a client may still read its stream.
+            # Even if the run is cancelled, because a client may still read its stream.
             call.emit_finished(outcome)
         return _tool_message(
             call.runtime, result_text(outcome, kind.timeout_seconds), _status_kwargs(outcome)

@@ -139,7 +139,7 @@ class WebClient:
         """Call the service and return its JSON object.
 
         Raises:
-            WebError: See `call`. Also if the response is not a JSON object.
+            WebError: See `call`. Also raised if the response is not a JSON object.
         """
         answer = await self.call(method, url, headers=headers, content=content, query=query)
         try:

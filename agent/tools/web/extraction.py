@@ -1,4 +1,4 @@
-"""Answers a question from a page with a model beside the conversation, so that the page does not fill the history."""
+"""Answers a question from a page with a model call of its own, so that the page does not fill the history."""
 
 import anyio
 from langchain_core.language_models import BaseChatModel
