@@ -22,19 +22,19 @@ adapter (`bus.supervision`). Each unwraps exception groups with `unwrapped`, so 
 
 error       | row               | turn              | conversation       | channel           | service
 ------------|-------------------|-------------------|--------------------|-------------------|------------------
-StoreError  | as it was         | pauses, retries   | waits, then goes   | intake refuses: no | alive; health is
-            |                   | with backoff;     | on                 | acknowledgement,   | degraded
+StoreError  | as it was         | pauses, retries   | waits, then        | intake refuses: no | alive; health is
+            |                   | with backoff;     | continues          | acknowledgement,   | degraded
             |                   | never dead for it |                    | so it redelivers   |
 Delivery-   | retry, elsewhere, | not affected      | next row after     | pauses where the   | alive
 Error       | uncertain or      |                   | the backoff        | platform says so   |
             | failed, by flags  |                   |                    |                    |
-unknown     | sends: as an      | not affected:     | goes on            | restarted if it    | alive
+unknown     | sends: as an      | not affected:     | continues          | restarted if it    | alive
 exception   | ambiguous         | `decoration`      |                    | ends `run`         |
 of an       | DeliveryError,    | drops it          |                    |                    |
 adapter     | logged            |                   |                    |                    |
 cancel-     | as it was; taken  | ended by its      | stops              | -                  | -
 lation      | up at next start  | CancelReason      |                    |                    |
-any other   | dead, with a      | failed            | the next message   | goes on            | alive
+any other   | dead, with a      | failed            | the next message   | continues          | alive
 (a bug)     | visible message   |                   | works              |                    |
 
 While the store fails, `store.database.Database.outage` says why, and health is degraded.

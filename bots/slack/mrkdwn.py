@@ -1,6 +1,6 @@
 """Renders the Markdown tree as Slack mrkdwn, with every `&`, `<` and `>` of the text escaped. Pure.
 
-Other text notifies no one: without `parse` and `link_names`, Slack does not look for names in a text
+Escaped text notifies no one: without `parse` and `link_names`, Slack does not look for names in a text
 (docs.slack.dev/messaging/formatting-message-text, "Automatic parsing").
 """
 
@@ -35,7 +35,7 @@ def escape(text: str) -> str:
 
 
 def render_mrkdwn(blocks: Sequence[tree.Block], *, limit: int) -> str:
-    """Write blocks without details as mrkdwn of at most `limit` characters (>= 10).
+    """Write blocks, none of which are `Details`, as mrkdwn of at most `limit` characters (>= 10).
 
     A cut text ends with an ellipsis.
     """

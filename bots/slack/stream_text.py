@@ -1,7 +1,7 @@
 """Prepares Markdown for streaming: append-only, with inactive mentions and links. Pure.
 
-A stream is append-only, so this works from left to right. If the next character decides about the meaning of the last
-one, the last one is held back.
+A stream is append-only, so this works from left to right. If the meaning of the last character depends on
+the next one, the last one is held back.
 """
 
 import re

@@ -78,7 +78,7 @@ class _StreamingMessage:
     """A growing message.
 
     Attributes:
-        target: Its place.
+        target: Where it is.
         id: Its timestamp.
         key: Its idempotency key; "" = unknown.
         stop_token: The token of its stop button.

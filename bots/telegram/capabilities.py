@@ -28,10 +28,10 @@ PATCH_SHARE = 0.75
 """Part of these limits after which an answer stops growing: the rest is for final answers."""
 
 TYPING_SHARE = 0.8
-"""Likewise for "typing", which is sent 15 times a minute."""
+"""The same for "typing", which is sent 15 times a minute."""
 
 TYPING_SHARE_BESIDE_PATCHES = 0.4
-"""Likewise where growing answers show that work goes on."""
+"""The same for "typing" where growing answers already show that work continues."""
 
 NOTICE_AFTER_S = 8.0
 """Seconds until the progress notice: longer than most answers take. Until then, "typing" is enough."""

@@ -13,7 +13,7 @@ Json: TypeAlias = Mapping[str, Any]
 """An object of the Bot API."""
 
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-"""Exceptions of reading a part with an unexpected form."""
+"""Exceptions that reading a malformed part may raise."""
 
 _MAX_TIME_S = 253_402_300_799
 """The end of the year 9999, Python's last year."""

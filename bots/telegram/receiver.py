@@ -36,7 +36,7 @@ _MAX_ATTEMPTS = 4
 """Maximum number of attempts for an update that causes an internal error. Then the chat's next update follows."""
 
 _PROGRAM_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-"""Exceptions of an update that a retry does not help against, unlike a full disk."""
+"""Exceptions that an update causes again at each retry, unlike a full disk."""
 
 
 class TelegramReceiver:

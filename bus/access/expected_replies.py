@@ -42,7 +42,7 @@ class ExpectedReplies:
         self._expected[person] = (key, at)
 
     def clear(self, key: ConversationKey) -> None:
-        """Stop expecting a reply in a conversation, because it was given or the conversation went on without it."""
+        """Stop expecting a reply in a conversation, because it was given or the conversation continued without it."""
         for person in [one for one, (where, _) in self._expected.items() if where == key]:
             del self._expected[person]
 

@@ -53,7 +53,7 @@ class _Written(BaseModel):
 def _chats_of(newest: Iterable[NewestMessage]) -> list[KnownChat]:
     """Return the chats of conversations, given the newest message of each.
 
-    Of a chat's topics, the newest message counts.
+    In a chat with topics, the newest message in any of them counts.
     """
     found: dict[tuple[str, str, str], KnownChat] = {}
     for message in sorted(newest, key=lambda one: one.received_at):

@@ -76,7 +76,7 @@ class ConversationQueue:
             turn.control.steer(message)
 
     def delete(self, message: QueuedMessage) -> bool:
-        """Cancel the turn of a deleted message, or prevent it. Return whether the message was waiting."""
+        """Cancel the turn of a deleted message, or keep it from starting. Return whether the message was waiting."""
         turn, row_id = self.turn, message.row.id
         if turn is not None and turn.row.id == row_id:
             turn.control.cancel(CancelReason.DELETED)

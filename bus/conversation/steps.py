@@ -515,9 +515,9 @@ class TurnSteps:
         return await self._conversations.bind_thread(row.key, fresh, instead_of=None), True
 
     async def _replace_earlier_versions(self, turn: TurnRecord) -> str:
-        """Remove earlier versions of an edited message from the thread, unless the run goes on with the newest version.
+        """Remove earlier versions of an edited message from the thread, unless the run continues with the newest one.
 
-        Returns the message ID with which the run goes on, or begins.
+        Returns the message ID with which the run continues, or begins.
 
         Raises:
             AgentThreadBusy: The run of an earlier version has not ended yet.
@@ -529,7 +529,7 @@ class TurnSteps:
         if found.own == newest:
             return newest
         if found.own and found.injected == newest:
-            # The edit was injected, so the run goes on with the ID with which it began.
+            # The edit was injected, so the run continues with the ID with which it began.
             return found.own
         for message_id in earlier[-MAX_EARLIER_RUNS:]:
             if await self._runs.cancel(attempt.thread_id, "", message_id):

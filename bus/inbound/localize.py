@@ -11,9 +11,9 @@ from bus.messages import InboundMessage
 
 
 class LocalizeStage(Stage):
-    """Resolves the language of a message's answer, and further values that it depends on.
+    """Resolves the language of a message's answer, and the other values that the answer depends on.
 
-    The presser did not write a button's text, so their conversation keeps its language.
+    The person who presses a button did not write its text, so the conversation keeps its language.
     """
 
     def __init__(self, bus: BusContext, migrations: ChatMigrations) -> None:

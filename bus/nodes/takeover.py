@@ -76,7 +76,7 @@ class ChatTakeover:
         conversations.hand_over()
         with suppress(StoreError):  # `leave` repeats it.
             await self._nodes.leave()
-        # This call fails if the agent's server is another process. Its runs go on there, and other nodes follow them.
+        # This call fails if the agent's server is another process. Its runs continue, and other nodes follow them.
         with suppress(StoreUnavailable):
             await self._calls.call(self._calls.node, HAND_OVER, "")
 

@@ -221,7 +221,7 @@ RerunEffect = Literal["last", "later", "elsewhere"]
 """Effect of answering an edited message again.
 
 `last`: it is the conversation's last message. `later`: later messages are removed too. `elsewhere`: the conversation
-went on without it (`/new`, `/undo`), and nothing is removed.
+continued without it (`/new`, `/undo`), and nothing is removed.
 """
 
 

@@ -92,7 +92,7 @@ class RowSender:
     async def show_failure(
         self, key: str, body: OutboundMessage, adapter: Adapter, message: MessageId | None
     ) -> None:
-        """Send a notice instead of a permanently refused text if people would miss it or see it grow. Raises nothing.
+        """Send a notice instead of a permanently refused text that people saw a part of, or would miss. Raises nothing.
 
         `key`: the key of its row; "" = people may see the text after all.
         """

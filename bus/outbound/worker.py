@@ -1,6 +1,6 @@
 """Delivery worker: sends outbox rows, in order within a conversation, and records each outcome.
 
-What each failure causes here (bus/errors.py has the whole policy):
+What each failure does here (bus/errors.py has the whole policy):
 
 - StoreError: The row does not change. Its task waits and continues. If an outcome cannot be recorded, it is kept in
 memory until the store works again. So a sent message is not sent again.
@@ -221,7 +221,7 @@ class DeliveryWorker:
             await self._store.call(lambda: self.enqueue(key, [later]))
 
     async def show_refused(self, channel: str, target: ReplyTarget) -> None:
-        """Show on a message that it was not accepted if the platform can. Raises nothing."""
+        """Mark a message as not accepted, if the platform can show that. Raises nothing."""
         if channel in self._adapters:
             await self._indicators.refused(self._adapters[channel], target)
 

@@ -148,7 +148,7 @@ async def begin_again(runs: Runs, request: AgentRunRequest) -> str | AgentRunReq
         # An answer to a thread's interrupt is not a message in the thread. The answer's run shows that it arrived.
         has_answer = found is not None and request.answers_question
         if has_answer or has_message(await runs.get_state(request.thread_id), request.message_id):
-            text = None  # it goes on from what was done
+            text = None  # it continues from what was done
     point = request.inbound.rewind_point
     if point is not None and text is not None:
         try:
