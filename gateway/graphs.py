@@ -61,7 +61,7 @@ def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphS
         folder: The configuration's folder, which is the base of relative paths.
 
     Raises:
-        GraphUnusable: See `find_graphs`. Also if a graph cannot be imported, or is not a graph.
+        GraphUnusable: See `find_graphs`. Also raised if a graph cannot be imported, or is not a graph.
     """
     uses = find_graphs(configured, folder)
     return {name: _source(name, use, folder) for name, use in uses.items()}

@@ -17,7 +17,7 @@ RESTORE_MARK = ".restoring"
 """Exists in the data folder while a restore replaces its content. A restore that was interrupted leaves it behind."""
 
 STAGING = ".restore-"
-"""Beginning of the names of the folders into which a restore unpacks, inside the data folder."""
+"""Name prefix of the folders inside the data folder into which a restore unpacks a backup."""
 
 KEY_WAIT_S = 1.0
 """How long a key file may be empty because another process is creating it, seconds."""
@@ -61,7 +61,7 @@ def _lock(descriptor: int, home: Path) -> None:
 
 
 def find_interrupted_restore(home: Path) -> str | None:
-    """Return one line that says that a restore was interrupted and what to do; None if none was interrupted."""
+    """Return a line that says a restore was interrupted and what to do about it; None if none was."""
     if not (home / RESTORE_MARK).exists():
         return None
     return (

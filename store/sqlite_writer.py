@@ -173,8 +173,8 @@ class DatabaseWriter:
     def _run_together(self, units: list[UnitOfWork], turns: UnitTurns) -> None:
         """Begin a transaction and run `units`, then units of `turns`, which are added to `units`.
 
-        If one raises, all run again, each in a savepoint. Savepoints are not the rule because each takes two calls of
-        SQLite, and each call waits for the interpreter's lock while the event loop is busy.
+        If one raises, all run again, each in a savepoint. Savepoints are not the default because each takes two calls
+        of SQLite, and each call waits for the interpreter's lock while the event loop is busy.
 
         Raises:
             sqlite3.Error: The whole transaction is lost.

@@ -1,7 +1,7 @@
 """Makes values storable: a value that msgpack refuses becomes text. Pure.
 
-A state has any values that tools, graphs and clients put into it. Otherwise one value that cannot be saved would make
-every further run of its thread fail.
+Tools, graphs and clients can put any value into a state. Without this module, one value that cannot be saved would make
+every later run of the thread fail.
 """
 
 import dataclasses

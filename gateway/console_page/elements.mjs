@@ -54,7 +54,7 @@ export const facts = (pairs) =>
 
 export const button = (label, onclick) => element("button", { type: "button", onclick }, label);
 
-/** Ask for confirmation of what a button does. After a no, the refreshes, which a focused button stops, go on. */
+/** Ask for confirmation of what a button does. If the answer is no, resume the refreshes, which a focused button stops. */
 export function confirmed(question) {
   if (window.confirm(question)) return true;
   const pressed = document.activeElement;

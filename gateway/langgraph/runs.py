@@ -39,7 +39,7 @@ from store.errors import RowNotFound, StoreUnavailable
 from store.runs import Run, RunStatus
 
 ON_NODE_LOSS, INTERRUPT = "X-Parley-On-Node-Loss", "interrupt"
-"""Header and value of clients that continue by themselves: their runs do not go on when their process ends."""
+"""Header and value of clients that continue by themselves: their runs do not continue when their process ends."""
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
 

@@ -164,7 +164,7 @@ class AbandonedRuns:
             except InvalidRequest as error:
                 unreadable.append((left, error))
             else:
-                log.warning("Run %s goes on here, attempt %d.", left.run_id, left.attempt)
+                log.warning("Run %s continues here, attempt %d.", left.run_id, left.attempt)
         for left, problem in unreadable:
             await self._give_up(left, problem)
 

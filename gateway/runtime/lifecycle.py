@@ -100,8 +100,8 @@ def is_final(status: RunStatus) -> bool:
 def describe_failure(error: BaseException) -> RunFailure:
     """Return the public description of an exception.
 
-    Parley's own exceptions have a `user_message`. Among others, only programming errors keep their text, without host
-    paths and keys.
+    Parley's own exceptions have a `user_message`. Of all others, only programming errors keep their text, without
+    host paths and keys.
 
     >>> describe_failure(ValueError("n is too small")).as_dict()
     {'error': 'ValueError', 'message': 'n is too small'}

@@ -293,7 +293,7 @@ class ThreadEventLogs:
         self._sequences: OrderedDict[str, ThreadEventLog] = OrderedDict()
 
     def for_thread(self, thread_id: str) -> ThreadEventLog:
-        """Return a thread's event log. It is created if necessary."""
+        """Return a thread's event log. Create it if there is none."""
         found = self._sequences.setdefault(thread_id, ThreadEventLog(self._now))
         self._sequences.move_to_end(thread_id)
         while len(self._sequences) > 1 and (

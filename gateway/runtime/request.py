@@ -59,7 +59,7 @@ class GraphRunRequest:
         kwargs: The request, as shown with the run.
         start_key: Repeated requests with this key, on the same thread, start one run (`RunManager.start`); None = each
             starts one.
-        restartable: The run goes on at another node, or after a restart, when its process ends; else it is
+        restartable: The run continues at another node, or after a restart, when its process ends; else it is
             `interrupted`, because its client starts it again.
     """
 

@@ -158,8 +158,8 @@ class RunManager:
         Raises:
             RuntimeClosing, ThreadBusyError, ThreadElsewhere, UnknownAssistant, InvalidRequest: Nothing was started.
             RowNotFound: The thread, or the checkpoint to continue from, does not exist.
-            RunExists: A run of the thread with the request's `start_key` waits, works or has succeeded. It is found
-                before the request's multitask strategy changes other runs.
+            RunExists: A run of the thread with the request's `start_key` is pending, is running or has succeeded. This
+                is checked before the request's multitask strategy changes other runs.
             StoreError: The row could not be written, at least not in time.
         """
         tasks = self._tasks

@@ -70,4 +70,4 @@ class WriteRetry:
             self._waiting -= 1
             if not self._waiting:
                 self.outage = ""
-        log.info("Run %s goes on: the database works again.", self._run_id)
+        log.info("Run %s continues: the database works again.", self._run_id)

@@ -11,7 +11,7 @@ from typing import Self
 import anyio
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""SIGHUP means that the terminal is gone. Under `nohup` the signal is ignored, also by the service."""
+"""SIGHUP means that the terminal is gone. Under `nohup` the signal is ignored, and the service ignores it too."""
 INTERRUPTED = 130
 
 

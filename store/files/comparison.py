@@ -67,11 +67,11 @@ def plan_fetch(
         if path not in stored
         and (drops_changes or ((before := known.get(path)) is not None and before.matches(file)))
     ]
-    # An entry whose kind changed goes first.
+    # Remove an entry whose kind changed before fetching the new one.
     removed += [
         file.path for file in wanted if file.path in local and local[file.path].kind != file.kind
     ]
-    # The content of a folder goes before the folder.
+    # In reverse order, so that a folder's content is removed before the folder.
     return FetchPlan(wanted=tuple(wanted), removed=tuple(sorted(removed, reverse=True)), known=kept)
 
 

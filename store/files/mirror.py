@@ -8,10 +8,10 @@ from typing import Protocol
 from typing_extensions import override
 
 THREADS = "threads/"
-"""The beginning of the names of threads' areas."""
+"""Name prefix of threads' areas."""
 
 KEYS = "keys"
-"""The beginning of the names of the objects with the service's keys. They are not an area."""
+"""Name prefix of the objects that hold the service's keys, which are not an area."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class FileArea:
     """Files that are copied together.
 
     Attributes:
-        name: Its name in the database, and the beginning of its objects' names.
+        name: Its name in the database, and its objects' name prefix.
         folder: Where its files are, relative to the folder of the files.
         only: The names in that folder that belong to it; None = all.
     """
@@ -34,7 +34,7 @@ SHARED_AREA = FileArea(
     folder=".",
     only=frozenset({"skills", "agents", "USER.md", "extensions_config.json"}),
 )
-"""Custom skills and agents, the profile of the users, and the extensions file."""
+"""Custom skills and agents, the user profile, and the extensions file."""
 
 
 def thread_area(thread_id: str) -> FileArea:
