@@ -1,4 +1,4 @@
-"""The catalogues of texts: complete, translated, within the platforms' limits."""
+"""The catalogs of texts: complete, translated, within the platforms' limits."""
 
 import ast
 import re

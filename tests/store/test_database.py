@@ -147,7 +147,7 @@ async def test_a_group_with_much_to_store_does_not_keep_others_waiting(tmp_path:
 
 
 async def test_a_command_waits_for_one_unit_and_is_committed_at_once(tmp_path: Path) -> None:
-    """Also if it comes while a commit with many units of a busy channel is being made."""
+    """Even if it comes while a commit with many units of a busy channel is being made."""
     file = tmp_path / "notes.db"
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
     statements: list[str] = []
