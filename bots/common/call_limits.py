@@ -38,7 +38,7 @@ class RateLimiter:
         return self._paused_until > self._clock()
 
     def set_windows(self, windows: Windows) -> None:
-        """Change what is allowed; calls that were counted count on."""
+        """Change the limits. Calls that were already counted still count."""
         self._windows = windows
         self._calls = deque(self._calls, maxlen=max(windows.values(), default=0))
 
@@ -79,9 +79,9 @@ class RateLimiter:
 
 
 class ReservingRateLimiter(RateLimiter):
-    """A limiter that keeps calls for later: what needs one in the end begins only if there will be room for it.
+    """A limiter that reserves calls: work that ends with a call starts only if that call can be reserved.
 
-    So what waits to be ended is never more than a window allows, however busy an account is.
+    So there is never more unfinished work than a window allows calls to end it, however busy the account is.
     """
 
     def __init__(self, windows: Windows, *, clock: Callable[[], float] | None = None) -> None:
@@ -90,7 +90,7 @@ class ReservingRateLimiter(RateLimiter):
 
     @property
     def has_room(self) -> bool:
-        """Whether one more call can be made, or reserved, besides those that are reserved."""
+        """Whether one more call can be made or reserved, in addition to the reserved ones."""
         oldest = self._clock() - RESERVED_S
         self._reserved = {key: at for key, at in self._reserved.items() if at > oldest}
         return not self.is_paused and all(
@@ -99,11 +99,11 @@ class ReservingRateLimiter(RateLimiter):
         )
 
     def reserve(self, key: Hashable) -> None:
-        """Reserve a call for something that begins; ask `has_room` before."""
+        """Reserve a call for work that starts. Check `has_room` first."""
         self._reserved[key] = self._clock()
 
     def has_reserved(self, key: Hashable) -> bool:
-        """Return whether a call is reserved for this."""
+        """Return whether a call is reserved for this work."""
         return key in self._reserved
 
     def release(self, key: Hashable) -> None:
@@ -111,7 +111,7 @@ class ReservingRateLimiter(RateLimiter):
         self._reserved.pop(key, None)
 
     def try_acquire_reserved(self, key: Hashable) -> float:
-        """Count a call as `try_acquire` does; one that is not reserved leaves room for those that are."""
+        """Like `try_acquire`, but a call that is not reserved leaves room for the reserved ones."""
         if key not in self._reserved and not self.has_room:
             return self.delay_s() or max(self._windows)
         return self.try_acquire()

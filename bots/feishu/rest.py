@@ -346,8 +346,9 @@ def _parse_response(response: httpx.Response) -> FeishuResponse:
 
 
 def _release_stream(response: httpx.Response) -> None:
-    """Part a response that was read from its stream. They refer to each other.
+    """Separate a response that was read from its stream.
 
-    So both stayed, with the request and the connection's objects, until the oldest objects are looked at for garbage.
+    They refer to each other. Otherwise both would stay in memory, with the request and the connection's objects, until
+    a full garbage collection.
     """
     response.stream = httpx.ByteStream(b"")

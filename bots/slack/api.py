@@ -36,7 +36,7 @@ class ResponseUrlExpired(SlackError):
 
 
 def sdk_logger() -> logging.Logger:
-    """Return the logger for slack_sdk and Bolt. Its level is ERROR, because below they log URLs, texts and tickets."""
+    """Return the logger for slack_sdk and Bolt. Its level is ERROR: below it, they log URLs, texts and tickets."""
     logger = logging.getLogger("bots.slack.sdk")
     if logger.level != logging.ERROR:  # Setting the level clears the caches of all loggers.
         logger.setLevel(logging.ERROR)

@@ -41,7 +41,7 @@ _MINUTE_S = 60.0
 
 
 class ReactionLimits:
-    """The reactions of one app in one workspace: one that shows work takes the room of its removal while it is there.
+    """The rate limits of one app's reactions in one workspace. A working reaction reserves the call that removes it.
 
     Args:
         clock: A monotonic clock, seconds.
@@ -56,7 +56,7 @@ class ReactionLimits:
         self.removals = ReservingRateLimiter({_MINUTE_S: REACTIONS_REMOVED_A_MINUTE}, clock=clock)
 
     def reserve(self, target: ReplyTarget) -> bool:
-        """Return whether a working reaction may be added: then that is counted, and its removal reserved."""
+        """Return whether a working reaction may be added. If so, count it and reserve its removal."""
         if not self.removals.has_room or self.additions.try_acquire():
             return False
         self.removals.reserve(target)

@@ -66,7 +66,7 @@ class SlackNames:
     async def _look_up(
         self, names: dict[str, str], targets: Iterable[str], give_up_at: float
     ) -> None:
-        """Add the names of targets, as far as they can be had in time."""
+        """Add the names of targets that are available in time."""
         limiter = anyio.CapacityLimiter(_AT_ONCE)
 
         async def look_up(target: str) -> None:

@@ -92,7 +92,11 @@ class SlackMessages:
         try:
             await self.respond_ephemeral(target.response_url, text)
         except SlackError as error:  # The file has arrived, so nothing must be sent again.
-            log.info("%s: where a file went was not said: %s", self._api.channel, error)
+            log.info(
+                "%s: the note that says where a file went was not sent: %s",
+                self._api.channel,
+                error,
+            )
         return sent
 
     async def _send(

@@ -39,7 +39,7 @@ async def open_download(
     url = await _file_url(bot, attachment.ref, timeouts)
     transport = bot.request
     if not isinstance(transport, TelegramTransport):
-        raise TypeError("the bot does not speak through its own transport")
+        raise TypeError("the bot does not use its own transport")
     async with AsyncExitStack() as stack:
         answer = await _request(stack, transport, url, timeouts)
         _check_response(answer, max_bytes)

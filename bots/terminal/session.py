@@ -123,7 +123,7 @@ def save_file(file: OutgoingFile, folder: Path, session: str) -> str:
     """Copy a file into `folder` under a free name. Return its path relative to `folder`. Blocking.
 
     Raises:
-        DeliveryError: the disk does not take it.
+        DeliveryError: The disk cannot store it.
     """
     name = Path(file.name).name or "file"
     try:

@@ -35,7 +35,7 @@ IDLE_S = 30.0
 
 
 class BroadcastSender:
-    """Sends accepted broadcasts. Of the processes that share the database, one at a time sends.
+    """Sends accepted broadcasts. Only one of the processes that share the database sends at a time.
 
     Args:
         health: Returns the state of every running channel.

@@ -145,7 +145,7 @@ class Conversations:
         return turn.takes_parts
 
     def delete(self, row_id: int, inbound: InboundMessage) -> bool:
-        """Cancel the turn of a deleted message, or prevent it. Return whether the message was waiting."""
+        """Cancel the turn of a deleted message, or keep it from starting. Return whether the message was waiting."""
         found = self._find(row_id)
         if found is None:
             return False

@@ -74,7 +74,7 @@ class FindConversationStage(Stage):
             return
         policy = self._policies.get(message.key.channel)
         followups = policy.followups_in(message.key.chat) if policy is not None else "smart"
-        # A message that names others is for them; `decide_access` sees to it.
+        # A message that names others is for them; `decide_access` handles that.
         is_for_bot = followups == "all" and not message.mentions_others
         context.message = replace(message, is_addressed=is_for_bot)
         context.is_known_reply = followups != "mention"

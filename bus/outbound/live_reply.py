@@ -45,7 +45,7 @@ DRAFT_DEADLINE_S = 8.0
 """Time limit of one draft, seconds. The next one replaces a lost one."""
 
 DRAFT_CHARS = 4000
-"""Maximum length of a draft, characters. Of a longer answer, it shows the end."""
+"""Maximum length of a draft, characters. It shows the end of a longer answer."""
 
 
 class LiveReply:

@@ -187,7 +187,7 @@ def uploaded_file(name: str, size_bytes: int, path: str) -> Mapping[str, Any]:
 class ThreadFiles(Protocol):
     """The files of threads. No file is ever in memory as a whole.
 
-    Every method raises `DeliveryError`; one that is `retryable` may be followed by the same call.
+    Every method raises `DeliveryError`. After a `retryable` one, the same call may succeed.
     """
 
     async def put(self, thread_id: str, name: str, source: Path) -> Mapping[str, Any]:

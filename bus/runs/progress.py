@@ -7,7 +7,7 @@ from bus.locales.en import Messages
 from bus.runs.stream import CLARIFICATION, Message
 
 MAX_ITEMS = 4
-"""Maximum number of tools and subagents to show. Of a plan, twice as many steps are shown."""
+"""Maximum number of tools and subagents to show. A plan shows twice as many steps."""
 
 DETAIL_CHARS = 60
 

@@ -98,7 +98,7 @@ def _read_at(source: Path, offset: int) -> bytes:
 
 
 def _parse_upload(answer: httpx.Response) -> Mapping[str, Any]:
-    """Return the file that the gateway kept. Raises DeliveryError: it refused it."""
+    """Return the file that the gateway kept. Raises DeliveryError if the gateway refused it."""
     try:
         document = answer.json()
     except ValueError:

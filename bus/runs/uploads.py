@@ -117,7 +117,7 @@ class FileUploader:
     async def _upload_with_retries(
         self, adapter: SupportsDownloads, thread_id: str, file: Attachment, copy: Path
     ) -> Mapping[str, Any]:
-        """Bring a file, repeating what may help. Raises DeliveryError."""
+        """Download and upload a file, retrying retryable failures. Raises DeliveryError."""
         attempt = 0
         while True:
             attempt += 1
