@@ -1,4 +1,4 @@
-"""Starting processes."""
+"""Starts processes."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -108,7 +108,7 @@ class ThreadStorage:
         """Delete a thread's folders with their content. Return whether they existed. Blocking.
 
         Raises:
-            ThreadIdInvalid: See `of`.
+            ThreadIdInvalid: See `folders`.
             OSError: Something cannot be deleted.
         """
         root = self.folders(thread_id).root

@@ -1,7 +1,7 @@
 """Converts the argument schemas of MCP tools to a form that every model provider accepts. Pure.
 
-One schema can make a provider reject the whole request: a schema without `properties`, with `anyOf` or the like at the
-top level, with an array without `items` (OpenAI), or with unusual characters in argument names (Anthropic).
+One schema can make a provider reject the whole request: a schema without `properties`, with `anyOf` or a similar key at
+the top level, with an array without `items` (OpenAI), or with unusual characters in argument names (Anthropic).
 """
 
 import re

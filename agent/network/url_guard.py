@@ -185,7 +185,7 @@ async def check_remote_fetch(guard: UrlGuard, url: str) -> None:
     it.
 
     Raises:
-        UrlNotAllowed: As `UrlGuard.checked`.
+        UrlNotAllowed: As `UrlGuard.check`.
     """
     try:
         await guard.check(url)

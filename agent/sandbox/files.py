@@ -109,7 +109,7 @@ def _require_same(path: ResolvedPath, content: bytes, found: FileText) -> None:
     """Check that writing a text back would reproduce the file. For UTF-8 it always does."""
     if found.encoding != UTF_8 and encode_text(*found) != content:
         raise SandboxError(
-            f"the file seems to be {found.encoding}, but not all of it would be written as it was. Nothing was "
+            f"the file seems to be {found.encoding}, but saving it would change other parts of it. Nothing was "
             f"changed: convert it to UTF-8 first, for example with iconv: {path.virtual}"
         )
 

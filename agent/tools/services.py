@@ -13,7 +13,7 @@ class ToolServices:
 
     Attributes:
         folders: The threads' folders.
-        models: Models for work beside the conversation.
+        models: Models for work outside the conversation.
         converter: Converts documents to text.
     """
 

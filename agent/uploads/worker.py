@@ -109,7 +109,7 @@ def _kind(suffix: str, document: BinaryIO) -> str:
     """Return the suffix of the document's actual type.
 
     Raises:
-        Refused: The document cannot be converted.
+        ConversionRefused: The document cannot be converted.
     """
     head = document.read(8)
     document.seek(0)

@@ -47,5 +47,5 @@ def _ask(keys: WebKeys, query: str) -> list[dict[str, str]]:
         if "No results" in str(error):
             return []
         log.info("web search failed: %s", type(error).__name__)
-        raise WebError(f"No search engine gave results ({type(error).__name__}).") from error
+        raise WebError(f"No search engine returned results ({type(error).__name__}).") from error
     return found

@@ -47,6 +47,6 @@ async def answer_from_page(model: BaseChatModel, question: str, url: str, page: 
         ) from error
     answer = without_thinking(reply.text).strip()
     if not answer:
-        raise WebError("The model found no words for an answer. Read the page instead.")
+        raise WebError("The model returned no answer. Read the page instead.")
     note = f" (its first {MAX_PAGE_CHARS:,} characters)" if is_cut else ""
     return f"{answer}\n\nSource: {url}{note}"

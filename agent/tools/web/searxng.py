@@ -1,4 +1,4 @@
-"""SearXNG: search with a server of one's own, without a key (docs.searxng.org, `GET /search?format=json`)."""
+"""SearXNG: search with your own server, without a key (docs.searxng.org, `GET /search?format=json`)."""
 
 from functools import partial
 
