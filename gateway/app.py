@@ -139,7 +139,7 @@ class Application(FastAPI):
 
 @cache
 def direct_routes() -> DirectRoutes:
-    """Return the shorter way, which all applications of this process share."""
+    """Return the direct routes, which all applications of this process share."""
     return DirectRoutes(langgraph_routers(), LANGGRAPH_PREFIXES)
 
 

@@ -279,7 +279,10 @@ def _add_prove(prove: argparse.ArgumentParser) -> None:
         help="messages a second, from correspondingly more people",
     )
     prove.add_argument(
-        "--people", type=int, metavar="N", help="people in private with each bot (default: 2)"
+        "--people",
+        type=int,
+        metavar="N",
+        help="people who chat privately with each bot (default: 2)",
     )
     prove.add_argument(
         "--bursts",

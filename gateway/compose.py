@@ -220,7 +220,7 @@ async def _runs(stack: AsyncExitStack, config: Config, app: FastAPI) -> Runs:
 
 
 def _gateway_client(config: Config, app: FastAPI) -> httpx.AsyncClient:
-    """Return a client of the REST API. One of this process holds whole responses in memory, and knows no timeouts."""
+    """Return a client of the REST API. A client of this process holds whole responses in memory and has no timeouts."""
     if config.bus.gateway_url:
         # A configured token is valid for both gateways, a generated one only here.
         token = config.gateway.admin_token

@@ -231,11 +231,11 @@ class _EmbeddedStates(ThreadStatesApi):
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:
-    """Return JSON. Raises RunError: the configuration of a channel has what cannot be JSON."""
+    """Return JSON. Raises RunError if a channel's configuration has a value that JSON cannot represent."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError as error:
-        raise RunError(f"The request of a run cannot be JSON: {error}") from error
+        raise RunError(f"The request of a run cannot be encoded as JSON: {error}") from error
 
 
 def _json(view: Mapping[str, Any]) -> State:

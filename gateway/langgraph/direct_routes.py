@@ -30,7 +30,7 @@ _TABLE_ERRORS = tuple(STATUS_BY_ERROR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectEndpoint:
-    """An endpoint, and which of its parameters are which.
+    """An endpoint, and what each of its parameters takes.
 
     Attributes:
         route: FastAPI's route of the same endpoint.
@@ -57,7 +57,7 @@ class DirectEndpoint:
         await response(scope, receive, send)
 
     async def respond(self, request: Request, path_params: Mapping[str, str]) -> Response:
-        """Return the response, also for errors that have a status."""
+        """Return the response. An error that has a status becomes a response too."""
         arguments: dict[str, Any] = {**path_params, self.services: request.app.state.services}
         if self.request:
             arguments[self.request] = request

@@ -100,7 +100,7 @@ class Elsewhere:
             else:
                 await self._runs.abandoned_runs.take_of(request.thread_id or "", "")
             await anyio.sleep(MOVE_S)
-        raise StoreUnavailable("The runs of this thread move from node to node; try again.")
+        raise StoreUnavailable("The runs of this thread keep moving between nodes; try again.")
 
     async def _start_at(self, node: int, request: GraphRunRequest) -> LocalRun:
         given = {

@@ -384,7 +384,7 @@ async def _cancelled_result(
         try:
             state = await prepared.graph.aget_state(prepared.thread_config)
         except StoreError as error:
-            log.warning("Run %s: what is left of it cannot be read: %s", live.run_id, error)
+            log.warning("Run %s: its thread's state cannot be read: %s", live.run_id, error)
             return RunResult(status="interrupted", thread_unchanged=back)
         return RunResult(
             status="interrupted",

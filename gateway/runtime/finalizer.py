@@ -94,7 +94,7 @@ class RunFinalizer:
         try:
             await self._save(end)
         except StoreError as error:
-            log.warning("What is left of run %s is deleted later: %s", live.run_id, error)
+            log.warning("The rows of run %s will be deleted later: %s", live.run_id, error)
             self._unsaved.append(end)
 
     async def save_unsaved(self) -> None:

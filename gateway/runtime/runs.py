@@ -301,7 +301,7 @@ class RunManager:
             messages: In any form that a run's input accepts.
 
         Returns:
-            The run's ID. None = the run does not exist, or takes no messages (anymore).
+            The run's ID. None = the run does not exist, or accepts no messages.
 
         Raises:
             InvalidRequest: The messages are malformed.

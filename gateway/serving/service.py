@@ -31,8 +31,10 @@ from store.data_folder import record_address
 from store.process_description import ProcessDescription
 
 STOP_TIMEOUT_S = 6.3
-"""Time of a stop beyond channels.drain_s, seconds: the server's grace period and the runtime's limit (SPEC 10: 12 s in
-total)."""
+"""How long a stop may take beyond channels.drain_s, seconds: the server's grace period and the runtime's limit.
+
+SPEC 10 permits 12 s in total.
+"""
 
 DEFAULT_SESSION = "main"
 

@@ -61,7 +61,7 @@ async def run_exporters(config: Config) -> AsyncIterator[Telemetry]:
 
 
 class OtlpTelemetry(Telemetry):
-    """Exports traces, metrics and logs, each in a worker thread of its own. A dead collector costs only what it misses.
+    """Exports traces, metrics and logs, each in its own worker thread. What a dead collector misses is lost.
 
     Blocks: it reads certificates and a file.
     """
@@ -140,7 +140,7 @@ async def _run_in_daemon_thread(call: Callable[[], object]) -> None:
 
 
 def _resource(config: Config) -> Resource:
-    """Return what the environment says of the service; its name is `parley` unless that says otherwise."""
+    """Return the service's attributes from the environment. Its name is `parley` unless the environment sets one."""
     attributes = {"service.version": get_version()}
     is_named = config.environment.get("OTEL_SERVICE_NAME") or "service.name=" in (
         config.environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
@@ -151,7 +151,7 @@ def _resource(config: Config) -> Resource:
 
 
 def _installation(config: Config) -> str:
-    """Return what tells this database from others: its URL without credentials, or a random text that is kept."""
+    """Return an ID of this database: its URL without credentials, or a random text that is kept in a file."""
     if not config.database.is_sqlite:
         return config.database.url.rpartition("@")[2]
     file: Path = config.home / INSTALLATION_FILE

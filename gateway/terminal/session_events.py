@@ -65,7 +65,7 @@ async def stream_session_events(
     *,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncIterator[SessionEvent]:
-    """Yield events as they arrive, a Rest after the last event of an answer, and a Heartbeat during a long silence.
+    """Yield events as they arrive. Add a SessionIdle after an answer, and a SessionHeartbeat in a long silence.
 
     Args:
         events: A stream whose wait can safely be cancelled (memory streams can).
