@@ -96,7 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rate", type=float, default=0.0, help="messages a second, instead of --messages"
     )
-    parser.add_argument("--people", type=int, default=0, help="people in private with each bot")
+    parser.add_argument(
+        "--people", type=int, default=0, help="people who chat privately with each bot"
+    )
     parser.add_argument(
         "--bursts",
         type=float,
