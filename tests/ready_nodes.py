@@ -1,4 +1,4 @@
-"""Nodes of a PostgreSQL database: who owns a chat, and waiting until they know and hear each other."""
+"""Nodes of a PostgreSQL database: finds the owner of a chat, and waits until the nodes know and hear each other."""
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack

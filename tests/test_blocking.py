@@ -1,4 +1,4 @@
-"""Calls that block the event loop are found, and those in threads and of tests are not."""
+"""Calls that block the event loop are found, except calls in threads and calls of tests."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The report of a failed test begins with the cause, and so does its line in the summary."""
+"""The report of a failed test, and its line in the summary, begin with the cause."""
 
 import subprocess
 import sys

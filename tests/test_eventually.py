@@ -1,4 +1,4 @@
-"""The waiting helper: what it returns, what it says when the condition never holds."""
+"""The waiting helper: its result, and its message if the condition never holds."""
 
 import anyio
 import anyio.lowlevel

@@ -1,4 +1,4 @@
-"""What is forked behaves as what is started: output, exit code, environment, folder, signals."""
+"""Forked processes behave like started ones: output, exit code, environment, folder, signals."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The service that runs before others are forked."""
+"""The service that runs in the fork server before others are forked from it."""
 
 import logging
 import resource

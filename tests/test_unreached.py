@@ -1,4 +1,4 @@
-"""The list of functions that no test reaches: it is made of what coverage says about a program that ran."""
+"""The list of functions that no test reaches, made from coverage data of a program that ran."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests that forked workers run are reported as those that one process runs."""
+"""Tests in forked workers are reported like tests in one process."""
 
 import os
 import signal

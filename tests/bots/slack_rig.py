@@ -1,4 +1,4 @@
-"""What the tests of the Slack adapter share: a recording intake, a running adapter, short timeouts."""
+"""Helpers of the Slack adapter's tests: a recording intake, a running adapter, short timeouts."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""A Telegram adapter at work against a Telegram server, for tests."""
+"""A running Telegram adapter, connected to the fake Telegram server."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Where a text may be cut: never inside what people see as one character."""
+"""Texts are never cut inside what people see as one character."""
 
 from bots.text.characters import safe_cut
 

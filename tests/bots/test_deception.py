@@ -1,4 +1,4 @@
-"""Links and texts that pass for something else: shown for what they are, on every platform."""
+"""Deceptive links and texts are exposed on every platform."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The clock of this machine against that of a platform."""
+"""Compares this machine's clock with a platform's."""
 
 import time
 

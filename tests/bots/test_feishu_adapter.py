@@ -1,4 +1,4 @@
-"""Receiving: connect, hand over, acknowledge, reconnect. Real adapter, fake platform."""
+"""Receiving on Feishu: connect, hand over, acknowledge, reconnect. Real adapter, fake platform."""
 
 import logging
 import ssl

@@ -1,4 +1,4 @@
-"""Buttons: shown below cards, pressed over every way in, answered by a toast. Real adapter, fake platform."""
+"""Buttons on Feishu: shown below cards, pressed, answered with a toast. Real adapter, fake platform."""
 
 import json
 from dataclasses import replace

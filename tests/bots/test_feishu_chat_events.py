@@ -1,4 +1,4 @@
-"""Chats that begin, end and lose messages; clicks in the bot's menu. Real adapter, fake platform."""
+"""Feishu events about chats, deleted messages, and clicks in the bot's menu. Real adapter, fake platform."""
 
 from typing import Any
 

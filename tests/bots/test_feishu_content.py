@@ -1,4 +1,4 @@
-"""Every type of message and every element of rich text that Feishu documents: read, or named."""
+"""The adapter reads or names every type of message and every element of rich text that Feishu documents."""
 
 import json
 from collections.abc import Callable

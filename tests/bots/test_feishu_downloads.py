@@ -1,4 +1,4 @@
-"""Files from Feishu: a message's resource, streamed; refusals told from files."""
+"""Downloads from Feishu: files are streamed, and refusals are not taken for files."""
 
 import logging
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What each refusal and failure of Feishu means for a delivery."""
+"""How each refusal and failure of Feishu affects a delivery."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Files: what is uploaded as what, and what cannot be sent. Real adapter, fake platform."""
+"""Uploads to Feishu: the type of each file, and files that cannot be sent. Real adapter, fake platform."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Feishu's Markdown: inert tags, few tables, sane while it grows."""
+"""Feishu's Markdown: tags have no effect, tables are limited, and unfinished text renders cleanly."""
 
 import json
 import re

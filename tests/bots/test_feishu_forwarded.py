@@ -1,4 +1,4 @@
-"""Messages that were forwarded together: in the prompt, or a file. Real adapter, fake platform."""
+"""Forwarded messages on Feishu become part of the prompt, or a file. Real adapter, fake platform."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The small parts: the door to the SDK, frames, joining, waits, cards, and the fake itself."""
+"""Small parts of the Feishu adapter: the SDK import, frames, reassembly, delays, cards, and the fake itself."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sending: cards, patches, files, signs, and every way in which they fail. Real adapter, fake platform."""
+"""Sending on Feishu: cards, updates, files, indicators, and every failure. Real adapter, fake platform."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Messages that people reply to reach the agent, with their authors. Real adapter, fake platform."""
+"""The agent gets the messages that people reply to, with their authors. Real adapter, fake platform."""
 
 from dataclasses import replace
 

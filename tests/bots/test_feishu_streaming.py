@@ -1,4 +1,4 @@
-"""Cards that stream (CardKit), and every way back to PATCH. Real adapter, fake platform."""
+"""Streaming cards (CardKit), and every fallback to PATCH. Real adapter, fake platform."""
 
 import time
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Feishu over HTTP: who is believed, what is answered, what health says."""
+"""Feishu's webhook: which requests are accepted, the responses, and the channel's health."""
 
 import hashlib
 import json

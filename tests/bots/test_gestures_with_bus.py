@@ -1,4 +1,4 @@
-"""What people send in one gesture, from their client's messages to one answer: the real adapters and the whole bus."""
+"""The messages of one gesture get one answer: clients' messages, the real adapters and the whole bus."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

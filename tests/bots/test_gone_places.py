@@ -1,4 +1,4 @@
-"""An answer whose topic, thread or chat is gone: told where it can be, on each platform with the whole bus."""
+"""An answer whose topic, thread or chat is gone is sent elsewhere, on each platform with the whole bus."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

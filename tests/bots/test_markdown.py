@@ -1,4 +1,4 @@
-"""The tree, emphasis in CJK text, unfinished and hostile Markdown."""
+"""The Markdown tree: emphasis in CJK text, unfinished text, and hostile text."""
 
 from typing import Literal
 

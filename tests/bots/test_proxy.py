@@ -1,4 +1,4 @@
-"""Which proxy leads to a platform."""
+"""The proxy that is used for each platform URL."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which adapters a configuration asks for."""
+"""The adapters that a configuration enables."""
 
 from pathlib import Path
 from typing import get_args

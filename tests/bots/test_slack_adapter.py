@@ -1,4 +1,4 @@
-"""The Slack adapter's way in: the real Bolt and SDK against the stand-in."""
+"""Receiving on Slack: the real Bolt and SDK with the fake Slack."""
 
 import logging
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Buttons on Slack: shown, pressed over both ways in, answered; messages changed and taken away."""
+"""Buttons on Slack: shown, pressed over Socket Mode and HTTP, answered; and messages edited and deleted."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `parley doctor` says of a Slack app, and what to do about it."""
+"""`parley doctor` reports a Slack app's problems and how to fix them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Files from Slack: fetched with the token from Slack alone, and every refusal told."""
+"""Downloads from Slack: the token goes only to Slack, and every refusal has a reason."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Messages that were edited or deleted on Slack, and the many changes that nobody made."""
+"""Edited and deleted messages on Slack, and the many changes that no person made."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What Slack or the way to it says, as a decision."""
+"""How each error of Slack and of the connection affects a delivery."""
 
 import aiohttp
 import pytest

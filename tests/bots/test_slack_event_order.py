@@ -1,4 +1,4 @@
-"""Slack sends again, after later events, what nobody acknowledged: a thread is heard in its order all the same."""
+"""Slack resends unacknowledged events after later ones: the messages of a thread still arrive in order."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Slack's `markdown` block and its fallback: complete, bounded, and nothing in them pings."""
+"""Slack's `markdown` block and its fallback text: complete, within the limits, and without notifications."""
 
 import html
 import re

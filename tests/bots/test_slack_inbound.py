@@ -1,4 +1,4 @@
-"""Slack payloads to `InboundMessage`: every case as a table."""
+"""Slack payloads become `InboundMessage`: a table with every case."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Signs of work on Slack: an agent's own where the app is one, a reaction elsewhere; and greetings."""
+"""Working indicators on Slack: an agent's own status, or a reaction; and greetings."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The life of a Slack app: switched off, uninstalled, crowded out, short of permissions, restarted. Health tells."""
+"""A Slack app is disabled, uninstalled, out of connections, short of permissions or restarted: health says so."""
 
 import anyio
 import pytest

@@ -1,4 +1,4 @@
-"""Names of people, channels and user groups: events tell ids, people speak of names."""
+"""Names of people, channels and user groups, of which Slack's events contain only IDs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The Slack adapter's way out: messages, command answers, looking up, files, reactions."""
+"""Sending on Slack: messages, answers to commands, lookups, files, reactions."""
 
 import logging
 import time

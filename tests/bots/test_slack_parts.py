@@ -1,4 +1,4 @@
-"""Every part that a Slack message may have is read, or named: the list is in tests/data/slack-message-parts.json."""
+"""The adapter reads or names every part of a Slack message that tests/data/slack-message-parts.json lists."""
 
 import json
 from pathlib import Path

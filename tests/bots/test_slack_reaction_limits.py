@@ -1,4 +1,4 @@
-"""The reactions that an app may add and take away on Slack, by a clock of the test."""
+"""Rate limits of adding and removing reactions on Slack, with a clock that the test sets."""
 
 from bots.common.call_limits import RESERVED_S
 from bots.slack.capabilities import REACTIONS_ADDED_A_MINUTE, REACTIONS_REMOVED_A_MINUTE

@@ -1,4 +1,4 @@
-"""What a Slack message says: its text, its blocks and its attachments together, and what it passes on."""
+"""Reading a Slack message: its text, blocks and attachments together, and the messages that it forwards."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Answers that grow on Slack: streamed, harmless, exact in the end, whatever becomes of the stream."""
+"""Streaming answers on Slack: without side effects, and exact at the end, even if the stream breaks."""
 
 import itertools
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Somebody addresses the bot in a thread that others began: it gets what was said there before."""
+"""A person mentions the bot in a thread that others began: the bot gets the earlier messages."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

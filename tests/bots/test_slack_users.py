@@ -1,4 +1,4 @@
-"""Members, guests and people of other companies on Slack: known as such before the bus decides."""
+"""Members, guests and people of other companies on Slack are identified before the bus decides."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Slack over HTTP: who is believed, what is answered, what health says."""
+"""Slack over HTTP: which requests are accepted, the responses, and the channel's health."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Slack and the whole bus together: the real adapter between a Slack workspace and a LangGraph server."""
+"""Slack and the whole bus: the real adapter between a fake Slack and a LangGraph server."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

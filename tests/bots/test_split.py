@@ -1,4 +1,4 @@
-"""Pieces fit, render by themselves, and lose nothing."""
+"""Split messages fit, render on their own, and lose nothing."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Buttons on Telegram through the real SDK: sent, pressed, answered, changed, taken away."""
+"""Buttons on Telegram through the real SDK: sent, pressed, answered, changed, removed."""
 
 from collections.abc import AsyncIterator
 

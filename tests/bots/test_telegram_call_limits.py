@@ -1,4 +1,4 @@
-"""The limits of a Telegram bot's calls: kept on our side, and waited out where Telegram's are lower."""
+"""Rate limits of a Telegram bot's calls: Parley keeps them, and waits if Telegram's are lower."""
 
 from collections import Counter
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What is read of a Telegram message: a row for every field of the newest Bot API, so that a new one fails here."""
+"""Reading a Telegram message: a row for every field of the newest Bot API, so that a new field fails here."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

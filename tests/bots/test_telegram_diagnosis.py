@@ -1,4 +1,4 @@
-"""What `parley doctor` says of a Telegram bot, and what to do about it."""
+"""`parley doctor` reports a Telegram bot's problems and how to fix them."""
 
 from dataclasses import replace
 

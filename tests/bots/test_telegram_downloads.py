@@ -1,4 +1,4 @@
-"""Files from Telegram: streamed, within its limit, and no token in any word about it."""
+"""Downloads from Telegram: streamed, within the size limit, and no error contains the token."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What Telegram's failures mean for a delivery, and what no text may tell."""
+"""How each failure of Telegram affects a delivery, and what no error text may contain."""
 
 import logging
 from dataclasses import dataclass

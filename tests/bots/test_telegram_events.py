@@ -1,4 +1,4 @@
-"""Telegram's updates besides messages: presses, edits, moves, memberships. Every case of the pure conversion."""
+"""Telegram updates other than messages: presses, edits, migrations, memberships. A table with every case."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The Telegram server of the tests is no kinder than Telegram."""
+"""The fake Telegram server is as strict as Telegram."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Telegram's text and entities: well nested, bounded, and nobody is mentioned."""
+"""Telegram's text and entities: properly nested, within the limits, and without mentions."""
 
 import re
 

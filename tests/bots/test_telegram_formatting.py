@@ -1,4 +1,4 @@
-"""Formatting that people use, as Markdown: entities and the blocks of rich messages."""
+"""People's formatting as Markdown: entities, and the blocks of rich messages."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Telegram updates to messages of the bus: every case in one table."""
+"""Telegram updates become messages of the bus: a table with every case."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a message says beside its own words: replies, quotations, forwards, hidden links, places."""
+"""Parts of a message besides its own text: replies, quotations, forwards, hidden links, locations."""
 
 from typing import Any
 

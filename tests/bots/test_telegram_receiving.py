@@ -1,4 +1,4 @@
-"""Receiving on Telegram: nothing is confirmed before it was kept, and the health tells the truth."""
+"""Receiving on Telegram: no update is confirmed before it is stored, and health is accurate."""
 
 import logging
 from collections.abc import AsyncIterator, Callable

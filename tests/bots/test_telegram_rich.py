@@ -1,4 +1,4 @@
-"""Rich messages: the blocks that Markdown becomes, and what happens where a server does not take them."""
+"""Rich messages: the blocks that Markdown becomes, and servers that do not support them."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sending on Telegram: text, files, typing, and what is made of every refusal."""
+"""Sending on Telegram: text, files, typing, and the handling of every refusal."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Answers that grow on Telegram: drafts in private chats, edited messages elsewhere, and signs that end in time."""
+"""Streaming answers on Telegram: drafts in private chats, edited messages elsewhere; indicators end in time."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Telegram's webhook: what is registered, who is believed, what health says."""
+"""Telegram's webhook: its registration, which requests are accepted, and the channel's health."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Telegram and the whole bus together: the real SDK between a Telegram server and a LangGraph server."""
+"""Telegram and the whole bus: the real SDK between a fake Telegram server and a LangGraph server."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Who is answered, case by case."""
+"""Who may use the bot: a table of cases."""
 
 from dataclasses import replace
 

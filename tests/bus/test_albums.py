@@ -1,4 +1,4 @@
-"""Files that are sent together are one turn, in their order, whatever happens in between."""
+"""Files that are sent together are one turn, in order, whatever arrives in between."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A message to many chats: who gets it, once, without holding up answers."""
+"""A broadcast reaches each chat of its audience once, and does not delay answers."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A broadcast where two nodes share a database: sent once, to chats of both."""
+"""A broadcast with two nodes on one database: sent once, to the chats of both."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Turns that wait for a person: how it is asked, who may decide, and that the run goes on once."""
+"""Turns that wait for a person: the question, who may decide, and that the run resumes only once."""
 
 from pathlib import Path
 from typing import Any

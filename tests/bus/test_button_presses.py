@@ -1,4 +1,4 @@
-"""Buttons under messages: who may press them, what they do, and how their messages look afterwards."""
+"""Buttons under messages: who may press them, what they do, and the message afterwards."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A chat that got another id goes on, also after a restart, and nothing of it is taken for something new."""
+"""A chat whose ID changes continues, even after a restart, and nothing in it counts as new."""
 
 from pathlib import Path
 from typing import Any

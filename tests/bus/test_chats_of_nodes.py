@@ -1,4 +1,4 @@
-"""Two nodes on one PostgreSQL database: each chat has one of them, whichever accepts its messages."""
+"""Two nodes on one PostgreSQL database: one of them owns each chat, whichever receives its messages."""
 
 import time
 from collections.abc import AsyncIterator, Callable

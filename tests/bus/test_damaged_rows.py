@@ -1,4 +1,4 @@
-"""Rows that cannot be decoded: they are given up, visibly where that can be done, and stop nothing else."""
+"""Rows that cannot be decoded are given up, with a notice if possible, and do not stop other rows."""
 
 from pathlib import Path
 

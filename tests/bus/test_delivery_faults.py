@@ -1,4 +1,4 @@
-"""The delivery worker when the store, an adapter, or a row fails: nothing lost, nothing sent twice, nobody stopped."""
+"""The delivery worker when the store, an adapter or a row fails: nothing is lost, sent twice or held up."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager

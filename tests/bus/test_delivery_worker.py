@@ -1,4 +1,4 @@
-"""The outbox pump against platforms that refuse, hang up and forget."""
+"""The delivery worker with platforms that refuse, disconnect and forget."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Plain answers to questions in groups go where was asked (DeerFlow #3285), and only those."""
+"""Answers to questions in groups that are not replies belong to the question's conversation (DeerFlow #3285)."""
 
 from pathlib import Path
 

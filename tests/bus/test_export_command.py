@@ -1,4 +1,4 @@
-"""/export: the conversation as a file, without what people never saw."""
+"""/export: the conversation as a file, without hidden messages."""
 
 from pathlib import Path
 from typing import Any

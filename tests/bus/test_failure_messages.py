@@ -1,4 +1,4 @@
-"""What people are told of a run that could not be had."""
+"""The message that people get if a run cannot be started or followed."""
 
 import pytest
 

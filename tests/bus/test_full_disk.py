@@ -1,4 +1,4 @@
-"""A full disk: nothing new is accepted, nothing accepted is lost, and everything goes on when there is room."""
+"""A full disk: nothing new is accepted, nothing accepted is lost, and work continues when there is space."""
 
 from pathlib import Path
 

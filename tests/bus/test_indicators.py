@@ -1,4 +1,4 @@
-"""The done indicator appears although the platform refuses it for a while, or Parley is killed right before it."""
+"""The done indicator appears even if the platform refuses it for a while, or Parley is killed right before it."""
 
 import gc
 from collections.abc import Awaitable, Callable

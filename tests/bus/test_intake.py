@@ -1,4 +1,4 @@
-"""The door: bounded, deduplicating, and honest about what was kept."""
+"""The intake: limited, without duplicates, and nothing is acknowledged before it is stored."""
 
 import json
 import logging

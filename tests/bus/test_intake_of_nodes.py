@@ -1,4 +1,4 @@
-"""Several nodes: what is handled where it arrives, whichever node has the chat."""
+"""Several nodes: events that the receiving node handles, whichever node owns the chat."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

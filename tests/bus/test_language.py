@@ -1,4 +1,4 @@
-"""Which language the bot speaks: chosen, configured, told by the platform, or written."""
+"""The bot's language: chosen, configured, reported by the platform, or detected."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a platform carries out late, after the answer that replaced it, does not stay (seed 2511002 of the proof)."""
+"""A late edit that the platform carries out after the answer does not remain (seed 2511002 of the proof)."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a turn shows before its answer: stop buttons, previews, working messages, lines of progress."""
+"""The display of a turn before its answer: stop buttons, drafts, working messages, lines of progress."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Answers longer than a chat can bear: the beginning as messages, the whole as a file; endless ones are ended."""
+"""Answers that are too long for a chat: the beginning as messages, all of it as a file. Endless ones are ended."""
 
 from pathlib import Path
 

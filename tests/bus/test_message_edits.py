@@ -1,4 +1,4 @@
-"""Messages that are edited or deleted: while they wait, while they run, and after they were answered."""
+"""Messages that are edited or deleted while they wait, while they run, and after they were answered."""
 
 import sqlite3
 import threading

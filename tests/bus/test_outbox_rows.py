@@ -1,4 +1,4 @@
-"""Which rows a reply becomes."""
+"""The outbox rows of a reply."""
 
 from bus.messages import (
     Button,

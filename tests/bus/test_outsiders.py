@@ -1,4 +1,4 @@
-"""People and groups without access: what they are told, how a group is approved, and that nothing runs for them."""
+"""People and groups without access: the notices they get, how a group is approved, and that nothing runs for them."""
 
 from dataclasses import replace
 from pathlib import Path

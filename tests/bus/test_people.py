@@ -1,4 +1,4 @@
-"""Who writes to the bot, as the administrator sees it."""
+"""The people who write to the bot, as the administrator sees them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What people read of an agent's work besides its words."""
+"""The progress of an agent's work, as people see it."""
 
 from bus.locales import messages_for
 from bus.runs.progress import MAX_ITEMS, RunProgress

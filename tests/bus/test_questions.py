@@ -1,4 +1,4 @@
-"""What turns ask, taken apart and shown: options in every form, requests in every shape, no secrets."""
+"""Questions of turns: options in every form, requests in every format, no secrets."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How much one person may send, and what happens to the rest."""
+"""The number of messages that one person may send, and what happens to the rest."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The fold: what a person reads of a run."""
+"""The reply that people read, from the events of a run."""
 
 import pytest
 

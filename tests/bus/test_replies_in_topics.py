@@ -1,4 +1,4 @@
-"""Replies in groups that do not address the bot: those in its conversations are for it."""
+"""Replies in groups that do not mention the bot are for it if they are in its conversations."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Stores whose calls are repeated until the journal works, and how long a run is tried again."""
+"""Store calls that are repeated until the store works, and how long a run is retried."""
 
 import anyio
 import pytest

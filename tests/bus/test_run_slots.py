@@ -1,4 +1,4 @@
-"""Run slots: a burst of one bot or person holds up nobody else for more than one run."""
+"""Run slots: a burst of one bot or person delays others by at most one run."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""/model, /agent, /skills and /forget, and what they change for the runs that follow."""
+"""/model, /agent, /skills and /forget, and their effect on later runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Pacing: bursts, the long run, and a platform's word."""
+"""The send rate limiter: bursts, the average rate, and a platform's Retry-After."""
 
 from bus.outbound.send_rate_limiter import SendRateLimiter
 from tests.eventually import is_waiting

@@ -1,4 +1,4 @@
-"""The way of a message through the running bus."""
+"""A message's path through the running bus."""
 
 from collections.abc import Sequence
 from dataclasses import replace

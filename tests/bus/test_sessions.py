@@ -1,4 +1,4 @@
-"""Sessions: user > channel > defaults, copies all the way."""
+"""Sessions: user > channel > defaults, and no shared objects."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The growing card: always the latest words, and no work for words that nobody gets to see."""
+"""The growing message: always the latest text, and no work for text that nobody sees."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the bot keeps out of: talk of people to each other in a thread that it takes part in."""
+"""The bot stays out of messages between other people in its threads."""
 
 from pathlib import Path
 

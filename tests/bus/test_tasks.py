@@ -1,4 +1,4 @@
-"""Tasks beside a block: they end with it, their errors arrive as they are, and they leave no garbage."""
+"""Tasks that run next to a block: they end with it, errors are not wrapped, and no garbage remains."""
 
 import asyncio
 import traceback

@@ -1,4 +1,4 @@
-"""Turns through the real langgraph-sdk against servers that hang up, refuse, forget and lack kindnesses."""
+"""Turns through the real langgraph-sdk, with servers that disconnect, refuse, forget, and lack features."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager

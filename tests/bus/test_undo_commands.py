@@ -1,4 +1,4 @@
-"""/undo and /retry: what was said last is taken back, once, or answered anew."""
+"""/undo and /retry: the last message is removed once, or answered again."""
 
 from dataclasses import replace
 from pathlib import Path

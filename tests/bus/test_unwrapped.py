@@ -1,4 +1,4 @@
-"""What leaves a task group as one error."""
+"""The single error that leaves a task group."""
 
 from contextlib import suppress
 

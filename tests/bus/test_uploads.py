@@ -1,4 +1,4 @@
-"""Files that people sent reach the thread, and what could not be brought is told."""
+"""People's files reach the thread, and the agent is told which ones did not."""
 
 import tempfile
 from collections import deque

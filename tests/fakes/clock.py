@@ -1,4 +1,4 @@
-"""Clocks that tests set, and a loop in which waiting takes no time."""
+"""Clocks that tests set, and an event loop in which waiting takes no time."""
 
 import asyncio
 import selectors

@@ -1,4 +1,4 @@
-"""Runs each console block of the documentation in a shell, beside a running service."""
+"""Runs each console block of the documentation in a shell, next to a running service."""
 
 import io
 import os

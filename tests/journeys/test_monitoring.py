@@ -1,4 +1,4 @@
-"""What is in deploy/monitoring, in a real Prometheus that reads the metrics of the real service."""
+"""The files in deploy/monitoring, with a real Prometheus that scrapes the real service."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Two `parley serve` on one PostgreSQL database share the work; one takes over what the other one leaves."""
+"""Two `parley serve` on one PostgreSQL database share the work, and one takes over the work of the other."""
 
 import signal
 from functools import partial

@@ -1,4 +1,4 @@
-"""The life of the nodes of a database: all are replaced while people talk with them; PostgreSQL restarts."""
+"""All nodes of a database are replaced while people talk to them, and PostgreSQL restarts."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,4 +1,4 @@
-"""Two `parley serve` on one PostgreSQL database: who watches a thread at one sees its run when the other is lost."""
+"""Two nodes on one PostgreSQL database: a client that watches a thread at one sees its run when the other is lost."""
 
 import signal
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Files in a bucket: a node dies with files under way, the bucket goes away and comes back, settings are wrong."""
+"""Files in a bucket: a node dies during a transfer, the bucket is unreachable for a while, settings are wrong."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Values that no store likes, in texts and in names of files: each is answered, and so is the next message."""
+"""Values that no store accepts, in texts and file names: each gets an answer, and so does the next message."""
 
 from pathlib import Path
 

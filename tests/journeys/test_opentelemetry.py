@@ -1,4 +1,4 @@
-"""The real service with a collector: one trace a message, metrics and logs; a dead collector changes nothing."""
+"""The real service with a collector: one trace per message, metrics and logs; a dead collector changes nothing."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Graphs of one's own answer in chats: chosen by the configuration or by /agent; their interrupts become buttons."""
+"""Your own graphs answer in chats, chosen by the configuration or /agent; their interrupts become buttons."""
 
 from pathlib import Path
 from typing import Any

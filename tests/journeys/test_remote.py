@@ -1,4 +1,4 @@
-"""`channels.langgraph_url`: the same journeys against servers that lack Parley's kindnesses."""
+"""`channels.langgraph_url`: the same journeys with servers that lack Parley's extensions."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Installing the Slack app from a browser: through the gateway without a token, and still there after a restart."""
+"""Installing the Slack app from a browser, through the gateway without a token. The installation survives a restart."""
 
 from pathlib import Path
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""`parley chat` and `parley serve` at a real terminal: input, output, and how a person leaves."""
+"""`parley chat` and `parley serve` at a real terminal: input, output, and ways to exit."""
 
 import codecs
 import os

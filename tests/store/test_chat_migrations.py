@@ -1,4 +1,4 @@
-"""A chat that got another id goes on where it was."""
+"""The stored data of a chat whose ID changes."""
 
 from dataclasses import replace
 

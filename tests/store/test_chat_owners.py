@@ -1,4 +1,4 @@
-"""Which node works on which chat: what a node believes to own, it owns."""
+"""Chat owners: a node never believes that it owns a chat that it does not own."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What people chose for a conversation is kept."""
+"""Settings that people chose for a conversation are stored."""
 
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
 from store.conversations import ConversationKey

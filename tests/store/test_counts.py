@@ -1,4 +1,4 @@
-"""What is counted of the journal, and its lists page by page."""
+"""Counts of the journal's rows, and its lists page by page."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `parley doctor` finds out about the database without changing it."""
+"""`parley doctor` checks the database without changing it."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files in a bucket: what one node stores is what another one has, with what the agent may do to its folder."""
+"""Files in a bucket: one node gets what another one stored, despite what the agent does to its folder."""
 
 import os
 import stat

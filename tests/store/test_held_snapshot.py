@@ -1,4 +1,4 @@
-"""A snapshot that is held open on PostgreSQL: what has changed since costs those who work meanwhile little."""
+"""A snapshot held open on PostgreSQL does not slow down the work much, whatever changes meanwhile."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager

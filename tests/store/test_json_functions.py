@@ -1,4 +1,4 @@
-"""PostgreSQL's functions for JSON: the same results as SQLite's, and planned once a session."""
+"""PostgreSQL's JSON functions: the same results as SQLite's, and planned once per session."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence

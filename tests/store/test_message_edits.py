@@ -1,4 +1,4 @@
-"""Messages that change after they were accepted, and rows that are said to runs of others."""
+"""Messages that change after they were accepted, and rows that are injected into other messages' runs."""
 
 from dataclasses import replace
 

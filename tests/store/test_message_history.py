@@ -1,4 +1,4 @@
-"""Looking back: rows by id, what came after them, what was asked before them."""
+"""Looking up earlier messages: rows by ID, later rows, earlier questions."""
 
 from store.database import Database
 from store.inbox import InboxStore

@@ -1,4 +1,4 @@
-"""The inbox and the outbox against a model of them, step by step, restarts included."""
+"""The inbox and the outbox compared with a model of them, step by step, including restarts."""
 
 import tempfile
 from collections.abc import Coroutine

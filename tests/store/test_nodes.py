@@ -1,4 +1,4 @@
-"""Nodes: who lives, who is ended and can write nothing more, and what one node does at a time."""
+"""Nodes: which ones are alive, which were ended and cannot write, and what one node does at a time."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Values that no store takes, in the state of any graph: its thread stays usable, on both engines."""
+"""Values that no store accepts, in the state of any graph: the thread stays usable, on both engines."""
 
 from typing import Annotated, Any
 

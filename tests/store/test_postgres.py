@@ -1,4 +1,4 @@
-"""PostgreSQL alone: units side by side, broken connections, and what is said when it cannot be used."""
+"""PostgreSQL only: concurrent units, broken connections, and the errors when it cannot be used."""
 
 import re
 import socket

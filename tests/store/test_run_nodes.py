@@ -1,4 +1,4 @@
-"""Runs of several nodes on one PostgreSQL database: which node executes what, and what a dead one leaves."""
+"""Runs of several nodes on one PostgreSQL database: which node executes what, and the runs of a dead node."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Graphs and tools without `async` call other graphs: from threads, and from event loops of their own."""
+"""Graphs and tools without `async` call other graphs, from threads and from their own event loops."""
 
 import asyncio
 from collections.abc import Callable

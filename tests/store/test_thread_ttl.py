@@ -1,4 +1,4 @@
-"""The TTL of threads, on both engines: when it begins, what has expired, and what begins again."""
+"""The TTL of threads, on both engines: its start, expiry and restart."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`parley migrate`: all rows of an installation reach PostgreSQL, also after kill -9."""
+"""`parley migrate`: all rows of an installation reach PostgreSQL, even after kill -9."""
 
 import signal
 import sqlite3
