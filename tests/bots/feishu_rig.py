@@ -50,7 +50,7 @@ async def running(
     *,
     link: ConnectionState = ConnectionState.CONNECTED,
 ) -> AsyncIterator[None]:
-    """Run the adapter until the block ends; enter it when its link is in the given state."""
+    """Run the adapter until the block ends. Enter the block when its connection has the given state."""
     async with anyio.create_task_group() as tasks:
 
         async def run(*, task_status: anyio.abc.TaskStatus[None]) -> None:

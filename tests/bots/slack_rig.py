@@ -65,5 +65,5 @@ async def running(
 
 
 def fast_slack(*, ack_window_s: float = 3.0) -> FakeSlack:
-    """Return a Slack that repeats events soon, but waits as long as Slack for the first acknowledgement."""
+    """Return a fake Slack that resends events soon, but waits for the first acknowledgement as long as Slack does."""
     return FakeSlack(ack_window_s=ack_window_s, retries_s=(0.02, 0.05, 0.1))

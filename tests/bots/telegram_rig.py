@@ -28,13 +28,13 @@ FAST = TelegramTimeouts(
     retry_max_s=0.05,
     failed_retry_s=0.05,
 )
-"""Short waits; long polls are ended by what happens, not by time."""
+"""Short waits. Events end long polls, not time."""
 
 
 def config_for(
     telegram: TelegramServer, *, token: str | None = None, streaming: bool = False
 ) -> TelegramConfig:
-    """Return the section that points at the server."""
+    """Return a section with the server's address."""
     return TelegramConfig(
         enabled=True,
         streaming=streaming,

@@ -341,7 +341,7 @@ async def test_the_reaction_shows_work_and_its_outcome() -> None:
 
 
 class TextOnlyAdapter(BaseAdapter):
-    """An adapter of a platform without files that has overridden no more than it must."""
+    """An adapter of a platform without files, with only the required overrides."""
 
     capabilities = Capabilities(streaming=False)
 

@@ -105,7 +105,7 @@ def test_a_deceptive_link_shows_where_it_goes(render: Callable[[str], str], mark
 def test_a_link_that_may_not_be_one_is_none_for_platforms_that_read_markdown(
     url: str, render: Callable[[str], str]
 ) -> None:
-    """The parser leaves it as text, and so do they: as rich text, or with the bracket as an entity."""
+    """The parser leaves it as text, and so do the platforms: as rich text, or with the bracket as an entity."""
     shown = render(f"See [www.bank.com]({url}).")
     literal = f"{{'type': 'text', 'text': 'See [www.bank.com]({url}).'}}"
     assert literal in shown or f"[www.bank.com&#93;({url})" in shown

@@ -106,7 +106,7 @@ COMPONENTS: list[tuple[dict[str, Any], str]] = [
     # not known yet
     ({"tag": "hologram", "title": plain("Waves"), "elements": [md("inside")]}, "Waves\ninside"),
 ]  # fmt: skip
-"""The components of both versions' overview pages, and what each says."""
+"""The components on both versions' overview pages, and the text of each."""
 
 
 def card_1(*elements: object) -> dict[str, Any]:

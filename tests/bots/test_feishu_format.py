@@ -95,7 +95,7 @@ def test_any_document(markdown: str) -> None:
 def test_no_token_of_the_model_pings_anybody(
     markdown: str, token: str, where: int, end: int
 ) -> None:
-    """Anywhere in any document, whole and cut anywhere."""
+    """At any place in any document, whole or cut anywhere."""
     place = where % (len(markdown) + 1)
     mined = markdown[:place] + token + markdown[place:]
     assert not LIVE.search(render(mined))

@@ -21,7 +21,7 @@ from tests.garbage import garbage_made
 
 
 async def failure(adapter: FeishuAdapter, place: ReplyTarget, *, key: str = "k") -> FeishuError:
-    """Send and return what went wrong."""
+    """Send, and return the error."""
     with pytest.raises(FeishuError) as caught:
         await adapter.send(place, "an answer", key=key)
     return caught.value

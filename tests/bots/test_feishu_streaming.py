@@ -25,7 +25,7 @@ STOP = Button(label="Stop", token="stop:7:0", style="danger")
 async def opened(
     feishu: FakeFeishu, adapter: FeishuAdapter
 ) -> tuple[ReplyTarget, MessageId, FeishuMessage]:
-    """Open a card that streams; return where, its id and what people see."""
+    """Open a streaming card. Return its target, its ID and what people see."""
     feishu.allow_cardkit()
     asked = await feishu.dm("hello")
     place = place_of(asked)
@@ -336,7 +336,7 @@ async def test_a_stream_is_renewed_before_the_platform_ends_it() -> None:
 
 
 async def test_plain_words_only_ever_go_on() -> None:
-    """What a client has typed so far is typed on, not shown anew."""
+    """Clients continue typing after the text so far, and do not show it again."""
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         place, card, _ = await opened(feishu, adapter)

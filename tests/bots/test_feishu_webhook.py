@@ -38,7 +38,7 @@ def event(feishu: FakeFeishu, text: str = "hello", event_id: str = "ev_1") -> di
 
 
 def call(feishu: FakeFeishu, told: object, *, ago_s: float = 0.0) -> WebhookRequest:
-    """Return a call as the platform makes it."""
+    """Return a request as the platform sends it."""
     body = feishu.poster.sealed(json.dumps(told).encode())
     return WebhookRequest(headers=signed(feishu, body, ago_s=ago_s), body=body)
 
@@ -133,7 +133,7 @@ async def test_a_question_without_the_token_is_refused(token: object) -> None:
 
 
 def unsigned(feishu: FakeFeishu) -> dict[str, bytes]:
-    """Return bodies without a signature that must all look the same from outside."""
+    """Return unsigned bodies that must all get the same response."""
     told = json.dumps(event(feishu)).encode()
     sealed = feishu.poster.sealed(told)
     asked = {"type": "url_verification", "token": feishu.poster.token, "challenge": "x" * 5000}

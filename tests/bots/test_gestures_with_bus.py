@@ -57,7 +57,7 @@ def answers(telegram: TelegramServer, chat: int) -> list[str]:
 
 
 async def settled(harness: BusHarness) -> None:
-    """Wait until nothing is left to be answered, nor to be sent."""
+    """Wait until no message is left to answer or send."""
     await harness.wait_until_finished()
     await eventually(harness.bus.outbox.list_open, lambda rows: not rows)
 
@@ -149,7 +149,7 @@ async def test_telegram_an_album_that_arrives_in_another_order(
 
 
 async def test_feishu_pictures_and_their_words(tmp_path: Path) -> None:
-    """Feishu's clients send each file as a message of its own."""
+    """Feishu's clients send each file as a separate message."""
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         async with running_bus(tmp_path, others={"feishu": adapter}) as harness:
@@ -179,7 +179,7 @@ async def test_slack_a_picture_and_its_words(tmp_path: Path) -> None:
 
 
 async def test_slack_a_mention_and_files_behind_it(tmp_path: Path) -> None:
-    """Slack tells of a mention twice, and outside of a thread each message would begin one."""
+    """Slack reports a mention twice, and outside of a thread each message would begin one."""
     async with slack_rig.fast_slack() as slack:
         async with serving_slack(slack, tmp_path) as harness:
             harness.hold_next_run("never")

@@ -13,7 +13,7 @@ from tests.bots.test_slack_thread_history import ConversationIntake
 
 @dataclass
 class ThreadIntake(ConversationIntake):
-    """Accepts what is addressed to the bot, or said in a thread where that was so."""
+    """Accepts messages to the bot, and all messages in a thread that has one."""
 
     @override
     async def receive(self, inbound: InboundMessage) -> Disposition:

@@ -21,7 +21,7 @@ IMAGE = re.compile(r"(?<!\\)!\[")
 
 
 def block(markdown: str) -> str:
-    """Return the Markdown of a message; what stands in a table or in rich text is literal."""
+    """Return the Markdown of a message. Text in tables and rich text is literal."""
     blocks = render(markdown).blocks
     assert {found["type"] for found in blocks} <= {"markdown", "table", "rich_text", "divider"}
     assert block_error(list(blocks)) == ""

@@ -347,7 +347,7 @@ def test_slash_commands(text: str, said: str) -> None:
 def test_what_people_say_by_slash_in_a_channel_is_a_conversation_of_each(
     text: str, said: str
 ) -> None:
-    """Only they see the answers: nobody else may ask for what was said, or export it."""
+    """Only they see the answers: nobody else may ask about the conversation, or export it."""
     ann, bob = (
         taken(parse_slash_command(slash(text=text, user_id=user), ME)) for user in ("U1", "U2")
     )

@@ -57,7 +57,7 @@ async def test_without_sessions_there_is_a_line_of_text() -> None:
         other = slack.dm("again")
         await adapter.show_working(place_of(other))
         assert shown(slack, other) == ("", "is working on it…")
-        # What the app is not allowed is asked for once.
+        # A call that the app may not make is tried only once.
         assert len(slack.asked("agents.sessions.setStatus")) == 1
     assert slack.violations == []
 
@@ -192,7 +192,7 @@ async def test_a_thread_keeps_its_status_until_its_last_message_is_answered() ->
 async def test_a_status_of_an_earlier_process_is_taken_away_before_the_connection_is_there() -> (
     None
 ):
-    """The indicators of the last process are repeated at the start, when nothing is known of the app yet."""
+    """The indicators of the last process are repeated at the start, before anything is known about the app."""
     async with agent_slack() as slack:
         async with running(slack) as adapter:
             asked = slack.dm("hi")

@@ -60,7 +60,7 @@ async def test_what_is_mentioned_has_its_name() -> None:
         before = asked(slack)
         slack.say(MENTIONS, marked=True)
         assert (await heard(intake, 2)).text == TOLD
-        assert asked(slack) == before  # Also of what has no name.
+        assert asked(slack) == before  # Responses without a name are cached too.
 
 
 async def test_names_stand_in_history_forwards_and_blocks_too() -> None:

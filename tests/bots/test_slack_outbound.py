@@ -206,7 +206,7 @@ async def test_a_command_is_answered_to_its_author_alone() -> None:
 
 
 async def test_an_answer_that_comes_too_late_is_a_direct_message() -> None:
-    """Only its author may see it: nothing is said in the channel."""
+    """Only its author may see it, so the channel gets no message."""
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         place = await command_place(slack, intake)
@@ -527,7 +527,7 @@ async def test_the_outcome_is_shown_while_the_working_reaction_cannot_be_removed
 
 
 async def test_a_busy_workspace_has_no_more_working_reactions_than_can_be_removed() -> None:
-    """Slack takes 20 removals a minute: those of more messages would pile up, and be tried again for hours."""
+    """Slack permits 20 removals a minute. With more messages, removals would pile up and be retried for hours."""
     async with fast_slack() as slack, running(slack) as adapter:
         asked = [slack.mention(f"hi {number}") for number in range(70)]
         for message in asked:
@@ -544,7 +544,7 @@ async def test_a_busy_workspace_has_no_more_working_reactions_than_can_be_remove
 async def test_a_reaction_of_an_earlier_process_goes_although_there_was_no_room_for_another() -> (
     None
 ):
-    """Seed 2611102 of the proof: it stayed on messages that a restart found while removals were limited."""
+    """Seed 2611102 of the proof: after a restart, the reaction stayed on messages while removals were limited."""
     async with fast_slack() as slack:
         asked = slack.mention("hi")
         async with running(slack) as earlier:

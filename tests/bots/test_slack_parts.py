@@ -233,7 +233,7 @@ FIELDS: dict[str, tuple[object, str]] = {
     "ts": (1767225600, "2026-01-01 00:00 UTC"),
     "files": ([{"id": "F1", "name": "a.m4a", "transcription": {"preview": {"content": "call me"}}}],
               "[Speech in a.m4a]\ncall me"),
-    # Of these, nothing is said.
+    # These are ignored.
     "author_icon": ("https://x.test/i.png", ""), "footer_icon": ("https://x.test/i.png", ""),
     "thumb_url": ("https://x.test/i.png", ""), "callback_id": ("c", ""), "color": ("danger", ""),
     "mrkdwn_in": (["text"], ""), "author_link": ("https://x.test/", ""), "title_link": ("https://x.test/", ""),

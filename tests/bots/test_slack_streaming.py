@@ -42,7 +42,7 @@ def place_of(message: SlackMessage) -> ReplyTarget:
 
 
 class Answer:
-    """One growing answer, as the bus lets it grow."""
+    """One growing answer, as the bus sends it."""
 
     def __init__(self, adapter: SlackAdapter, slack: FakeSlack, asked: SlackMessage) -> None:
         self.adapter = adapter
@@ -381,7 +381,7 @@ async def test_additions_and_changes_are_paced() -> None:
 
 
 async def test_no_more_answers_grow_than_can_be_ended() -> None:
-    """Slack takes 50 changes a minute: of more answers, the ends would wait longer and longer."""
+    """Slack permits 50 changes a minute. With more answers, their ends would wait longer and longer."""
     pace = StreamingLimits(ends_per_minute=2)
     async with fast_slack() as slack, streaming(slack, pace=pace) as adapter:
         slack.fail("chat.startStream", error="channel_type_not_supported")

@@ -22,7 +22,7 @@ from tests.fakes.slack_state import SlackMessage
 
 @dataclass
 class ConversationIntake(RecordingIntake):
-    """Knows the conversations that it accepted an addressed message of, since the last /new."""
+    """Knows the conversations in which it accepted a message to the bot since the last /new."""
 
     @override
     async def has_conversation(self, key: ConversationKey) -> bool:
@@ -31,7 +31,7 @@ class ConversationIntake(RecordingIntake):
 
     @property
     def addressed(self) -> list[InboundMessage]:
-        """Each of them once, as it came first: Slack tells of a mention twice."""
+        """Each message once, in its first form: Slack reports a mention twice."""
         found: dict[str, InboundMessage] = {}
         for one in self.received:
             if one.is_addressed:
@@ -269,7 +269,7 @@ async def test_in_private_the_message_that_a_thread_stands_under_is_quoted_once(
 
 
 async def test_in_a_channel_too_a_thread_below_a_message_of_the_bot_quotes_it() -> None:
-    """Nobody mentions it there: whether that is for the bot is up to the bus."""
+    """Nobody mentions the bot there: the bus decides whether the message is for it."""
     intake = ConversationIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.name_channel("C1", "launch")

@@ -96,7 +96,7 @@ async def test_it_is_connected_once_slack_proved_itself() -> None:
 
 
 async def test_a_request_url_is_verified_before_any_workspace_installed_the_app() -> None:
-    """Slack takes events only at a verified URL, and the app may be installed only afterwards."""
+    """Slack sends events only to a verified URL, and the app can be installed only after that."""
     async with FakeSlack() as slack:
         settings = {
             "mode": "http",

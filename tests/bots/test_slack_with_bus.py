@@ -22,7 +22,7 @@ async def serving(slack: FakeSlack, home: Path) -> AsyncIterator[BusHarness]:
 
 
 async def test_a_working_reaction_goes_after_kills_during_slacks_rate_limit(tmp_path: Path) -> None:
-    """Seed 27 of the proof: nobody removed it if the second kill came before the next attempt."""
+    """Seed 27 of the proof: no process removed it if the second kill came before the next attempt."""
     limited = {"status": 429, "error": "ratelimited", "headers": {"Retry-After": "60"}}
     async with fast_slack() as slack:
         async with serving(slack, tmp_path) as harness:

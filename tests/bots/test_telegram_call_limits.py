@@ -24,10 +24,10 @@ LATENCY_S = 0.05
 
 
 class Crowd:
-    """Chats that each get messages one after the other, as the delivery worker sends them.
+    """Chats that each get one message after another, as the delivery worker sends them.
 
     Attributes:
-        arrived: Of each chat, the numbers of its messages in the order in which they came.
+        arrived: The numbers of each chat's messages, in order of arrival.
         times: When each came, virtual seconds.
         limit: Telegram's limit.
     """
@@ -45,7 +45,7 @@ class Crowd:
                 tasks.start_soon(self._lane, str(number), messages)
 
     def rate(self, last_s: float) -> float:
-        """Return the messages a second that arrived in the last seconds."""
+        """Return how many messages a second arrived in the last seconds."""
         return sum(1 for at in self.times if at > self.times[-1] - last_s) / last_s
 
     async def _lane(self, chat: str, messages: int) -> None:
@@ -173,7 +173,7 @@ async def test_a_crowd_above_the_limit_is_answered_once_and_in_order(tmp_path: P
                 for number in range(40)
             )
 
-        # A notice that work goes on stands there until the answer comes.
+        # A notice that work continues stays until the answer arrives.
         await telegram.wait_for(
             lambda: all(len(each) >= 2 and "Worki" not in each for each in answers()), 60
         )

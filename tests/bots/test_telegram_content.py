@@ -65,7 +65,7 @@ class FieldCase:
     """A field of `Message`.
 
     Attributes:
-        shown: What the agent is told, or why it is told nothing.
+        shown: The text for the agent, or why it gets none.
         files: The files of the message.
         beside: Other fields of the message.
     """
@@ -305,7 +305,7 @@ def test_a_message_of_another_chat_is_read_like_any_other(field: str) -> None:
 
 
 def test_media_of_what_is_replied_to_come_along_everywhere() -> None:
-    """A photo of another chat, one's own older photo, in private and in a topic, also one of the bot."""
+    """A photo from another chat, the person's own older photo, and the bot's photo, in private and in a topic."""
     said = {"message_id": 3, "date": AT, "photo": SIZES, "caption": "our office"}
     quoted = ": our office\n> [File: photo_u.jpg]"
     for chat, author, name in (

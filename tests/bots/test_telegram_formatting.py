@@ -153,7 +153,7 @@ def test_mentions_and_commands_work_inside_formatting(
 
 
 def test_a_command_of_others_keeps_its_formatting() -> None:
-    """A skill by its name is a task for the agent."""
+    """A skill's name as a command is a task for the agent."""
     text = "/review this code"
     entities = [entity(text, "/review", "bot_command"), entity(text, "code", "code")]
     assert accepted(text=text, entities=entities).text == "/review this `code`"

@@ -105,7 +105,7 @@ def test_a_channel_is_quoted_by_its_name() -> None:
 def test_what_a_person_points_at_is_quoted_also_if_the_bot_or_they_said_it(
     fields: dict[str, Any], quoted: str
 ) -> None:
-    """The conversation may have it no more: after `/new`, in another topic."""
+    """The conversation may no longer contain it: after `/new`, or in another topic."""
     inbound = accepted(text="go on", **fields)
     assert (inbound.text, inbound.quoted) == ("go on", quoted)
 

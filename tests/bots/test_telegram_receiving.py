@@ -128,7 +128,7 @@ OLD_POLL = {
     "id": "1", "question": "Where?", "options": [{"text": "Rome", "voter_count": 0}], "total_voter_count": 0,
     "is_closed": False, "is_anonymous": True, "type": "regular", "allows_multiple_answers": False,
 }  # fmt: skip
-"""A poll as a Bot API server before 10.0 sends it: python-telegram-bot raises for want of `members_only`."""
+"""A poll as a Bot API server before 10.0 sends it: python-telegram-bot raises because `members_only` is missing."""
 
 
 async def test_a_reply_to_the_bot_with_a_poll_is_answered_once_on_an_old_server(

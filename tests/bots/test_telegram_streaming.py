@@ -105,7 +105,7 @@ async def test_a_refused_draft_leaves_drafts_on(telegram: TelegramServer) -> Non
     with pytest.raises(DeliveryError):
         await adapter.show_working(ALICE)
     assert len(telegram.calls("sendMessageDraft")) == 2
-    await adapter.send(ALICE, "The answer", key="k")  # what matters is tried all the same
+    await adapter.send(ALICE, "The answer", key="k")  # required calls are tried anyway
     await adapter.show_working(TEAM)  # and other chats are not concerned
 
 

@@ -48,7 +48,7 @@ def update(text: str = "hello", number: int = 1) -> bytes:
 async def listening(
     telegram: TelegramServer, recorder: RecordingIntake
 ) -> AsyncIterator[tuple[TelegramAdapter, WebhookEndpoint]]:
-    """Run an adapter whose deliveries do not arrive by themselves."""
+    """Run an adapter that gets no deliveries unless the test makes them."""
     telegram.pusher.caller.away = True
     adapter = adapter_for(telegram)
     assert adapter.webhook is not None
@@ -75,7 +75,7 @@ async def test_it_is_registered_with_its_secret_and_drops_nothing() -> None:
         assert called.arguments["max_connections"] == "40"
         assert [command["command"] for command in telegram.commands] == ["help", "new"]
         assert telegram.calls("getUpdates") == []
-        assert telegram.webhook == URL  # It stays: what comes meanwhile waits at Telegram.
+        assert telegram.webhook == URL  # It stays: new updates wait at Telegram.
         assert telegram.violations == []
 
 

@@ -244,7 +244,7 @@ def _inside(formula: re.Match[str]) -> str:
 
 
 def faults(document: WrittenDocument, platform: str) -> list[str]:
-    """Return the faults of a document as people see it."""
+    """Return what people see wrong in a document."""
     seen = READERS[platform](document.markdown)
     wanted = document.shown
     literals = document.literals

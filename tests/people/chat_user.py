@@ -55,7 +55,7 @@ class ShownMessage:
         id: The platform's ID, as stored in the outbox.
         buttons: The token of each button, by label.
         file: Name of its file; "" = none.
-        unfinished: Whether it says that work goes on.
+        unfinished: Whether it says that work continues.
         misplaced: Whether it is in this chat but not in the person's thread.
     """
 
