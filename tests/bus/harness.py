@@ -31,7 +31,7 @@ from tests.fakes.platform import FakePlatform
 OPEN = ChannelPolicy(dm_policy="open")
 STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Spares every client the tenth of a second that loading certificates takes."""
+"""Saves every client the tenth of a second that loading certificates takes."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ def attachment(name: str) -> Attachment:
 
 @dataclass
 class BusHarness:
-    """A running bus and its surroundings."""
+    """A running bus, and the fakes around it."""
 
     bus: Bus
     platform: FakePlatform
@@ -133,11 +133,11 @@ class BusHarness:
         await eventually(lambda: sorted(self.platform.texts) == sorted(texts))
 
     async def wait_for_runs(self, count: int) -> None:
-        """Wait until so many runs were started."""
+        """Wait until this many runs were started."""
         await eventually(lambda: len(self.server.runs) >= count)
 
     def hold_next_run(self, *words: str) -> anyio.Event:
-        """Have the next run answer these words once the event that is returned is set."""
+        """Let the next run answer with these words when the returned event is set."""
         gate = anyio.Event()
         self.server.scripts.append(Script(words=words, gate=gate))
         return gate
@@ -146,7 +146,7 @@ class BusHarness:
         return [row.event_id for row in await self.bus.inbox.list_unfinished()]
 
     async def wait_until_finished(self) -> None:
-        """Wait until no message is left to be answered."""
+        """Wait until no message is left to answer."""
         await eventually(self.unfinished_events, lambda events: not events)
 
     def thread_messages(self) -> list[str]:
@@ -155,7 +155,7 @@ class BusHarness:
         return [str(message["content"]) for message in messages]
 
     def prompts(self) -> list[str]:
-        """What the agent was told, run by run."""
+        """The agent's input, run by run."""
         return [run.body["input"]["messages"][0]["content"] for run in self.server.runs]
 
 

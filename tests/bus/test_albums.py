@@ -101,7 +101,7 @@ async def test_a_part_without_the_mention_belongs_to_the_one_that_has_it(tmp_pat
         assert await send(harness, "3.pdf", **stranger) is Disposition.NOT_ADDRESSED
         await harness.expect_replies("Hello you")
         assert names(harness.gateway) == ["1.pdf", "2.pdf"]
-        # A reply to its second picture goes on there.
+        # A reply to its second picture continues the conversation.
         reply = {
             "topic": "e4",
             "event": "e4",

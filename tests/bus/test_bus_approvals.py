@@ -40,7 +40,7 @@ async def asked(h: BusHarness, *asks: object, **changes: object) -> None:
 
 
 def resumed(h: BusHarness, run: int = 1) -> Any:  # noqa: ANN401 - what the wire carried
-    """What a run was resumed with, interrupt by interrupt."""
+    """The value that a run was resumed with, for each interrupt."""
     body = h.server.runs[run].body
     assert body.get("input") is None
     return list(body["command"]["resume"].values())
@@ -96,7 +96,7 @@ async def test_a_person_decides_in_words(
 
 
 async def test_a_pressed_button_is_no_message_of_the_presser(tmp_path: Path) -> None:
-    """What it says is English; the conversation stays in the language that is spoken there."""
+    """The button's text is English, but the conversation keeps its language."""
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         h.server.scripts += [waiting(review(command="make release")), waiting(review(command="b"))]
         await h.send("请发布新版本")
@@ -145,7 +145,7 @@ async def test_only_the_asker_or_an_admin_decides(tmp_path: Path) -> None:
         assert answer == PressResponse()
         await shows(h, 3)
         assert resumed(h) == [{"decisions": [APPROVE]}]
-        # It goes on for whoever asked.
+        # It continues for the person who asked.
         assert h.server.runs[1].body["context"]["channel_user_id"] == "u"
 
 
@@ -156,7 +156,7 @@ HEARD = {
     "topic": "t",
     "replies_to": ("root",),
 }
-"""Written in a thread that the bot takes part in, without a mention."""
+"""A message without a mention, in a thread that the bot takes part in."""
 
 TO_BOT = {**HEARD, "is_addressed": True}
 MENTION = ChannelPolicy(group_policy="mention", admin_users=["boss"])
@@ -220,7 +220,7 @@ async def test_an_admin_decides_for_others_with_a_mention(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("has_replies", [True, False])
 async def test_a_reply_to_the_bot_is_for_it(tmp_path: Path, *, has_replies: bool) -> None:
-    """Feishu does not say whose message is replied to. On Slack a thread follow-up replies to nobody."""
+    """Feishu does not say whose message a reply answers. On Slack, a follow-up in a thread replies to nobody."""
     platform = FakePlatform() if has_replies else threads_platform()
     async with running_bus(tmp_path, platform=platform, policy=MENTION) as h:
         await asked_in_group(h)
@@ -323,7 +323,7 @@ async def test_a_new_conversation_leaves_the_call_unmade(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("how", ["stop", "edit"])
 async def test_an_approval_that_was_ended_is_not_used_again(tmp_path: Path, how: str) -> None:
-    """LangGraph shows the question until the step is done, and answers it by what it was told first."""
+    """LangGraph shows the question until the step is done, and the first answer counts."""
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         [(thread, waits)] = h.server.waits.items()
@@ -345,7 +345,7 @@ async def test_an_approval_that_was_ended_is_not_used_again(tmp_path: Path, how:
 
 @pytest.mark.parametrize("hang", [True, False])
 async def test_a_decision_survives_a_crash_and_counts_once(tmp_path: Path, *, hang: bool) -> None:
-    """Killed while the resumed run goes on, or before it was begun."""
+    """Killed while the resumed run works, or before it began."""
     platform = ButtonPlatform("fake")
     async with FakeLangGraph() as server:
         async with running_bus(tmp_path, platform=platform, server=server) as h:

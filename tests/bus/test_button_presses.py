@@ -69,7 +69,7 @@ async def shows(h: BusHarness, count: int) -> None:
 
 
 async def asked(h: BusHarness, **changes: object) -> None:
-    """Say something that is answered with a question and two options."""
+    """Send a message that is answered with a question and two options."""
     h.server.scripts.append(WHICH)
     await h.send("paint it", **changes)
     await shows(h, 1)
@@ -372,7 +372,7 @@ async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
 
 
 async def test_what_was_stopped_stays_so_over_a_crash(tmp_path: Path) -> None:
-    """Killed after the press was noted, before the run was ended."""
+    """Killed after the press was stored, before the run ended."""
     platform = ButtonPlatform("fake", notice_after_s=0.01)
     async with FakeLangGraph() as server:
         server.scripts.append(Script(hang_after=1))

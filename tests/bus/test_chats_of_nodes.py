@@ -50,7 +50,7 @@ class TwoNodes:
     server: FakeLangGraph
 
     def owner_first(self, chat: str) -> tuple[BusHarness, BusHarness]:
-        """Return the node that is to own a chat, and the other one."""
+        """Return the node that should own a chat, and the other one."""
         owners = self.one.bus.owners
         if owners.prefers(key_of(chat)):
             return self.one, self.two
@@ -113,7 +113,7 @@ async def test_messages_of_a_chat_are_answered_in_order_by_its_owner(
         await eventually(lambda: len(owner.platform.texts) == 20)
         assert nodes.two.prompts() == [f"m{number}" for number in range(20)]
         assert other.platform.texts == []
-        # What the platform sends twice is a duplicate at the other node, too.
+        # An event that the platform sends twice is a duplicate at the other node too.
         assert await owner.send("again", event="e1") is Disposition.DUPLICATE
         assert await other.send("again", event="e0") is Disposition.DUPLICATE
 
@@ -285,7 +285,7 @@ async def test_a_lost_signal_delays_a_message(store: StoreConfig, tmp_path: Path
 async def test_a_chat_is_answered_by_the_node_that_runs_its_channel(
     store: StoreConfig, tmp_path: Path
 ) -> None:
-    """Configurations differ, as while one node after the other gets a new channel."""
+    """Configurations differ, for example while the nodes get a new channel one by one."""
     new, chats = FakePlatform("new"), [str(number) for number in range(100)]
     async with (
         FakeLangGraph() as server,
@@ -325,7 +325,7 @@ async def test_a_node_that_joins_gets_no_chat_before_it_listens(
             await harness.send("hi", chat=f"c{number}")
         await eventually(lambda: len(harness.platform.texts) == 20)
         await eventually(harness.bus.outbox.list_open, lambda rows: not rows)
-        # Later it gets those that are to be its own.
+        # Later it gets the chats that should be its own.
         await starting.nodes.mark_ready()
         await until_ready(harness.database, starting)
         owners = SharedOwners(starting)
@@ -678,7 +678,7 @@ async def test_a_node_that_stops_gives_idle_chats_up_at_once_and_busy_ones_at_it
             await eventually(owner_of_idle, lambda owner: owner is None)
             await two.send("again", chat=idle, event="i2")
             await eventually(lambda: two.platform.texts == ["Hello you"])
-            # Its turn goes on where it runs, and nobody else runs it.
+            # Its turn continues at the node where it runs, and no other node runs it.
             await two.send("behind", chat=busy, event="b2")
             gate.set()
             await eventually(lambda: one.platform.texts[1:] == ["longanswer", "Hello you"])

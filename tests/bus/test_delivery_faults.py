@@ -272,7 +272,7 @@ class ForgetfulPlatform(CardPlatform):
 
 
 async def test_the_idempotency_window_counts_from_the_first_attempt(tmp_path: Path) -> None:
-    """Two attempts of unknown outcome, 40 minutes apart; the third, after 80, may not count on the key."""
+    """Two attempts of unknown outcome, 40 minutes apart; the third, after 80, cannot rely on the key."""
     clock = OffsetClock()
     platform = ForgetfulPlatform(clock)
     platform.fail("send", UNKNOWN, times=3, after_effect=True)
@@ -331,7 +331,7 @@ async def test_an_edit_of_unknown_outcome_is_given_up_after_a_day(tmp_path: Path
 
 
 class ShortMessagePlatform(FindingPlatform):
-    """Finds out when it sends that a text needs several messages."""
+    """Discovers while sending that a text needs several messages."""
 
     @override
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
@@ -413,7 +413,7 @@ async def test_a_resent_row_does_not_wait_for_the_time_of_the_one_behind_it(tmp_
     ):
         await worker.enqueue(KEY, [text("a")])
         first = await closed(worker, "a")
-        await worker.wait_idle()  # nobody looks for a next row
+        await worker.wait_idle()  # no task searches for a next row
         outbox = OutboxStore(database)
         [waiting] = await outbox.enqueue([text("b", "later")])
         await outbox.reschedule(waiting.id, not_before=9e9, error="429", now=1.0)

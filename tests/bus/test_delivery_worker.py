@@ -136,7 +136,7 @@ async def test_a_clock_that_is_set_back_prolongs_no_wait_for_an_unknown_outcome(
 
 
 async def test_a_kill_while_the_clock_was_ahead_prolongs_no_wait(tmp_path: Path) -> None:
-    """The send is noted in the future: what follows from its unknown outcome is due soon all the same."""
+    """The send was recorded in the future: the lookup of its unknown outcome is due soon anyway."""
     platform, clock = FakePlatform(), OffsetClock()
     async with Database.open(StoreConfig(), tmp_path) as database:
         outbox = OutboxStore(database, now=clock)
@@ -149,7 +149,7 @@ async def test_a_kill_while_the_clock_was_ahead_prolongs_no_wait(tmp_path: Path)
 
 
 async def test_a_clock_that_is_set_back_has_rows_wait_side_by_side(tmp_path: Path) -> None:
-    """Final reactions that Slack had put off trickled: each waited in full, after the one before it."""
+    """Final reactions that Slack had postponed were slow: each waited its full time, one after another."""
     platform, clock = FakePlatform(), OffsetClock()
     clock.ahead += 3600
     async with pump(platform, tmp_path, clock) as delivery:
@@ -178,7 +178,7 @@ async def test_rows_of_the_future_are_sent_however_much_is_said_meanwhile(tmp_pa
 
 
 async def test_rows_of_an_earlier_process_wait_no_longer_than_it_meant(tmp_path: Path) -> None:
-    """Some were tried before, some not; the clock was set back while nothing ran."""
+    """Some were tried before, some were not. The clock was set back while no process ran."""
     platform, clock = FakePlatform(), OffsetClock()
     async with Database.open(StoreConfig(), tmp_path) as database:
         outbox = OutboxStore(database, now=lambda: clock() + 3600)
@@ -275,7 +275,7 @@ async def test_what_appears_after_the_first_lookup_is_not_sent_again(tmp_path: P
 
 
 class DatedPlatform(FindingPlatform):
-    """Dates messages by a clock of its own, and finds those after a date, as Slack does."""
+    """Dates messages by its own clock, and finds messages after a date, as Slack does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -500,7 +500,7 @@ async def test_stopping_records_what_the_platform_has_taken(tmp_path: Path) -> N
 
 
 class DelayedResponsePlatform(FakePlatform):
-    """Shows a message at once and answers a little later."""
+    """Shows a message at once and responds a little later."""
 
     @override
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
@@ -536,7 +536,7 @@ async def test_what_cannot_be_looked_up_is_repeated_no_more_than_once(tmp_path: 
 
 
 async def attempt(delivery: DeliveryWorker, count: int, *, ends: str = "pending") -> None:
-    """Wake the task until the row has so many attempts behind it, and is in this state."""
+    """Wake the task until the row has this many attempts and this state."""
 
     async def row() -> OutboxRow | None:
         delivery.notify(KEY)
@@ -548,7 +548,7 @@ async def attempt(delivery: DeliveryWorker, count: int, *, ends: str = "pending"
 async def test_credentials_that_are_refused_are_waited_for_longer_than_anything_else(
     tmp_path: Path,
 ) -> None:
-    """What goes wrong after they work again has its own day, counted from then on."""
+    """Failures after the credentials work again get a new day of retries."""
     platform, clock = FakePlatform(), OffsetClock()
     refused = DeliveryError("revoked", retryable=True, credentials_refused=True)
     platform.fail("send", refused, times=3)
@@ -577,7 +577,7 @@ async def test_an_answer_is_given_up_if_no_credentials_come_until_it_would_be_de
 
 
 class StoppedOutbox(OutboxStore):
-    """Stores the start of an attempt in the very moment in which the service stops."""
+    """Stores the start of an attempt at the moment when the service stops."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)

@@ -18,7 +18,7 @@ from tests.fakes.platform import FakePlatform
 
 
 async def fill(database: Database) -> None:
-    """Let the database grow no further, and use up what is free in it."""
+    """Keep the database from growing, and use up its free pages."""
     pages = await database.transaction(lambda tx: tx.run("PRAGMA page_count")[0]["page_count"])
     await database.transaction(lambda tx: tx.run("CREATE TABLE padding (bytes BLOB)"))
     await database.transaction(lambda tx: tx.run(f"PRAGMA max_page_count = {pages + 4}"))
@@ -36,7 +36,7 @@ async def make_room(database: Database) -> None:
 
 
 class HeldSendPlatform(FakePlatform):
-    """Answers when it may."""
+    """Answers when the test permits it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ async def test_a_delivery_that_fails_on_a_full_disk_is_sent_once_when_there_is_r
 async def test_a_message_that_was_accepted_waits_for_its_run_as_long_as_the_disk_is_full(
     tmp_path: Path,
 ) -> None:
-    """The gateway has the same database, and starts no run until there is room."""
+    """The gateway uses the same database, and starts no run until there is space."""
     patience_s = 4.0
     async with (
         turn_harness(tmp_path, patience_s=patience_s) as h,

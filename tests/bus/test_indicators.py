@@ -56,7 +56,7 @@ async def test_an_outcome_that_is_rate_limited_is_shown_later(tmp_path: Path) ->
 async def test_an_outcome_that_is_rate_limited_survives_kills_and_holds_nothing_up(
     tmp_path: Path,
 ) -> None:
-    """Seed 27 of the proof: the reaction stayed for ever if the next kill came before its next attempt."""
+    """Seed 27 of the proof: the reaction stayed forever if the next kill came before the next attempt."""
     platform, clock = CardPlatform(), OffsetClock()
     platform.fail("finished", DeliveryError("429", retryable=True, retry_after_s=90.0))
     async with pump(platform, tmp_path, clock) as delivery:
@@ -81,7 +81,7 @@ REFUSED = DeliveryError("channel is archived")
 
 
 def removal(key: str) -> NewOutboxRow:
-    """The row behind an answer whose progress notice is taken away."""
+    """The row after an answer, which removes the progress notice."""
     body = OutboundRemoval(
         channel="cards",
         reply_target=ReplyTarget(chat="c", reply_to="m"),
@@ -100,7 +100,7 @@ def first_text(key: str) -> NewOutboxRow:
 async def test_an_answer_that_the_platform_refused_is_not_marked_as_done(
     tmp_path: Path, *, has_notice: bool
 ) -> None:
-    """Nobody may believe in an answer that is nowhere to be seen; a restart repeats the same outcome."""
+    """The indicator must not claim an answer that people cannot see. A restart repeats the same outcome."""
     platform, clock = CardPlatform(), OffsetClock()
     platform.fail("send", REFUSED)
     rows = [replace(answer("7:reply:0"), conversation=CONVERSATION)]
@@ -118,7 +118,7 @@ async def test_an_answer_that_the_platform_refused_is_not_marked_as_done(
 async def test_an_answer_of_which_one_text_was_refused_says_so_and_is_not_marked_as_done(
     tmp_path: Path, *, has_notice: bool
 ) -> None:
-    """Else the text would be missing in the middle, and nobody would know."""
+    """Otherwise the text would be missing in the middle, and nobody would know."""
     platform, clock = CardPlatform(), OffsetClock()
 
     def refuse_second() -> None:
@@ -232,7 +232,7 @@ async def test_a_row_of_the_future_hides_no_indicator_that_a_kill_came_before(
 async def test_an_outcome_that_is_rate_limited_is_shown_though_the_clock_jumps(
     tmp_path: Path,
 ) -> None:
-    """Seed 501 of the proof: the clock was set right by an hour, and that counted as an hour of attempts."""
+    """Seed 501 of the proof: the clock was corrected by an hour, and that counted as an hour of attempts."""
     platform, clock = CardPlatform(), OffsetClock()
     limited = DeliveryError("429", retryable=True, retry_after_s=90.0)
     platform.fail("finished", limited, times=2)
@@ -312,7 +312,7 @@ async def test_an_answer_that_comes_at_once_has_no_working_indicator_in_its_way(
 
 
 class NotingPlatform(TypingPlatform):
-    """Notes what it is told about the working indicator at the end."""
+    """Records what it is told about the working indicator at the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -326,7 +326,7 @@ class NotingPlatform(TypingPlatform):
 
 
 async def test_the_end_tells_whether_work_was_shown() -> None:
-    """What was never shown need not be taken away; on Slack, few reactions a minute can be."""
+    """An indicator that was never shown need not be removed. Slack permits few removals a minute."""
     platform, indicators = NotingPlatform(), IndicatorUpdater()
     quick, slow, again, unknown = (
         ReplyTarget(chat=chat) for chat in ("quick", "slow", "again", "unknown")

@@ -200,7 +200,7 @@ def test_any_space_ends_a_command(space: str) -> None:
 
 
 class SlowSendPlatform(FakePlatform):
-    """Shows a message before it says so, as every platform does."""
+    """Shows a message before the call returns, as every platform does."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ GROUP = ConversationKey(channel="fake", workspace="w", chat="g")
 async def owner_and_other(
     store: StoreConfig, home: Path
 ) -> AsyncIterator[tuple[BusHarness, BusHarness]]:
-    """Run two nodes; yield the one that is to own the group first."""
+    """Run two nodes. Yield the one that should own the group first."""
     async with (
         FakeLangGraph() as server,
         running_bus(home / "one", server=server, store=store, policy=POLICY) as one,
@@ -62,6 +62,6 @@ async def test_whichever_node_is_asked_why_tells_what_all_of_them_refused(
 
 
 def own_chat(harness: BusHarness) -> str:
-    """Return the name of a chat that is this node's: the owner answers commands."""
+    """Return the name of a chat that this node owns, because the owner answers commands."""
     names = (f"c{number}" for number in count())
     return next(name for name in names if harness.bus.owners.prefers(replace(GROUP, chat=name)))

@@ -25,7 +25,7 @@ GROUP = {"chat": "g", "is_private": False}
 
 
 async def last(harness: BusHarness, text: str, **changes: object) -> str:
-    """Return what a message is answered with."""
+    """Return the answer to a message."""
     before = len(harness.platform.texts)
     await harness.send(text, **changes)
     await eventually(lambda: len(harness.platform.texts) > before)

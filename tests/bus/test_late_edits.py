@@ -39,7 +39,7 @@ async def card_says(platform: CardPlatform, text: str) -> None:
 
 
 async def pass_time(harness: BusHarness) -> None:
-    """Let the repetition become due, and have the chat's task look for it."""
+    """Let the repetition become due, and let the chat's task look for it."""
     harness.clock.ahead += REPEAT_EDIT_AFTER_S + 1
     await harness.send("/status", event="later")
 
@@ -99,7 +99,7 @@ async def test_an_answer_whose_edits_were_all_confirmed_is_written_once(tmp_path
 
 
 class ShortCardPlatform(CardPlatform):
-    """Finds out when a card gets its final text that this needs several messages."""
+    """Discovers when a card gets its final text that the text needs several messages."""
 
     @override
     async def update_streaming(

@@ -75,7 +75,7 @@ async def test_a_private_answer_is_previewed_and_then_sent_once(tmp_path: Path) 
     assert {(key, stop.token) for key, _, stop in platform.previewed[:seen]} == {
         ("1:preview", STOP)
     }
-    # Stopped before anything was sent: the preview goes by itself.
+    # Stopped before anything was sent: the draft disappears by itself.
     assert platform.texts == ["Hello you"]
 
 

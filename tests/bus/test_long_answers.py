@@ -89,7 +89,7 @@ async def test_nothing_of_an_answer_comes_after_stopped(tmp_path: Path) -> None:
 
 
 async def test_others_work_while_an_answer_arrives_all_at_once() -> None:
-    """The parts of a stream are there before they are read: reading them must not take the loop for itself."""
+    """The parts of a stream arrive before they are read: reading them must not block the event loop."""
     turns = 0
 
     async def work() -> None:

@@ -62,7 +62,7 @@ OFFER = (
 async def edit(
     harness: BusHarness, message: str, text: str, event: str, **changes: object
 ) -> Disposition:
-    """Edit a message of the chat `c`, as the platform's event `event` tells."""
+    """Edit a message of the chat `c`, with the platform's event `event`."""
     edited = replace(inbound_message(text, event, **changes), message_id=message)
     key = replace(edited.key, topic="")
     change = MessageEdit(event_id=event, key=key, message_id=message, edited=edited)
@@ -101,7 +101,7 @@ async def row_id(harness: BusHarness, event: str) -> int:
 
 
 async def talk(harness: BusHarness, *words: str) -> None:
-    """Say these things one by one, each answered with itself; the n-th message is `e<n>`."""
+    """Send these messages one by one. Each is answered with its own text; the n-th message is `e<n>`."""
     for word in words:
         before = len(harness.platform.texts)
         harness.server.scripts.append(Script(words=(f"You said {word}",)))
@@ -332,7 +332,7 @@ async def test_servers_without_injection_run_the_edited_message_again(tmp_path: 
 async def test_an_edit_is_kept_over_a_crash(
     tmp_path: Path, policy: ChannelPolicy, *, alive: bool
 ) -> None:
-    """The process dies right after the edit was noted, while the run with the earlier text goes on, or is dead."""
+    """The process dies right after the edit was stored, while the run with the earlier text works or is dead."""
     async with FakeLangGraph() as server:
         server.accepts_injection = True
         async with running_bus(tmp_path, server=server, policy=policy) as harness:
@@ -360,7 +360,7 @@ def has_run_of(server: FakeLangGraph) -> Callable[[Sequence[InboxRow]], bool]:
 
 
 async def leave(harness: BusHarness, text: str) -> None:
-    """Note an edit of the first message as a process does that dies at once."""
+    """Store an edit of the first message, like a process that dies right after it."""
     [row] = await harness.bus.inbox.list_unfinished()
     edited = replace(decode_inbound(row.body), text=text, edit_count=1)
     event = ReceivedEvent(key=row.key, event_id="edit", at=time.time())
@@ -370,7 +370,7 @@ async def leave(harness: BusHarness, text: str) -> None:
 
 @pytest.mark.parametrize("is_edited", [False, True])
 async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path, *, is_edited: bool) -> None:
-    """The card says that it was stopped, also if the message was edited before: its starts count anew then."""
+    """The card says that it was stopped, even if the message was edited before, which resets its starts."""
     async with FakeLangGraph() as server:
         platform = CardPlatform("fake")
         async with running_bus(tmp_path, server=server, platform=platform) as harness:
@@ -457,7 +457,7 @@ async def test_what_the_run_of_a_deleted_message_consumed_is_answered_though_it_
 
 
 class SlowSplitPlatform(ButtonPlatform):
-    """Takes its time to cut a text: so long a turn is being written down."""
+    """Splits a text slowly, so that storing the turn takes long."""
 
     def __init__(self) -> None:
         super().__init__("fake")
@@ -508,7 +508,7 @@ async def test_an_edit_while_the_answer_waits_for_the_journal_is_offered(
 
 
 async def test_an_edit_that_arrives_after_a_later_one_changes_nothing(tmp_path: Path) -> None:
-    """Slack sends an event again that the bot missed, whatever was sent since."""
+    """Slack resends an event that the bot missed, whatever was sent since."""
     async with running_bus(tmp_path) as harness:
         gate = harness.hold_next_run("First")
         await harness.send("one")
@@ -580,7 +580,7 @@ async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) ->
         assert harness.platform.shown[2].buttons == ()
         assert (await rerun(harness, row, event="p2")).text
         assert len(harness.platform.texts) == 4
-        # Edited once more, it is offered once more, and stands in the thread once.
+        # Edited again, it is offered again, and the thread contains it once.
         await edit(harness, "e2", "II", "c3")
         await eventually(lambda: len(harness.platform.texts) == 5)
         await rerun(harness, row, event="p3")
@@ -625,7 +625,7 @@ async def test_servers_that_take_nothing_back_answer_the_edit_behind_it(tmp_path
 
 
 async def test_an_edit_that_the_platform_sends_again_is_offered(tmp_path: Path) -> None:
-    """The platform hangs up as soon as the edit is stored, and sends it again."""
+    """The platform disconnects as soon as the edit is stored, and resends it."""
     async with running_bus(tmp_path) as harness:
         await talk(harness, "one")
         with (
@@ -851,7 +851,7 @@ async def test_a_mention_that_was_forgotten_can_be_added(
 
 
 async def test_an_edit_that_comes_before_its_message_is_what_is_answered(tmp_path: Path) -> None:
-    """Of both, the platform sent the message again later: after the process had been down, or its clock wrong."""
+    """The platform resent both messages later, after the process had been down or its clock was wrong."""
     async with running_bus(tmp_path) as harness:
         sent_at = harness.clock() - 3_600.0
         group: dict[str, object] = {"is_private": False, "sent_at": sent_at}

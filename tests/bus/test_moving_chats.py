@@ -78,7 +78,7 @@ class Cluster:
         left.set()
 
     async def send(self, random: Random, chat: str, text: str) -> None:
-        """Hand a message to any node, to another one if that stops, as a platform does."""
+        """Send a message to any node, and to another one if that node stops, as a platform does."""
         while True:
             harness, _ = random.choice(list(self.living.values()))
             try:
@@ -90,7 +90,7 @@ class Cluster:
                 return
 
     def answers(self) -> Counter[str]:
-        """How many answers each chat has had."""
+        """The number of answers in each chat."""
         return Counter(shown.chat for one in self.all for shown in one.platform.shown)
 
 
@@ -208,7 +208,7 @@ async def test_what_a_dead_node_held_of_a_chat_that_migrated_is_answered(
 async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
     store: StoreConfig, tmp_path: Path, held: str
 ) -> None:
-    """The former owner accepted it, or read it from the journal, and has not taken it up when it is asked."""
+    """The former owner accepted it, or read it from the journal, and has not started it when it is asked."""
     late: list[LateDatabase] = []
 
     def wrap(database: Database) -> Database:
@@ -241,7 +241,7 @@ async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
                 # Its answer comes after that to the question before it, if that has one.
                 await two.bus._context.calls.call(former, "unknown", "")
         if held == "INSERT INTO inbox":
-            # Whoever has the message now has answered it. One that was only read would be seen to be answered.
+            # The node that has the message now has answered it. An answer to a message that was only read would show.
             await eventually(lambda: two.bus.load() == (0, 0))
         late[0].goes_on.set()
         await two.wait_until_finished()

@@ -40,7 +40,7 @@ async def test_somebody_who_is_not_listed_is_told_once_a_day_per_chat(tmp_path: 
         assert await harness.send("你好", user="x", chat="d") is Disposition.NOT_ALLOWED
         await harness.expect_replies(ENGLISH.not_allowed, CHINESE.not_allowed)
         assert harness.server.runs == []
-    # A restart does not tell them again, the next day does.
+    # A restart sends no second notice, but the next day does.
     async with running_bus(tmp_path, policy=LISTED) as harness:
         assert await harness.send("hello", user="v", event="later") is Disposition.NOT_ALLOWED
         await harness.send("hi")
@@ -134,7 +134,7 @@ async def test_a_group_answers_after_an_administrator_approved_it(tmp_path: Path
         assert await mention(harness, "hi") is Disposition.ACCEPTED
         assert await mention(harness, "hi", chat="other") is Disposition.GROUP_PAIRING
         assert await mention(harness, "overheard", is_addressed=False) is Disposition.NOT_ADDRESSED
-        # The group's approval is not its members'.
+        # Approving the group does not approve its members.
         assert await harness.send("hi", user="v", chat="v") is Disposition.PAIRING
         await harness.bus.pairings.revoke("fake", "group:g")
         assert await mention(harness, "hi") is Disposition.GROUP_PAIRING
@@ -218,7 +218,7 @@ async def test_mentions_by_bots_are_answered_as_often_in_a_row_as_configured(
 
 
 async def test_a_mention_by_a_bot_that_comes_as_two_events_counts_once(tmp_path: Path) -> None:
-    """Slack reports a mention as a message and as a mention, and again what nobody acknowledged."""
+    """Slack reports a mention as a message and as a mention, and resends unacknowledged events."""
     policy = ChannelPolicy(external_policy="open", max_bot_messages=2)
     async with running_bus(tmp_path, policy=policy) as harness:
         dispositions = []

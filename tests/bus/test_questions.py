@@ -99,7 +99,7 @@ def test_whatever_a_tool_is_called_with_can_be_shown(arguments: dict[str, object
     text = question_text([{"id": "i", "value": value}], ENGLISH)
     assert "**tool**" in text
     assert len(text) < 2500
-    # The fence holds whatever stands in it.
+    # The fence stays closed whatever it contains.
     fences = [line for line in text.splitlines() if line and set(line) == {"`"}]
     longest = max(map(len, fences), default=0)
     assert sum(len(fence) == longest for fence in fences) in (0, 2)

@@ -24,7 +24,7 @@ async def test_who_sends_too_much_is_told_in_each_chat_when_to_write_again(tmp_p
         reasons = [await harness.send(f"m{i}", chat=f"c{i}") for i in range(5)]
         assert reasons == [Disposition.ACCEPTED] * 3 + [Disposition.RATE_LIMITED] * 2
         await harness.expect_replies(*["Hello you"] * 3, *[TOLD.format(60)] * 2)
-        # Others are not held up, commands neither.
+        # Other people and commands are not delayed.
         assert await harness.send("hi", user="v") is Disposition.ACCEPTED
         assert await harness.send("/why", chat="c3") is Disposition.ACCEPTED
         await eventually(lambda: len(harness.platform.texts) == 7)
@@ -75,7 +75,7 @@ async def test_what_was_not_accepted_is_not_counted(tmp_path: Path) -> None:
 
 
 async def test_what_could_not_be_stored_is_not_counted(tmp_path: Path) -> None:
-    """The platform sends it again and again: when there is room, it is the first message of its sender."""
+    """The platform keeps resending it: when there is room, it counts as its sender's first message."""
     async with running_bus(tmp_path, config=CONFIG) as harness:
         await fill(harness.database)
         for _ in range(THREE.messages):

@@ -42,7 +42,7 @@ async def test_a_slot_is_not_lost_with_a_turn_that_is_cancelled(is_granted: bool
             if not is_granted:
                 gone.cancel()
                 await anyio.wait_all_tasks_blocked()
-        gone.cancel()  # whoever waited has got the slot, and did not run yet
+        gone.cancel()  # the waiting task has the slot, but has not run yet
 
     async def wait() -> None:
         with gone:

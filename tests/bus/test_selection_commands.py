@@ -152,7 +152,7 @@ async def test_memory_belongs_to_the_user_in_private_and_to_the_chat_in_a_group(
 async def test_what_only_its_author_sees_the_answer_of_does_not_reach_the_memory_of_a_group(
     tmp_path: Path,
 ) -> None:
-    """What people say behind a slash command on Slack."""
+    """The text that people type after a slash command on Slack."""
     async with running_bus(tmp_path) as harness:
         own = ReplyTarget(chat="g", response_url="https://hooks.test/x")
         await harness.send("/memory", user="ann", chat="g", is_private=False, reply_target=own)

@@ -8,7 +8,7 @@ CHAT, OTHER = ("slack", "C1"), ("slack", "C2")
 
 
 async def free(pacer: SendRateLimiter, chat: tuple[str, str], burst: int = 3) -> bool:
-    """Return whether the chat's turn comes at once."""
+    """Return whether the chat has a free slot now."""
     return not await is_waiting(lambda: pacer.acquire(chat, 1.0, burst=burst))
 
 

@@ -160,13 +160,13 @@ async def test_each_message_that_is_refused_while_too_many_wait_is_told(tmp_path
         await eventually(lambda: harness.platform.texts[-1] == more)
         assert await harness.send("again") is Disposition.QUEUE_FULL
         assert harness.platform.texts.count(notice) == 1
-    # What was not told when Parley stopped is told after the next start.
+    # A notice that was not sent when Parley stopped is sent after the next start.
     async with running_bus(tmp_path) as harness:
         await eventually(lambda: ENGLISH.refused_more.format(count=1) in harness.platform.texts)
 
 
 async def test_no_kill_makes_a_refusal_silent(tmp_path: Path) -> None:
-    """Each refusal is stored together with its notice, also if that waits for further ones."""
+    """Each refusal is stored together with its notice, even if the notice waits for further refusals."""
     faults = Faults()
     config = BusConfig(max_queue=1, drain_s=0.0)
 
@@ -362,7 +362,7 @@ async def test_a_command_that_meets_a_bug_says_that_it_failed(tmp_path: Path) ->
         await harness.send("/help", event="e1")
         await harness.expect_replies(ENGLISH.command_failed)
         assert await state_of(harness, "e1") == "dead"
-        # If not even that can be said, the next command is answered all the same, and this one is run again.
+        # If even that notice cannot be stored, the next command is answered anyway, and this one runs again.
         harness.platform.fail("split", RuntimeError("a bug"), times=2)
         await harness.send("/help", event="e2")
         await eventually(lambda: not harness.platform._failures["split"])
@@ -746,7 +746,7 @@ class _NoIntake(Intake):
 
 
 async def test_what_a_channel_left_waits_until_it_is_on_again(tmp_path: Path) -> None:
-    """Switched off between two starts: neither its messages nor its answers are given up."""
+    """Disabled between two starts: its messages and answers are kept."""
     broken = FakePlatform("fake")
     broken.fail("send", DeliveryError("503", retryable=True, retry_after_s=60.0), times=9)
     async with running_bus(tmp_path, platform=broken) as harness:

@@ -37,7 +37,7 @@ async def test_what_names_somebody_else_is_not_for_the_bot(tmp_path: Path) -> No
             where = FOLLOWUP if policy == "followup" else {**FOLLOWUP, "topic": "other"}
             said = await harness.send("@bob see above", mentions_others=True, **where)
             assert said is Disposition.NOT_ADDRESSED
-        # A mention of the bot beside it counts.
+        # An additional mention of the bot counts.
         said = await harness.send("@bot ask @bob", mentions_others=False, **GROUP)
         assert said is Disposition.ACCEPTED
         await harness.expect_replies("Hello you", "Hello you")

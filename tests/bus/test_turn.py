@@ -98,7 +98,7 @@ class TurnHarness:
         return replace(begun, start=None)
 
     async def restarted(self) -> Turn:
-        """The turn as the next process takes it up."""
+        """The turn in the next process."""
         [row] = await self.inbox.list_unfinished()
         return self.turn(row, decode_inbound(row.body))
 

@@ -21,7 +21,7 @@ RUNNING = "Something is running: send /stop first."
 
 
 async def talk(harness: BusHarness, *words: str) -> None:
-    """Say these things one by one, each answered with itself."""
+    """Send these messages one by one. Each is answered with its own text."""
     for word in words:
         before = len(harness.platform.texts)
         harness.server.scripts.append(Script(words=(f"You said {word}",)))
@@ -38,7 +38,7 @@ async def ask(harness: BusHarness, command: str, **changes: object) -> str:
 
 
 def thread(harness: BusHarness) -> list[str]:
-    """What the only thread holds."""
+    """The content of the only thread."""
     [messages] = harness.server.threads.values()
     return [str(message["content"]) for message in messages]
 
@@ -173,7 +173,7 @@ async def test_a_command_cut_off_by_a_crash_takes_back_what_it_meant(
 
 
 async def leave_unfinished(home: Path, command: str, meant: RewindPoint | None) -> None:
-    """Leave a command in the journal as a process does that dies after noting what it takes back."""
+    """Leave a command in the journal, like a process that dies after storing what to remove."""
     inbound = replace(inbound_message(command, "cut off"), rewind_point=meant)
     new = NewInboxRow(
         key=inbound.key,

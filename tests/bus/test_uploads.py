@@ -19,7 +19,7 @@ from tests.fakes.platform import FakePlatform
 
 
 class DownloadingPlatform(FakePlatform):
-    """A platform whose files can be fetched: `content` by reference; `troubles` come first."""
+    """A platform with downloads: `content` by reference. It raises the `troubles` first."""
 
     def __init__(self) -> None:
         super().__init__()
