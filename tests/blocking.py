@@ -1,7 +1,7 @@
 """Finds calls that block the event loop: files, SQLite, names of hosts, processes, locks, sleeps.
 
-Python tells of such a call as it begins (an audit event), so nothing is replaced and no time is measured. What is not
-seen: reading and writing what another thread has opened, `os.stat`, and, before Python 3.13, sleeps.
+Python reports such a call when it begins (an audit event), so nothing is replaced and no time is measured. Not
+detected: reading and writing what another thread has opened, `os.stat`, and, before Python 3.13, sleeps.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ ALLOWED = {
     "store/data_folder.py:_read_written": "the start: a key of the data folder",
     "store/data_folder.py:record_address": "the start: before the first request is answered",
 }
-"""Functions that may block the event loop, and why: nobody is served yet, or it happens once."""
+"""Functions that may block the event loop, and why: no client is served yet, or it happens once."""
 
 Place = str
 """`agent/prompt.py:load`: the function of ours that makes the call, or that of a library."""
@@ -64,14 +64,14 @@ def report_file() -> Path:
 
 
 class BlockingReport:
-    """What was noted in a file, in parts."""
+    """The parts of the places recorded in a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._read = 0
 
     def read_new(self) -> set[str]:
-        """Return what was noted since the last call and is not allowed: "place event"."""
+        """Return the places recorded since the last call that are not allowed: "place event"."""
         if not self._file.exists() or self._file.stat().st_size == self._read:
             return set()
         with self._file.open() as file:
@@ -108,7 +108,7 @@ def watch_event_loop(report: Path, *, with_libraries: bool) -> None:
 
 
 def _place(frame: FrameType | None, *, with_libraries: bool) -> Place | None:
-    """Return who blocks; None for a test, and for what may."""
+    """Return the function that blocks; None for a test, or if the function may block."""
     ours: Place | None = None
     library: Place | None = None
     while frame is not None:

@@ -13,9 +13,9 @@ from _pytest._code.code import ExceptionChainRepr, ReprEntryNative
 
 ROOT = Path(__file__).parents[1]
 FRAMES = 5
-"""The frames of our code that are shown of a cause, its last ones."""
+"""How many of a cause's last frames in our code are shown."""
 MAX_CHARS = 2_000
-"""The characters of a cause's message that are shown."""
+"""How many characters of a cause's message are shown."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -44,7 +44,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception's last frames of our code, and what it says; first those of what it was raised from."""
+    """Return an exception's last frames in our code and its message, after those of its causes."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

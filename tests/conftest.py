@@ -25,7 +25,7 @@ from tests.workers import pytest_addoption  # noqa: F401 - a hook of this file
 
 MEMORY = "/dev/shm"  # noqa: S108 - a place for temporary folders
 MEMORY_BYTES = 4 * 2**30
-"""What must be free there; the suite has taken up to 1 GB."""
+"""Space that must be free there. The suite has taken up to 1 GB."""
 
 if (
     "TMPDIR" not in os.environ
@@ -38,7 +38,7 @@ if (
 
 
 def _trust_one_authority() -> None:
-    """Have HTTP clients load one certificate instead of 130, which take 20 ms: no test speaks with others."""
+    """Let HTTP clients load one certificate instead of 130, which take 20 ms. No test connects to other hosts."""
     end = "-----END CERTIFICATE-----\n"
     first = Path(certifi.where()).read_text().partition(end)[0]
     folder = Path(tempfile.mkdtemp(prefix="parley-authority-"))

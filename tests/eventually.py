@@ -14,7 +14,7 @@ import anyio
 T = TypeVar("T")
 
 WITHIN_S = 60.0
-"""Generous, because a busy machine is slow; a condition that holds ends the wait at once."""
+"""Generous, because a busy machine is slow. The wait ends as soon as the condition holds."""
 
 LONGEST_PAUSE_S = 0.05
 """Between two looks at a condition that takes its time: looks cost processor time that what is waited for needs."""
@@ -82,9 +82,9 @@ async def eventually(
 
 
 async def is_waiting(call: Callable[[], Awaitable[object]]) -> bool:
-    """Return whether a call waits: it has not returned, and no task of the event loop can go on. Cancels it then.
+    """Return whether a call waits: it has not returned, and no task of the event loop can continue. Then cancels it.
 
-    For calls that wait for a timer or another task, not for a thread or a socket: those may be about to go on.
+    For calls that wait for a timer or another task, not for a thread or a socket: those may be about to continue.
     """
     has_returned = False
 

@@ -44,7 +44,7 @@ _MODULES = (
     "store.postgres.engine", "httpcore", "tests.fakes.graphs",
 )  # fmt: skip
 _OWN = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
-"""The environment of the fork server: a process that wants another Python is started by itself."""
+"""The environment of the fork server. A process that needs another Python is started normally."""
 
 _BEFORE_IMPORTS = frozenset({"LD_PRELOAD", "PROVE_CLOCK"})
 """Variables that the process that forks is started with: what the dynamic linker loads, and what that reads."""
@@ -117,7 +117,7 @@ def is_test_suite() -> bool:
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Return whether a process with this environment behaves as one that was started by itself.
+    """Return whether a forked process with this environment behaves like a started one.
 
     It does not where others read its environment or its command line from /proc: these are those of the fork server.
     PYTHONPATH may name folders after that of the repository: what they hold must not replace what is imported already.
@@ -247,7 +247,7 @@ class _ForkServer:
         return self._owner != os.getpid()
 
     def close(self) -> None:
-        """End it; what it has started goes on."""
+        """End it. The processes that it started continue."""
         self._socket.close()
         self._process.wait()
 
@@ -310,7 +310,7 @@ class _Request:
     folder: str
     module: str
     report: str
-    """The file for what blocks the event loop; empty = nobody looks for that."""
+    """The file for calls that block the event loop; empty = they are not recorded."""
 
 
 def _serve(connection: socket.socket) -> _Request | None:
@@ -399,14 +399,14 @@ def _become(request: _Request) -> NoReturn:
 
 
 def _end(code: int) -> NoReturn:
-    """End as Python does, but take no modules apart: shared memory would be copied, for 0.1 s of CPU."""
+    """Exit like Python, but do not clear the modules: that would copy shared memory, for 0.1 s of CPU."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except (OSError, ValueError):
-        sys.exit(code)  # Python says what is wrong
+        sys.exit(code)  # Python reports the error
     os._exit(code & 0xFF)
 
 

@@ -18,7 +18,7 @@ _numbers = count(SystemRandom().randrange(_PER_WORKER))
 
 @contextmanager
 def keep_port(port: int) -> Iterator[None]:
-    """Let nobody else listen on a port inside the block: connections to it are refused."""
+    """Keep others from listening on a port inside the block. Connections to it are refused."""
     with socket.socket() as keeper:
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         keeper.bind(("127.0.0.1", port))

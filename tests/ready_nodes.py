@@ -17,7 +17,7 @@ SELECT node FROM chat_owner WHERE channel = :channel AND workspace = :workspace 
 
 
 async def owner_of(database: Database, chat: ConversationKey) -> int | None:
-    """Return the node that owns a chat; None = nobody."""
+    """Return the node that owns a chat; None = no node."""
     rows = await database.read(_OWNER, key_params(chat))
     return int(rows[0]["node"]) if rows else None
 
@@ -36,7 +36,7 @@ async def until_ready(*databases: Database) -> None:
 
 
 async def until_heard(topic: str, *databases: Database) -> None:
-    """Wait until each of these nodes hears the others on a topic it listens to, and all that was signalled before."""
+    """Wait until each of these nodes receives the others' signals on a topic, including all earlier signals."""
     tokens = {uuid4().hex: database for database in databases}
 
     async def listen(payloads: AsyncIterator[str], heard: set[str]) -> None:

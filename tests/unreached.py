@@ -29,7 +29,7 @@ EXCUSED = {
 
 
 def unreached(report: dict[str, Any]) -> dict[str, int]:
-    """Return the functions of which no line ran, as "file:name", and the line in which each begins."""
+    """Return the functions in which no line ran, as "file:name", and the first line of each."""
     return {
         f"{file}:{name}": part["start_line"]
         for file, content in report["files"].items()

@@ -26,7 +26,7 @@ SLOW_FOLDERS = ("tests/faults/", "tests/lab/fuzz/", "tests/journeys/", "tests/pr
 """Their tests wait for seconds each: they start first, so that none is left at the end."""
 
 FROM_THE_END = 3
-"""Of so many workers, one takes quick tests meanwhile, from the last: while all wait, processors are idle."""
+"""One of this many workers runs quick tests in the meantime, from the end: if all wait, processors are idle."""
 
 CHUNK = 8
 """Quick tests of one file that a worker takes at once."""
@@ -55,7 +55,7 @@ class _Worker:
     process: ForkProcess
     connection: Connection
     left: deque[int] = field(default_factory=deque)
-    """What it was given and has not reported as finished; it runs the first one."""
+    """The tests it was given and has not reported as finished. It is running the first one."""
 
 
 class Workers:
@@ -120,7 +120,7 @@ class Workers:
                 _send(worker, None)
 
     def _listen(self) -> None:
-        """Take what the workers send until all have ended."""
+        """Receive what the workers send until all have ended."""
         while self._workers:
             ready = wait([worker.connection for worker in self._workers])
             for worker in [one for one in self._workers if one.connection in ready]:

@@ -76,7 +76,7 @@ class Service:
         )
 
     async def command(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        """Run another `parley` command beside the service. Return exit code, stdout and stderr."""
+        """Run another `parley` command while the service runs. Return exit code, stdout and stderr."""
         arguments = (*arguments, "--config", str(self.config))
         run = partial(run_parley, arguments, self._environment, self.home.parent, stdin.encode())
         done = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)

@@ -19,7 +19,7 @@ FILE = "/mnt/user-data/workspace/notes.txt"
 
 
 class ButtonModel:
-    """Asks for a colour, writes a file to the requested path, and breaks off in all attempts of one call."""
+    """Asks for a color, writes a file to the requested path, and breaks off in all attempts of one call."""
 
     def __init__(self) -> None:
         self.written = 0

@@ -99,7 +99,9 @@ async def _send_through_trouble(platforms: PlatformServers, users: list[ChatUser
     sending.cut(channel)
     await cut.send("hi")
     await eventually(lambda: sending.calls(channel) > before)
-    if channel != "telegram":  # There it takes 10 s: nobody can ask Telegram which messages it has.
+    if (
+        channel != "telegram"
+    ):  # There it takes 10 s, because Telegram cannot say which messages it has.
         await cut.expect_messages("You said: hi")
     refused = sending.calls(channel)
     sending.slow_down(channel)

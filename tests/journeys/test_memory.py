@@ -34,7 +34,7 @@ async def test_each_place_knows_its_own_after_a_restart(tmp_path: Path) -> None:
                     people.start_soon(user.send, f"I am mark{number}")
             for number, user in enumerate(platforms.users):
                 await user.expect_messages(f"You said: I am mark{number}")
-            # What waits to be learned is learned by a stop.
+            # Stopping the service extracts memory from the waiting turns.
             assert await service.stop() == 0
             await service.start()
             await service.until_connected(*channels)

@@ -91,7 +91,7 @@ async def use(service: Service, platforms: PlatformServers, model: FakeModelServ
 async def talk_on(
     service: Service, platforms: PlatformServers, text: str, waiters: Sequence[ChatUser]
 ) -> None:
-    """Start the service; those who waited and those who write now are answered."""
+    """Start the service. Check that waiting and new messages are answered."""
     await service.start()
     await service.until_connected(*PLATFORMS)
     for user in waiters:

@@ -27,7 +27,7 @@ def server(postgres: PostgresServer | None) -> PostgresServer:
 
 
 async def talk(user: ChatUser, asked: list[str], is_over: anyio.Event) -> None:
-    """Write again and again, each time after the answer; every message has one answer, in their order."""
+    """Keep writing, each time after the answer. Every message has one answer, in order."""
     while not is_over.is_set():
         asked.append(f"{len(asked)} from {user.name}")
         await user.send(asked[-1])

@@ -26,7 +26,7 @@ def sessions_of_both() -> list[str]:
 
 
 async def chat(service: Service, session: str, line: str) -> str:
-    """Ask something in a session; return what `parley chat` prints."""
+    """Send a message in a session. Return what `parley chat` prints."""
     with anyio.fail_after(ANSWERED_WITHIN_S):
         code, output, errors = await service.command("chat", "--session", session, stdin=line)
     assert (code, errors) == (0, "")

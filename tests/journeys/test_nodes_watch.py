@@ -65,7 +65,7 @@ class Watcher:
         return [frame for frame in self.frames if frame.get("method") == method]
 
     def lifecycle(self) -> list[str]:
-        """Return what was said of the whole run."""
+        """Return all events of the run."""
         told = [frame["params"] for frame in self.of_method("lifecycle")]
         return [one["data"]["event"] for one in told if not one["namespace"]]
 

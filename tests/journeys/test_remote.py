@@ -24,7 +24,7 @@ async def test_answer_continue_stop_and_recover(tmp_path: Path, flavour: str) ->
     async with PlatformServers() as platforms, FakeLangGraph(flavour) as server:
         config = {"channels": {**platforms.channels, "langgraph_url": server.url}}
         async with serving(tmp_path, config, *PLATFORMS) as service:
-            # The bus is the same for all platforms: each journey is walked on one, each flavour on another.
+            # The bus is the same for all platforms: each journey runs on one of them, and each flavor on another.
             first = flavour == "deerflow"
             await _answer_and_continue(platforms.private_users(1)[first], server)
             await _stop(platforms.private_users(2)[first + 1], server)

@@ -44,7 +44,7 @@ class Terminal:
         os.write(self._descriptor, text.encode())
 
     async def sees(self, *texts: str, within_s: float = 20.0) -> str:
-        """Read until the texts were printed, one after the other. Return everything printed until then."""
+        """Read until the texts were printed, one after another. Return everything printed until then."""
         seen = ""
         for text in texts:
             with anyio.move_on_after(within_s):

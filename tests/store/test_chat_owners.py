@@ -58,7 +58,7 @@ async def test_a_chat_that_is_given_up_while_it_is_looked_up_does_not_count_as_o
 async def test_a_message_of_a_chat_that_migrated_goes_to_the_owner_of_its_new_chat(
     url: str, tmp_path: Path
 ) -> None:
-    """Also at the node that had it, and has not heard of the migration."""
+    """Even at the node that owned the chat, and does not know of the migration."""
     config = StoreConfig(url=url)
     async with (
         Database.open(config, tmp_path / "one") as one,

@@ -120,7 +120,7 @@ async def _count(graph: Graph) -> int:
 
 
 async def test_what_is_read_is_what_langgraphs_own_saver_would_have_kept(tmp_path: Path) -> None:
-    """A checkpoint with pieces, its history and its kind are the plain ones."""
+    """A checkpoint with chunks has the same history and type as one without."""
     (tmp_path / "plain").mkdir()
     states = []
     path = str(tmp_path / "plain" / "checkpoints.db")
@@ -190,7 +190,7 @@ async def test_a_rollback_undoes_what_a_run_changed_in_place(open_saver: SaverOp
 async def test_a_message_changed_in_place_is_saved_as_it_is_now(
     open_saver: SaverOpener, *, restart: bool
 ) -> None:
-    """Nobody should, but middleware does; deep inside a list of blocks as well."""
+    """Nobody should do this, but middleware does, even deep inside a list of blocks."""
 
     def vandal(seen: Messages) -> Messages:
         content = seen[0].content
@@ -348,7 +348,7 @@ async def test_what_is_kept_in_memory_is_bounded() -> None:
 
 
 async def test_threads_that_nobody_uses_any_more_leave_memory() -> None:
-    """Threads end without a word: filling the cache takes an hour of quiet use, and looks like a leak until then."""
+    """Threads end without notice: filling the cache takes an hour of quiet use, and looks like a leak until then."""
     now = 0.0
     chunks = MessageChunker(JsonPlusSerializer(), clock=lambda: now)
     for thread_id in ("left", "used"):

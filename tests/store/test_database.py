@@ -211,7 +211,7 @@ async def test_commands_have_every_other_turn_at_most() -> None:
 
 
 async def test_a_read_keeps_nobody_waiting_until_its_caller_runs_again(tmp_path: Path) -> None:
-    """Callers with much else to do run late."""
+    """Callers with much other work run late."""
     async with Database.open(StoreConfig(readers=1), tmp_path) as database:
         await database.transaction(make_table)
         late = database.read("SELECT text FROM note")

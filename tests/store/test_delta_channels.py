@@ -46,7 +46,7 @@ class OftenSaved(TypedDict, total=False):
 
 
 class Plain(TypedDict, total=False):
-    """The conversation as graphs without a DeltaChannel have it."""
+    """The conversation in graphs without a DeltaChannel."""
 
     messages: Annotated[list[AnyMessage], add_messages]
 
@@ -149,7 +149,7 @@ async def test_a_thread_that_is_trimmed_while_it_is_read_is_read_whole(
 async def test_every_state_that_is_kept_is_as_in_a_thread_that_is_never_trimmed(
     open_saver: SaverOpener,
 ) -> None:
-    """Also those of branches, after messages were removed and the whole list was replaced."""
+    """Including those of branches, after messages were removed and the whole list was replaced."""
     async with open_saver() as saver:
         untouched = InMemorySaver()
         histories = []
@@ -200,7 +200,7 @@ async def test_the_memory_of_a_subgraph_is_kept(open_saver: SaverOpener) -> None
 async def test_a_conversation_that_was_saved_whole_goes_on_as_deltas(
     open_saver: SaverOpener,
 ) -> None:
-    """The author of a graph put a DeltaChannel in: the list of before, in chunks, is the value to begin from."""
+    """The author of a graph added a DeltaChannel: the earlier list, in chunks, is its first value."""
     async with open_saver() as saver:
         await _turns(_graph(saver, Plain), saver, range(20))
         graph = _graph(saver)

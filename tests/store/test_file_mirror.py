@@ -25,7 +25,7 @@ AREA = thread_area("t1")
 
 
 class MirroredNode:
-    """A node: its folder of a thread, and what copies it."""
+    """A node: its copy of a thread's folder, and its mirror."""
 
     def __init__(self, home: Path, bucket: S3Bucket, database: Database) -> None:
         self._home = home
@@ -35,7 +35,7 @@ class MirroredNode:
         self.mirror: FileMirror = SharedFolder()
 
     async def start(self) -> None:
-        """Go on with what is on disk, as another process."""
+        """Continue with the files on disk, like another process."""
         self.mirror = await open_mirror(self._config, self._home, self._database)
 
     def write(self, path: str, text: str) -> Path:
@@ -50,7 +50,7 @@ class MirroredNode:
         await self.mirror.store(AREA)
 
     async def fetch(self) -> dict[str, str]:
-        """Bring the folder up to date and return it."""
+        """Update the folder and return it."""
         await self.mirror.fetch(AREA)
         return self.content()
 
@@ -270,7 +270,7 @@ def test_nodes_check_the_bucket_side_by_side(bucket: S3Bucket) -> None:
 
 @asynccontextmanager
 async def cancelled() -> AsyncIterator[None]:
-    """Cancel what is in the block when it waits for the first time."""
+    """Cancel the block when it waits for the first time."""
     with anyio.CancelScope() as scope, suppress(TimeoutError):
         scope.cancel()
         yield

@@ -81,7 +81,7 @@ def rows_of(url: str, table: str) -> list[tuple[str, str]]:
 async def test_messages_make_no_new_version_of_their_conversation_or_its_owner(
     url: str, tmp_path: Path
 ) -> None:
-    """Also not where another node than the owner receives them."""
+    """Not even if a node other than the owner receives them."""
     async with opened(url, tmp_path / "one") as one, opened(url, tmp_path / "two") as two:
         await until_ready(one, two)
         owner, other = InboxStore(one), InboxStore(two)

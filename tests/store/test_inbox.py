@@ -315,7 +315,7 @@ async def test_no_position_is_given_again_after_the_last_rows_are_deleted(
     inbox = InboxStore(database)
     for number in range(3):
         await inbox.finish((await accept(inbox, new(number))).id, [])
-    # The conversation itself is kept for longer.
+    # The conversation itself is kept longer.
     await Retention(database).prune(now=1010.0 + REDELIVERY_DAYS * DAY)
     assert await inbox.list_recent() == []
     assert (await accept(inbox, new(9))).seq == 4

@@ -36,7 +36,7 @@ CHATS = st.sampled_from(["a", "b"])
 
 @dataclass
 class AcceptedMessage:
-    """A row as it should be."""
+    """The expected row."""
 
     id: int
     chat: str
@@ -45,7 +45,7 @@ class AcceptedMessage:
 
 
 class InboxMachine(RuleBasedStateMachine):
-    """Any order of what the bus does to the journal."""
+    """The bus's operations on the journal, in any order."""
 
     def __init__(self, config: StoreConfig | None = None) -> None:
         super().__init__()

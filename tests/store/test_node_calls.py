@@ -21,7 +21,7 @@ from tests.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
 QUEUED = 400
-"""Signals that nobody may pin, of almost a page each."""
+"""Signals of almost a page each, which no node may keep in the server's queue."""
 
 MAX_QUEUED_PAGES = 1_048_576
 """What fills the server's queue (8 GB)."""
@@ -80,7 +80,7 @@ async def nodes(url: str, folder: Path, *names: str) -> AsyncIterator[list[NodeC
 
 
 async def until_heard(calls: NodeCalls, node: int) -> None:
-    """Wait until a node hears what is sent to it: it is known before its connection listens, and signals are lost."""
+    """Wait until a node receives signals: it is known before its connection listens, and signals may be lost."""
     while True:
         with suppress(StoreUnavailable):
             await calls.call(node, "echo", "", within_s=0.5)

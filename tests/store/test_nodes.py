@@ -80,7 +80,7 @@ def is_ended(url: str, number: int) -> bool:
 
 
 def shortest_silence(url: str) -> float:
-    """Return for how long every node has been silent, seconds."""
+    """Return how long each node has been silent, seconds."""
     with closing(connect(parse_url(url))) as connection:
         return min(state.silent_s for state in list_nodes(connection))
 

@@ -45,7 +45,7 @@ def message(number: int, key: ConversationKey = KEY, *, text: str = "{}") -> New
 
 
 async def refusal(url: str, home: Path) -> str:
-    """Return what is said when the database cannot be opened; it is one line."""
+    """Return the error when the database cannot be opened, which is one line."""
     with pytest.raises(StoreUnavailable) as caught:
         async with Database.open(StoreConfig(url=url), home):
             pass

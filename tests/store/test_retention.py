@@ -209,7 +209,7 @@ def test_every_thread_search_uses_an_index(
 
 
 async def fill(database: Database) -> InboxRow:
-    """Leave one row of every kind behind, at time 0."""
+    """Store one row of every kind, at time 0."""
     inbox, outbox = InboxStore(database, now=lambda: 0.0), OutboxStore(database, now=lambda: 0.0)
     new = NewInboxRow(
         key=KEY, event_id="e", message_id="m", remember=True, kind="chat", body="{}", received_at=0

@@ -36,7 +36,7 @@ async def test_subscribers_of_a_topic_receive_its_signals_in_order(database: Dat
 
 
 async def test_who_subscribes_and_then_publishes_receives_it(database: Database) -> None:
-    """Whatever is being subscribed to, and sent, at that moment."""
+    """Whatever the connection is subscribing to and sending at that moment."""
     signals = database.signals
     with ExitStack() as stack:
         for number in range(60):

@@ -12,7 +12,7 @@ from store.snapshot import check_database, copy_database, schema_of
 
 
 def write_pairs(file: Path, stop: Event, started: Event) -> None:
-    """Count up in two tables, which are equal after every commit."""
+    """Increment two tables, which are equal after every commit."""
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("PRAGMA busy_timeout = 5000")
         while not stop.is_set():

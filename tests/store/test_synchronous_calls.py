@@ -29,7 +29,7 @@ AT_ONCE = 40
 
 
 class State(TypedDict, total=False):
-    """What the test graphs know."""
+    """The data that the test graphs look up."""
 
     n: int
 
