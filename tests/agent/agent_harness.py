@@ -26,7 +26,7 @@ class AgentHarness:
 
     @property
     def services(self) -> AgentServices:
-        """What its runs share."""
+        """The services that its runs share."""
         return self.factory.services
 
     def folders(self, thread: str = THREAD) -> ThreadFolders:

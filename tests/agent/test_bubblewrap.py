@@ -35,7 +35,7 @@ LONG_S = 60.0
 
 
 def calling(*commands: str) -> ScriptedChatModel:
-    """A model that runs commands one after the other, then answers."""
+    """A model that runs commands one after another, then answers."""
     turns = [
         ModelReply(
             calls=(ToolCall(name="bash", args={"description": "try", "command": one}, id=f"c{at}"),)

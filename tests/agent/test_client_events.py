@@ -97,7 +97,7 @@ def test_earlier_turns_are_neither_streamed_nor_counted() -> None:
 
 
 def test_a_first_state_with_more_than_the_input_is_streamed() -> None:
-    """As when a run goes on from a step that was finished before."""
+    """As if a run continues from a step that finished earlier."""
     telling = TurnEvents("h2")
     first = list(telling.read(*values(AIMessage("Yes", id="a2"))))
     assert spoken(first) == [ai("Yes").data]

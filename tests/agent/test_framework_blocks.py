@@ -102,7 +102,7 @@ def test_what_a_shell_would_do_takes_time_in_proportion(almost: str) -> None:
 
 @pytest.mark.usefixtures("interrupted")
 def test_blanks_in_a_tag_take_time_in_proportion() -> None:
-    """What anybody can write."""
+    """Input that anybody can write."""
     text = f"<{' ' * LONG}x"
     assert escape_reserved_tags(text) == text
 

@@ -54,7 +54,7 @@ def unreachable() -> openai.APIConnectionError:
 
 
 def unreadable() -> ValueError:
-    """What LangChain raises for a call whose arguments are a JSON string, if the answer is not streamed."""
+    """LangChain's error for a call whose arguments are a JSON string, if the answer is not streamed."""
     call: Any = {"name": "ls", "args": "{}", "id": "1"}
     with pytest.raises(ValidationError) as caught:
         AIMessage("", tool_calls=[call])

@@ -116,7 +116,7 @@ async def nobody_sees_another_s(home: Path, people: Sequence[MemoryUser]) -> Non
         for number, speaker in enumerate(people):
             await chats.say(speaker, f"markno{number}end", thread=f"t{number}")
         await chats.say(None, "marknobodyend", thread="t")
-    # Closing learned everything. Another thread of each now finds what was said by its owner, and nothing else.
+    # Closing learned everything. Another thread of each person now finds what that person said, and nothing else.
     hanging = MemoryModel()
     hanging.hold()
     async with open_memory(home, lambda: CONFIG, hanging.given, flush_s=0) as memory:

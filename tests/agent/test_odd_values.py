@@ -74,7 +74,7 @@ def give(name: str) -> str:
 
 @tool(response_format="content_and_artifact")
 def attach(name: str) -> tuple[str, Any]:
-    """Return a value beside the text."""
+    """Return a value next to the text."""
     return "attached", VALUES[name]
 
 

@@ -120,7 +120,7 @@ def words_for(request: ModelRequest) -> str:
 async def test_thinking_is_in_nothing_that_is_made_of_answers(
     tmp_path: Path, form: str, *, is_streamed: bool
 ) -> None:
-    """Neither in titles, summaries, memory and suggestions, nor in what a subagent reports."""
+    """Not in titles, summaries, memory and suggestions, and not in a subagent's reports."""
     brief = {"description": "d", "prompt": "mark1", "subagent_type": "general-purpose"}
     calling = {"index": 0, "id": "c", "function": {"name": "task", "arguments": brief}}
 

@@ -215,7 +215,7 @@ async def test_summaries_and_memory_know_who_said_it(tmp_path: Path) -> None:
             await harness.say(
                 said("I like tea, too", "U2", "Ann Lee"), chat=GROUP, memory_scope=ROOM
             )
-            # What is learned is written when the agent closes.
+            # Extracted memory is written when the agent closes.
     summarized = writer.prompts[0][0].text
     assert '&lt;speaker id="U1"&gt;Ann Lee&lt;/speaker&gt;\nI like tea' in summarized
     learned = "\n".join(prompt[-1].text for prompt in learner.prompts)

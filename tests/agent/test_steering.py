@@ -18,7 +18,7 @@ NOTE = HumanMessage("in German, please", id="m2", additional_kwargs={"steering":
 
 
 class InjectionQueue:
-    """What waits for a run: given out with the n-th question whether there is something."""
+    """The messages that wait for a run, returned by the n-th call."""
 
     def __init__(self, said: AnyMessage, *, at: int) -> None:
         self._said = said

@@ -84,7 +84,7 @@ class Conversation:
         self.replies.extend(replies)
 
     def answer(self, request: ModelRequest) -> ModelReply:
-        """Answer with what is queued, but not a summary, which is asked for beside the run and has no tools."""
+        """Answer with the queued replies, except summary requests, which have no tools and do not belong to the run."""
         if self.replies and request.tool_names:
             return self.replies.popleft()
         return ModelReply(text=f"You said: {request.last_user_text[-40:]}")
@@ -108,7 +108,7 @@ class Conversation:
         await self.run(self.words())
 
     async def stop(self) -> None:
-        """`/stop` before the first word, or amid the answer, or after a tool."""
+        """`/stop` before the first word, during the answer, or after a tool."""
         if self.random.random() < 0.3:
             self.reply(self.calling(2))
         words = self.random.randint(0, 2)

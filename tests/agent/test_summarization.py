@@ -49,7 +49,7 @@ BY_MESSAGES: dict[str, Any] = {"trigger": {"type": "messages", "value": 6}, "kee
 
 
 def sections(**more: object) -> dict[str, Any]:
-    """Summaries by a model of their own, named `writer`; nothing else calls models beside the conversation."""
+    """Summaries by a separate model, `writer`. Nothing else calls models outside the conversation."""
     summaries = {"enabled": True, "model_name": "writer", **BY_MESSAGES, **more}
     return {"summarization": summaries, "memory": {"enabled": False}}
 

@@ -232,7 +232,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
 async def test_the_next_address_is_tried_after_a_connect_error() -> None:
     async with web_server("127.0.0.1") as server:
         server.answer("/", "reached", kind="text/plain")
-        resolve = FakeResolver(two_example="127.0.0.3 127.0.0.1")  # nobody listens at the first
+        resolve = FakeResolver(two_example="127.0.0.3 127.0.0.1")  # no server listens at the first
         client = fetching(UrlGuard(allow_private_hosts=["two.example"], resolve=resolve))
         assert (await client.fetch(f"http://two.example:{server.port}/")).text == "reached"
 

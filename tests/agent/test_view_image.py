@@ -384,7 +384,7 @@ def test_an_image_is_encoded_once_until_its_file_changes(rooms: ThreadFolders) -
 
 
 async def test_the_images_of_a_request_are_limited_together(tmp_path: Path) -> None:
-    """Whoever put them there: uploads, clients, tools."""
+    """Whatever put them there: uploads, clients, tools."""
     model = ScriptedChatModel.playing("one", "two")
     block = image_block(b"p" * 1_400_000, "image/png")
     async with open_agent(tmp_path, model, entry=SEES) as harness:

@@ -83,11 +83,11 @@ class ModelReply:
 
 
 DONE = ModelReply(text="(done)")
-"""What a model says after the end of its script."""
+"""The text of a model after the end of its script."""
 
 
 def as_reply(said: ModelReply | str) -> ModelReply:
-    """Return the reply that a string stands for."""
+    """Return the reply for a string."""
     return ModelReply(text=said) if isinstance(said, str) else said
 
 
@@ -124,7 +124,7 @@ class ModelRequest:
 
     @property
     def user_texts(self) -> list[str]:
-        """What users said, as text, without the lines that name them in a group."""
+        """Users' messages as text, without the lines that name the users in a group."""
         said = [text_of(m["content"]) for m in self.messages if m["role"] == "user"]
         return [SPEAKER_LINE.sub("", text) for text in said]
 
@@ -147,7 +147,7 @@ Answer = Callable[[ModelRequest], ModelReply]
 
 
 def tool_plan(*steps: ModelReply | ToolCall | str) -> Answer:
-    """Return an `answer` that takes these steps for each message of a user: calls one after the other, then words.
+    """Return an `answer` that takes these steps for each message of a user: calls one after another, then words.
 
     The step depends only on what followed the user's last message, so any number of conversations may go on at once.
     After the last step the model says "(done)".

@@ -55,7 +55,7 @@ class ScriptedChatModel(BaseChatModel):
         return self._called
 
     def hold(self) -> anyio.Event:
-        """Let it answer only once the event that is returned is set; never, if nobody sets it."""
+        """Let it answer only when the returned event is set."""
         self._gate = anyio.Event()
         return self._gate
 

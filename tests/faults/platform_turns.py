@@ -442,7 +442,7 @@ class PlatformRig:
         assert self._simulated.violations == [], self._simulated.violations
 
     def stuck(self) -> list[str]:
-        """Return everything that says that work goes on."""
+        """Return everything that says that work continues."""
         messages = [message.text for message in self.shown() if message.unfinished]
         signs = [
             sign

@@ -83,7 +83,7 @@ async def test_who_is_not_allowed_gets_one_line_in_private(tmp_path: Path, platf
 async def test_answers_wait_while_the_credentials_are_revoked(
     tmp_path: Path, platform: str
 ) -> None:
-    """Also after a restart. The next attempt is due a minute later, so the second process's clock is moved."""
+    """Even after a restart. The next attempt is due a minute later, so the second process's clock is moved."""
     gate = anyio.Event()
     turn = RealTurn(_nothing, Script(gate=gate))
     async with PlatformRig(platform, tmp_path) as rig:

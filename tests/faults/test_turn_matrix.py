@@ -399,7 +399,7 @@ async def test_a_message_that_was_stopped_before_its_turn_begins_has_none(
 
 
 async def test_a_turn_that_is_stopped_while_its_run_starts_learns_which_run_to_cancel() -> None:
-    """Without the run's ID, the turn could not cancel the run, which would go on unused."""
+    """Without the run's ID, the turn could not cancel the run, which would continue unused."""
     steps = ScriptedSteps("start", hangs=True)
     turn = turn_of(steps)
     async with anyio.create_task_group() as tasks:

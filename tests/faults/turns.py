@@ -285,7 +285,7 @@ def _let_work(
 async def _check(turn: ReferenceTurn, harness: BusHarness, platform: FakePlatform) -> None:
     """Check the result of a turn.
 
-    The message was answered once or its failure told, nothing is stuck, the service is alive, and the next message
+    The message was answered once or its failure reported, nothing is stuck, the service is alive, and the next message
     works.
 
     Either the person is told, or the admin, by an outbox row with the reason.

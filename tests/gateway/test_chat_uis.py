@@ -99,7 +99,7 @@ async def test_agent_chat_ui(tmp_path: Path) -> None:
         [history] = await page.ask("POST", f"/threads/{thread_id}/history", '{"limit":10}')
         assert history[0]["values"]["messages"] == values["messages"]
         assert history[0]["next"] == []
-        # The list beside the chat: the thread is found by its graph, with the messages that name it.
+        # The list next to the chat: the thread is found by its graph, with the messages that name it.
         [[listed]] = await page.ask("POST", "/threads/search", SEARCH)
         assert listed["thread_id"] == thread_id
         assert listed["values"]["messages"][0]["content"][0]["text"] == "hello"
@@ -108,7 +108,7 @@ async def test_agent_chat_ui(tmp_path: Path) -> None:
 
 
 async def _edit(page: Page, thread_id: str, body: str, history: list[Any]) -> None:
-    """An edited message goes on from the checkpoint before it."""
+    """An edited message continues from the checkpoint before it."""
     parent = next(
         state["parent_checkpoint"] for state in reversed(history) if state["values"].get("messages")
     )
@@ -121,7 +121,7 @@ async def _edit(page: Page, thread_id: str, body: str, history: list[Any]) -> No
 
 
 async def test_the_stop_button_of_agent_chat_ui_only_hangs_up(tmp_path: Path) -> None:
-    """The page aborts its request, and no more: with `continue` the run goes on and can be joined."""
+    """The page only aborts its request: with `continue`, the run continues and can be joined."""
     async with opened(tmp_path) as front, httpx.AsyncClient(base_url=f"{front.url}/api") as client:
         client.headers["X-Api-Key"] = TOKEN
         thread = (await client.post("/threads", json={})).json()["thread_id"]

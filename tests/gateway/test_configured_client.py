@@ -167,7 +167,7 @@ async def test_mcp_servers(tmp_path: Path) -> None:
         parsed(mcp.McpConfigView, written)
         assert written["mcp_servers"]["one"]["env"] == {"TOKEN": "***"}
         assert written == await agent.http("GET", "/mcp/config")
-        # What was shown can be given back: the masks stand for what is stored.
+        # Shown values can be sent back: masks keep the stored values.
         assert await client.update_mcp_config(written["mcp_servers"]) == written
         stored = json.loads((tmp_path / "home" / "extensions_config.json").read_text())
         assert stored["mcpServers"]["one"]["env"] == {"TOKEN": "secret-value"}
@@ -400,7 +400,7 @@ async def test_what_the_client_says_is_what_the_service_says(tmp_path: Path) -> 
 
 
 def written(folder: Path, model: dict[str, str]) -> Path:
-    """Write a configuration with everything beside it that may be there."""
+    """Write a configuration with every file that may be next to it."""
     model = {**model, "name": "$NAMED"}
     text = {"models": [model], "skills": {"path": "mine"}, "memory": {"enabled": False}}
     (folder / "config.yaml").write_text(json.dumps(text))

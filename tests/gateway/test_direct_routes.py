@@ -38,7 +38,7 @@ HOT = {
     ("POST", "/threads/{thread_id}/runs/wait"),
     ("GET", "/threads/{thread_id}/runs/{run_id}/join"),
 }
-"""What the bus and the SDKs call for each run."""
+"""The calls of the bus and the SDKs for each run."""
 
 THREAD = "0b5f0d2c-5a3c-4a52-9d0b-6d1f5b1f2a10"
 RUN: dict[str, Any] = {"assistant_id": "instant", "input": {"n": 1}}

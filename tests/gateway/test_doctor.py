@@ -62,7 +62,7 @@ async def test_everything_is_well(tmp_path: Path) -> None:
         FakeFeishu() as feishu,
         FakeModelServer() as model,
     ):
-        telegram.push({"poll": {}})  # something waits: nobody has to be waited for
+        telegram.push({"poll": {}})  # an update is waiting, so the poll returns at once
         channels = platforms(slack, telegram, feishu)
         report = await examined(tmp_path, {**with_model(model.base_url), "channels": channels})
         assert report.healthy, report.text()

@@ -13,7 +13,7 @@ from gateway.serving.event_loop import CREDIT_S, SLICE_S, FairEventLoop
 from store.work_group import WORK_GROUP
 
 STEP_S = SLICE_S / 5
-"""What each callback takes, on the clock of these tests."""
+"""The time that each callback takes, on the clock of these tests."""
 
 
 class SteppedClock:

@@ -15,7 +15,7 @@ JS = Path(__file__).parent / "js"
 NODE = shutil.which("node")
 NEWEST = "@langchain/langgraph-sdk"
 TAGGED_LATEST = "@langchain/langgraph-sdk-latest"
-"""What `npm install @langchain/langgraph-sdk` gives: an older one under a greater number."""
+"""The version that `npm install @langchain/langgraph-sdk` installs: an older one with a greater number."""
 
 pytestmark = [
     pytest.mark.skipif(NODE is None, reason="needs node (Debian, Ubuntu: apt-get install nodejs)"),

@@ -18,10 +18,10 @@ from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.recording import Exchange, differences, recorded, shape_of
 
 BESIDE = {90, 91, 100, 102, 103, 107, 108, 111, 115, 119, 151, 154}
-"""What went on while the next exchanges were made."""
+"""Requests that were open during the next exchanges."""
 
 MEANWHILE = {101, 104, 108, 112, 116, 120, 152, 155, 156}
-"""What was asked while the one before went on."""
+"""Requests that were made while the previous one was open."""
 
 ON_THE_WAY = {103, 107, 111, 115, 119}
 """Runs that had told their first state when the next one came."""
@@ -150,7 +150,7 @@ class Replay:
             await self._exchange(one, anyio.Event())
 
     async def finish(self) -> None:
-        """Wait for what still goes on."""
+        """Wait for the requests that are still open."""
         self._graphs.release.set()
         for ended in self._going_on:
             await ended.wait()
@@ -227,7 +227,7 @@ class Replay:
             if one.is_cut and told:
                 break
         if one.is_cut and COMPLETED not in one.text:
-            # What came in the same piece, but was not awaited there.
+            # Events in the same chunk that the test did not await there.
             text = "\n\n".join(text.split("\n\n")[:wanted])
         return text
 

@@ -106,7 +106,7 @@ async def test_the_agent_itself_is_drawn_described_and_followed(tmp_path: Path) 
 async def test_a_webhook_waits_while_its_key_cannot_be_used(
     tmp_path: Path, make_unusable: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither ends the service, nor is anything signed with a key that everybody knows."""
+    """The service keeps running, and signs nothing with a key that everybody knows."""
     key = tmp_path / "home" / WEBHOOK_KEY_FILE
     receiver = Receiver([b"200 OK"])
     text = "gateway: {webhook_hosts: [127.0.0.0/8]}\n"

@@ -238,7 +238,7 @@ async def test_the_sync_client(tmp_path: Path) -> None:
 
 
 async def test_old_front_ends_send_both_maps(tmp_path: Path) -> None:
-    """What the agent runners of LangBot and AstrBot send to DeerFlow must work unchanged."""
+    """The requests that the agent runners of LangBot and AstrBot send to DeerFlow must work unchanged."""
     async with serving(tmp_path, prefix="/api/langgraph") as api:
         thread = await thread_of(api)
         options = {"thread_id": thread, "thinking_enabled": True, "is_plan_mode": False}

@@ -487,7 +487,7 @@ async def test_sockets_need_the_token_a_known_name_and_a_page_that_may(tmp_path:
         assert await refused(url) == 401
         assert await refused(url, X_Api_Key="wrong-token-0123") == 401
         audit = tmp_path / "home" / "audit.log"
-        # It is written in a thread, beside the response.
+        # A thread writes it, concurrently with the response.
         await eventually(lambda: audit.exists() and "(wrong token)" in audit.read_text())
         written = audit.read_text()
         assert '"action":"WEBSOCKET ' in written.replace('": "', '":"')

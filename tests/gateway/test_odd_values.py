@@ -10,7 +10,7 @@ import pytest
 
 from tests.gateway.composed import ComposedService, composed
 
-DEEP = 85  # within the limit of nesting, with what stands around it
+DEEP = 85  # within the limit of nesting, including the levels around it
 
 VALUES: dict[str, str] = {
     "a large integer": "123456789012345678901234567890",

@@ -43,7 +43,7 @@ TRUTHS = [
     response_headers_conformance,
 ]
 MAY_BE_5XX = {501, 503}
-"""What is not there on purpose, and what is not there now; where documented."""
+"""Requests that are unsupported on purpose, and requests that are not supported yet, with their documentation."""
 
 WITHOUT_BODY = {
     "post /webhooks/{channel}",
@@ -70,7 +70,7 @@ class Network:
         self.known = portal.call(self._made)
 
     async def _made(self) -> dict[str, str]:
-        """Make something of each kind; return what stands for it in paths."""
+        """Create one object of each kind. Return the values of path parameters."""
         thread = (await self._client.post("/api/threads", json={})).json()["thread_id"]
         said = {"messages": [{"role": "user", "content": "hi"}]}
         body = {"assistant_id": "lead_agent", "input": said}

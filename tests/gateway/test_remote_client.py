@@ -72,7 +72,7 @@ async def test_it_connects_again_with_growing_delays() -> None:
     texts = [event.text for event in seen if isinstance(event, TerminalMessage | ConnectionChange)]
     lost, again = "connection lost, trying to connect again", "connected again"
     assert texts == ["one", lost, again, "two", lost, again]
-    # Who connects again has seen what was said before.
+    # A client that reconnects has seen the earlier messages.
     assert [event for event in seen if isinstance(event, SessionJoined)] == seen[:1]
 
 

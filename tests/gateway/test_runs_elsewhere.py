@@ -383,7 +383,7 @@ async def test_large_responses_arrive_whole(url: str, tmp_path: Path) -> None:
 
 
 class Followed:
-    """What clients of a node see of a run of another node."""
+    """The events of another node's run that a node's clients see."""
 
     def __init__(self) -> None:
         self.of_run: list[Any] = []

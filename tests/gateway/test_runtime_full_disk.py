@@ -158,7 +158,7 @@ async def test_a_run_that_waits_for_room_can_be_canceled(
 async def test_a_message_for_a_run_that_cannot_be_stored_is_refused_and_not_heard(
     tmp_path: Path,
 ) -> None:
-    """Whoever sent it sends it again: a run that had heard it nevertheless would answer it twice."""
+    """The sender sends it again: a run that had accepted it anyway would answer it twice."""
     async with runtime(tmp_path) as (runs, gate, _):
         live = await start(runs, "sync", restartable=True)
         await gate.reached.wait()

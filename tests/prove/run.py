@@ -371,7 +371,7 @@ async def _perform(
 
 
 async def _end(system: System, timeline: Timeline, people: People) -> None:
-    """Stop the nodes one after the other."""
+    """Stop the nodes one after another."""
     for node in system.nodes:
         await node.end()
         if node is not system.nodes[-1]:

@@ -299,7 +299,7 @@ class _VerdictBuilder:
         return found
 
     def _outcome_of_unheard(self, history: MessageHistory) -> Outcome | None:
-        """Messages that are not for the bot have no answer. People who may not use it are told so, once per chat."""
+        """Messages that are not for the bot have no answer. People who may not use it get a notice, once per chat."""
         sent = history.sent
         if history.inbox or history.shown:
             _violate(history, ViolationKind.UNEXPECTED, "answered, though it should not be")
