@@ -27,7 +27,7 @@ KEY_WAIT_S = 1.0
 def lock_folder(home: Path) -> Iterator[None]:
     """Create the data folder and lock it against other processes.
 
-    The kernel releases the lock when the process ends, also after kill -9.
+    The kernel releases the lock when the process ends, even after kill -9.
 
     Raises:
         StoreLocked: another process holds it.

@@ -146,7 +146,7 @@ class DeltaHistories:
 
 
 def _lineage(tx: Transaction, place: Place) -> Iterator[Row]:
-    """Yield a checkpoint and its ancestors, newest first; each once, also if the chain is a loop."""
+    """Yield a checkpoint and its ancestors, newest first; each once, even if the chain is a loop."""
     rows = {row["checkpoint_id"]: row for row in tx.run(sql.LINEAGE, place)}
     checkpoint = rows.pop(place["id"], None)
     while checkpoint is not None:

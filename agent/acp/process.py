@@ -72,7 +72,7 @@ class JsonLineStream:
 async def run_agent_process(
     command: Sequence[str], *, folder: Path, env: Mapping[str, str]
 ) -> AsyncIterator[JsonLineStream]:
-    """Run a program in its own process group. Leaving the block, also by cancellation, kills the group.
+    """Run a program in its own process group. Leaving the block, even by cancellation, kills the group.
 
     Raises:
         OSError: The program cannot be started.

@@ -58,7 +58,7 @@ class DocumentConverter:
     async def _run(self, document: int, suffix: str) -> tuple[int, bytes]:
         cpu_s = max(1, round(self._deadline_s))
         command = [sys.executable, "-I", worker.__file__, suffix, str(cpu_s)]
-        # Leaving the block, also by cancellation, kills the process and waits for its end.
+        # Leaving the block, even by cancellation, kills the process and waits for its end.
         async with await start_process(
             [*command, str(self._memory_bytes)],
             stdin=document,

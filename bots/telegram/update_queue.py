@@ -99,7 +99,7 @@ class UpdateQueue:
         queue.append((number, raw))
 
     async def _work(self, chat: str, queue: deque[tuple[int, dict[str, Any]]]) -> None:
-        """Handle a chat's updates, one after the other, until there are none."""
+        """Handle a chat's updates, one after another, until there are none."""
         while queue:
             number, raw = queue[0]
             await self._handle_until_accepted(chat, number, raw)

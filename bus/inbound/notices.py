@@ -130,7 +130,7 @@ class IntakeNotices:
         """Return the notice of a refused message, to be stored with the refusal.
 
         A unit of work calls this, and it may run several times. Each message gets only one notice even then. The units
-        of one chat run one after the other.
+        of one chat run one after another.
 
         Args:
             refused: The message.

@@ -12,7 +12,7 @@ def global_user_id(inbound: InboundMessage) -> str:
 def memory_scope(inbound: InboundMessage) -> str:
     """Return the scope of a message's memory in the agent's format.
 
-    All topics of a group share one scope, also after the chat was migrated to another id. So do all private
+    All topics of a group share one scope, even after the chat was migrated to another id. So do all private
     chats of a person with the bot.
     """
     return _scope(inbound, is_private=inbound.is_private)

@@ -365,7 +365,7 @@ async def _success_result(live: LocalRun, prepared: PreparedRun) -> RunResult:
 def _with_all_interrupts(values: object, state: StateSnapshot) -> object:
     """Return the values with all pending interrupts.
 
-    Tasks that stop at the same time stream them one after the other.
+    Tasks that stop at the same time stream them one after another.
     """
     pending = [one for task in state.tasks for one in task.interrupts]
     return {**state_fields(values), "__interrupt__": pending} if len(pending) > 1 else values
@@ -449,7 +449,7 @@ class RunExecutor:
 
     Args:
         runs: Their manager.
-        queue: Runs on one thread, one after the other.
+        queue: Runs on one thread, one after another.
         steering: Messages for active runs.
         finalizer: Writes their ends.
     """
