@@ -325,13 +325,10 @@ class TurnSteps:
             raise RunMoves
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{turn.texts.stopped}".strip())
-        messages = turn_messages(fold.values, attempt.message_id)
-        if not messages or messages[-1].get("tool_calls"):
-            # The stream contained no states, or not the interrupts that its tool calls wait for.
-            fold.set_state(await self._runs.get_state(attempt.thread_id))
-        reply = fold.reply(turn.texts)
-        if reply.silent:
-            # People would see nothing, so a state that the stream left out must not be the reason.
+        reply, messages = fold.reply(turn.texts), turn_messages(fold.values, attempt.message_id)
+        if not messages or messages[-1].get("tool_calls") or reply.silent:
+            # The stream contained no states, or not the interrupts that its tool calls wait for. People would see
+            # nothing of a silent answer, so a state that the stream left out must not be its reason.
             fold.set_state(await self._runs.get_state(attempt.thread_id))
             reply = fold.reply(turn.texts)
         return reply
