@@ -7,9 +7,8 @@ import anyio.to_thread
 from langchain_core.tools import BaseTool
 
 from agent.errors import WebError
-from agent.tools.web.fields import first_text
 from agent.tools.web.keys import WebKeys, parse_web_keys
-from agent.tools.web.tools import SearchResult, search_tool
+from agent.tools.web.tools import SearchResult, read_results, search_tool
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +24,7 @@ async def _search(keys: WebKeys, query: str) -> list[SearchResult]:
             found = await anyio.to_thread.run_sync(_ask, keys, query, abandon_on_cancel=True)
     except TimeoutError as error:
         raise WebError(f"No search engine answered within {2 * keys.timeout:g} seconds.") from error
-    return [
-        SearchResult(
-            title=first_text(entry, "title"),
-            url=first_text(entry, "href"),
-            snippet=first_text(entry, "body"),
-        )
-        for entry in found
-    ]
+    return read_results(found, keys.max_results, url="href", snippet=("body",))
 
 
 def _ask(keys: WebKeys, query: str) -> list[dict[str, str]]:

@@ -73,7 +73,7 @@ async def save_download(answer: WebResponse, services: ToolServices, thread_id: 
 
 
 def file_name(answer: WebResponse) -> str:
-    """Return a file name for a download: what the server calls it, else the end of its URL, with the type's suffix.
+    """Return a file name for a download: the server's name for it or the end of its URL, with the type's suffix.
 
     >>> from httpx import URL
     >>> def name(url: str, kind: str, disposition: str = "") -> str:

@@ -9,10 +9,10 @@ from agent.errors import WebError
 from agent.network.url_guard import check_remote_fetch
 from agent.tools.services import ToolServices
 from agent.tools.web.client import WebClient
-from agent.tools.web.fields import as_object, first_text, iter_objects
+from agent.tools.web.fields import as_object, first_text
 from agent.tools.web.keys import parse_web_keys
 from agent.tools.web.page import with_title
-from agent.tools.web.tools import SearchResult, fetch_tool, search_tool
+from agent.tools.web.tools import SearchResult, fetch_tool, read_results, search_tool
 
 SERVICE = "Firecrawl"
 PUBLIC = "https://api.firecrawl.dev"
@@ -38,15 +38,7 @@ async def _search(client: WebClient, query: str) -> list[SearchResult]:
     data = answer.get("data")
     # Version 1 of the API, which self-hosted servers still use, returns the list itself.
     entries = data if isinstance(data, list) else as_object(data).get("web")
-    found = [
-        SearchResult(
-            title=first_text(entry, "title"),
-            url=first_text(entry, "url"),
-            snippet=first_text(entry, "description", "snippet"),
-        )
-        for entry in iter_objects(entries)
-    ]
-    return found[: client.keys.max_results]
+    return read_results(entries, client.keys.max_results, snippet=("description", "snippet"))
 
 
 async def _fetch(client: WebClient, url: str, _: ToolRuntime) -> str:

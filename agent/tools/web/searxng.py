@@ -6,9 +6,8 @@ from langchain_core.tools import BaseTool
 
 from agent.errors import ObjectNotImportable
 from agent.tools.web.client import WebClient
-from agent.tools.web.fields import first_text, iter_objects
 from agent.tools.web.keys import parse_web_keys
-from agent.tools.web.tools import SearchResult, search_tool
+from agent.tools.web.tools import SearchResult, read_results, search_tool
 
 SERVICE = "SearXNG"
 
@@ -28,12 +27,4 @@ async def _search(client: WebClient, query: str) -> list[SearchResult]:
     answer = await client.json(
         "GET", client.url("/search", ""), query={"q": query, "format": "json"}
     )
-    found = [
-        SearchResult(
-            title=first_text(entry, "title"),
-            url=first_text(entry, "url"),
-            snippet=first_text(entry, "content"),
-        )
-        for entry in iter_objects(answer.get("results"))
-    ]
-    return found[: client.keys.max_results]
+    return read_results(answer.get("results"), client.keys.max_results)

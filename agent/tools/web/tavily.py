@@ -12,7 +12,7 @@ from agent.tools.web.client import WebClient
 from agent.tools.web.fields import first_text, iter_objects
 from agent.tools.web.keys import parse_web_keys
 from agent.tools.web.page import with_title
-from agent.tools.web.tools import SearchResult, fetch_tool, search_tool
+from agent.tools.web.tools import SearchResult, fetch_tool, read_results, search_tool
 
 SERVICE = "Tavily"
 PUBLIC = "https://api.tavily.com"
@@ -35,15 +35,7 @@ async def _search(client: WebClient, query: str) -> list[SearchResult]:
         headers=client.auth_headers(),
         content={"query": query, "max_results": client.keys.max_results},
     )
-    found = [
-        SearchResult(
-            title=first_text(entry, "title"),
-            url=first_text(entry, "url"),
-            snippet=first_text(entry, "content"),
-        )
-        for entry in iter_objects(answer.get("results"))
-    ]
-    return found[: client.keys.max_results]
+    return read_results(answer.get("results"), client.keys.max_results)
 
 
 async def _fetch(client: WebClient, url: str, _: ToolRuntime) -> str:

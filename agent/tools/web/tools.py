@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -15,6 +15,7 @@ from agent.tools.results import error_text, text_page
 from agent.tools.services import ToolServices
 from agent.tools.web.client import WebClient
 from agent.tools.web.extraction import answer_from_page
+from agent.tools.web.fields import first_text, iter_objects
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,21 @@ class SearchResult:
     title: str
     url: str
     snippet: str
+
+
+def read_results(
+    entries: object, most: int, *, url: str = "url", snippet: Sequence[str] = ("content",)
+) -> list[SearchResult]:
+    """Return the first results of a service's list, at most `most`. `url`, `snippet`: names of its fields."""
+    found = [
+        SearchResult(
+            title=first_text(entry, "title"),
+            url=first_text(entry, url),
+            snippet=first_text(entry, *snippet),
+        )
+        for entry in iter_objects(entries)
+    ]
+    return found[:most]
 
 
 class SearchArgs(BaseModel):
@@ -95,7 +111,7 @@ def fetch_tool(
     Args:
         fetch: Fetches one URL.
         client: The tool's client.
-        services: The agent's services; None = nobody will call the tool.
+        services: The agent's services; None = the tool is only checked.
     """
 
     async def web_fetch(
