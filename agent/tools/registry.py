@@ -44,7 +44,7 @@ def configured_tools(
 
     Args:
         entries: The section.
-        services: What tools may use; None = the tools are built to be checked, and not called.
+        services: The services that tools can use; None = the tools are built to be checked, and not called.
         groups: Only tools of these groups; None = all.
 
     Raises:
