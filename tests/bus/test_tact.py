@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.speakers import chat_section
 from bus.config import ChannelPolicy, ChatPolicy
 from bus.messages import MessageId, ReplyTarget
 from bus.platform import Disposition
+from bus.runs.replies import SILENCE
 from tests.bus.harness import OPEN, BusHarness, running_bus
 from tests.eventually import eventually
 from tests.fakes.langgraph import Script
@@ -130,6 +132,11 @@ async def test_the_agent_is_told_which_messages_do_not_mention_it(tmp_path: Path
             run.body["input"]["messages"][0]["additional_kwargs"] for run in harness.server.runs
         ]
     assert [one.get("is_addressed") for one in said] == [None, False]
+
+
+def test_the_prompt_names_the_answer_that_is_not_shown() -> None:
+    section = chat_section({"chat": {"type": "group"}}, None)
+    assert f"reply with {SILENCE} and nothing else" in section
 
 
 def test_smart_is_the_default() -> None:
