@@ -162,13 +162,10 @@ class EventLog:
 
     def final_state(self) -> bytes | None:
         """Return the state after the end: the state that `close` got, or the data of the last `values` event. JSON."""
-        state = self.stored()[1]
-        return self.last_data("values") if state is None else state
-
-    def last_data(self, name: str) -> bytes | None:
-        """Return the data of the last event with this name. None = the log has no such event."""
-        events, _ = self.stored()
-        newest = next((event for event in reversed(events) if event.name == name), None)
+        events, state = self.stored()
+        if state is not None:
+            return state
+        newest = next((event for event in reversed(events) if event.name == "values"), None)
         if newest is None or isinstance(newest, RunEvent):
             return None if newest is None else newest.data
         data = bytearray()
