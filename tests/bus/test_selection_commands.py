@@ -181,21 +181,21 @@ async def test_the_default_says_which_graph_answers_by_default(tmp_path: Path) -
     session = SessionConfig(assistant_id="helper")
     policy = OPEN.model_copy(update={"session": session})
     async with running_bus(tmp_path, policy=policy, graphs=frozenset({"helper"})) as harness:
-        await harness.send("/agent reviewer")
-        await harness.send("/agent default")
-        await harness.send("/agent lead_agent")
-        await harness.expect_replies(
+        # Each after the answer to the one before: commands of a chat run side by side.
+        told = [
             "The agent of this chat is now reviewer.",
             "The agent of this chat is now the default (helper).",
             "The agent of this chat is now lead_agent.",
-        )
+        ]
+        for count, agent in enumerate(("reviewer", "default", "lead_agent"), 1):
+            await harness.send(f"/agent {agent}")
+            await harness.expect_replies(*told[:count])
         await harness.send("hello")
         await harness.wait_for_runs(1)
         body = harness.server.runs[0].body
         assert (body["assistant_id"], "agent_name" in body["context"]) == ("lead_agent", False)
         await harness.send("/agent default")
-        told = "The agent of this chat is now the default (helper)."
-        await eventually(lambda: harness.platform.texts.count(told) == 2)
+        await eventually(lambda: harness.platform.texts.count(told[1]) == 2)
         await harness.send("again")
         await harness.wait_for_runs(2)
         assert harness.server.runs[1].body["assistant_id"] == "helper"
