@@ -212,21 +212,31 @@ async def test_a_failure_that_no_other_node_caused_ends_no_node(url: str, tmp_pa
 
 
 async def test_nodes_stay_nodes_when_their_connections_break(url: str, tmp_path: Path) -> None:
-    config = StoreConfig(url=url)
     lost: list[str] = []
-    async with (
-        Database.open(config, tmp_path / "one", MINE, partial(lost.append, "one")) as one,
-        Database.open(config, tmp_path / "two", MINE, partial(lost.append, "two")) as two,
-    ):
-        await eventually(lambda: numbers(one), lambda found: found == numbers(two))
-        with psycopg.connect(url, autocommit=True) as other:
-            other.execute(END_OTHERS)
-        await eventually(lambda: one.is_owner and two.is_owner, bool)
-        await see_a_silent_node_ended(url)  # judged by the same looks
-        await eventually(lambda: (numbers(one), numbers(two)), lambda found: found[0] == found[1])
-        for number, database in enumerate((one, two)):
-            await InboxStore(database).accept(message(number), cap=9)
-            assert numbers(database) == [one.nodes.number, two.nodes.number]
+    with PostgresProxy(url) as first, PostgresProxy(url) as second:
+        async with (
+            Database.open(
+                StoreConfig(url=first.url), tmp_path / "one", MINE, partial(lost.append, "one")
+            ) as one,
+            Database.open(
+                StoreConfig(url=second.url), tmp_path / "two", MINE, partial(lost.append, "two")
+            ) as two,
+        ):
+            await eventually(lambda: numbers(one), lambda found: found == numbers(two))
+            # The server ends one session after the other. A node that could look in between would rightly end
+            # the node whose session is gone.
+            first.hold()
+            second.hold()
+            with psycopg.connect(url, autocommit=True) as other:
+                other.execute(END_OTHERS)
+            first.release()
+            second.release()
+            await eventually(lambda: one.is_owner and two.is_owner, bool)
+            await see_a_silent_node_ended(url)  # judged by the same looks
+            both = [one.nodes.number, two.nodes.number]
+            await eventually(lambda: numbers(one) == numbers(two) == both)
+            for number, database in enumerate((one, two)):
+                await InboxStore(database).accept(message(number), cap=9)
     assert lost == []
 
 
