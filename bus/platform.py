@@ -48,10 +48,9 @@ class Disposition(StrEnum):
 class Intake(Protocol):
     """Receives the events of adapters."""
 
-    @property
-    def node_count(self) -> int:
-        """Number of processes that use the same accounts now, and so share the platform's limits. Cheap."""
-        return 1
+    def divide_limit(self, limit: int) -> int:
+        """Return this process's part of an account's limit, which all processes of the service share. Cheap."""
+        return limit
 
     def exclusive(
         self,

@@ -40,6 +40,15 @@ class Nodes(Protocol):
         """The living nodes, including this one, as of the last heartbeat. Cheap."""
         ...
 
+    @property
+    def can_hand_over(self) -> bool:
+        """Whether a living node can continue this one's work when it stops."""
+        return len(self.living) > 1
+
+    def divide_limit(self, limit: int) -> int:
+        """Return this node's part of a limit that all nodes share: `limit` for a single node, and at least 1."""
+        return max(1, limit // len(self.living))
+
     def exclusive(
         self, name: str, on_wait: Callable[[], None] | None = None
     ) -> AbstractAsyncContextManager[None]:

@@ -133,7 +133,7 @@ class AccountLimiter:
             responds to required calls with 429, and the bus retries.
         max_wait_s: Longest wait of a required call, seconds. Beyond it, the caller decides.
         clock: Monotonic clock, seconds.
-        count_nodes: Returns how many processes share the account's windows.
+        divide_limit: Returns this process's part of a limit of the account, which other processes may share.
     """
 
     def __init__(
@@ -143,13 +143,13 @@ class AccountLimiter:
         chat_windows: Callable[[str], Windows] = _no_windows,
         max_wait_s: float = 10.0,
         clock: Callable[[], float] | None = None,
-        count_nodes: Callable[[], int] = lambda: 1,
+        divide_limit: Callable[[int], int] = lambda limit: limit,
     ) -> None:
         self._clock = clock or anyio.current_time
         self._windows = windows
-        self._count_nodes = count_nodes
-        self._nodes = 1
-        self._account = RateLimiter(self._account_windows(), clock=self._clock)
+        self._divide_limit = divide_limit
+        self._own_windows = self._divide_windows()
+        self._account = RateLimiter(self._own_windows, clock=self._clock)
         self._chat_windows = chat_windows
         self._max_wait_s = max_wait_s
         self._chats = BoundedDict[str, RateLimiter](_MAX_CHATS)
@@ -166,9 +166,9 @@ class AccountLimiter:
             DeliveryError: The call must wait. Retryable, with the seconds to wait.
         """
         limiter = self._chat(chat)
-        if (nodes := self._count_nodes()) != self._nodes:
-            self._nodes = nodes
-            self._account.set_windows(self._account_windows())
+        if (windows := self._divide_windows()) != self._own_windows:
+            self._own_windows = windows
+            self._account.set_windows(windows)
         if share is not None:
             if delay_s := max(limiter.delay_s(share=share), self._account.delay_s(share=share)):
                 raise rate_limited(delay_s)
@@ -204,9 +204,8 @@ class AccountLimiter:
         """Record a 429. With `chat`, optional calls to that chat wait; without, all calls of the account do."""
         (self._chat(chat) if chat else self._account).pause(seconds)
 
-    def _account_windows(self) -> Windows:
-        """Return this process's share."""
-        return {length_s: max(1, calls // self._nodes) for length_s, calls in self._windows.items()}
+    def _divide_windows(self) -> Windows:
+        return {length_s: self._divide_limit(calls) for length_s, calls in self._windows.items()}
 
     def _chat(self, chat: str) -> RateLimiter:
         limiter = self._chats.get(chat) or RateLimiter(self._chat_windows(chat), clock=self._clock)

@@ -154,7 +154,7 @@ class FeishuAdapter(
 
     @override
     async def receive(self, intake: Intake) -> None:
-        self._rest.count_nodes = lambda: intake.node_count
+        self._rest.divide_limit = intake.divide_limit
         receiver = self._receiver(intake)
         async with self._rest.shared_pool():
             await self.connection.run(partial(self._connect, receiver))

@@ -237,7 +237,7 @@ def call_limiter(rest: FeishuRestClient) -> AccountLimiter:
     return AccountLimiter(
         CALL_WINDOWS,
         max_wait_s=_MAX_WAIT_S,
-        count_nodes=lambda: rest.count_nodes(),  # noqa: PLW0108 - it is set later
+        divide_limit=lambda limit: rest.divide_limit(limit),  # noqa: PLW0108 - it is set later
     )
 
 

@@ -103,7 +103,7 @@ class FeishuRestClient:
     every failure of any call until one succeeds, so that callers do not overload a broken platform.
 
     Attributes:
-        count_nodes: Returns how many processes share the app's limits.
+        divide_limit: As in `AccountLimiter`.
         on_refused: Called when Feishu gives no token because it refuses the app's ID and secret.
     """
 
@@ -121,7 +121,7 @@ class FeishuRestClient:
         self._token = ""
         self._renew_at = 0.0
         self._token_lock = anyio.Lock()
-        self.count_nodes: Callable[[], int] = lambda: 1
+        self.divide_limit: Callable[[int], int] = lambda limit: limit
         self.on_refused: Callable[[], None] = lambda: None
 
     @property

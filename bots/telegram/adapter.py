@@ -141,7 +141,7 @@ class TelegramAdapter(
         self._messages = TelegramMessages(
             rich=config.rich_messages == "auto", timeout_s=2 * self._timeouts.total_s()
         )
-        self._limiter = call_limiter(count_nodes=self._count_nodes)
+        self._limiter = call_limiter(divide_limit=self._divide_limit)
         self._registered = False
         self._hook: TelegramWebhook | None = None
 
@@ -343,8 +343,8 @@ class TelegramAdapter(
                 await self._intake.migrate_chat(self.name, bot_id, target.chat, migrated.new_chat)
             return await request(ReplyTarget(chat=migrated.new_chat))
 
-    def _count_nodes(self) -> int:
-        return self._intake.node_count if self._intake is not None else 1
+    def _divide_limit(self, limit: int) -> int:
+        return limit if self._intake is None else self._intake.divide_limit(limit)
 
     @asynccontextmanager
     async def _calling(
@@ -372,18 +372,18 @@ class TelegramAdapter(
         )
 
 
-def call_limiter(*, count_nodes: Callable[[], int] = lambda: 1) -> AccountLimiter:
+def call_limiter(*, divide_limit: Callable[[int], int] = lambda limit: limit) -> AccountLimiter:
     """Return the limiter of one bot's calls.
 
     Args:
-        count_nodes: Returns how many processes use the bot.
+        divide_limit: As in `AccountLimiter`.
     """
     group_windows = {60.0: GROUP_CALLS_PER_MINUTE}
     return AccountLimiter(
         {1.0: CALLS_PER_S},
         chat_windows=lambda chat: group_windows if is_group(chat) else {},
         max_wait_s=_MAX_WAIT_S,
-        count_nodes=count_nodes,
+        divide_limit=divide_limit,
     )
 
 

@@ -89,10 +89,9 @@ class BusIntake(InboundPipeline, Intake):
         """Return the number of events by channel and disposition since the start."""
         return self._stats.counts()
 
-    @property
     @override
-    def node_count(self) -> int:
-        return len(self._nodes.living)
+    def divide_limit(self, limit: int) -> int:
+        return self._nodes.divide_limit(limit)
 
     @override
     def exclusive(

@@ -71,10 +71,9 @@ class ForwardingIntake(Intake):
         self._serve(EDIT, self._edit_encoded)
         self._serve(DELETION, self._delete_encoded)
 
-    @property
     @override
-    def node_count(self) -> int:
-        return self._intake.node_count
+    def divide_limit(self, limit: int) -> int:
+        return self._intake.divide_limit(limit)
 
     @override
     def exclusive(

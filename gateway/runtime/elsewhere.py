@@ -126,7 +126,7 @@ class Elsewhere:
             RowNotFound: It is unknown or has ended.
             StoreUnavailable: It is moving to another node, or its node does not respond. It may have been canceled.
         """
-        if self._calls.others and self._runs.find(thread_id, run_id) is None:
+        if self._runs.find(thread_id, run_id) is None:
             node, is_over = await self._runs.abandoned_runs.find_node(thread_id, run_id)
             if node is not None and node != self._calls.node and not is_over:
                 await self._cancel_at(node, thread_id, run_id, action)
@@ -167,7 +167,7 @@ class Elsewhere:
     async def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
         """Pass messages to an active run. As in `RunManager.inject`."""
         taken_by = await self._runs.inject(thread_id, run_id, messages)
-        if taken_by is not None or not self._calls.others or self._runs.active_on_thread(thread_id):
+        if taken_by is not None or self._runs.active_on_thread(thread_id):
             return taken_by
         node, _ = await self._runs.abandoned_runs.find_node(thread_id)
         if node is None or node == self._calls.node:

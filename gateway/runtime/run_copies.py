@@ -228,7 +228,7 @@ class RunCopies(RunsElsewhere):
             StoreUnavailable: The node that executes the run does not respond, or the run is moving to another node.
         """
         live = self._runs.find(thread_id or None, run_id) or self._find_ended(run_id)
-        if live is not None or not self._calls.others:
+        if live is not None:
             return live
         node, is_over = await self._runs.abandoned_runs.find_node(thread_id, run_id)
         if live := self._runs.find(thread_id or None, run_id):

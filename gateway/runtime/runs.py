@@ -141,8 +141,8 @@ class RunManager:
         tasks, self._tasks = self._tasks, None
         if tasks is None:
             return None
-        has_others = len(self._nodes.living) > 1
-        await stop_runs(self.active, self._settings.drain_s, may_go_on=has_others)
+        may_go_on = self._nodes.can_hand_over
+        await stop_runs(self.active, self._settings.drain_s, may_go_on=may_go_on)
         with anyio.move_on_after(self._settings.write_s, shield=True):
             await self.abandoned_runs.hand_over(self.active)
         self.watchers.close()

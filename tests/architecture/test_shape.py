@@ -144,6 +144,33 @@ def test_broad_excepts_are_at_the_listed_boundaries_only() -> None:
     assert broad == BROAD_EXCEPTS.keys()
 
 
+def _counted_or_tested(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the expressions whose number or truth a module asks for."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="len" | "bool" | "any" | "all"), args=arguments):
+                yield from arguments
+            case ast.BoolOp(values=values):
+                yield from values
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield operand
+            case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+                yield test
+
+
+def test_only_the_packages_of_nodes_ask_whether_there_are_several() -> None:
+    """Others ask about the work: which node does it, who continues it, and this node's part of a limit."""
+    asking = [
+        f"{name}:{asked.lineno}"
+        for name, tree in trees().items()
+        if not name.startswith(("bus/nodes/", "store/"))
+        for asked in _counted_or_tested(tree)
+        if isinstance(asked, ast.Attribute)
+        and ast.unparse(asked).endswith((".living", "calls.others"))
+    ]
+    assert asking == []
+
+
 def test_imports_are_at_the_top_except_where_listed() -> None:
     lazy = {
         name

@@ -213,9 +213,9 @@ async def test_required_calls_are_spaced() -> None:
     assert anyio.current_time() - began >= 0.2
 
 
-async def test_processes_share_what_an_account_may_do() -> None:
+async def test_processes_share_the_limits_of_an_account() -> None:
     nodes = 2
-    limiter = AccountLimiter({60.0: 10}, max_wait_s=0.0, count_nodes=lambda: nodes)
+    limiter = AccountLimiter({60.0: 10}, max_wait_s=0.0, divide_limit=lambda limit: limit // nodes)
     for _ in range(5):
         await limiter.acquire()
     with pytest.raises(DeliveryError):

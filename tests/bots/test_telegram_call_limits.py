@@ -103,7 +103,7 @@ def test_a_group_that_exceeds_its_own_limit_slows_nobody_else() -> None:
 
 def test_nodes_share_the_limit() -> None:
     async def main() -> int:
-        return await _count_at_once(call_limiter(count_nodes=lambda: 3))
+        return await _count_at_once(call_limiter(divide_limit=lambda limit: limit // 3))
 
     assert run_in_virtual_time(main) == CALLS_PER_S // 3
 
