@@ -1,5 +1,5 @@
--- The tables of Parley's SQLite file. 0001_postgres.sql creates the same ones for PostgreSQL; 0001_checkpoints.sql has
--- those of the second SQLite file. Times are Unix seconds. JSON is text.
+-- The tables of Parley's SQLite file. 0001_postgres.sql creates the same ones for PostgreSQL, and those with which nodes
+-- exchange data. 0001_checkpoints.sql has those of the second SQLite file. Times are Unix seconds. JSON is text.
 
 -- The steps of this folder that were applied to the database.
 CREATE TABLE parley_schema (
@@ -334,24 +334,6 @@ CREATE TABLE chat_owner (
     PRIMARY KEY (channel, workspace, chat)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX chat_owner_by_node ON chat_owner (node);
-
--- Messages between nodes that are too long for a signal. A row lives for minutes.
-CREATE TABLE node_message (
-    id TEXT NOT NULL PRIMARY KEY,
-    body TEXT NOT NULL,
-    created_at REAL NOT NULL
-) STRICT, WITHOUT ROWID;
-
--- Events of runs for the nodes that do not execute them. Always empty: a SQLite file has one node.
-CREATE TABLE run_event (
-    run_id TEXT NOT NULL,
-    first_id INTEGER NOT NULL, -- number of the first event
-    last_id INTEGER NOT NULL,
-    body BLOB NOT NULL, -- name and data of each event, one after the other, each on a line
-    result BLOB, -- with the last events of a run: its result as JSON; NULL: that of the last `values` event
-    created_at REAL NOT NULL,
-    PRIMARY KEY (run_id, first_id)
-) STRICT, WITHOUT ROWID;
 
 
 -- FILES IN A BUCKET
