@@ -122,7 +122,7 @@ async def fetch_artifact(
     """Open the current version of a thread's file. Raises what `open_artifact` raises, and StoreError."""
     folders.folders(thread_id)  # validates the id
     await mirror.fetch(thread_area(thread_id))
-    # Shielded: the open file would be lost, and stay open, if the caller were cancelled meanwhile.
+    # Shielded: the open file would be lost, and stay open, if the caller were canceled meanwhile.
     with anyio.CancelScope(shield=True):
         found = await to_thread.run_sync(open_artifact, folders, thread_id, path)
     return found  # noqa: RET504 - mypy: a scope may end the block early

@@ -10,7 +10,7 @@ from anyio.abc import Process
 async def start_process(command: Sequence[str], **options: Any) -> Process:  # noqa: ANN401 - passed on
     """Start a process. Takes the options of `anyio.open_process`.
 
-    If the task is cancelled during the start, it still gets the process, and is cancelled at its next `await`. So it
+    If the task is canceled during the start, it still gets the process, and is canceled at its next `await`. So it
     can stop the process and wait for its end.
 
     Raises:

@@ -59,7 +59,7 @@ class Intake(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Run the block while no other process of the service runs a block with this name.
 
-        If another process may have entered, the block is cancelled and ends without an error. Then enter it again.
+        If another process may have entered, the block is canceled and ends without an error. Then enter it again.
 
         Args:
             name: Up to 100 characters.
@@ -213,7 +213,7 @@ class Adapter(Protocol):
         ...
 
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
-        """Connect, receive and reconnect until cancelled.
+        """Connect, receive and reconnect until canceled.
 
         Calls `task_status.started()` at once. `health` shows the progress of the connection. Returns only after a
         permanent failure, such as a revoked token, with state FAILED and a detail in `health`.

@@ -41,7 +41,7 @@ class AdapterSupervisor:
             self._scope.cancel()
 
     async def run(self, intake: Intake) -> None:
-        """Keep the adapter running until cancelled."""
+        """Keep the adapter running until canceled."""
         WORK_GROUP.set(self._adapter.name)
         crashes = 0
         while True:

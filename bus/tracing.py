@@ -24,7 +24,7 @@ class MessageTracer:
 
         Args:
             row: The message.
-            outcome: The final stage of its turn, or why it was cancelled.
+            outcome: The final stage of its turn, or why it was canceled.
             ended_at: When.
             answered_by: The message whose run took it; None = it had its own turn.
         """

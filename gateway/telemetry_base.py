@@ -28,4 +28,4 @@ class Telemetry:
         return app
 
     async def export_metrics(self, collect: "Callable[[], Awaitable[Iterable[Metric]]]") -> None:
-        """Export what `collect` returns at intervals, until cancelled. `collect` may raise StoreError."""
+        """Export what `collect` returns at intervals, until canceled. `collect` may raise StoreError."""

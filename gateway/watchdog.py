@@ -43,7 +43,7 @@ class Watchdog:
         self._stopped = threading.Event()
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watch until canceled."""
         with self._watching():
             while True:
                 self._last_heartbeat = time.monotonic()

@@ -40,7 +40,7 @@ async def test_a_probe_that_hangs_is_given_up() -> None:
         await eventually(anyio.sleep_forever, within_s=0.01)
 
 
-async def test_a_call_that_waits_is_cancelled_and_one_that_returns_does_not_wait() -> None:
+async def test_a_call_that_waits_is_canceled_and_one_that_returns_does_not_wait() -> None:
     ended = []
 
     async def sleep() -> None:

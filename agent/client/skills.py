@@ -47,7 +47,7 @@ class SkillsApi(ClientApi):
             SkillError: The skill is invalid, rejected by the scan, already installed, or cannot be written.
         """
         source = await anyio.to_thread.run_sync(existing_file, path)
-        # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+        # Closed without awaiting: a canceled task cannot await, and would leave the file open.
         with await anyio.to_thread.run_sync(source.open, "rb") as file:
             installed = await self._services.skill_installer.install(file, source.name)
         name = installed.skill.name

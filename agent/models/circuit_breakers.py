@@ -39,7 +39,7 @@ class CircuitBreakers:
     """The circuit breakers of all models, by entry name; shared by all runs.
 
     A breaker opens after `failure_threshold` consecutive failures. When its pause ends, one call is let through while
-    others still wait: success closes the breaker, failure starts another pause. If that call is cancelled or records no
+    others still wait: success closes the breaker, failure starts another pause. If that call is canceled or records no
     outcome, the next call is let through at once, so that a lost call cannot keep a breaker open forever.
 
     Attributes:

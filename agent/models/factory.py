@@ -94,7 +94,7 @@ def _add_defaults(
         settings.setdefault("use_responses_api", False)
     if "stream_chunk_timeout" in fields:
         # It uses asyncio.wait_for, which before Python 3.12 loses a cancellation that arrives with a chunk, so
-        # # that a cancelled run continues. The HTTP client's read timeout applies instead.
+        # # that a canceled run continues. The HTTP client's read timeout applies instead.
         settings.setdefault("stream_chunk_timeout", None)
     if http_client is not None and "http_async_client" in fields and "openai_proxy" not in settings:
         settings.setdefault("http_async_client", http_client.client())

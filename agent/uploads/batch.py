@@ -37,7 +37,7 @@ def file_from_path(path: Path, filename: str | None = None) -> IncomingFile:
     """Return a file of this machine. Reading it may raise OSError."""
 
     async def chunks() -> AsyncIterator[bytes]:
-        # Close it without awaiting: a cancelled task cannot await, and would leave the file open.
+        # Close it without awaiting: a canceled task cannot await, and would leave the file open.
         with await anyio.to_thread.run_sync(path.open, "rb") as file:
             while chunk := await anyio.to_thread.run_sync(file.read, CHUNK_BYTES):
                 yield chunk
@@ -114,7 +114,7 @@ class UploadBatch:
             self._store.discard(staged)
 
     def _stage(self) -> StagedFile:
-        # Record it inside the thread, so that it is removed even if the request is cancelled.
+        # Record it inside the thread, so that it is removed even if the request is canceled.
         staged = self._store.stage()
         self._staged.append(staged)
         return staged

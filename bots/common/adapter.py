@@ -116,7 +116,7 @@ class BaseAdapter(Adapter, SupportsWebhook):
         return ""
 
     async def receive(self, intake: Intake) -> None:
-        """Receive until cancelled. Override to keep resources open across connections."""
+        """Receive until canceled. Override to keep resources open across connections."""
         await self.connection.run(partial(self.connect, intake))
 
     async def connect(self, intake: Intake) -> None:  # noqa: ARG002 - for overrides

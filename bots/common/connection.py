@@ -83,7 +83,7 @@ class ConnectionLoop:
             self._attempt.cancel()
 
     async def run(self, connect: Callable[[], Awaitable[None]]) -> None:
-        """Stay connected until cancelled."""
+        """Stay connected until canceled."""
         self._health.mark_connecting()
         while True:
             self._reconnect = anyio.Event()

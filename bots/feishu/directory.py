@@ -82,7 +82,7 @@ class FeishuDirectory:
         return self._clock() >= self._fresh_until.get(key, 0.0)
 
     async def look_up(self, keys: Iterable[str], group: str = "") -> None:
-        """Ask for unknown names. Raises nothing. May be cancelled at any time.
+        """Ask for unknown names. Raises nothing. May be canceled at any time.
 
         Args:
             keys: IDs of people and groups. Others are ignored.

@@ -121,7 +121,7 @@ def _multipart_stream(fields: Mapping[str, str], field: str, path: Path, size: i
 
     async def stream() -> AsyncIterator[bytes]:
         yield before
-        # Close the file without awaiting, because a cancelled task cannot await and would leave it open.
+        # Close the file without awaiting, because a canceled task cannot await and would leave it open.
         with await anyio.to_thread.run_sync(path.open, "rb") as file:
             while chunk := await anyio.to_thread.run_sync(file.read, _CHUNK_BYTES):
                 yield chunk

@@ -127,7 +127,7 @@ class SlackFileUploader:
 
 @asynccontextmanager
 async def _on_disk(path: Path) -> AsyncIterator[Any]:
-    # Close the file without awaiting, because a cancelled task cannot await and would leave it open.
+    # Close the file without awaiting, because a canceled task cannot await and would leave it open.
     with await anyio.to_thread.run_sync(path.open, "rb") as file:
         yield file
 

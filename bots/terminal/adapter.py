@@ -117,7 +117,7 @@ class TerminalAdapter:
         return CAPABILITIES
 
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
-        """Stay connected until cancelled."""
+        """Stay connected until canceled."""
         self._intake = intake
         self._health = ChannelHealth(state=ConnectionState.CONNECTED, since=self._now())
         self._ready.set()

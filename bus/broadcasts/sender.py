@@ -62,7 +62,7 @@ class BroadcastSender:
         self._waiting.set()
 
     async def run(self, nodes: Nodes) -> None:
-        """Send until cancelled or stopped."""
+        """Send until canceled or stopped."""
         with self._scope:
             while True:
                 async with nodes.exclusive("broadcasts"):

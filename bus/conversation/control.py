@@ -16,14 +16,14 @@ from store.inbox import InboxRow
 T = TypeVar("T")
 
 START_S = 2.0
-"""How long to wait for the ID of a run that is being started when its turn is cancelled, seconds."""
+"""How long to wait for the ID of a run that is being started when its turn is canceled, seconds."""
 
 QUIET_S = 0.5
 """How long to wait for further edits of a message before running it again, seconds: people often correct twice."""
 
 
 class CancelReason(StrEnum):
-    """Why another task cancelled a turn."""
+    """Why another task canceled a turn."""
 
     STOPPED = "stopped"
     """A person stopped it."""
@@ -64,7 +64,7 @@ class Control:
     decided and interventions have no effect.
 
     Attributes:
-        reason: Why the turn is cancelled; None = it is not cancelled.
+        reason: Why the turn is canceled; None = it is not canceled.
         stopped_seq: A stop includes injected messages up to this sequence number.
         steered: Messages to inject into the run, in order.
         injected: Messages that were or are being injected, by row ID, each in its latest version. The queue reads them
@@ -100,14 +100,14 @@ class Control:
             self.reason = reason
         self._wake()
         if self._scope is not None:
-            # Without its ID, a run that is being started could not be cancelled.
+            # Without its ID, a run that is being started could not be canceled.
             patience_s = START_S if self._is_starting else 0.0
             self._scope.deadline = min(self._scope.deadline, anyio.current_time() + patience_s)
 
     def stop(self, *, before: int | None = None) -> None:
         """Cancel the turn and its injected messages, sent or not.
 
-        `before`: only messages up to this sequence number are cancelled.
+        `before`: only messages up to this sequence number are canceled.
         """
         known = [self._row, *(one.row for one in (*self.injected.values(), *self.steered))]
         last = max(row.seq for row in known)
@@ -149,7 +149,7 @@ class Control:
         return next((one for one in waiting if one.row.id == message.row.id), message)
 
     def close(self) -> bool:
-        """Close the turn unless it is cancelled.
+        """Close the turn unless it is canceled.
 
         Return whether it is closed. Does not await, so that nothing can happen in between.
         """
@@ -162,7 +162,7 @@ class Control:
             self.reason = None
         self.is_closed = True
 
-    def close_cancelled(self) -> None:
+    def close_canceled(self) -> None:
         """Close the turn with its present reason."""
         self.is_closed = True
 
@@ -184,9 +184,9 @@ class Control:
     async def starting(self, start: Callable[[], Awaitable[T]]) -> T:
         """Await `start`, which starts a run.
 
-        A cancelled turn waits up to `START_S` for the run's ID. If the process ends, it does not wait.
+        A canceled turn waits up to `START_S` for the run's ID. If the process ends, it does not wait.
         """
-        # The turn may have been cancelled since the last await.
+        # The turn may have been canceled since the last await.
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._is_starting = True
         try:

@@ -1,4 +1,4 @@
-"""The replies of turns whose run failed, was cancelled, or could not be started or followed."""
+"""The replies of turns whose run failed, was canceled, or could not be started or followed."""
 
 import logging
 
@@ -30,8 +30,8 @@ FINAL_REASONS = frozenset({"auth", "quota", "context", "request"})
 """Reasons, named by the agent itself, that a retry would repeat."""
 
 
-def cancelled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
-    """Return the answer of a cancelled turn; None if people have seen nothing of it."""
+def canceled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
+    """Return the answer of a canceled turn; None if people have seen nothing of it."""
     if not seen.exist:
         return None
     reason = turn.control.reason

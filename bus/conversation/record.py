@@ -22,8 +22,8 @@ class TurnStage(StrEnum):
     """It waits for earlier turns of its conversation."""
     RUNNING = "running"
     """The agent works on it, or its run is being prepared."""
-    CANCELLING = "cancelling"
-    """Its run is being cancelled because of a stop, a newer message, a deletion or an edit."""
+    CANCELING = "canceling"
+    """Its run is being canceled because of a stop, a newer message, a deletion or an edit."""
     DELIVERING = "delivering"
     """The answer is decided and is being stored."""
     WAITING_FOR_APPROVAL = "waiting_for_approval"
@@ -42,7 +42,7 @@ class Attempt:
         message_id: ID of this version in the thread.
         is_again: Whether an earlier process or version may have left messages in the thread.
         thread_exists: Whether the server has the thread. Reset if the server reports that it does not.
-        is_asked: Whether the server may have received the run. Then a cancelled turn also cancels the run and closes
+        is_asked: Whether the server may have received the run. Then a canceled turn also cancels the run and closes
             its question.
         is_over: Whether the run has ended.
         run_id: The run; "" = not known yet.

@@ -123,7 +123,7 @@ class Steering:
                 raise
             except RunError as error:
                 log.info("%s could not be injected yet: %s", payload.message_id, error)
-            # The run has not begun yet. Or it has just ended; then this task is cancelled.
+            # The run has not begun yet. Or it has just ended; then this task is canceled.
             await anyio.sleep(self._backoff.wait_s(tries))
 
     async def find_outcome(self, turn: TurnRecord) -> Outcome:

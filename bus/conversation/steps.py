@@ -16,7 +16,7 @@ from itertools import count
 import anyio
 
 from bus.conversation.control import QueuedMessage
-from bus.conversation.failures import cancelled_reply, failed_reply, run_error_message
+from bus.conversation.failures import canceled_reply, failed_reply, run_error_message
 from bus.conversation.open_questions import OpenQuestion, OpenQuestions
 from bus.conversation.record import Outcome, TurnRecord
 from bus.conversation.run_slots import RunSlots
@@ -69,7 +69,7 @@ REMOVE_DEADLINE_S = 5.0
 """Time limit for removing a deleted message from its thread, seconds."""
 
 MAX_EARLIER_RUNS = 3
-"""Maximum number of earlier versions of an edited message whose runs are looked for and cancelled."""
+"""Maximum number of earlier versions of an edited message whose runs are looked for and canceled."""
 
 FAILED_STATUSES = ("error", "timeout")
 """Statuses of failed runs."""
@@ -296,7 +296,7 @@ class TurnSteps:
             await self._steering.send(turn, injection.payload)
 
     async def keep_indicator(self, message: QueuedMessage) -> None:
-        """Show the working indicator of an injected message until cancelled."""
+        """Show the working indicator of an injected message until canceled."""
         row, inbound = message.row, message.inbound
         if inbound.may_be_declined:
             await anyio.sleep_forever()
@@ -350,14 +350,14 @@ class TurnSteps:
             with anyio.fail_after(CANCEL_DEADLINE_S):
                 await self._runs.cancel(attempt.thread_id, attempt.run_id, attempt.message_id)
         except (RunError, TimeoutError) as error:
-            log.warning("run %s could not be cancelled: %s", attempt.run_id, error)
+            log.warning("run %s could not be canceled: %s", attempt.run_id, error)
 
     async def find_outcome(self, turn: TurnRecord) -> Outcome:
         """Return the outcome of the turn. See `Steering.find_outcome`."""
         return await self._steering.find_outcome(turn)
 
     async def answer_despite_cancel(self, turn: TurnRecord) -> Reply | None:
-        """Return the answer of a run that succeeded although it was cancelled; None = it did not succeed.
+        """Return the answer of a run that succeeded although it was canceled; None = it did not succeed.
 
         A run that asks for an approval does not count as successful, because the newer message does not answer it.
         """
@@ -397,7 +397,7 @@ class TurnSteps:
     async def close_question(self, turn: TurnRecord) -> None:
         """Record that the question which the attempt answered is closed.
 
-        A cancelled attempt closes it too, if the server may have received the answer. The thread shows its question
+        A canceled attempt closes it too, if the server may have received the answer. The thread shows its question
         until the step has ended, and would take the next message for another answer.
         """
         attempt = turn.attempt
@@ -425,7 +425,7 @@ class TurnSteps:
             turn.control.reason,
         )
         seen = turn.live.shown if turn.live is not None else LiveMessages()
-        reply = outcome.reply if reason is None else cancelled_reply(turn, seen)
+        reply = outcome.reply if reason is None else canceled_reply(turn, seen)
         rows: list[NewOutboxRow] = []
         question = None
         outcomes: dict[ReplyTarget, bool] = {}

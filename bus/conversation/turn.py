@@ -11,7 +11,7 @@ The call below each COMMIT is one transaction. Everything between two of them ma
 
 Other tasks only call methods of its `Control`. Everything else belongs to the task of `run`. Only this module assigns
 to a turn, its control and its attempts. The steps (`bus.conversation.steps`) repeat calls of the journal until it
-works. If the process ends, the task is cancelled and the row stays as it is.
+works. If the process ends, the task is canceled and the row stays as it is.
 """
 
 import logging
@@ -95,8 +95,8 @@ class Turn(TurnRecord):
             return await self._fail()
         async with AsyncExitStack() as shown:
             self.outcome = await self._answer(shown)
-            self.control.close_cancelled()
-        # What people have seen is final now. The answer of a cancelled turn depends on it.
+            self.control.close_canceled()
+        # What people have seen is final now. The answer of a canceled turn depends on it.
         return await self._finish()
 
     async def _needs_no_answer(self) -> bool:
@@ -138,7 +138,7 @@ class Turn(TurnRecord):
             found = await control.until_cut(self._read)
             if found is not None and control.close():
                 return found
-            self._enter(TurnStage.CANCELLING)
+            self._enter(TurnStage.CANCELING)
             await do.cancel(self)
             self.attempt.is_over = True
             if (edited := await control.last_edit()) is not None:
@@ -235,7 +235,7 @@ class Turn(TurnRecord):
         return None
 
     async def _inject(self) -> None:
-        """Inject further messages into the run, in order, until cancelled."""
+        """Inject further messages into the run, in order, until canceled."""
         do, control = self._do, self.control
         await control.next_steered()  # most runs get none
         async with anyio.create_task_group() as shown:
@@ -276,7 +276,7 @@ class Turn(TurnRecord):
         self._enter(TurnStage.DONE)
 
     async def _fail(self) -> None:
-        self.control.close_cancelled()
+        self.control.close_canceled()
         # COMMIT 4: Dead, with the message that says so, and the rows that the run took.
         await self._do.fail(self)
         self._enter(TurnStage.FAILED)

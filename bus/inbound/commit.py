@@ -48,7 +48,7 @@ class CommitStage(Stage):
 
     @override
     async def __call__(self, context: InboundContext) -> Disposition:
-        """Commit a message and dispatch it, even if the caller is cancelled meanwhile. Raises StoreError."""
+        """Commit a message and dispatch it, even if the caller is canceled meanwhile. Raises StoreError."""
         group = nullcontext() if context.command is None else working_for_command()
         try:
             arriving = self._dispatcher.held_rows.arriving()

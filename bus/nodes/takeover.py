@@ -56,7 +56,7 @@ class ChatTakeover:
         self._leaves = False
 
     async def run(self) -> None:
-        """Search until cancelled."""
+        """Search until canceled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen)
             known = self._nodes.living
@@ -81,7 +81,7 @@ class ChatTakeover:
             await self._calls.call(self._calls.node, HAND_OVER, "")
 
     async def leave(self) -> None:
-        """Give idle chats to other nodes, now and as further ones become idle, until cancelled.
+        """Give idle chats to other nodes, now and as further ones become idle, until canceled.
 
         Call it only when this node accepts no more messages. Returns at once if there is no other node.
         """

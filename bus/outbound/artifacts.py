@@ -62,7 +62,7 @@ def _write(body: OutboundFile, target: Path) -> OutgoingFile:
 async def _save(source: ThreadFile, target: Path, max_bytes: int) -> int | None:
     """Write a file to `target`; return its size, or None if it is larger than `max_bytes`."""
     size = 0
-    # Close the file without awaiting, because a cancelled task cannot await and would leave it open.
+    # Close the file without awaiting, because a canceled task cannot await and would leave it open.
     with await to_thread.run_sync(target.open, "wb") as file:
         async for chunk in source.chunks:
             size += len(chunk)

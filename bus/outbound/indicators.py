@@ -74,7 +74,7 @@ class IndicatorUpdater:
     def working(
         self, adapter: Adapter, target: ReplyTarget, *, is_first: bool = False
     ) -> Callable[[], Awaitable[None]] | None:
-        """Return a function that shows the working indicator after `SHOW_AFTER_S`, until it is cancelled.
+        """Return a function that shows the working indicator after `SHOW_AFTER_S`, until it is canceled.
 
         None = the platform has none.
 

@@ -97,7 +97,7 @@ class LiveReply:
         self._changed.set()
 
     async def run(self) -> None:
-        """Show changes until cancelled."""
+        """Show changes until canceled."""
 
     async def run_safely(self) -> None:
         """Call `run`. An error ends only the live reply."""

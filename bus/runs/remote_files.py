@@ -91,7 +91,7 @@ class _Form:
 
 
 def _read_at(source: Path, offset: int) -> bytes:
-    """Return the next bytes. The file is not kept open: nobody would close it if the upload is cancelled."""
+    """Return the next bytes. The file is not kept open: nobody would close it if the upload is canceled."""
     with source.open("rb") as file:
         file.seek(offset)
         return file.read(CHUNK_BYTES)

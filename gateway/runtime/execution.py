@@ -60,7 +60,7 @@ MAX_RUN_S = 86_400.0
 """Time limit of one run, seconds: one day, as on LangGraph's server."""
 
 STATE_S = 10.0
-"""Time limit for reading the state of a cancelled run, seconds."""
+"""Time limit for reading the state of a canceled run, seconds."""
 
 SLICE_S = 0.001
 """How long all runs together may encode events in one iteration of the event loop, seconds."""
@@ -173,7 +173,7 @@ async def execute_run(
     roll_back: Callable[[], Awaitable[None]],
     budget: LoopBudget,
 ) -> RunResult:
-    """Run a graph until it ends, is cancelled, or is to end before its next step. Its events go to the run's log.
+    """Run a graph until it ends, is canceled, or is to end before its next step. Its events go to the run's log.
 
     Args:
         live: The run.
@@ -201,7 +201,7 @@ async def execute_run(
         live.task = None
     if live.is_left:
         return RunResult(status="interrupted", thread_unchanged=True)
-    return await _cancelled_result(live, prepared, roll_back)
+    return await _canceled_result(live, prepared, roll_back)
 
 
 async def continue_attempt(prepared: PreparedRun) -> PreparedRun | None:
@@ -371,10 +371,10 @@ def _with_all_interrupts(values: object, state: StateSnapshot) -> object:
     return {**state_fields(values), "__interrupt__": pending} if len(pending) > 1 else values
 
 
-async def _cancelled_result(
+async def _canceled_result(
     live: LocalRun, prepared: PreparedRun | None, roll_back: Callable[[], Awaitable[None]]
 ) -> RunResult:
-    """Return the result of a run that was cancelled or ended early. The thread is `interrupted` if steps remain."""
+    """Return the result of a run that was canceled or ended early. The thread is `interrupted` if steps remain."""
     if prepared is None:
         return RunResult(status="interrupted", thread_unchanged=True)
     back = live.cancel_action == "rollback"

@@ -26,7 +26,7 @@ async def run_expiry_loop(
     *,
     every_s: float = EXPIRY_INTERVAL_S,
 ) -> None:
-    """Delete expired threads and items, until cancelled. Of several nodes, only one does this."""
+    """Delete expired threads and items, until canceled. Of several nodes, only one does this."""
     while True:
         async with nodes.exclusive("expiry"):
             while True:

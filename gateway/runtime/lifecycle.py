@@ -55,7 +55,7 @@ class RunResult:
     Attributes:
         thread_status: The thread's status afterwards. If the thread is unchanged, its state determines the status.
         values: The thread's values at the end, a mapping unless the graph is a function of the functional API. None =
-            cancelled before the first step.
+            canceled before the first step.
         interrupts: The graph's questions to its user, by task ID.
         thread_unchanged: Whether the thread is as before, because the run never started or was rolled back.
     """

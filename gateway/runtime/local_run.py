@@ -48,7 +48,7 @@ class LocalRun:
         crashes: Number of attempts that ended with their process.
         messages: The messages that were injected into earlier attempts.
         started_at: When it began to wait for its thread, Unix seconds.
-        cancel_action: How to cancel it. None = nobody has cancelled it.
+        cancel_action: How to cancel it. None = nobody has canceled it.
         values: The thread's values so far. None after the end.
         encoded_values: The values as JSON, if they were sent, so that long threads are not encoded twice.
         result: See `result`. None = the data of the last `values` event.
@@ -213,7 +213,7 @@ class LocalRun:
     def _cancel_again(self, times: int) -> None:
         """Cancel again: in Python 3.11 a cancellation can get lost (in `asyncio.wait_for`).
 
-        Once the graph runs, the run's own task is not cancelled again. It waits for its steps and then writes their
+        Once the graph runs, the run's own task is not canceled again. It waits for its steps and then writes their
         checkpoint, which must not be interrupted.
         """
         if self.task is None or not times:

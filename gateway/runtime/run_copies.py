@@ -249,7 +249,7 @@ class RunCopies(RunsElsewhere):
         return None if is_lost else ended
 
     async def run(self) -> None:
-        """Report repeatedly what is read and watched, until cancelled."""
+        """Report repeatedly what is read and watched, until canceled."""
         while True:
             with anyio.move_on_after(POLL_S):
                 await self._calls.database.nodes.wait_change()
@@ -267,7 +267,7 @@ class RunCopies(RunsElsewhere):
                 await self._tell_all()
 
     async def sweep(self) -> None:
-        """Delete old events, until cancelled."""
+        """Delete old events, until canceled."""
         while True:
             await anyio.sleep(SWEEP_S)
             self._writer.forget_old()

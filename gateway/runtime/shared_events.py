@@ -123,7 +123,7 @@ class EventWriter:
                         self._calls.tell(node, WROTE, f"{one.live.run_id} {last_id}")
 
     async def run(self) -> None:
-        """Write the events of runs with readers, until cancelled."""
+        """Write the events of runs with readers, until canceled."""
         while True:
             await self._asked.wait()
             self._asked = anyio.Event()

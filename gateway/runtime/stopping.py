@@ -7,7 +7,7 @@ import anyio
 from gateway.runtime.local_run import LocalRun
 
 CANCEL_S = 2.0
-"""Part of the time limit that is reserved for runs that must be cancelled, seconds."""
+"""Part of the time limit that is reserved for runs that must be canceled, seconds."""
 
 
 def hand_over(active: Sequence[LocalRun]) -> None:

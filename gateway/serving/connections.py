@@ -157,7 +157,7 @@ class ConnectionLimiter:
             oldest.transport.abort()
 
     async def run(self) -> None:
-        """Close connections that are too slow, until cancelled."""
+        """Close connections that are too slow, until canceled."""
         timeouts = self._config.request_timeout_s, self._config.write_timeout_s
         while True:
             await anyio.sleep(min(_SWEEP_S, *(seconds / 4 for seconds in timeouts)))

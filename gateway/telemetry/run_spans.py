@@ -220,7 +220,7 @@ class RunSpans(BaseCallbackHandler):
         TRACEPARENT.set(outer)
 
     def _close(self) -> None:
-        """End the spans that a cancelled run left open."""
+        """End the spans that a canceled run left open."""
         for run_id in list(self._open):
             self._end(run_id)
         self._nearest.clear()

@@ -68,7 +68,7 @@ async def stream_session_events(
     """Yield events as they arrive. Add a SessionIdle after an answer, and a SessionHeartbeat in a long silence.
 
     Args:
-        events: A stream whose wait can safely be cancelled (memory streams can).
+        events: A stream whose wait can safely be canceled (memory streams can).
         is_settled: Returns whether the session has nothing left to say.
         heartbeat_s: The longest silence, seconds.
     """

@@ -208,8 +208,8 @@ async def test_refusals_are_reported_and_store_nothing() -> None:
         refused = await install(endpoint)
         assert (refused.status, b"T2TEAM may not install" in refused.body) == (502, True)
         slack.server.oauth.team = ""
-        cancelled = await install(endpoint)
-        assert (cancelled.status, b"access_denied" in cancelled.body) == (400, True)
+        canceled = await install(endpoint)
+        assert (canceled.status, b"access_denied" in canceled.body) == (400, True)
         slack.server.oauth.team = "T7"
         request = await browse(endpoint)
         assert (await endpoint.finish(request)).status == 200

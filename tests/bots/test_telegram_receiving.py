@@ -433,7 +433,7 @@ async def test_a_webhook_set_by_others_is_removed(telegram: TelegramServer) -> N
     assert telegram.webhook == ""
 
 
-async def test_cancelling_a_long_poll_is_clean(telegram: TelegramServer) -> None:
+async def test_canceling_a_long_poll_is_clean(telegram: TelegramServer) -> None:
     with anyio.fail_after(20):
         async with talking(telegram) as (adapter, _):
             await telegram.wait_for(lambda: len(telegram.calls("getUpdates")) >= 2)

@@ -316,7 +316,7 @@ async def test_sends_share_the_connection_and_close_it(telegram: TelegramServer)
     assert len(telegram.answers(1001)) == 20
 
 
-async def test_a_cancelled_send_leaves_nothing_open(
+async def test_a_canceled_send_leaves_nothing_open(
     telegram: TelegramServer, adapter: TelegramAdapter
 ) -> None:
     telegram.fail("sendMessage", delay_s=5.0)

@@ -57,7 +57,7 @@ async def test_a_long_turn_is_stopped_by_its_button(
         query = telegram.press(1001, WORDS.button_stop)
         await telegram.wait_for(lambda: telegram.queries[query].answer is not None)
         await telegram.wait_for(lambda: telegram.labels(1001) == [])
-        await eventually(harness.server.runs[0].cancelled.is_set)
+        await eventually(harness.server.runs[0].canceled.is_set)
         telegram.dm("and now?")
         await telegram.wait_for(lambda: "Hello you" in said(telegram, 1001))
     assert WORDS.working not in said(telegram, 1001)
@@ -190,7 +190,7 @@ async def test_a_draft_is_stopped(telegram: TelegramServer, tmp_path: Path) -> N
         telegram.dm("think")
         await telegram.wait_for(lambda: any("Half" in draft.text for draft in telegram.drafts))
         telegram.stop_draft()
-        await eventually(harness.server.runs[0].cancelled.is_set)
+        await eventually(harness.server.runs[0].canceled.is_set)
         telegram.dm("again")
         await telegram.wait_for(lambda: "Hello you" in said(telegram, 1001))
 

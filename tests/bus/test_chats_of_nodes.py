@@ -699,7 +699,7 @@ async def test_a_turn_whose_run_is_handed_over_goes_on_at_another_node(
         async def stop_runs(_body: str) -> str:
             for run in server.runs:
                 run.status = "interrupted"
-                run.cancelled.set()
+                run.canceled.set()
                 run.changed.set()
             return ""
 

@@ -172,7 +172,7 @@ async def test_an_edited_message_that_is_running_runs_again_in_its_card(tmp_path
         assert await edit(harness, "e2", "right", "c1") is Disposition.ACCEPTED
         await eventually(lambda: harness.platform.texts == ["You said zero", "Right"])
         await harness.wait_until_finished()
-        assert harness.server.runs[1].cancelled.is_set()
+        assert harness.server.runs[1].canceled.is_set()
         assert harness.prompts() == ["zero", "left", "right"]
         assert harness.thread_messages() == ["zero", "You said zero", "right", "Right"]
         assert "" not in [text for _, text, _ in harness.platform.frames]  # type: ignore[attr-defined]
@@ -231,7 +231,7 @@ async def test_a_deleted_message_that_runs_is_stopped_and_forgotten(tmp_path: Pa
         assert await delete(harness, "e2") is Disposition.ACCEPTED
         assert await delete(harness, "e2") in (Disposition.DUPLICATE, Disposition.UNCHANGED)
         await eventually(lambda: harness.platform.texts == ["You said zero", "⏹ Stopped."])
-        assert harness.server.runs[1].cancelled.is_set()
+        assert harness.server.runs[1].canceled.is_set()
         await harness.wait_until_finished()
         assert harness.thread_messages() == ["zero", "You said zero"]
         await talk(harness, "next")
@@ -281,7 +281,7 @@ async def test_the_last_edit_counts_while_a_turn_is_about_to_run_again(tmp_path:
         turn.control.steer(edited(turn.message, "right"))
         await harness.server.runs[0].injection_arrived.wait()
         ends.set()
-        await eventually(lambda: turn.stage is TurnStage.CANCELLING, every_s=0.001)
+        await eventually(lambda: turn.stage is TurnStage.CANCELING, every_s=0.001)
         turn.control.steer(edited(turn.message, "straight on"))
         await turn.control.finished.wait()
         said = [run.body["input"]["messages"][0]["content"] for run in harness.server.runs]
@@ -343,7 +343,7 @@ async def test_an_edit_is_kept_over_a_crash(
             await leave(harness, "right")
         if not alive:
             server.runs[0].status = "interrupted"
-            server.runs[0].cancelled.set()
+            server.runs[0].canceled.set()
         async with running_bus(
             tmp_path, server=server, policy=policy, platform=FakePlatform()
         ) as harness:
@@ -398,7 +398,7 @@ async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path, *, is_edited: boo
 async def test_a_message_after_a_deleted_or_stopped_one_is_answered_after_a_crash(
     tmp_path: Path, *, is_deleted: bool
 ) -> None:
-    """The process dies after the deletion, or the stop button, was stored, and before the run was cancelled.
+    """The process dies after the deletion, or the stop button, was stored, and before the run was canceled.
 
     The run of the deleted message consumed what was injected. After the stop, a message was only received.
     """

@@ -31,7 +31,7 @@ async def test_people_and_channels_take_turns_for_the_only_slot(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("is_granted", [False, True])
-async def test_a_slot_is_not_lost_with_a_turn_that_is_cancelled(is_granted: bool) -> None:
+async def test_a_slot_is_not_lost_with_a_turn_that_is_canceled(is_granted: bool) -> None:
     slots = RunSlots(1)
     held, gone = anyio.Event(), anyio.CancelScope()
 

@@ -254,7 +254,7 @@ async def test_stop_ends_the_running_turn_and_the_next_one_starts(tmp_path: Path
         await harness.send("next")
         await harness.send("/stop")
         await harness.expect_replies("Nothing is running.", "Stopped.", "Hello you")
-        assert harness.server.runs[0].cancelled.is_set()
+        assert harness.server.runs[0].canceled.is_set()
         assert harness.prompts() == ["hang", "next"]
 
 
@@ -269,9 +269,9 @@ async def test_stop_outside_a_group_conversation_stops_ones_own_turns(tmp_path: 
         await harness.expect_replies("Nothing is running.")
         await harness.send("/stop", **group, user="ann")
         await harness.expect_replies("Nothing is running.", "Stopped.")
-        await eventually(lambda: any(run.cancelled.is_set() for run in harness.server.runs))
+        await eventually(lambda: any(run.canceled.is_set() for run in harness.server.runs))
         stopped = [run.body["input"]["messages"][0]["content"] for run in harness.server.runs
-                   if run.cancelled.is_set()]  # fmt: skip
+                   if run.canceled.is_set()]  # fmt: skip
         assert stopped == ["hang"]
 
 
@@ -310,7 +310,7 @@ async def test_new_starts_a_fresh_thread_although_the_old_one_hangs(tmp_path: Pa
         await harness.expect_replies("New conversation started.", "fresh")
         old, new = harness.server.runs[0].thread_id, harness.server.runs[1].thread_id
         assert old != new
-        harness.server.runs[0].cancelled.set()
+        harness.server.runs[0].canceled.set()
         harness.server.runs[0].status = "success"
         harness.server.runs[0].changed.set()
         await eventually(lambda: len(harness.server.runs) == 3)
@@ -426,7 +426,7 @@ async def test_an_interrupting_message_ends_the_turn_before_it(tmp_path: Path) -
         await harness.send("second")
         await harness.expect_replies("Hello you")
         assert harness.prompts() == ["first", "second"]
-        assert harness.server.runs[0].cancelled.is_set()
+        assert harness.server.runs[0].canceled.is_set()
 
 
 async def test_the_run_gets_the_merged_session(tmp_path: Path) -> None:
@@ -598,7 +598,7 @@ async def _finish(harness: BusHarness, server: FakeLangGraph) -> None:
         await harness.send("too late")
     [run] = server.runs
     run.status = "success"
-    run.cancelled.set()
+    run.canceled.set()
     run.changed.set()
 
 

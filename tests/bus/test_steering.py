@@ -122,7 +122,7 @@ async def test_stop_ends_the_turn_and_the_injected_messages(tmp_path: Path) -> N
 
 
 async def test_a_stop_does_not_mean_what_is_said_after_it(tmp_path: Path) -> None:
-    """The next message arrives before the command is executed, or while the run is being cancelled."""
+    """The next message arrives before the command is executed, or while the run is being canceled."""
     async with turn_harness(tmp_path) as harness, anyio.create_task_group() as tasks:
         harness.server.accepts_injection = True
         harness.server.scripts.append(Script(hang_after=1))
@@ -220,7 +220,7 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
         if not heard:
             run.injected.clear()
             run.status = "interrupted"
-            run.cancelled.set()
+            run.canceled.set()
         async with running_steered_bus(
             tmp_path, server=server, platform=CardPlatform("fake")
         ) as harness:
@@ -363,7 +363,7 @@ async def test_a_newer_message_interrupts_and_the_card_says_so(tmp_path: Path) -
         await harness.send("two")
         interrupted = "Thinking\n\n⏹ Stopped: I am answering your newer message first."
         await eventually(lambda: harness.platform.texts == [interrupted, "Hello you"])
-        assert harness.server.runs[0].cancelled.is_set()
+        assert harness.server.runs[0].canceled.is_set()
 
 
 @pytest.mark.parametrize("is_there", [True, False])

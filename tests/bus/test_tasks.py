@@ -15,7 +15,7 @@ from tests.fakes.platform import CardPlatform
 from tests.garbage import garbage_made
 
 
-def is_cancelled_in_bus(found: object) -> bool:
+def is_canceled_in_bus(found: object) -> bool:
     """Return whether an object is the cancellation of a task of the bus."""
     if not isinstance(found, asyncio.CancelledError):
         return False
@@ -74,4 +74,4 @@ async def test_what_a_turn_shows_leaves_no_garbage(tmp_path: Path) -> None:
         with garbage_made() as garbage:
             for number in range(2, 5):
                 await h.answer("hi", f"e{number}")
-    assert [found for found in garbage if is_cancelled_in_bus(found)] == []
+    assert [found for found in garbage if is_canceled_in_bus(found)] == []

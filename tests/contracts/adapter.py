@@ -305,7 +305,7 @@ class RemoteContract(AdapterContract):
             await eventually(lambda: recorder.received and rig.acknowledged())
         assert recorder.texts == ["are you back?"]
 
-    async def test_a_run_that_is_cancelled_while_it_keeps_a_message_loses_nothing(
+    async def test_a_run_that_is_canceled_while_it_keeps_a_message_loses_nothing(
         self, rig: RemoteRig
     ) -> None:
         hanging, recorder = RecordingIntake(gate=anyio.Event()), RecordingIntake()
@@ -320,9 +320,7 @@ class RemoteContract(AdapterContract):
         assert set(recorder.texts) == {"hello"}
         assert recorder.received[0].event_id == hanging.offered[0].event_id
 
-    async def test_a_run_that_cannot_connect_ends_when_it_is_cancelled(
-        self, rig: RemoteRig
-    ) -> None:
+    async def test_a_run_that_cannot_connect_ends_when_it_is_canceled(self, rig: RemoteRig) -> None:
         async with serving(rig):
             adapter = rig.adapter()
             await rig.go_away()

@@ -16,7 +16,7 @@ RETRY_AFTER_S = 17.0
 """The error of a platform that refuses a send."""
 
 STOP_S = 5.0
-"""How long a cancelled `run` may take."""
+"""How long a canceled `run` may take."""
 
 
 class Rig(ABC):
@@ -107,7 +107,7 @@ async def running(
     *,
     link: ConnectionState | None = ConnectionState.CONNECTED,
 ) -> AsyncIterator[None]:
-    """Run an adapter with the connection of `link`. When cancelled, it must end within `STOP_S`."""
+    """Run an adapter with the connection of `link`. When canceled, it must end within `STOP_S`."""
 
     ended = anyio.Event()
 

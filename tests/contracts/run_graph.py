@@ -12,7 +12,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import interrupt
 
 WAIT_S = 120.0
-"""How long "wait" takes unless the run is cancelled, seconds."""
+"""How long "wait" takes unless the run is canceled, seconds."""
 
 
 async def answer(state: MessagesState) -> dict[str, Any]:

@@ -210,7 +210,7 @@ async def test_a_failed_run_says_so(at: At) -> None:
         assert found[1] == "error"
 
 
-async def test_a_run_goes_on_without_a_reader_and_ends_when_it_is_cancelled(at: At) -> None:
+async def test_a_run_goes_on_without_a_reader_and_ends_when_it_is_canceled(at: At) -> None:
     async with at() as runs:
         thread_id = await new_thread(runs)
         run_id = await runs.start(message(thread_id, "wait"))
@@ -329,7 +329,7 @@ async def test_a_run_is_lost_with_its_process_and_goes_on_from_the_thread(parley
         assert await texts(runs, thread_id) == ["wait"]
 
 
-async def test_a_run_whose_id_never_came_is_cancelled_by_its_message(at: At) -> None:
+async def test_a_run_whose_id_never_came_is_canceled_by_its_message(at: At) -> None:
     async with at() as runs:
         thread_id = await new_thread(runs)
         first = await runs.start(message(thread_id, "wait"))
@@ -469,7 +469,7 @@ async def is_injected_or_refused(runs: Runs, thread_id: str, run_id: str) -> boo
     return False
 
 
-async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_open(parley: At) -> None:
+async def test_a_start_that_is_canceled_anywhere_leaves_nothing_open(parley: At) -> None:
     async with parley() as runs:
         for steps in (*range(12), 15, 20, 30, 40, 60, 80, 120):
             thread_id = await new_thread(runs)
@@ -486,7 +486,7 @@ async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_open(parley: At
 
 
 async def cancel_again_and_again(runs: Runs, thread_id: str) -> None:
-    """Cancel a start that was cancelled while its server was about to take it."""
+    """Cancel a start that was canceled while its server was about to take it."""
     while True:
         await runs.cancel(thread_id, "", "fake:wait")
         await anyio.sleep(0.02)

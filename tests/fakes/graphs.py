@@ -30,7 +30,7 @@ class TokenModel(ScriptedChatModel):
     Attributes:
         delay_s: Pause before every chunk, seconds.
         gate: Awaited before every chunk; None = no wait.
-        closed: Set when the stream is closed or cancelled before its end.
+        closed: Set when the stream is closed or canceled before its end.
     """
 
     tokens: int = 3
@@ -86,9 +86,9 @@ class Graphs:
     Attributes:
         gate: `slow` waits for it in its second node.
         reached: Set when `slow` waits.
-        stopped: Set when `slow` is cancelled while it waits.
+        stopped: Set when `slow` is canceled while it waits.
         tokens: `paced` takes one permit for every token.
-        closed: Set when the model of `paced` is cancelled.
+        closed: Set when the model of `paced` is canceled.
         calls: How often each node ran, by name.
     """
 

@@ -28,7 +28,7 @@ class Script:
     Attributes:
         words: The answer, one delta each.
         error: Send an `event: error` instead of the end.
-        hang_after: Stop after this many words until cancelled.
+        hang_after: Stop after this many words until canceled.
         drop_after: Break the connection after this many words. The run continues and can be joined.
         question: Ask for a clarification instead of answering.
         gate: Say nothing until it is set. The run takes messages that were injected before.
@@ -61,7 +61,7 @@ class FakeRun:
     status: str = "running"
     events: list[tuple[str, Any]] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
-    cancelled: anyio.Event = field(default_factory=anyio.Event)
+    canceled: anyio.Event = field(default_factory=anyio.Event)
     injected: list[Json] = field(default_factory=list)
     injection_arrived: anyio.Event = field(default_factory=anyio.Event)
 
@@ -121,7 +121,7 @@ class FakeLangGraph:
 
     async def __aexit__(self, *exc: object) -> None:
         for run in self.runs:
-            run.cancelled.set()
+            run.canceled.set()
             run.changed.set()
         await self._runner.cleanup()
         self._tasks.cancel_scope.cancel()
@@ -215,7 +215,7 @@ class FakeLangGraph:
         if run is None or run.status != "running":
             return _missing()
         run.status = "interrupted"
-        run.cancelled.set()
+        run.canceled.set()
         run.changed.set()
         return web.Response(status=202)
 
@@ -265,7 +265,7 @@ class FakeLangGraph:
             self._keep(run.thread_id, ["model"])
         for count, word in enumerate(script.words):
             if script.hang_after == count:
-                await run.cancelled.wait()
+                await run.canceled.wait()
                 return
             self._emit(
                 run, "messages", [{"type": "AIMessageChunk", "id": ai_id, "content": word}, {}]
@@ -346,17 +346,17 @@ def _said(script: Script, run_id: str) -> list[Json]:
 
 
 async def _opened(gate: anyio.Event, run: FakeRun) -> bool:
-    """Wait for a gate. Return False if the run is cancelled first."""
+    """Wait for a gate. Return False if the run is canceled first."""
     async with anyio.create_task_group() as tasks:
 
         async def give_up() -> None:
-            await run.cancelled.wait()
+            await run.canceled.wait()
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(give_up)
         await gate.wait()
         tasks.cancel_scope.cancel()
-    return not run.cancelled.is_set()
+    return not run.canceled.is_set()
 
 
 async def _follow(run: FakeRun, start: int) -> AsyncIterator[tuple[int, tuple[str, Any]]]:

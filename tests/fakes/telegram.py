@@ -136,7 +136,7 @@ class TelegramServer(TelegramUsers):
         app = web.Application(client_max_size=_BODY_BYTES)
         app.router.add_route("*", "/bot{token}/{method}", self._handle)
         app.router.add_get("/file/bot{token}/{path:.+}", self._download)
-        # Without `handler_cancellation`, a cancelled long poll would continue and take updates.
+        # Without `handler_cancellation`, a canceled long poll would continue and take updates.
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1
         )

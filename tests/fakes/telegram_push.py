@@ -55,7 +55,7 @@ class TelegramWebhookSender:
         return told | (failed if self._failed_at else {})
 
     async def run(self) -> None:
-        """Deliver until cancelled."""
+        """Deliver until canceled."""
         while True:
             update = self._state.oldest() if self._state.webhook else None
             if update is None:

@@ -193,7 +193,7 @@ STEPS = frozenset(
     if not name.startswith("_")
     and (inspect.iscoroutinefunction(method) or name in ("events", "show_working", "slot"))
 ) - {"keep_indicator"}
-"""The steps that a turn awaits. `keep_indicator` is not among them, because it runs until it is cancelled."""
+"""The steps that a turn awaits. `keep_indicator` is not among them, because it runs until it is canceled."""
 
 COMMITS = {
     "begin": "InboxStore.mark_running",

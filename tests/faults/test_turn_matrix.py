@@ -275,7 +275,7 @@ async def test_a_failure_that_cannot_be_stored_leaves_the_row() -> None:
 
 
 @pytest.mark.parametrize("at", LINEAR)
-async def test_a_cancelled_service_leaves_a_turn_where_it_is(at: str) -> None:
+async def test_a_canceled_service_leaves_a_turn_where_it_is(at: str) -> None:
     steps = ScriptedSteps(at, hangs=True)
     turn = turn_of(steps)
     async with anyio.create_task_group() as tasks:
@@ -413,7 +413,7 @@ async def test_a_turn_that_is_stopped_while_its_run_starts_learns_which_run_to_c
     assert "cancel r1" in steps.calls
 
 
-async def test_a_run_whose_id_does_not_come_is_cancelled_by_its_key() -> None:
+async def test_a_run_whose_id_does_not_come_is_canceled_by_its_key() -> None:
     steps = ScriptedSteps("start", hangs=True)
     turn = turn_of(steps)
     began_at = anyio.current_time()

@@ -180,7 +180,7 @@ def test_order_context_cancellation_and_errors_are_those_of_asyncio(loop: FairEv
     for number in range(3):
         loop.call_soon(seen.append, number, context=context)
     loop.call_soon(lambda: seen.append(WORK_GROUP.get()), context=context)
-    loop.call_soon(seen.append, "cancelled", context=context).cancel()
+    loop.call_soon(seen.append, "canceled", context=context).cancel()
     loop.call_soon(fail, context=context)
     loop.call_soon(loop.stop, context=context)
     loop.run_forever()

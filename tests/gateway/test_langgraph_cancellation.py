@@ -59,7 +59,7 @@ async def test_a_rolled_back_answer_leaves_the_question(tmp_path: Path) -> None:
         assert values["answer"] == "no"
 
 
-async def test_a_delayed_run_that_is_cancelled_changes_nothing(tmp_path: Path) -> None:
+async def test_a_delayed_run_that_is_canceled_changes_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await new_thread(api)
         await api.sdk.runs.wait(thread, "asking", input={"n": 1})
@@ -71,7 +71,7 @@ async def test_a_delayed_run_that_is_cancelled_changes_nothing(tmp_path: Path) -
         assert (found["status"], found["interrupts"]) == ("interrupted", asked)
 
 
-async def test_a_waiting_run_that_is_cancelled_leaves_the_running_one_alone(tmp_path: Path) -> None:
+async def test_a_waiting_run_that_is_canceled_leaves_the_running_one_alone(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await new_thread(api)
         first = await api.sdk.runs.create(thread, "slow", input={"n": 1})
@@ -117,7 +117,7 @@ async def test_of_many_interrupting_runs_the_last_one_ends_well(tmp_path: Path) 
         assert (await api.sdk.threads.get(thread))["status"] == "idle"
 
 
-async def test_a_run_is_cancelled_once(tmp_path: Path) -> None:
+async def test_a_run_is_canceled_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await new_thread(api)
         run = await api.sdk.runs.create(thread, "slow", input={"n": 1})

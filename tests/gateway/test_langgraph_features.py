@@ -207,7 +207,7 @@ async def test_batches_start_all_or_none(tmp_path: Path) -> None:
         assert api.runs.active == []
 
 
-async def test_many_runs_are_cancelled_at_once(tmp_path: Path) -> None:
+async def test_many_runs_are_canceled_at_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread, other = await new_thread(api), await new_thread(api)
         first = await api.sdk.runs.create(thread, "slow", input={"n": 1})
@@ -308,7 +308,7 @@ async def test_following_begins_with_new_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["values", "messages-tuple", "events"])
-async def test_a_graph_that_ignores_a_cancellation_is_cancelled_again(
+async def test_a_graph_that_ignores_a_cancellation_is_canceled_again(
     tmp_path: Path, mode: str
 ) -> None:
     """Python 3.11 can lose a cancellation; the run must end nevertheless, and keep what it did."""

@@ -118,7 +118,7 @@ async def test_an_interrupt_of_a_function_is_resumed(tmp_path: Path) -> None:
         assert (await api.sdk.threads.get(thread))["status"] == "idle"
 
 
-async def test_a_cancelled_function_has_no_values(tmp_path: Path) -> None:
+async def test_a_canceled_function_has_no_values(tmp_path: Path) -> None:
     started = anyio.Event()
 
     @entrypoint()

@@ -186,7 +186,7 @@ class Replay:
             if one.number != 40:
                 await self._api.sdk.threads.create(thread_id=thread, if_exists="do_nothing")
         if one.number in {92, 96, 97, 123}:
-            # The run that is cancelled, or in the way, is not among the recorded.
+            # The run that is canceled, or in the way, is not among the recorded.
             run = await self._api.sdk.runs.create(thread, "slow", input={"sleep": 5})
             self._ids[one.run or ""] = run["run_id"]
 

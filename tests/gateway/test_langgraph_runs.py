@@ -431,7 +431,7 @@ async def test_enqueue_runs_in_order(at: Opening) -> None:
         assert {run["status"] for run in await api.sdk.runs.list(thread)} == {"success"}
 
 
-async def test_a_waiting_run_can_be_cancelled(at: Opening) -> None:
+async def test_a_waiting_run_can_be_canceled(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)
         await api.sdk.runs.create(thread, "slow", input={"n": 1})

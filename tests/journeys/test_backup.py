@@ -45,7 +45,7 @@ def inbox(service: Service) -> list[InboxRow]:
 
 
 async def talk(platforms: PlatformServers) -> None:
-    """Let new people write, as fast as the platforms deliver messages, until cancelled."""
+    """Let new people write, as fast as the platforms deliver messages, until canceled."""
     for number in count(500):
         for user in platforms.private_users(number):
             await user.send(f"load {number}")

@@ -118,7 +118,7 @@ class Witness:
                 self.found.append(f"{name} in {where}")
 
     async def watch_processes(self, pid: int) -> None:
-        """Collect the command lines of the service and its children until cancelled."""
+        """Collect the command lines of the service and its children until canceled."""
         while True:
             service = psutil.Process(pid)
             for process in (service, *service.children(recursive=True)):

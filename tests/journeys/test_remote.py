@@ -58,7 +58,7 @@ async def _stop(user: ChatUser, server: FakeLangGraph) -> None:
     await eventually(lambda: len(server.runs) > runs and len(server.runs[-1].events) >= 4)
     await user.send("/stop")
     await user.wait_for_message("Stopped")
-    await eventually(server.runs[-1].cancelled.is_set)
+    await eventually(server.runs[-1].canceled.is_set)
     server.scripts.append(script("I", "am", "here"))
     await user.send("and now?")
     await user.wait_for_message("I am here")

@@ -372,11 +372,11 @@ def test_what_a_run_consumed_shares_the_failure_of_its_turn() -> None:
 
 
 def test_a_turn_is_interrupted_by_a_later_message_only() -> None:
-    cancelled = accepted(1, run_status="interrupted")
-    both, answer = [cancelled, accepted(2)], ([delivered(2)], [shown(2)])
+    canceled = accepted(1, run_status="interrupted")
+    both, answer = [canceled, accepted(2)], ([delivered(2)], [shown(2)])
     found = verdict([sent(1)], both, *answer, interrupting=[CHANNEL])
     assert (outcomes(found), kinds(found)) == ([Outcome.INTERRUPTED], [])
-    assert kinds(verdict([sent(1)], [cancelled], interrupting=[CHANNEL])) == [ViolationKind.SILENT]
+    assert kinds(verdict([sent(1)], [canceled], interrupting=[CHANNEL])) == [ViolationKind.SILENT]
     failed = [accepted(1, run_status="error"), accepted(2)]
     found = verdict([sent(1)], failed, *answer, interrupting=[CHANNEL])
     assert kinds(found) == [ViolationKind.SILENT]

@@ -273,7 +273,7 @@ async def test_a_unit_that_loses_the_whole_transaction_fails_every_caller_of_the
         assert (await texts(database))[-1] == "later"
 
 
-async def test_a_cancelled_caller_does_not_break_the_batch(tmp_path: Path) -> None:
+async def test_a_canceled_caller_does_not_break_the_batch(tmp_path: Path) -> None:
     async with Database.open(CONFIG, tmp_path) as database:
         await database.transaction(make_table)
         kept: list[int] = []
@@ -286,7 +286,7 @@ async def test_a_cancelled_caller_does_not_break_the_batch(tmp_path: Path) -> No
                 group.start_soon(keep, index)
             with anyio.CancelScope() as scope:
                 scope.cancel()
-                await database.transaction(lambda tx: write("cancelled", tx))
+                await database.transaction(lambda tx: write("canceled", tx))
         assert len(kept) == 50
         assert len([text for text in await texts(database) if text.startswith("kept")]) == 50
 

@@ -269,20 +269,20 @@ def test_nodes_check_the_bucket_side_by_side(bucket: S3Bucket) -> None:
 
 
 @asynccontextmanager
-async def cancelled() -> AsyncIterator[None]:
+async def canceled() -> AsyncIterator[None]:
     """Cancel the block when it waits for the first time."""
     with anyio.CancelScope() as scope, suppress(TimeoutError):
         scope.cancel()
         yield
 
 
-async def test_a_cancelled_copy_is_done_later(nodes: Nodes) -> None:
+async def test_a_canceled_copy_is_done_later(nodes: Nodes) -> None:
     one, two = nodes
     one.write("a.txt", "a")
-    async with cancelled():
+    async with canceled():
         await one.store()
     await one.store()
-    async with cancelled():
+    async with canceled():
         await two.fetch()
     assert await two.fetch() == {"a.txt": "a"}
 

@@ -104,7 +104,7 @@ test("a stream is joined after an event, and from the start", async () => {
   assert.match(state.messages.at(-1).content, /word11$/);
 });
 
-test("a run is cancelled, and its stream ends", async () => {
+test("a run is canceled, and its stream ends", async () => {
   const { threads, runs } = client();
   const { thread_id } = await threads.create();
   const seen = [];
@@ -115,8 +115,8 @@ test("a run is cancelled, and its stream ends", async () => {
     onRunCreated: (made) => (run = made.run_id),
   })) {
     seen.push(part);
-    if (spoken(seen).includes("three") && !seen.cancelled) {
-      seen.cancelled = true;
+    if (spoken(seen).includes("three") && !seen.canceled) {
+      seen.canceled = true;
       await runs.cancel(thread_id, run, true);
     }
   }
