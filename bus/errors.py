@@ -203,7 +203,7 @@ def is_store_outage(error: Exception) -> bool:
     return isinstance(error, StoreError) and not isinstance(error, RowNotFound | RowConflict)
 
 
-class _Unwrapped(AbstractContextManager[None]):
+class _GroupUnwrapper(AbstractContextManager[None]):
     @override
     def __exit__(
         self,
@@ -229,7 +229,7 @@ class _Unwrapped(AbstractContextManager[None]):
 
 def unwrapped() -> AbstractContextManager[None]:
     """Raise the decisive error instead of an exception group. See `unwrap`. For use at boundaries."""
-    return _Unwrapped()
+    return _GroupUnwrapper()
 
 
 @contextmanager

@@ -128,10 +128,10 @@ def retried(store: Store, name: str) -> Store:
 
     `name`: who waits for the store, for the log.
     """
-    return cast("Store", _Retried(store, name))
+    return cast("Store", _RetryingProxy(store, name))
 
 
-class _Retried:
+class _RetryingProxy:
     def __init__(self, store: object, name: str) -> None:
         self._store = store
         self._name = name

@@ -36,7 +36,7 @@ from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.langgraph_file import LEAD_ASSISTANT
 from gateway.request_stats import RequestStats
 from gateway.routes.metrics import METRICS_MODULE
-from gateway.runtime.elsewhere import open_elsewhere
+from gateway.runtime.cluster_runs import open_cluster_runs
 from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
 from gateway.services import Services
@@ -168,7 +168,7 @@ async def _open_embedded_app(
         node_calls=calls,
         agents=agents,
         runs=runs,
-        elsewhere=await stack.enter_async_context(open_elsewhere(runs, calls)),
+        cluster_runs=await stack.enter_async_context(open_cluster_runs(runs, calls)),
         stats=RequestStats(),
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(config.gateway.watchdog_s),

@@ -56,7 +56,7 @@ from gateway.runtime.thread_states import ThreadStateUpdate
 from gateway.services import Services
 from gateway.sse import parse_last_event_id
 from store.errors import RowConflict, RowNotFound
-from store.runs import RunExists, ThreadElsewhere
+from store.runs import RunExists, ThreadAtOtherNode
 
 _REFUSALS: tuple[type[Exception], ...] = (HTTPException, *STATUS_BY_ERROR)
 
@@ -102,7 +102,7 @@ class EmbeddedRuns(Runs):
             live = await services.runs.start(replace(run, start_key=request.message_id))
         except RunExists as error:
             return error.run_id
-        except ThreadElsewhere as error:
+        except ThreadAtOtherNode as error:
             await _translated(services.runs.abandoned_runs.take_of(request.thread_id, ""))
             raise AgentThreadBusy from error
         except _REFUSALS as error:

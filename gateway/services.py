@@ -14,7 +14,7 @@ from bus.service import Bus
 from gateway.audit import AuditLog
 from gateway.config import Config
 from gateway.request_stats import RequestStats
-from gateway.runtime.elsewhere import Elsewhere
+from gateway.runtime.cluster_runs import ClusterRuns
 from gateway.runtime.protocol import ThreadEventLogs
 from gateway.runtime.runs import RunManager
 from gateway.runtime.thread_states import ThreadStates
@@ -24,7 +24,7 @@ from store.api_tokens import ApiTokenStore
 from store.database import Database
 from store.errors import StoreError
 from store.node_calls import NodeCalls
-from store.runs import ThreadElsewhere
+from store.runs import ThreadAtOtherNode
 
 DELETE_THREAD = "thread.delete"
 """The call that deletes a thread at the node that executes its runs. The answer is empty if the thread is unknown."""
@@ -43,7 +43,7 @@ class Services:
         node_calls: Calls to the other nodes of the database.
         agents: Builds the agent's graphs, and holds its services.
         runs: The embedded runtime: threads, runs and assistants.
-        elsewhere: The runs of all nodes.
+        cluster_runs: The runs of all nodes.
         tokens: The named tokens of the API.
         telemetry: Reports to OpenTelemetry.
         terminal: The adapter behind `parley chat`; None if disabled.
@@ -62,7 +62,7 @@ class Services:
     node_calls: NodeCalls
     agents: AgentFactory
     runs: RunManager
-    elsewhere: Elsewhere
+    cluster_runs: ClusterRuns
     stats: RequestStats
     audit: AuditLog
     watchdog: Watchdog
@@ -98,7 +98,7 @@ class Services:
         """
         try:
             return await self._delete_thread_here(thread_id)
-        except ThreadElsewhere as error:
+        except ThreadAtOtherNode as error:
             calls = self.node_calls
             answer = await calls.call(error.node, DELETE_THREAD, thread_id, within_s=DELETE_S)
             return bool(answer)

@@ -70,7 +70,7 @@ class ChunkedValues:
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _HeldChunks:
     """The chunks of one namespace's newest checkpoint. `used_at` is monotonic, seconds."""
 
     chunks: tuple[StoredChunk, ...] = ()
@@ -105,7 +105,7 @@ class MessageChunker:
         self._serde = serde
         self._max_bytes = max_bytes
         self._clock = clock
-        self._threads: OrderedDict[str, dict[str, _Held]] = OrderedDict()
+        self._threads: OrderedDict[str, dict[str, _HeldChunks]] = OrderedDict()
         self._unchanged: set[str] = set()
         self.bytes = 0
 
@@ -246,9 +246,9 @@ class MessageChunker:
         if before is not None and before.has(chunks):
             before.used_at = now
         else:
-            held = _Held(tuple(chunks), used_at=now)
+            held = _HeldChunks(tuple(chunks), used_at=now)
             if held.bytes > self._max_bytes:
-                held = _Held(used_at=now)
+                held = _HeldChunks(used_at=now)
             self.bytes += held.bytes - (before.bytes if before else 0)
             places[namespace] = held
         self._threads.move_to_end(thread_id)

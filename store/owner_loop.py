@@ -43,7 +43,7 @@ class OwnerLoop:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
 
-class Owned(Protocol):
+class OwnedObject(Protocol):
     """An object that belongs to an event loop."""
 
     @property
@@ -52,7 +52,7 @@ class Owned(Protocol):
         ...
 
 
-OwnedT = TypeVar("OwnedT", bound=Owned)
+OwnedT = TypeVar("OwnedT", bound=OwnedObject)
 
 
 def in_owner_loop(

@@ -14,16 +14,16 @@ INSERT INTO run_request (run_id, thread_id, node, body, created_at) VALUES (:run
 """
 _DELETE = "DELETE FROM run_request WHERE run_id = :run_id"
 # A SQLite file has no rows of nodes: all its requests are abandoned, because the process that opens it has no runs yet.
-_IS_LEFT = "run_request.node NOT IN (SELECT number FROM node WHERE ended_at IS NULL)"
-_LIST_LEFT = (
-    f"SELECT DISTINCT coalesce(thread_id, run_id) AS name FROM run_request WHERE {_IS_LEFT}"  # noqa: S608 - literals only
+_IS_ABANDONED = "run_request.node NOT IN (SELECT number FROM node WHERE ended_at IS NULL)"
+_LIST_ABANDONED = (
+    f"SELECT DISTINCT coalesce(thread_id, run_id) AS name FROM run_request WHERE {_IS_ABANDONED}"  # noqa: S608 - literals only
 )
-_FIND_LEFT = f"{_LIST_LEFT} AND (thread_id = :thread_id OR run_id = :run_id)"
+_FIND_ABANDONED = f"{_LIST_ABANDONED} AND (thread_id = :thread_id OR run_id = :run_id)"
 _LOCK_THREAD = "SELECT thread_id FROM thread WHERE thread_id = :name /* FOR UPDATE */"
 _TAKE = f"""
 UPDATE run_request SET node = :node, attempt = attempt + 1,
     crashes = crashes + CASE WHEN node = {HANDED_OVER} THEN 0 ELSE 1 END
-WHERE (thread_id = :name OR (run_id = :name AND thread_id IS NULL)) AND {_IS_LEFT} RETURNING run_id
+WHERE (thread_id = :name OR (run_id = :name AND thread_id IS NULL)) AND {_IS_ABANDONED} RETURNING run_id
 """  # noqa: S608 - literals only
 _TAKE_RUNS = """
 UPDATE run SET node = :node WHERE run_id IN (SELECT run_id FROM run_request WHERE thread_id = :name)
@@ -68,7 +68,7 @@ class AbandonedRun:
 
 
 class RunRequestStore:
-    """The run_request table: unfinished runs that continue elsewhere when their process ends."""
+    """The run_request table: unfinished runs that another process continues when theirs ends."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -94,17 +94,17 @@ class RunRequestStore:
         """Return the statement that deletes the request of a run that ends. For other stores' transactions."""
         return _DELETE, {"run_id": run_id}
 
-    async def list_left(self) -> list[str]:
+    async def list_abandoned(self) -> list[str]:
         """Return the names that `take` accepts: threads with runs of dead processes, and such runs without a thread.
 
         Raises StoreUnavailable.
         """
-        return [str(row["name"]) for row in await self._database.read(_LIST_LEFT)]
+        return [str(row["name"]) for row in await self._database.read(_LIST_ABANDONED)]
 
-    async def find_left(self, thread_id: str, run_id: str) -> list[str]:
+    async def find_abandoned(self, thread_id: str, run_id: str) -> list[str]:
         """Return the same for one thread, or for the thread of a run. Raises StoreUnavailable."""
         params: Params = {"thread_id": thread_id, "run_id": run_id}
-        return [str(row["name"]) for row in await self._database.read(_FIND_LEFT, params)]
+        return [str(row["name"]) for row in await self._database.read(_FIND_ABANDONED, params)]
 
     async def take(self, name: str) -> list[AbandonedRun]:
         """Take over a dead process's runs on a thread, or one run without a thread.
@@ -120,14 +120,14 @@ class RunRequestStore:
 
         def work(tx: Transaction) -> list[AbandonedRun]:
             tx.run(_LOCK_THREAD, params)
-            left = {row["run_id"] for row in tx.run(_TAKE, params)}
-            if not left:
+            taken = {row["run_id"] for row in tx.run(_TAKE, params)}
+            if not taken:
                 return []
             tx.run(_TAKE_RUNS, params)
             return [
                 from_row(AbandonedRun, row)
                 for row in tx.run(_READ, params)
-                if row["run_id"] in left
+                if row["run_id"] in taken
             ]
 
         return await self._database.transaction(work)

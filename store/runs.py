@@ -107,7 +107,7 @@ UNION ALL SELECT node, 'running' FROM run_request WHERE run_id = :run_id AND thr
 """
 
 
-class ThreadElsewhere(RowConflict):
+class ThreadAtOtherNode(RowConflict):
     """Another node executes runs on this thread, or did so when it ended.
 
     Attributes:
@@ -210,7 +210,7 @@ class RunStore:
         Raises:
             RowNotFound: the thread does not exist and `create_thread` is false.
             RunExists: a run of this thread has the start key; nothing is changed.
-            ThreadElsewhere: another node executes runs on this thread, or ended and left some on it.
+            ThreadAtOtherNode: another node executes runs on this thread, or ended and left some on it.
         """
         node = self._database.nodes.number
         params = {**_params(run), "node": node}
@@ -227,7 +227,7 @@ class RunStore:
                 tx.run(_NEW_THREAD, thread)
             # The thread's row is locked, so two nodes cannot both find that no other node executes runs on it.
             if node and (found := tx.run(_FIND_OTHER_NODE, params)):
-                raise ThreadElsewhere(found[0]["node"])
+                raise ThreadAtOtherNode(found[0]["node"])
             if not tx.run(_INSERT, params):
                 [started] = tx.run(_FIND_STARTED, params)
                 if started["run_id"] not in undone:
@@ -324,11 +324,11 @@ class RunStore:
         return int(rows[0]["node"]) if rows else None
 
     async def check_thread(self, thread_id: str) -> None:
-        """Raise ThreadElsewhere if another node executes runs on a thread, or ended and left some there."""
+        """Raise ThreadAtOtherNode if another node executes runs on a thread, or ended and left some there."""
         if node := self._database.nodes.number:
             params: dict[str, Value] = {"thread_id": thread_id, "node": node}
             if found := await self._database.read(_FIND_OTHER_NODE, params):
-                raise ThreadElsewhere(found[0]["node"])
+                raise ThreadAtOtherNode(found[0]["node"])
 
     async def find_run_node(self, run_id: str) -> tuple[int, RunStatus] | None:
         """Return the number of the node that executes or executed a run, and the run's status; None = unknown run."""

@@ -13,7 +13,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PartialEvent:
     since: float
     total: int
     pieces: dict[int, bytes] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class FrameAssembler:
     def __init__(self, *, keep_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._keep_s = keep_s
         self._clock = clock
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, _PartialEvent] = {}
 
     def add(self, frame: Frame) -> bytes | None:
         """Return the whole payload if `frame` completes it, else None."""
@@ -42,7 +42,7 @@ class FrameAssembler:
         self._expire()
         pending = self._pending.get(name)
         if pending is None or pending.total != total:
-            pending = self._pending[name] = _Pending(self._clock(), total)
+            pending = self._pending[name] = _PartialEvent(self._clock(), total)
         pending.pieces[number] = frame.payload
         if len(pending.pieces) < total:
             return None

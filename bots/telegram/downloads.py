@@ -22,7 +22,7 @@ from bus.messages import Attachment
 CHUNK_BYTES = 64 * 1024
 
 _CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
-_ELSEWHERE = "the Bot API server stores files on its own disk: run it without --local"
+_LOCAL_FILES = "the Bot API server stores files on its own disk: run it without --local"
 
 
 @asynccontextmanager
@@ -59,7 +59,7 @@ async def _file_url(bot: Bot, ref: str, timeouts: TelegramTimeouts) -> str:
         raise _unambiguous(delivery_error(error)) from None
     url = file.file_path or ""
     if not url.startswith(("http://", "https://")):
-        raise DeliveryError(_ELSEWHERE if url else "Telegram does not give the file anymore")
+        raise DeliveryError(_LOCAL_FILES if url else "Telegram does not give the file anymore")
     return url
 
 

@@ -16,7 +16,7 @@ from bots.telegram.payload import (
     person_name,
 )
 from bots.telegram.reader import (
-    Quoted,
+    QuotedContent,
     chat_title,
     forwarded,
     is_by_bot,
@@ -103,21 +103,21 @@ def parse_message(
 
 def _text(
     message: Json, content: TelegramContent, identity: TelegramIdentity, commands: Collection[str]
-) -> tuple[str, Quoted]:
+) -> tuple[str, QuotedContent]:
     """Return the sender's own words, and the message that they refer to.
 
     `/start`, which Telegram sends first to every bot, becomes `/help`. A command is read without formatting. A
     forwarded command is not run.
     """
     if is_forwarded(message):
-        return "", Quoted(text=forwarded(content, message))
+        return "", QuotedContent(text=forwarded(content, message))
     if content.command == "start" and "start" not in commands and "help" in commands:
-        return HELP, Quoted()
+        return HELP, QuotedContent()
     if content.command in commands:
-        return content.plain, Quoted()
+        return content.plain, QuotedContent()
     # In an album, only messages with words have the quotation, so that it is not repeated.
     if not (content.text or content.mentioned) and message.get("media_group_id"):
-        return content.text, Quoted()
+        return content.text, QuotedContent()
     return content.text, read_quoted(message, identity)
 
 
@@ -210,13 +210,11 @@ def _replies_to(message: Json) -> tuple[str, ...]:
         return ()
     if replied := replied_message(message):
         return (str(replied["message_id"]),) if "message_id" in replied else ()
-    elsewhere = as_object(message.get("reply_to_message")) or as_object(
-        message.get("external_reply")
-    )
-    chat = as_object(elsewhere.get("chat")).get("id")
-    if chat in (None, message["chat"]["id"]) or not elsewhere.get("message_id"):
+    foreign = as_object(message.get("reply_to_message")) or as_object(message.get("external_reply"))
+    chat = as_object(foreign.get("chat")).get("id")
+    if chat in (None, message["chat"]["id"]) or not foreign.get("message_id"):
         return ()
-    return (f"{chat}:{elsewhere['message_id']}",)
+    return (f"{chat}:{foreign['message_id']}",)
 
 
 def _is_addressed(

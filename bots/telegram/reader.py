@@ -25,7 +25,7 @@ MAX_OWN_ANSWER_CHARS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quoted:
+class QuotedContent:
     """Other people's words and files that a message refers to. The words are quotations."""
 
     text: str = ""
@@ -43,18 +43,18 @@ def forwarded(content: TelegramContent, message: Json) -> str:
     return quotation(content.shown, author, heading=FORWARDED)
 
 
-def read_quoted(message: Json, identity: TelegramIdentity) -> Quoted:
+def read_quoted(message: Json, identity: TelegramIdentity) -> QuotedContent:
     """Return what a message replies to: a message here or in another chat or topic, or a story. Never raises."""
     if message.get("reply_to_story") is not None:
         story = read_content({"story": message["reply_to_story"]}, NOBODY)
-        return Quoted(text=quotation(story.text))
+        return QuotedContent(text=quotation(story.text))
     field = "external_reply" if message.get("external_reply") is not None else "reply_to_message"
     if message.get(field) is None or opens_topic(message[field]):
-        return Quoted()
+        return QuotedContent()
     try:
         return _read_reply(message, field, identity)
     except UNREADABLE:
-        return Quoted(text=quotation(unreadable(field)))
+        return QuotedContent(text=quotation(unreadable(field)))
 
 
 def replied_message(message: Json) -> Json:
@@ -83,7 +83,7 @@ def is_by_bot(message: Json, identity: TelegramIdentity) -> bool:
     return "sender_chat" not in message and author.get("id") == identity.user_id
 
 
-def _read_reply(message: Json, field: str, identity: TelegramIdentity) -> Quoted:
+def _read_reply(message: Json, field: str, identity: TelegramIdentity) -> QuotedContent:
     replied = message[field]
     if not isinstance(replied, dict):
         raise TypeError(f"{field} is not an object")
@@ -98,10 +98,10 @@ def _read_reply(message: Json, field: str, identity: TelegramIdentity) -> Quoted
     if not is_by_bot(replied, identity):
         external = field == "external_reply"
         author = origin_name(replied.get("origin")) if external else sender_name(replied)
-        return Quoted(text=quotation(shown, author), files=content.files)
+        return QuotedContent(text=quotation(shown, author), files=content.files)
     if len(shown) > MAX_OWN_ANSWER_CHARS:
         shown = f"{shown[: safe_cut(shown, MAX_OWN_ANSWER_CHARS)].rstrip()}…"
-    return Quoted(text=quotation(shown, "You"), files=content.files)
+    return QuotedContent(text=quotation(shown, "You"), files=content.files)
 
 
 def _selected_words(message: Json, field: str) -> str:

@@ -81,7 +81,7 @@ class TerminalAdapter:
         patience_s: How long a line waits for the channel to start, seconds.
 
     Attributes:
-        elsewhere: The terminals at other nodes; None = there are none.
+        other_terminals: The terminals at other nodes; None = there are none.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class TerminalAdapter:
         self._started_at = now()
         self._left_at: dict[str, float] = {}
         self._attached: dict[str, list[MemoryObjectSendStream[TerminalEvent]]] = {}
-        self.elsewhere: OtherTerminals | None = None
+        self.other_terminals: OtherTerminals | None = None
 
     @property
     def name(self) -> str:
@@ -279,7 +279,11 @@ class TerminalAdapter:
 
     async def _show_anywhere(self, session: str, event: TerminalEvent) -> ShowResult:
         here = self.show_here(session, event)
-        return here if self.elsewhere is None else here + await self.elsewhere.show(session, event)
+        return (
+            here
+            if self.other_terminals is None
+            else here + await self.other_terminals.show(session, event)
+        )
 
     async def _show(self, target: ReplyTarget, event: TerminalEvent) -> None:
         result = await self._show_anywhere(target.chat, event)

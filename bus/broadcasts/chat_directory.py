@@ -42,7 +42,7 @@ class _Target(BaseModel):
     user: str = ""
 
 
-class _Written(BaseModel):
+class _StoredChat(BaseModel):
     """The part of a stored message that describes its chat."""
 
     sender: Sender
@@ -58,7 +58,7 @@ def _chats_of(newest: Iterable[NewestMessage]) -> list[KnownChat]:
     found: dict[tuple[str, str, str], KnownChat] = {}
     for message in sorted(newest, key=lambda one: one.received_at):
         try:
-            written = _Written.model_validate_json(message.body)
+            written = _StoredChat.model_validate_json(message.body)
         except ValidationError:
             continue  # The row is damaged, which is reported elsewhere.
         found[message.channel, message.workspace, message.chat] = KnownChat(

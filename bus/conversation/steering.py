@@ -265,5 +265,5 @@ def late_edit_offers(turn: TurnRecord) -> OffersFor:
 
 def _effect(turn: TurnRecord, *, takes_more: bool) -> RerunEffect:
     if turn.control.is_former:
-        return "elsewhere"
+        return "former"
     return "later" if takes_more else "last"

@@ -42,7 +42,7 @@ async def find_active_people(inbox: InboxStore) -> ActivePeople:
     return ActivePeople(people=people, since=rows[-1].received_at if rows else None)
 
 
-class _Sent(BaseModel):
+class _StoredSender(BaseModel):
     """The part of a stored message that names its sender."""
 
     sender: Sender
@@ -53,7 +53,7 @@ def _count(rows: Iterable[AcceptedBody]) -> list[Person]:
     people: dict[tuple[str, str, str], Person] = {}
     for row in rows:
         try:
-            sender = _Sent.model_validate_json(row.body).sender
+            sender = _StoredSender.model_validate_json(row.body).sender
         except ValidationError:
             continue  # The row is damaged, which is reported elsewhere.
         person = people.setdefault(

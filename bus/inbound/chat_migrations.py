@@ -111,7 +111,7 @@ class HeldRows:
             self._arriving.remove(over)
             over.set()
 
-    async def list_elsewhere(self, row_ids: list[int]) -> frozenset[int]:
+    async def list_held_by_others(self, row_ids: list[int]) -> frozenset[int]:
         """Return the rows that other nodes work on, or may work on because they do not respond."""
         held: set[int] = set()
         for node in self._calls.others:

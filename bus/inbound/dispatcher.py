@@ -120,7 +120,7 @@ class InboundDispatcher:
 
     async def _resume_own(self, chat: ConversationKey) -> None:
         asked: frozenset[int] = frozenset()
-        elsewhere: frozenset[int] = frozenset()
+        held_by_others: frozenset[int] = frozenset()
         while True:
             with self.held_rows.arriving():
                 busy = self._held()
@@ -131,11 +131,14 @@ class InboundDispatcher:
                 migrated = frozenset(row.id for row in rows if _was_moved(row))
                 if migrated <= asked:
                     for row in rows:
-                        if row.id not in elsewhere and row.key.channel in self._channels:
+                        if row.id not in held_by_others and row.key.channel in self._channels:
                             self._resume_row(row, _former_thread(row))
                     return
             # Then the rows are read again, because another node may have finished and released some of them meanwhile.
-            asked, elsewhere = migrated, await self.held_rows.list_elsewhere(sorted(migrated))
+            asked, held_by_others = (
+                migrated,
+                await self.held_rows.list_held_by_others(sorted(migrated)),
+            )
 
     def _held(self) -> frozenset[int]:
         return self._conversations.row_ids | self._gestures.row_ids | self._running

@@ -52,7 +52,7 @@ class RerunOffers:
         """Return how answering a message again affects its conversation, according to the present thread."""
         thread_id = row.current_thread_id or row.thread_id
         if thread_id != row.thread_id and not _reruns(row, later):
-            return "elsewhere"
+            return "former"
         if any(one.state in OPEN_STATES for one in later):
             return "later"
         point = await find_rewind_point(self._history, row, inbound)
@@ -67,7 +67,7 @@ class RerunOffers:
         said = [str(message.get("id")) for message in messages if is_user_message(message)]
         mine = [at for at, one in enumerate(said) if one in (point.message_id, *point.earlier_ids)]
         if not mine:
-            return "elsewhere"
+            return "former"
         return "last" if mine[0] == len(said) - 1 else "later"
 
     async def accept(self, pressed: AuthorizedPress) -> PressOutcome:

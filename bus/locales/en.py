@@ -237,7 +237,7 @@ class Messages:
         "which also removes everything said here since then. Or send it as a new message."
     )
     """If newer messages are taken back as well."""
-    rerun_offer_elsewhere: str = (
+    rerun_offer_former: str = (
         "You edited this message after I answered it, and this conversation has moved on without it. "
         "To get a new answer, press the button or send it as a new message."
     )

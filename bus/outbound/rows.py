@@ -217,10 +217,10 @@ def rerun_offer_key(row: InboxRow, number: int) -> str:
     return f"{row.id}:rerun:{number}"
 
 
-RerunEffect = Literal["last", "later", "elsewhere"]
+RerunEffect = Literal["last", "later", "former"]
 """Effect of answering an edited message again.
 
-`last`: it is the conversation's last message. `later`: later messages are removed too. `elsewhere`: the conversation
+`last`: it is the conversation's last message. `later`: later messages are removed too. `former`: the conversation
 continued without it (`/new`, `/undo`), and nothing is removed.
 """
 
@@ -234,7 +234,7 @@ def rerun_offer_row(
     markdown: Mapping[RerunEffect, str] = {
         "last": texts.rerun_offer,
         "later": texts.rerun_offer_later,
-        "elsewhere": texts.rerun_offer_elsewhere,
+        "former": texts.rerun_offer_former,
     }
     body = OutboundText(
         channel=row.key.channel,

@@ -168,7 +168,7 @@ async def _inject_input(services: Services, thread_id: str, params: Json) -> Jso
         raise ProtocolError("invalid_argument", "messages must be a list of messages.")
     wanted = params.get("run_id")
     run_id = None if wanted is None else parse_id(str(wanted), "run")
-    listening = await services.elsewhere.inject(thread_id, run_id, said)
+    listening = await services.cluster_runs.inject(thread_id, run_id, said)
     if listening is None:
         raise ProtocolError("no_such_run", "No active run on this thread accepts messages.")
     return {"run_id": listening, "accepted": True}
@@ -181,7 +181,7 @@ async def _create_run(services: Services, thread_id: str, body: Json) -> Json:
         "if_not_exists": "create",
     }
     request = build_run_request(validate_body(RunCreate, {**body, **streaming}), thread_id)
-    live = await services.elsewhere.start(await resolve_assistant(services, request))
+    live = await services.cluster_runs.start(await resolve_assistant(services, request))
     return {"run_id": live.run_id}
 
 

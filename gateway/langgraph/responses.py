@@ -10,8 +10,8 @@ from gateway.langgraph.route import json_response, parse_names
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.events import CONTROL_EVENTS
 from gateway.runtime.local_run import LocalRun
+from gateway.runtime.run_view import run_view
 from gateway.runtime.stream_modes import STREAM_MODES
-from gateway.runtime.wire import run_to_wire
 from gateway.services import Services
 from gateway.sse import (
     DelayedJsonResponse,
@@ -24,7 +24,7 @@ from gateway.sse import (
 def run_response(request: Request, live: LocalRun) -> Response:
     """Return the response for a started run."""
     headers = {"Content-Location": location_headers(request, live, "join")["Content-Location"]}
-    return json_response(run_to_wire(live.row), headers=headers)
+    return json_response(run_view(live.row), headers=headers)
 
 
 def stream_response(

@@ -13,7 +13,7 @@ from gateway.langgraph.response_models import RunResponse
 from gateway.langgraph.route import WireRoute, json_response, parse_id
 from gateway.langgraph.run_requests import build_run_request
 from gateway.langgraph.runs import CancelAction
-from gateway.runtime.wire import run_to_wire
+from gateway.runtime.run_view import run_view
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
 
@@ -32,7 +32,7 @@ async def create_batch(batch: RunBatch, services: ServicesDep) -> Response:
     ]
     for request in requests:
         await services.runs.validate(request)
-    started = [run_to_wire((await services.runs.start(request)).row) for request in requests]
+    started = [run_view((await services.runs.start(request)).row) for request in requests]
     return json_response(started)
 
 
@@ -50,6 +50,6 @@ async def cancel_runs(
     else:
         run_ids = [parse_id(run_id, "run") for run_id in body.run_ids]
         thread_id = parse_id(body.thread_id, "thread")
-    await services.elsewhere.cancel_many(
+    await services.cluster_runs.cancel_many(
         status=body.status, thread_id=thread_id, run_ids=run_ids, action=action
     )

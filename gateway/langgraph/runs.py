@@ -31,8 +31,8 @@ from gateway.runtime.event_log import EventLog
 from gateway.runtime.lifecycle import is_final
 from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import GraphRunRequest
+from gateway.runtime.run_view import run_view
 from gateway.runtime.serialization import dumps
-from gateway.runtime.wire import run_to_wire
 from gateway.services import Services
 from gateway.sse import DelayedJsonResponse, EventStreamResponse, parse_last_event_id
 from store.errors import RowNotFound, StoreUnavailable
@@ -158,13 +158,13 @@ async def list_runs(
     rows = await services.runs.rows.list_by_thread(
         thread.thread_id, status=status, limit=limit, offset=offset
     )
-    return json_response([select_fields(run_to_wire(row), select) for row in rows])
+    return json_response([select_fields(run_view(row), select) for row in rows])
 
 
 @router.get("/threads/{thread_id}/runs/{run_id}", response_model=RunResponse)
 async def get_run(thread_id: str, run_id: str, services: ServicesDep) -> Response:
     """Return a run."""
-    return json_response(run_to_wire(await _get_run(services, thread_id, run_id)))
+    return json_response(run_view(await _get_run(services, thread_id, run_id)))
 
 
 @router.delete("/threads/{thread_id}/runs/{run_id}", status_code=204)
@@ -193,8 +193,8 @@ async def cancel_run(
 ) -> Response:
     """Cancel a run."""
     ids = parse_id(thread_id, "thread"), parse_id(run_id, "run")
-    live = await services.elsewhere.find(ids[1], thread_id=ids[0]) if wait else None
-    await services.elsewhere.cancel(*ids, action)
+    live = await services.cluster_runs.find(ids[1], thread_id=ids[0]) if wait else None
+    await services.cluster_runs.cancel(*ids, action)
     if live is None:
         return Response(status_code=202)
     return DelayedJsonResponse(
@@ -276,7 +276,7 @@ async def _start(
 ) -> LocalRun:
     restartable = request.headers.get(ON_NODE_LOSS) != INTERRUPT
     run = await resolve_run(services, thread_id, body, restartable=restartable)
-    return await services.elsewhere.start(run)
+    return await services.cluster_runs.start(run)
 
 
 async def resolve_run(
@@ -295,14 +295,14 @@ async def _get_run(services: Services, thread_id: str, run_id: str) -> Run:
 async def _find_run(services: Services, thread_id: str, run_id: str) -> tuple[Run, LocalRun | None]:
     """Return a run, and its events if a node has them. Raises StoreUnavailable: none has it at this moment."""
     run = await _get_run(services, thread_id, run_id)
-    live = await services.elsewhere.find(run.run_id, thread_id=run.thread_id)
+    live = await services.cluster_runs.find(run.run_id, thread_id=run.thread_id)
     if live is None and not is_final(run.status):
         raise StoreUnavailable("The run is moving to another node. Try again.")
     return run, live
 
 
 async def _get_stateless_run(services: Services, run_id: str) -> LocalRun:
-    live = await services.elsewhere.find(parse_id(run_id, "run"))
+    live = await services.cluster_runs.find(parse_id(run_id, "run"))
     if live is None:
         raise RowNotFound("Run not found")
     return live

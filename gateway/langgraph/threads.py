@@ -45,7 +45,7 @@ from gateway.runtime.serialization import dumps
 from gateway.runtime.thread_states import SuperstepUpdate, ThreadStateUpdate
 from gateway.services import Services
 from store.errors import RowConflict, RowNotFound
-from store.runs import ThreadElsewhere
+from store.runs import ThreadAtOtherNode
 from store.threads import Thread, ThreadExpiry, ThreadQuery, TtlStrategy, missing_thread
 
 log = logging.getLogger(__name__)
@@ -275,7 +275,7 @@ async def _prune_thread(services: Services, thread_id: str, strategy: TtlStrateg
     try:
         await services.runs.threads.get(thread_id)
         await services.runs.check_thread(thread_id)
-    except (RowNotFound, ThreadElsewhere):
+    except (RowNotFound, ThreadAtOtherNode):
         return False
     # A run trims its own old checkpoints when it ends.
     if services.runs.active_on_thread(thread_id):

@@ -6,7 +6,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import PregelTask, StateSnapshot
 
 from gateway.runtime.assistants import assistant_id_for_graph
-from gateway.runtime.wire import format_timestamp
+from gateway.runtime.run_view import format_timestamp
 from store.assistants import Assistant
 from store.threads import Thread, ThreadExpiry
 

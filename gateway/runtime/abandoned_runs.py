@@ -59,7 +59,7 @@ class AbandonedRuns:
     async def take(self) -> None:
         """Take over abandoned runs on the threads that this node owns. Raises StoreUnavailable."""
         self._seen = self._nodes.living
-        names = await self._rows.requests.list_left()
+        names = await self._rows.requests.list_abandoned()
         await self._take(
             name
             for name in names
@@ -72,7 +72,7 @@ class AbandonedRuns:
 
         Raises StoreUnavailable.
         """
-        await self._take(await self._rows.requests.find_left(thread_id, run_id))
+        await self._take(await self._rows.requests.find_abandoned(thread_id, run_id))
 
     async def find_node(self, thread_id: str, run_id: str = "") -> tuple[int | None, bool]:
         """Find the living node that has a run, or a thread's runs. This node takes over the runs of an ended node.
@@ -112,12 +112,12 @@ class AbandonedRuns:
 
     async def hand_over(self, active: Iterable[LocalRun]) -> None:
         """Hand runs over to other nodes. If that fails, they take the runs over when this node has ended."""
-        left = [live.run_id for live in active if live.is_left]
+        run_ids = [live.run_id for live in active if live.is_handed_over]
         try:
-            if left:
-                await self._rows.requests.hand_over(left)
+            if run_ids:
+                await self._rows.requests.hand_over(run_ids)
         except StoreError as error:
-            log.warning("%d run(s) could not be handed over: %s", len(left), error)
+            log.warning("%d run(s) could not be handed over: %s", len(run_ids), error)
 
     async def store_cancel(self, runs: Iterable[LocalRun], action: CancelAction) -> None:
         """Have the node that continues one of the runs cancel it.
@@ -158,25 +158,27 @@ class AbandonedRuns:
 
     async def _start_all(self, taken: Iterable[AbandonedRun]) -> None:
         unreadable: list[tuple[AbandonedRun, InvalidRequest]] = []
-        for left in taken:
+        for abandoned in taken:
             try:
-                self._start_again(left)
+                self._start_again(abandoned)
             except InvalidRequest as error:
-                unreadable.append((left, error))
+                unreadable.append((abandoned, error))
             else:
-                log.warning("Run %s continues here, attempt %d.", left.run_id, left.attempt)
-        for left, problem in unreadable:
-            await self._give_up(left, problem)
+                log.warning(
+                    "Run %s continues here, attempt %d.", abandoned.run_id, abandoned.attempt
+                )
+        for abandoned, problem in unreadable:
+            await self._give_up(abandoned, problem)
 
-    async def _give_up(self, left: AbandonedRun, error: InvalidRequest) -> None:
+    async def _give_up(self, abandoned: AbandonedRun, error: InvalidRequest) -> None:
         """Record that a run does not continue.
 
         Raises StoreUnavailable. In that case it is tried again when this process ends.
         """
-        log.error("Run %s cannot be started again: %s", left.run_id, error)
+        log.error("Run %s cannot be started again: %s", abandoned.run_id, error)
         outcome = RunOutcome(
-            run_id=left.run_id,
-            thread_id=left.thread_id or left.run_id,
+            run_id=abandoned.run_id,
+            thread_id=abandoned.thread_id or abandoned.run_id,
             status="error",
             thread_status="error",
             error=RunFailure(error="InvalidRequest", message=str(error)).as_dict(),

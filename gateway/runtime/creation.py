@@ -92,7 +92,9 @@ def decode_start(body: Mapping[str, Any], **changed: Any) -> GraphRunRequest:  #
     return GraphRunRequest(**(given | {"modes": modes} | others | changed))
 
 
-def decode_abandoned_run(left: AbandonedRun, *, now: float) -> tuple[GraphRunRequest, LocalRun]:
+def decode_abandoned_run(
+    abandoned: AbandonedRun, *, now: float
+) -> tuple[GraphRunRequest, LocalRun]:
     """Return the request of a run that is started again, and its next attempt.
 
     `now`: Unix seconds. The part of a delay that has passed is not repeated.
@@ -101,31 +103,31 @@ def decode_abandoned_run(left: AbandonedRun, *, now: float) -> tuple[GraphRunReq
         InvalidRequest: What another version stored cannot be read.
     """
     try:
-        body: dict[str, Any] = orjson.loads(left.body)
-        rest_s = max(0.0, body["after_seconds"] - (now - left.created_at))
+        body: dict[str, Any] = orjson.loads(abandoned.body)
+        rest_s = max(0.0, body["after_seconds"] - (now - abandoned.created_at))
         request = decode_start(body, after_seconds=rest_s)
-        if left.kwargs:
-            request = replace(request, kwargs=orjson.loads(left.kwargs) or request.kwargs)
-        live = _next_attempt(left, request, body)
+        if abandoned.kwargs:
+            request = replace(request, kwargs=orjson.loads(abandoned.kwargs) or request.kwargs)
+        live = _next_attempt(abandoned, request, body)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidRequest(f"The stored request cannot be read: {error!r}") from error
     return request, live
 
 
 def _next_attempt(
-    left: AbandonedRun, request: GraphRunRequest, body: Mapping[str, Any]
+    abandoned: AbandonedRun, request: GraphRunRequest, body: Mapping[str, Any]
 ) -> LocalRun:
     live = new_local_run(
         request,
-        run_id=left.run_id,
+        run_id=abandoned.run_id,
         thread_id=body["thread_id"],
         graph_id=body["graph_id"],
-        created_at=left.created_at,
-        temporary=left.thread_id is None,
+        created_at=abandoned.created_at,
+        temporary=abandoned.thread_id is None,
     )
-    live.attempt, live.crashes = left.attempt, left.crashes
+    live.attempt, live.crashes = abandoned.attempt, abandoned.crashes
     # JSON may contain other line separators.
-    lines = left.messages.rstrip("\n").split("\n") if left.messages else []
+    lines = abandoned.messages.rstrip("\n").split("\n") if abandoned.messages else []
     live.messages = parse_messages([orjson.loads(line) for line in lines])
     return live
 
@@ -162,7 +164,7 @@ class RunCreation:
             request: The run's request.
 
         Raises:
-            RowNotFound, RunExists, ThreadElsewhere: As of `RunStore.create`.
+            RowNotFound, RunExists, ThreadAtOtherNode: As of `RunStore.create`.
             StoreUnavailable: It could not be written in time. If it is written later, it is reverted.
             RuntimeClosing: This process is stopping.
         """

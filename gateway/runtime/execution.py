@@ -188,18 +188,18 @@ async def execute_run(
         return await _run_with_timeout(live, prepared, budget)
     except GraphDrained:
         log.info("Run %s ends before its next step: this process stops.", live.run_id)
-        live.is_left = live.restartable and live.cancel_action in {None, "leave"}
+        live.is_handed_over = live.restartable and live.cancel_action in {None, "hand_over"}
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if live.cancel_action is None or task is None:
             raise
         task.uncancel()
-        live.is_left = live.cancel_action == "leave"
+        live.is_handed_over = live.cancel_action == "hand_over"
     except Exception as error:  # noqa: BLE001 - a run's worker: whatever a graph raises ends the run, not Parley
         return _failure_result(live, error)
     finally:
         live.task = None
-    if live.is_left:
+    if live.is_handed_over:
         return RunResult(status="interrupted", thread_unchanged=True)
     return await _canceled_result(live, prepared, roll_back)
 
@@ -477,14 +477,14 @@ class RunExecutor:
         webhook = None
         try:
             outcome = await self._execute(live, request)
-            if live.is_left:
+            if live.is_handed_over:
                 return
             webhook = await self._finalizer.finish(live, outcome)
         except Exception:
             log.exception("Could not finish run %s.", live.run_id)
             live.row = replace(live.row, status="error", updated_at=self._runs.now())
         finally:
-            if not live.is_left:
+            if not live.is_handed_over:
                 self._runs.close(live)
             live.stopped.set()
         await self._finalizer.clean_up(live, webhook)
@@ -498,13 +498,13 @@ class RunExecutor:
             if live.cancel_action is None:
                 self._queue.enter(live.ticket)
         await live.ticket.ready.wait()
-        may_start = live.cancel_action is None and not live.is_left
+        may_start = live.cancel_action is None and not live.is_handed_over
         if waited and may_start and not live.temporary:
             with suppress(StoreUnavailable):  # The run was canceled meanwhile.
                 await live.write_retry(
                     partial(self._runs.rows.mark_running, live.run_id, now=now())
                 )
-        if live.is_left:
+        if live.is_handed_over:
             return RunResult(status="interrupted", thread_unchanged=True)
         if live.cancel_action is not None:
             if live.attempt > 1 and live.cancel_action == "rollback":

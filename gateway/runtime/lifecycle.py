@@ -11,8 +11,8 @@ from gateway.runtime.masking import mask_secrets
 from store.runs import RunStatus
 from store.threads import ThreadStatus
 
-CancelAction = Literal["interrupt", "rollback", "leave"]
-"""How a run is cancelled: keep its steps, restore the thread's state from before, or let another node continue it."""
+CancelAction = Literal["interrupt", "rollback", "hand_over"]
+"""How a run is canceled: keep its steps, restore the thread's state from before, or let another node continue it."""
 
 TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
     "pending": frozenset({"running", "interrupted"}),

@@ -56,8 +56,8 @@ class LocalRun:
         in_graph: The graph has started: from then on its own tasks may lose a cancellation.
         unconsumed_ids: Ids of steering messages that the agent never took.
         write_retry: Repeats its writes while the database cannot be written.
-        is_left: Whether it continues at another node. Then it neither starts nor ends here anymore, and clients that
-            wait for it are disconnected when this process ends.
+        is_handed_over: Whether it continues at another node. Then it neither starts nor ends here anymore, and clients
+            that wait for it are disconnected when this process ends.
         finished: Set when the end is on disk and published.
         stopped: Set when nothing of it is executed here anymore.
     """
@@ -82,7 +82,7 @@ class LocalRun:
     in_graph: bool = False
     unconsumed_ids: tuple[str, ...] = ()
     write_retry: WriteRetry = field(init=False)
-    is_left: bool = False
+    is_handed_over: bool = False
     finished: LazyEvent = field(default_factory=LazyEvent)
     stopped: LazyEvent = field(default_factory=LazyEvent)
 

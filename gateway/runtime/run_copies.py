@@ -15,12 +15,11 @@ from gateway.runtime.event_log import EventLog
 from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.local_run import EVENTS_PER_ATTEMPT, LocalRun, first_event_number
-from gateway.runtime.runs import RunManager
+from gateway.runtime.runs import RunManager, RuntimeSettings
 from gateway.runtime.serialization import dumps
-from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.shared_events import RETRY_S, WROTE, EventWriter, events_of
 from gateway.runtime.thread_states import ThreadStates
-from gateway.runtime.thread_watchers import RunsElsewhere
+from gateway.runtime.thread_watchers import RunsOfOtherNodes
 from store.errors import RowNotFound, StoreUnavailable
 from store.node_calls import NodeCalls
 from store.run_events import ROWS_PER_READ, EventRow, RunEventStore
@@ -120,7 +119,7 @@ class CopiedRun(LocalRun):
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatchedThread:
     """A thread that clients of this node watch.
 
     Attributes:
@@ -135,7 +134,7 @@ class _Watched:
     told: anyio.Event = field(default_factory=anyio.Event)
 
 
-class RunCopies(RunsElsewhere):
+class RunCopies(RunsOfOtherNodes):
     """Copies other nodes' runs that clients of this node read, or whose threads they watch.
 
     A copy contains all events of one attempt, however late this node learns of it.
@@ -167,7 +166,7 @@ class RunCopies(RunsElsewhere):
         self._cancel = cancel
         self._tasks = tasks
         self._keep_s = settings.keep_s
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _WatchedThread] = {}
         self._watching_nodes: dict[str, dict[int, float]] = {}
         self._active: dict[tuple[str, int], CopiedRun] = {}
         self._ended = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
@@ -181,7 +180,7 @@ class RunCopies(RunsElsewhere):
         if watched is not None:
             await watched.told.wait()
             return
-        watched = self._watched[thread_id] = _Watched(set(self._calls.others))
+        watched = self._watched[thread_id] = _WatchedThread(set(self._calls.others))
         try:
             await self._tell_all()
         finally:

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -39,7 +40,6 @@ from gateway.runtime.request import (
     request_options,
     requested_checkpoint,
 )
-from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.steering import SteeringQueue
 from gateway.runtime.stopping import stop_runs
 from gateway.runtime.thread_watchers import ThreadWatchers
@@ -51,10 +51,31 @@ from store.database import Database
 from store.errors import RowNotFound, StoreUnavailable
 from store.key_value_store import ItemStore
 from store.run_requests import AbandonedRun
-from store.runs import Run, RunStatus, RunStore, ThreadElsewhere
+from store.runs import Run, RunStatus, RunStore, ThreadAtOtherNode
 from store.threads import ThreadStore
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """Limits of the runtime.
+
+    Attributes:
+        keep_s: How long a finished run can be replayed, seconds. The contract requires at least 60.
+        keep_bytes: Size limit of all finished runs' events. Beyond it, the oldest are dropped.
+        active_bytes: Size limit of all active runs' events. Each run has an equal share.
+        drain_s: Time limit for shutdown, seconds.
+        write_s: Time limit for a write to disk, seconds.
+        sweep_s: Interval at which finished runs are evicted, seconds.
+    """
+
+    keep_s: float = 60.0
+    keep_bytes: int = 128 * 1024 * 1024
+    active_bytes: int = 128 * 1024 * 1024
+    drain_s: float = 5.0
+    write_s: float = 30.0
+    sweep_s: float = 30.0
 
 
 class RunManager:
@@ -118,7 +139,7 @@ class RunManager:
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        left = await self._delivery.take_abandoned() if self._delivery else ()
+        abandoned = await self._delivery.take_abandoned() if self._delivery else ()
         self._tasks = tasks = anyio.create_task_group()
         await tasks.__aenter__()
         try:
@@ -129,7 +150,7 @@ class RunManager:
         tasks.start_soon(self._sweep)
         tasks.start_soon(self.abandoned_runs.watch)
         if self._delivery:
-            tasks.start_soon(self._delivery.watch, left)
+            tasks.start_soon(self._delivery.watch, abandoned)
         return self
 
     async def __aexit__(
@@ -156,7 +177,7 @@ class RunManager:
         """Start a run or queue it behind others of its thread. Its row is on disk when this returns.
 
         Raises:
-            RuntimeClosing, ThreadBusyError, ThreadElsewhere, UnknownAssistant, InvalidRequest: Nothing was started.
+            RuntimeClosing, ThreadBusyError, ThreadAtOtherNode, UnknownAssistant, InvalidRequest: Nothing was started.
             RowNotFound: The thread, or the checkpoint to continue from, does not exist.
             RunExists: A run of the thread with the request's `start_key` is pending, is running or has succeeded. This
                 is checked before the request's multitask strategy changes other runs.
@@ -179,14 +200,16 @@ class RunManager:
         self._begin(tasks, live, request)
         return live
 
-    def _start_again(self, left: AbandonedRun) -> None:
+    def _start_again(self, abandoned: AbandonedRun) -> None:
         """Start an abandoned run of another process. Its row belongs to this node."""
         if self._tasks is None:
             return  # This process is stopping. Another one takes the run when it has ended.
-        request, live = decode_abandoned_run(left, now=self.now())
+        request, live = decode_abandoned_run(abandoned, now=self.now())
         self._begin(self._tasks, self._enter(live, request), request)
-        if left.cancel_action is not None:
-            live.request_cancel("rollback" if left.cancel_action == "rollback" else "interrupt")
+        if abandoned.cancel_action is not None:
+            live.request_cancel(
+                "rollback" if abandoned.cancel_action == "rollback" else "interrupt"
+            )
 
     def _begin(self, tasks: TaskGroup, live: LocalRun, request: GraphRunRequest) -> None:
         if request.multitask in ("interrupt", "rollback"):
@@ -270,7 +293,7 @@ class RunManager:
         live = self._active.get(run_id)
         if live is None or live.thread_id != thread_id or live.is_finished:
             raise RowNotFound("No runs found to cancel.")
-        if live.is_left:
+        if live.is_handed_over:
             raise StoreUnavailable("The run is moving to another node. Try again.")
         await self.cancel_all([live], action)
         return live
@@ -332,10 +355,10 @@ class RunManager:
         return known or bool(running)
 
     async def check_thread(self, thread_id: str) -> None:
-        """Raise ThreadElsewhere if another node executes runs on a thread. Runs of an ended node are taken over."""
+        """Raise ThreadAtOtherNode if another node executes runs on a thread. Runs of an ended node are taken over."""
         try:
             await self.rows.check_thread(thread_id)
-        except ThreadElsewhere as error:
+        except ThreadAtOtherNode as error:
             if error.node in {node.number for node in self._nodes.living}:
                 raise
             await self.abandoned_runs.take_of(thread_id, "")

@@ -29,7 +29,7 @@ If it is lost, the node finds out later.
 
 
 @dataclass(slots=True, eq=False)
-class _Written:
+class _WrittenRun:
     """A run whose events are written.
 
     Attributes:
@@ -84,7 +84,7 @@ class EventWriter:
         self._store = store
         self._calls = calls
         self._is_kept = is_kept
-        self._written: dict[tuple[str, int], _Written] = {}
+        self._written: dict[tuple[str, int], _WrittenRun] = {}
         self._asked = anyio.Event()
         self._lock = anyio.Lock()
 
@@ -99,7 +99,7 @@ class EventWriter:
         """
         written = self._written.get(live.attempt_id)
         if written is None:
-            written = self._written[live.attempt_id] = _Written(live, live.log.subscribe())
+            written = self._written[live.attempt_id] = _WrittenRun(live, live.log.subscribe())
         elif written.is_whole and after < live.log.last_id:
             written.reader = live.log.subscribe(after)
             written.is_whole = False

@@ -13,11 +13,13 @@ CANCEL_S = 2.0
 def hand_over(active: Sequence[LocalRun]) -> None:
     """Have runs stop when their current step is stored. It returns at once. Waiting runs do not start here.
 
-    Restartable runs are left to other nodes. The others become `interrupted`.
+    Other nodes continue restartable runs. The others become `interrupted`.
     """
     for live in active:
         live.control.request_drain("this node stops")
-        live.is_left = live.is_left or (live.restartable and live.row.status == "pending")
+        live.is_handed_over = live.is_handed_over or (
+            live.restartable and live.row.status == "pending"
+        )
 
 
 async def stop_runs(active: Sequence[LocalRun], within_s: float, *, may_go_on: bool) -> None:
@@ -28,11 +30,11 @@ async def stop_runs(active: Sequence[LocalRun], within_s: float, *, may_go_on: b
             with anyio.move_on_after(max(0.0, within_s - CANCEL_S)):
                 await _wait_stopped(active)
         for live in active:
-            live.request_cancel("leave" if may_go_on and live.restartable else "interrupt")
+            live.request_cancel("hand_over" if may_go_on and live.restartable else "interrupt")
         await _wait_stopped(active)
 
 
 async def _wait_stopped(active: Sequence[LocalRun]) -> None:
     for live in active:
-        if not live.is_left:
+        if not live.is_handed_over:
             await live.stopped.wait()

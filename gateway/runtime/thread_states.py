@@ -130,7 +130,7 @@ class ThreadStates:
 
         Raises:
             ThreadBusyError: A run holds the thread.
-            ThreadElsewhere: A run of another node holds the thread.
+            ThreadAtOtherNode: A run of another node holds the thread.
             InvalidRequest: The graph rejects the update.
             RowNotFound: The checkpoint does not exist.
         """
@@ -147,7 +147,7 @@ class ThreadStates:
         ):
             await self._runs.check_thread(thread.thread_id)
             if self._runs.active_on_thread(thread.thread_id):
-                raise ThreadBusyError  # Runs that another node left.
+                raise ThreadBusyError  # An ended node left runs on it.
             await require_checkpoint(self._runs.checkpointer, thread.thread_id, change.checkpoint)
             try:
                 values = parse_state_values(change.values, has_messages=has_messages(graph))

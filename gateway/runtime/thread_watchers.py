@@ -41,7 +41,7 @@ class ThreadWatcher:
         return self._runs.popleft()
 
 
-class RunsElsewhere(Protocol):
+class RunsOfOtherNodes(Protocol):
     """The runs of other nodes, if several nodes share the database."""
 
     async def watch(self, thread_id: str) -> None:
@@ -69,12 +69,12 @@ class ThreadWatchers:
 
     Attributes:
         own_runs: The argument.
-        elsewhere: The runs of other nodes. None = no other nodes exist.
+        other_nodes: The runs of other nodes. None = no other nodes exist.
     """
 
     def __init__(self, own_runs: Callable[[str], list[LocalRun]]) -> None:
         self.own_runs = own_runs
-        self.elsewhere: RunsElsewhere | None = None
+        self.other_nodes: RunsOfOtherNodes | None = None
         self._watchers: dict[str, set[ThreadWatcher]] = {}
 
     def has(self, thread_id: str) -> bool:
@@ -88,8 +88,8 @@ class ThreadWatchers:
         watchers = self._watchers.setdefault(thread_id, set())
         watchers.add(watcher)
         try:
-            if self.elsewhere is not None:
-                await self.elsewhere.watch(thread_id)
+            if self.other_nodes is not None:
+                await self.other_nodes.watch(thread_id)
             yield watcher
         finally:
             watchers.discard(watcher)
@@ -99,9 +99,9 @@ class ThreadWatchers:
     def runs(self, thread_id: str) -> list[LocalRun]:
         """Return the runs on a thread whose events are in memory, in the order of their starts."""
         own = self.own_runs(thread_id)
-        if self.elsewhere is None:
+        if self.other_nodes is None:
             return own
-        begun = own + self.elsewhere.copies(thread_id)
+        begun = own + self.other_nodes.copies(thread_id)
         return sorted(begun, key=_start_order)
 
     async def runs_since(self, thread_id: str, run_id: str) -> list[LocalRun]:
@@ -111,16 +111,16 @@ class ThreadWatchers:
         """
         known = {live.attempt_id: live for live in self.runs(thread_id)}
         is_known = any(live.run_id == run_id for live in known.values())
-        if self.elsewhere is not None and run_id and not is_known:
-            fetched = await self.elsewhere.fetch(thread_id)
+        if self.other_nodes is not None and run_id and not is_known:
+            fetched = await self.other_nodes.fetch(thread_id)
             known = {live.attempt_id: live for live in fetched} | known
         return sorted(known.values(), key=_start_order)
 
     def publish(self, live: LocalRun) -> None:
         """Tell the watchers of a thread about a run that this node starts."""
         self.publish_here(live)
-        if self.elsewhere is not None:
-            self.elsewhere.announce(live)
+        if self.other_nodes is not None:
+            self.other_nodes.announce(live)
 
     def publish_here(self, live: LocalRun) -> None:
         """Tell the watchers of a thread at this node about a run."""

@@ -12,7 +12,7 @@ from store.errors import StoreUnavailable
 from store.nodes import Node, Nodes
 from store.run_webhooks import RunWebhook, RunWebhookStore
 
-MAX_LEFT = 8
+MAX_ABANDONED = 8
 """Maximum number of dead processes' webhooks that are posted at a time."""
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class WebhookDelivery:
         self._sender = sender
         self._nodes = nodes
         self._seen: Sequence[Node] = ()
-        self._left = anyio.CapacityLimiter(MAX_LEFT)
+        self._abandoned = anyio.CapacityLimiter(MAX_ABANDONED)
 
     async def deliver(self, webhook: RunWebhook) -> None:
         """Post a stored webhook. Raises only on cancellation. Then the webhook stays stored, for another process."""
@@ -56,20 +56,20 @@ class WebhookDelivery:
         self._seen = self._nodes.living
         return await self._rows.take_abandoned()
 
-    async def watch(self, left: Sequence[RunWebhook]) -> None:
-        """Post `left`, and the webhooks of other nodes as soon as these have ended."""
+    async def watch(self, abandoned: Sequence[RunWebhook]) -> None:
+        """Post `abandoned`, and the webhooks of other nodes as soon as these have ended."""
         async with anyio.create_task_group() as tasks:
-            self._start(tasks, left)
+            self._start(tasks, abandoned)
 
             async def take() -> None:
                 self._start(tasks, await self.take_abandoned())
 
             await on_each_change(self._nodes, self._seen, take)
 
-    def _start(self, tasks: TaskGroup, left: Sequence[RunWebhook]) -> None:
-        for webhook in left:
-            tasks.start_soon(self._deliver_left, webhook)
+    def _start(self, tasks: TaskGroup, abandoned: Sequence[RunWebhook]) -> None:
+        for webhook in abandoned:
+            tasks.start_soon(self._deliver_abandoned, webhook)
 
-    async def _deliver_left(self, webhook: RunWebhook) -> None:
-        async with self._left:
+    async def _deliver_abandoned(self, webhook: RunWebhook) -> None:
+        async with self._abandoned:
             await self.deliver(webhook)

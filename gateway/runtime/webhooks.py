@@ -13,8 +13,8 @@ import httpx
 from agent.errors import UnknownHost, UrlNotAllowed
 from agent.network.url_guard import UrlGuard, guarded_client
 from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.run_view import format_timestamp, run_view
 from gateway.runtime.serialization import dumps
-from gateway.runtime.wire import format_timestamp, run_to_wire
 from store.runs import Run
 
 SIGNATURE = "X-Parley-Signature"
@@ -55,7 +55,7 @@ def webhook_body(run: Run, values: bytes, *, started_at: float) -> str:
         values: JSON.
         started_at: Unix seconds.
     """
-    fields = run_to_wire(run) | {
+    fields = run_view(run) | {
         "run_started_at": format_timestamp(started_at),
         "run_ended_at": format_timestamp(run.updated_at),
         "error": run.error,

@@ -48,4 +48,4 @@ class NodeTerminals:
 def connect_terminals(terminal: TerminalAdapter | None, calls: NodeCalls) -> None:
     """Show events of other nodes at this node's terminals. None = the terminal is disabled."""
     if terminal is not None:
-        terminal.elsewhere = NodeTerminals(terminal, calls)
+        terminal.other_terminals = NodeTerminals(terminal, calls)

@@ -203,7 +203,7 @@ async def test_an_undecodable_row_fails_and_the_others_are_sent(tmp_path: Path, 
 
 
 async def test_a_bug_of_an_adapter_outside_a_send_stops_no_other_channel(tmp_path: Path) -> None:
-    class Broken(FakePlatform):
+    class BrokenPlatform(FakePlatform):
         reads = 0
 
         @property
@@ -214,7 +214,7 @@ async def test_a_bug_of_an_adapter_outside_a_send_stops_no_other_channel(tmp_pat
                 raise ZeroDivisionError("a bug")
             return super().capabilities
 
-    platform = Broken()
+    platform = BrokenPlatform()
     async with (
         Database.open(StoreConfig(), tmp_path) as database,
         delivering(database, platform) as worker,

@@ -142,15 +142,15 @@ async def test_an_answer_of_which_one_text_was_refused_says_so_and_is_not_marked
 async def test_a_refusal_leaves_memory_without_a_garbage_collection(tmp_path: Path) -> None:
     """Under load there are many; each held its message and the frames of the call until a collection of everything."""
 
-    class Refused(DeliveryError):
+    class RefusalError(DeliveryError):
         alive = 0
 
         def __init__(self) -> None:
             super().__init__("403")
-            Refused.alive += 1
+            RefusalError.alive += 1
 
         def __del__(self) -> None:
-            Refused.alive -= 1
+            RefusalError.alive -= 1
 
     class RefusingPlatform(CardPlatform):
         @override
@@ -158,7 +158,7 @@ async def test_a_refusal_leaves_memory_without_a_garbage_collection(tmp_path: Pa
             self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
         ) -> None:
             self.calls.append("finished")
-            raise Refused
+            raise RefusalError
 
     platform = RefusingPlatform()
     gc.disable()
@@ -168,7 +168,7 @@ async def test_a_refusal_leaves_memory_without_a_garbage_collection(tmp_path: Pa
             await delivery.enqueue(row.conversation, [row])
             await settle(delivery, "a")
             await eventually(lambda: "finished" in platform.calls)
-            await eventually(lambda: Refused.alive == 0)
+            await eventually(lambda: RefusalError.alive == 0)
     finally:
         gc.enable()
 

@@ -703,7 +703,7 @@ async def test_the_offer_in_a_new_conversation_promises_nothing_of_the_old_one(
         await eventually(lambda: len(harness.platform.texts) == 3)
         await talk(harness, *words)
         await edit(harness, "e1", "1", "c1")
-        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_elsewhere)
+        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_former)
         await rerun(harness, await row_id(harness, "e1"))
         await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         *_, last = harness.server.threads.values()
@@ -722,7 +722,7 @@ async def test_the_offer_takes_no_notice_of_what_was_undone(tmp_path: Path) -> N
         await edit(harness, "e1", "1", "c1")
         await eventually(lambda: harness.platform.texts[-1] == OFFER)
         await edit(harness, "e2", "2", "c2")
-        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_elsewhere)
+        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_former)
 
 
 async def test_the_offer_counts_what_waits(tmp_path: Path) -> None:
@@ -753,7 +753,7 @@ async def test_a_turn_that_a_new_conversation_left_behind_offers_nothing_of_it(
             tasks.start_soon(edit, harness, "e1", "1", "c1")
             await anyio.wait_all_tasks_blocked()
             platform.cut.set()
-        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_elsewhere)
+        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_former)
 
 
 async def test_retry_answers_the_message_as_it_reads_now(tmp_path: Path) -> None:

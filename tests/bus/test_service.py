@@ -26,7 +26,7 @@ from tests.eventually import eventually
 from tests.fakes.database import RepeatingDatabase
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
-from tests.faults.injection import Faults, FaultyDatabase, Killed
+from tests.faults.injection import Faults, FaultyDatabase, ProcessKilled
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c")
 
@@ -182,7 +182,7 @@ async def test_no_kill_makes_a_refusal_silent(tmp_path: Path) -> None:
             assert reasons == {Disposition.QUEUE_FULL}
             faults.kill()
 
-    with pytest.raises(Killed), unwrapped():
+    with pytest.raises(ProcessKilled), unwrapped():
         await be_killed()
     more = ENGLISH.refused_more.format(count=3)
     async with running_bus(tmp_path, config=config) as harness:
@@ -638,7 +638,7 @@ async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path
 
 
 async def test_a_crashing_adapter_is_restarted_and_the_others_go_on(tmp_path: Path) -> None:
-    class Crashing(FakePlatform):
+    class CrashingPlatform(FakePlatform):
         starts = 0
         group: str | None = None
 
@@ -648,7 +648,7 @@ async def test_a_crashing_adapter_is_restarted_and_the_others_go_on(tmp_path: Pa
             self.group = WORK_GROUP.get()
             raise ExceptionGroup("", [RuntimeError("boom")])
 
-    bad = Crashing("bad")
+    bad = CrashingPlatform("bad")
     async with running_bus(tmp_path, others={"bad": bad}) as harness:
         await eventually(lambda: bad.starts)
         assert harness.bus.health()["bad"].state is ConnectionState.RECONNECTING

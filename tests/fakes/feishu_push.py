@@ -29,7 +29,7 @@ class FeishuConnection:
 
 
 @dataclass
-class _Waiting:
+class _PendingPush:
     frame: WireFrame
     answered: anyio.Event = field(default_factory=anyio.Event)
     code: int = 0
@@ -52,7 +52,7 @@ class PushService:
         self.connections: list[FeishuConnection] = []
         self.past: list[FeishuConnection] = []
         self._tickets: dict[str, int] = {}
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _PendingPush] = {}
 
     async def endpoint(self, request: web.Request, body: dict[str, Any]) -> dict[str, Any]:
         """Return an address to connect to."""
@@ -133,7 +133,7 @@ class PushService:
         )
         name = self._state.next_id("push-")
         size = -(-len(data) // event.parts)
-        waiting = self._waiting[name] = _Waiting(WireFrame())
+        waiting = self._waiting[name] = _PendingPush(WireFrame())
         for number in range(event.parts):
             headers = {
                 "type": event.kind, "message_id": name, "sum": str(event.parts), "seq": str(number),

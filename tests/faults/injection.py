@@ -45,7 +45,7 @@ class Mode(StrEnum):
     """The service is stopped during the call."""
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """The process was killed, so it stores and sends nothing more."""
 
 
@@ -55,7 +55,7 @@ class Faults:
     Attributes:
         calls: The called sites, in order, without duplicates.
         happened: Set when the fault was injected.
-        is_killed: Every call raises `Killed`.
+        is_killed: Every call raises `ProcessKilled`.
         outages: The database's health right after each failed store call; "" = healthy. On a busy machine, a later
             transaction may be committed first, and then this says so.
         kill_at: An adapter's method, and whether to kill the process after it took effect or before.
@@ -134,7 +134,7 @@ class Faults:
     def kill(self) -> None:
         """Let nothing be stored or sent anymore."""
         self.is_killed = True
-        raise Killed
+        raise ProcessKilled
 
     def restart(self) -> None:
         """Reset the faults for the next process."""
@@ -144,7 +144,7 @@ class Faults:
 
     def _check_alive(self) -> None:
         if self.is_killed:
-            raise Killed
+            raise ProcessKilled
 
     async def _other(self) -> None:
         if self._mode is Mode.UNKNOWN:

@@ -32,7 +32,7 @@ from tests.faults.injection import (
     AtStep,
     Faults,
     FaultyDatabase,
-    Killed,
+    ProcessKilled,
     StepPoint,
     with_faults,
 )
@@ -331,7 +331,7 @@ class PlatformRig:
                     await self._run_until(turn, point, kill, reached)
                     await anyio.sleep(0.02)  # Running tasks notice the kill.
                     self._faults.kill()
-        except Killed:
+        except ProcessKilled:
             self._faults.restart()
 
     async def run_until_killed_at(self, turn: RealTurn, method: str, *, after: bool) -> None:
@@ -347,7 +347,7 @@ class PlatformRig:
                         await faults.happened.wait()
                     await anyio.sleep(0.02)
                     faults.kill()
-        except Killed:
+        except ProcessKilled:
             faults.restart()
 
     async def list_calls(self, turn: RealTurn) -> list[str]:

@@ -26,9 +26,9 @@ from tests.faults.injection import (
     Faults,
     FaultyDatabase,
     KillAtStep,
-    Killed,
     Mode,
     NoticePlatform,
+    ProcessKilled,
     StepPoint,
     StreamingPlatform,
     with_faults,
@@ -182,7 +182,7 @@ async def _run_until_killed(
             await anyio.sleep(0.02)  # Running tasks notice the kill.
             faults.kill()
     except BaseException as error:
-        if not isinstance(unwrap(error), Killed):
+        if not isinstance(unwrap(error), ProcessKilled):
             raise
 
 

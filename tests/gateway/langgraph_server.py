@@ -25,9 +25,8 @@ from gateway.config import load_config
 from gateway.langgraph import langgraph_routers
 from gateway.request_stats import RequestStats
 from gateway.runtime.assistants import GraphSource
-from gateway.runtime.elsewhere import open_elsewhere
-from gateway.runtime.runs import RunManager
-from gateway.runtime.settings import RuntimeSettings
+from gateway.runtime.cluster_runs import open_cluster_runs
+from gateway.runtime.runs import RunManager, RuntimeSettings
 from gateway.runtime.webhooks import RunWebhooks
 from gateway.services import Services
 from gateway.watchdog import Watchdog
@@ -143,7 +142,7 @@ async def services_for(
         database=database,
         agents=await stack.enter_async_context(open_agent_factory(setup)),
         runs=runs,
-        elsewhere=await stack.enter_async_context(open_elsewhere(runs, calls)),
+        cluster_runs=await stack.enter_async_context(open_cluster_runs(runs, calls)),
         stats=RequestStats(),
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(0),

@@ -148,7 +148,7 @@ async def endless(request: Request) -> StreamingResponse:
     return StreamingResponse(chunks())
 
 
-class Pausing:
+class PausingApplication:
     """Answers with more than what is buffered on the way, and with more when it may."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ async def echo(websocket: WebSocket) -> None:
 @asynccontextmanager
 async def limited(**limits: float) -> AsyncIterator[tuple[Starlette, int, HttpServer]]:
     """Serve an application with limits; yield it, its port and the server."""
-    pausing = Pausing()
+    pausing = PausingApplication()
     routes = [
         *(Route("/health", health), Route("/endless", endless), Route("/wait", wait)),
         *(Route("/read", read_body, methods=["POST"]), WebSocketRoute("/echo", echo)),
@@ -258,7 +258,7 @@ async def test_a_client_that_does_not_read_is_disconnected(headers: bytes) -> No
 
 @asynccontextmanager
 async def read_slowly(port: int, kind: str) -> AsyncIterator[Callable[[int], Awaitable[bytes]]]:
-    """Ask for the answer of `Pausing`; yield what reads so many bytes of it."""
+    """Ask for the answer of `PausingApplication`; yield what reads so many bytes of it."""
     if kind == "websocket":
         url = f"ws://127.0.0.1:{port}/pausing"
         async with connect(url, max_size=None, compression=None) as websocket:

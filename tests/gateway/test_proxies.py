@@ -11,7 +11,7 @@ from gateway.proxies import ProxyMiddleware
 from tests.asgi import StreamingASGITransport
 
 
-class Seen:
+class ScopeRecorder:
     """An application that remembers the last scope."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ async def get(
     path: str, headers: dict[str, str], *, peer: str = "10.0.0.5", root_path: str = ""
 ) -> tuple[dict[str, Any], httpx.Response]:
     """Send a request from a peer through two trusted proxies' configuration."""
-    seen = Seen()
+    seen = ScopeRecorder()
     app = ProxyMiddleware(seen, trusted=["10.0.0.0/8", "::1"], root_path=root_path)
     transport = StreamingASGITransport(app, client=(peer, 4000))
     async with httpx.AsyncClient(transport=transport, base_url="http://parley") as client:

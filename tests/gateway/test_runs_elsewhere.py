@@ -336,7 +336,7 @@ async def test_events_that_were_deleted_are_written_again_for_who_asks(
         thread = await new_thread(a)
         run = await a.sdk.runs.create(thread, "agent", input=HELLO)
         at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
-        copies = b.app.state.services.elsewhere.copies
+        copies = b.app.state.services.cluster_runs.copies
         for _ in range(2):
             [copy] = await copies.fetch(thread)
             assert copy.log.last_id == int(at_a[-1].id)
@@ -382,7 +382,7 @@ async def test_large_responses_arrive_whole(url: str, tmp_path: Path) -> None:
         assert state.json()["messages"][0]["content"] == text
 
 
-class Followed:
+class EventFollower:
     """The events of another node's run that a node's clients see."""
 
     def __init__(self) -> None:
@@ -414,7 +414,7 @@ async def test_a_run_goes_on_at_another_node_when_its_own_stops(
 ) -> None:
     """A step that ends in time is not repeated; one that does not is cut, and repeated."""
     (tmp_path / "b").mkdir()
-    receiver, seen = Receiver([b"200 OK"]), Followed()
+    receiver, seen = Receiver([b"200 OK"]), EventFollower()
     async with (
         receiver.running(),
         serving(tmp_path / "b", way="tcp", database_url=url) as b,

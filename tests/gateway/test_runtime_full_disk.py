@@ -17,8 +17,7 @@ from agent.options import take_steering_messages
 from gateway.runtime.execution import Graph
 from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import Durability, GraphRunRequest
-from gateway.runtime.runs import RunManager
-from gateway.runtime.settings import RuntimeSettings
+from gateway.runtime.runs import RunManager, RuntimeSettings
 from gateway.runtime.stream_modes import parse_stream_modes
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig

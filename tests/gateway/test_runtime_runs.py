@@ -23,8 +23,7 @@ from gateway.runtime.execution import Graph
 from gateway.runtime.finished_runs import FRESH_BYTES, FinishedRuns
 from gateway.runtime.local_run import LocalRun
 from gateway.runtime.request import GraphRunRequest
-from gateway.runtime.runs import RunManager
-from gateway.runtime.settings import RuntimeSettings
+from gateway.runtime.runs import RunManager, RuntimeSettings
 from gateway.runtime.stream_modes import parse_stream_modes
 from store.checkpoints import KEEP, open_checkpointer
 from store.config import StoreConfig

@@ -31,7 +31,7 @@ HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class RunningService:
     """A service on a port, as the operator reaches it."""
 
     port: int
@@ -53,7 +53,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[Served]:
+async def served(folder: Path) -> AsyncIterator[RunningService]:
     port = free_port()
     file = folder / "config.yaml"
     file.write_text(f"gateway: {{port: {port}}}")
@@ -70,7 +70,7 @@ async def served(folder: Path) -> AsyncIterator[Served]:
                 tasks.start_soon(server.run_until_stopped)
                 with anyio.fail_after(20):
                     await server.ready.wait()
-                yield Served(port=port, operator=operator)
+                yield RunningService(port=port, operator=operator)
                 server.stop()
 
 

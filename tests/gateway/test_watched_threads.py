@@ -26,8 +26,8 @@ def count_ends(parts: list[Any]) -> int:
 async def watching(at: ApiServer, thread: str) -> None:
     """Wait until a client is subscribed to a thread at a node, and the other nodes know of it."""
     await eventually(lambda: at.runs.watchers.has(thread))
-    assert at.runs.watchers.elsewhere is not None
-    await at.runs.watchers.elsewhere.watch(thread)
+    assert at.runs.watchers.other_nodes is not None
+    await at.runs.watchers.other_nodes.watch(thread)
 
 
 async def test_a_thread_is_watched_at_a_node_that_does_not_run_it(url: str, tmp_path: Path) -> None:
@@ -195,8 +195,8 @@ async def test_a_run_whose_announcement_was_lost_is_found(url: str, tmp_path: Pa
         async with anyio.create_task_group() as group:
             group.start_soon(follow, await b.sdk.threads.join_stream(thread), seen)
             await watching(b, thread)
-            elsewhere, a.runs.watchers.elsewhere = a.runs.watchers.elsewhere, None
+            other_nodes, a.runs.watchers.other_nodes = a.runs.watchers.other_nodes, None
             await a.sdk.runs.wait(thread, "agent", input=HELLO)
-            a.runs.watchers.elsewhere = elsewhere
+            a.runs.watchers.other_nodes = other_nodes
             await eventually(lambda: count_ends(seen) == 1)
             group.cancel_scope.cancel()

@@ -15,7 +15,7 @@ _STOP = frozenset(words.button_stop for words in LANGUAGES.values())
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sent:
+class _SentMessage:
     planned: PlannedMessage
     place: Place
     event: SentEvent
@@ -35,7 +35,7 @@ class People:
     def __init__(self, plan: Plan, places: Mapping[str, Place]) -> None:
         self._plan = plan
         self._places = places
-        self._sent: dict[str, _Sent] = {}
+        self._sent: dict[str, _SentMessage] = {}
         self._waiting: list[SentEvent] = []
         self._seen: dict[str, list[ShownMessage]] = defaultdict(list)
         self.stops: dict[str, list[float]] = defaultdict(list)
@@ -108,7 +108,7 @@ class People:
             case _:
                 event = await place.user.enter(text)
         self._waiting.append(event)
-        self._sent[message.id] = _Sent(planned=message, place=place, event=event, at=at)
+        self._sent[message.id] = _SentMessage(planned=message, place=place, event=event, at=at)
 
     async def _press(self, place: Place, shown: Sequence[ShownMessage], share: float) -> None:
         buttons = [(message, label) for message in shown for label in message.buttons]

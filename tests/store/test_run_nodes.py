@@ -10,7 +10,7 @@ import pytest
 
 from store.config import StoreConfig
 from store.database import Database
-from store.runs import Run, RunOutcome, RunStore, ThreadElsewhere
+from store.runs import Run, RunOutcome, RunStore, ThreadAtOtherNode
 from store.threads import ThreadStore
 from tests.eventually import eventually
 
@@ -51,10 +51,10 @@ async def test_a_thread_has_runs_of_one_node_at_a_time(
     await create(of_a, "r1", "t")
     assert await of_b.find_thread_node("t") == a.nodes.number
     assert await of_b.find_run_node("r1") == (a.nodes.number, "pending")
-    with pytest.raises(ThreadElsewhere) as refused:
+    with pytest.raises(ThreadAtOtherNode) as refused:
         await create(of_b, "r2", "t")
     assert refused.value.node == a.nodes.number
-    with pytest.raises(ThreadElsewhere):
+    with pytest.raises(ThreadAtOtherNode):
         await of_b.check_thread("t")
     await of_a.check_thread("t")
     await create(of_a, "r3", "t")
@@ -74,7 +74,7 @@ async def test_of_nodes_that_create_runs_on_one_thread_at_once_one_wins(
     async def attempt(rows: RunStore, run_id: str, thread_id: str) -> None:
         try:
             await create(rows, run_id, thread_id)
-        except ThreadElsewhere:
+        except ThreadAtOtherNode:
             refused.append(thread_id)
 
     async with anyio.create_task_group() as group:

@@ -46,7 +46,7 @@ WITHIN_S = 120.0
 MAX_LINE = 10_000
 
 MAX_MORE_MB = 128
-"""What a burst may take: as much as the events of all active runs may (`gateway.runtime.settings`)."""
+"""What a burst may take: as much as the events of all active runs may (`gateway.runtime.runs.RuntimeSettings`)."""
 
 
 @dataclass(kw_only=True)

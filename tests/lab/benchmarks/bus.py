@@ -306,7 +306,7 @@ async def paced(full: Path | None, *, store: StoreConfig = SQLITE) -> list[float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Paced:
+class _PacedMessages:
     """Messages at a steady rate.
 
     Attributes:
@@ -318,7 +318,7 @@ class _Paced:
     load: float
 
 
-async def _paced_embedded(rate: int) -> _Paced:
+async def _paced_embedded(rate: int) -> _PacedMessages:
     """Measure messages that a real graph behind the runs API answers."""
     started: dict[str, float] = {}
     async with _runtime(started) as app, running_bus(app) as harness:
@@ -329,7 +329,7 @@ async def _paced_embedded(rate: int) -> _Paced:
         await harness.platform.until(50 + len(sent), within_s=90)
         load = (time.process_time() - cpu) / (time.perf_counter() - began)
     seconds = [started[text] - at for text, at in sent.items()]
-    return _Paced(seconds=seconds[rate:], load=load)
+    return _PacedMessages(seconds=seconds[rate:], load=load)
 
 
 async def at_rate(

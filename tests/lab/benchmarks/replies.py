@@ -185,7 +185,7 @@ async def _last_tokens() -> list[Figure]:
         yield f"last{text}."
         await anyio.sleep(4 * PATCH_S)
 
-    platform = _Watched(patch_interval_s=PATCH_S)
+    platform = _WatchedPlatform(patch_interval_s=PATCH_S)
     await _talk(platform, InstantRuns(said=said), CARDS, 40 * len("a word "))
     waits = [(platform.seen[text] - at) / PATCH_S for text, at in spoken.items()]
     if len(waits) != CARDS:
@@ -210,7 +210,7 @@ class _Roomy(CardPlatform):
         return pieces or [""]
 
 
-class _Watched(CardPlatform):
+class _WatchedPlatform(CardPlatform):
     """Notes when a chat's last word was there."""
 
     def __init__(self, *, patch_interval_s: float) -> None:

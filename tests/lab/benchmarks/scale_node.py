@@ -29,7 +29,7 @@ _SETTLE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class NodeRecord:
     """What such a node did.
 
     Attributes:
@@ -54,10 +54,10 @@ class ReceivingNode:
         """Wait until it is a node."""
         await self._lines.receive_until(b"\n", _MAX_LINE)
 
-    async def receive(self) -> Received:
+    async def receive(self) -> NodeRecord:
         """Let it receive messages "p0", "p1", ... of the chats "c0", "c1", ..., until runs of all have started."""
         await self._stdin.send(b"go\n")
-        return Received(**json.loads(await self._lines.receive_until(b"\n", _MAX_LINE)))
+        return NodeRecord(**json.loads(await self._lines.receive_until(b"\n", _MAX_LINE)))
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ class FuzzResult:
     growth_mb: float = 0.0
 
 
-class Hanging(Exception):
+class TooSlowError(Exception):
     """An input took more CPU time than it may."""
 
 
@@ -89,7 +89,7 @@ def fuzz(
 @contextmanager
 def _cpu_alarm(hang_s: float) -> Iterator[None]:
     def ring(_number: int, _frame: FrameType | None) -> None:
-        raise Hanging(f"more than {hang_s} s of CPU time")
+        raise TooSlowError(f"more than {hang_s} s of CPU time")
 
     previous = signal.signal(signal.SIGPROF, ring)
     try:

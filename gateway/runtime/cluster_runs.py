@@ -1,4 +1,4 @@
-"""Elsewhere: runs of all nodes, for the routes of any node. It reads and changes the runs of other nodes."""
+"""ClusterRuns: runs of all nodes, for the routes of any node. It reads and changes the runs of other nodes."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -30,7 +30,7 @@ from gateway.runtime.stopping import hand_over
 from store.errors import RowNotFound, StoreError, StoreUnavailable
 from store.node_calls import HAND_OVER, NodeCalls
 from store.run_events import RunEventStore
-from store.runs import Run, ThreadElsewhere
+from store.runs import Run, ThreadAtOtherNode
 from store.work_group import WORK_GROUP
 
 START, CANCEL, CANCEL_MANY, INJECT = "runs.start", "runs.cancel", "runs.cancel_many", "runs.inject"
@@ -46,7 +46,7 @@ MOVE_S = 0.1
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[Json]]
 
-_REFUSALS = (RunRequestError, RowNotFound, ThreadElsewhere)
+_REFUSALS = (RunRequestError, RowNotFound, ThreadAtOtherNode)
 _KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (InvalidRequest, RowNotFound, RuntimeClosing, ThreadBusyError, UnknownAssistant)
@@ -56,7 +56,7 @@ _KINDS: dict[str, type[Exception]] = {
 log = logging.getLogger(__name__)
 
 
-class Elsewhere:
+class ClusterRuns:
     """Runs of all nodes. Runs of this node are read directly, and other runs through the node that executes them.
 
     Args:
@@ -92,10 +92,10 @@ class Elsewhere:
         for _ in range(MOVES):
             try:
                 return await self._runs.start(request)
-            except ThreadElsewhere as error:
+            except ThreadAtOtherNode as error:
                 node = error.node
             if node in self._calls.others:
-                with suppress(ThreadElsewhere):
+                with suppress(ThreadAtOtherNode):
                     return await self._start_at(node, request)
             else:
                 await self._runs.abandoned_runs.take_of(request.thread_id or "", "")
@@ -217,22 +217,22 @@ class Elsewhere:
         body = dumps(given).decode()
         answered = orjson.loads(await self._calls.call(node, method, body, within_s=CALL_S))
         if refusal := answered.get("refusal"):
-            if refusal["kind"] == ThreadElsewhere.__name__:
-                raise ThreadElsewhere(**refusal["details"])
+            if refusal["kind"] == ThreadAtOtherNode.__name__:
+                raise ThreadAtOtherNode(**refusal["details"])
             raise _KINDS[refusal["kind"]](refusal["text"], **refusal["details"])
         answer: Json = answered["answer"]
         return answer
 
 
 @asynccontextmanager
-async def open_elsewhere(runs: RunManager, calls: NodeCalls) -> AsyncIterator[Elsewhere]:
+async def open_cluster_runs(runs: RunManager, calls: NodeCalls) -> AsyncIterator[ClusterRuns]:
     """Yield the runs of all nodes, and serve those of this node to the others, until the block ends."""
     async with anyio.create_task_group() as tasks:
-        elsewhere = Elsewhere(runs, calls, tasks)
+        cluster = ClusterRuns(runs, calls, tasks)
         if calls.node:
-            runs.watchers.elsewhere = elsewhere.copies
-            for work in (elsewhere.writer.run, elsewhere.copies.run, elsewhere.copies.sweep):
+            runs.watchers.other_nodes = cluster.copies
+            for work in (cluster.writer.run, cluster.copies.run, cluster.copies.sweep):
                 tasks.start_soon(work)
-        yield elsewhere
-        runs.watchers.elsewhere = None
+        yield cluster
+        runs.watchers.other_nodes = None
         tasks.cancel_scope.cancel()

@@ -6,7 +6,7 @@ from typing import Any
 from store.runs import Run
 
 
-def run_to_wire(run: Run) -> dict[str, Any]:
+def run_view(run: Run) -> dict[str, Any]:
     """Return a Run of the wire format."""
     return {
         "run_id": run.run_id,
