@@ -22,10 +22,10 @@ from bus.conversation.run_slots import RunSlots
 from bus.conversation.steps import TurnSteps
 from bus.errors import RunError
 from bus.history.transcript import last_words
-from bus.inbound.build import build_inbound
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.intake import BusIntake
+from bus.inbound.stages import build_inbound
 from bus.locales import messages_for
 from bus.nodes.forwarding import ForwardingIntake
 from bus.nodes.takeover import ChatTakeover
@@ -37,9 +37,8 @@ from bus.retry import Backoff, StoreRetry
 from bus.runs.port import ThreadFiles
 from bus.runs.stream import messages_in
 from bus.runs.uploads import FileUploader
-from bus.settings.choices import AllowedChoices
 from bus.settings.language import LanguageResolver
-from bus.settings.resolver import SettingsResolver
+from bus.settings.resolver import AllowedChoices, SettingsResolver
 from bus.settings.sessions import SessionResolver
 from bus.stores import JournalStores
 from bus.supervision import AdapterSupervisor

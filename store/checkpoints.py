@@ -9,8 +9,10 @@ import json
 import logging
 import sqlite3
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import random
@@ -59,7 +61,6 @@ from store.owner_loop import in_owner_loop
 from store.sqlite_writer import DatabaseWriter
 from store.storable import storable
 from store.transaction import Row, Transaction, UnitRunner, Value
-from store.write_retry import submit_with_retry
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,24 @@ _PRAGMAS = (
     # inbox, which uses synchronous=FULL. NORMAL saves one fsync per checkpoint.
     "PRAGMA synchronous = NORMAL",
 )
+
+
+WRITE_RETRY: ContextVar[Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None] = (
+    ContextVar("parley_write_retry", default=None)
+)
+"""Awaits a write, repeating it as needed; None = try once.
+
+A context variable, because LangGraph saves checkpoints in its own tasks.
+"""
+
+
+async def submit_with_retry(writer: UnitRunner, work: Callable[[Transaction], None]) -> None:
+    """Run `work`, retried by the context's `WRITE_RETRY` if it is set. Raises StoreUnavailable."""
+    retry = WRITE_RETRY.get()
+    if retry is None:
+        await writer.submit(work)
+    else:
+        await retry(partial(writer.submit, work))
 
 
 class _Serde(JsonPlusSerializer):

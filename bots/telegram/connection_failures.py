@@ -6,7 +6,7 @@ from telegram.error import Conflict, InvalidToken
 from bots.common.connection import ConnectionFailure
 from bots.telegram.api import RetryAfterError, UnexpectedStatus
 from bots.telegram.errors import cause_name
-from bots.telegram.stall_check import UpdatesWithheld, WebhookConflict
+from bots.telegram.polling import UpdatesWithheld, WebhookConflict
 
 POLLED_BY_ANOTHER = "Another process polls with this bot token (HTTP 409)"
 OTHER_POLLER = f"{POLLED_BY_ANOTHER}: stop it, or give it its own bot."

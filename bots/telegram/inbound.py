@@ -15,7 +15,7 @@ from bots.telegram.payload import (
     chat_name,
     person_name,
 )
-from bots.telegram.reader import (
+from bots.telegram.quotes import (
     QuotedContent,
     chat_title,
     forwarded,

@@ -8,8 +8,8 @@ import anyio
 import httpx
 
 from bus.commands.context import CommandContext
-from bus.settings.choices import AllowedChoices
 from bus.settings.memory_scope import memory_scope
+from bus.settings.resolver import AllowedChoices
 
 log = logging.getLogger(__name__)
 

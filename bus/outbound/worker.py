@@ -25,7 +25,6 @@ from bus.errors import unwrapped
 from bus.messages import OutboundIndicator, ReplyTarget, chat_of, decode_outbound
 from bus.outbound.delivery_attempts import ClosedRow, DeliveryAttempts
 from bus.outbound.indicators import IndicatorUpdater, is_answered, list_repeated
-from bus.outbound.migrated_chats import MigratedChats
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.rows import indicator_row
 from bus.outbound.send_rate_limiter import SendRateLimiter
@@ -353,3 +352,29 @@ class DeliveryWorker:
     def _wake_waiters(self, row_key: str) -> None:
         for waiter in self._waiters.get(row_key, ()):
             waiter.set()
+
+
+class MigratedChats:
+    """Chats whose ID changed while they may have open rows. Raises nothing."""
+
+    def __init__(self) -> None:
+        self._by_old_chat: dict[tuple[str, str, str], ChatMigration] = {}
+
+    def add(self, migration: ChatMigration) -> None:
+        """Remember a migration. A repetition has no effect."""
+        chat = (migration.channel, migration.workspace, migration.old_chat)
+        self._by_old_chat[chat] = migration
+
+    def current_key(self, key: ConversationKey) -> ConversationKey:
+        """Return the key under which a conversation is stored now."""
+        while migration := self._by_old_chat.get((key.channel, key.workspace, key.chat)):
+            key = migration.apply(key)
+        return key
+
+    def list_ids(self, channel: str, chat: str) -> set[str]:
+        """Return a chat's ID and the IDs that migrated directly to it."""
+        migrations = self._by_old_chat.values()
+        return {
+            chat,
+            *(one.old_chat for one in migrations if (one.channel, one.new_chat) == (channel, chat)),
+        }

@@ -1,14 +1,59 @@
-"""Settings that people chose by command: the model and agent of a conversation or its chat, and a language."""
+"""Settings that people chose by command: the model and agent of a conversation or its chat, and a language.
 
-from collections.abc import Callable, Mapping
+A channel may limit the choice of models and agents.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import anyio
 
+from bus.config import ChannelPolicy
 from bus.messages import ConversationKey, chat_of
-from bus.settings.choices import AllowedChoices
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
+
+
+class AllowedChoices:
+    """The channels' `models` and `agents`. Without such a list, everything may be chosen.
+
+    Args:
+        policies: The channels' policies.
+    """
+
+    def __init__(self, policies: Mapping[str, ChannelPolicy]) -> None:
+        self._policies = policies
+
+    def models(self, channel: str, known: Sequence[str]) -> list[str]:
+        """Return the known models that people may choose.
+
+        >>> policies = {"slack": ChannelPolicy(models=["small", "gone"])}
+        >>> AllowedChoices(policies).models("slack", ["large", "small"])
+        ['small']
+        """
+        return _allowed(self._policy(channel).models, known)
+
+    def agents(self, channel: str, known: Sequence[str]) -> list[str]:
+        """Return the known agents and graphs that people may choose."""
+        return _allowed(self._policy(channel).agents, known)
+
+    def keep_allowed(self, channel: str, chosen: ConversationSettings) -> ConversationSettings:
+        """Return the settings without choices that are no longer allowed."""
+        if chosen.model is None and chosen.agent is None:
+            return chosen
+        model = chosen.model and next(iter(self.models(channel, [chosen.model])), None)
+        agent = chosen.agent and next(iter(self.agents(channel, [chosen.agent])), None)
+        return replace(chosen, model=model, agent=agent)
+
+    def _policy(self, channel: str) -> ChannelPolicy:
+        return self._policies.get(channel, _OPEN)
+
+
+_OPEN = ChannelPolicy()
+
+
+def _allowed(listed: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    return [name for name in known if listed is None or name in listed]
 
 
 def _ignore() -> None: ...

@@ -48,10 +48,10 @@ from gateway.runtime.serialization import dumps
 from gateway.runtime.steering import SteeringQueue
 from gateway.runtime.stream_modes import StreamEncoder
 from gateway.runtime.thread_watchers import ThreadWatchers
+from store.checkpoints import WRITE_RETRY
 from store.errors import StoreError, StoreUnavailable
 from store.runs import RunStore
 from store.work_group import WORK_GROUP, group_of_runs
-from store.write_retry import WRITE_RETRY
 
 Graph = Pregel[Any, Any, Any, Any]
 """A compiled graph, or a function of LangGraph's functional API (`@entrypoint`)."""

@@ -1,4 +1,4 @@
-"""The reader of Telegram messages: replies, quotes and forwards. Pure."""
+"""Reads what a Telegram message refers to: replies, quotes and forwards. Pure."""
 
 from dataclasses import dataclass
 
