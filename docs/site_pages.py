@@ -23,7 +23,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:  # noqa: ANN401 - MkDocs' interface
-    """Make links to the root's pages links to those of the site, and pictures links to themselves."""
+    """Point links to the root's pages at the site's pages, and make each picture a link to itself."""
     above = "../" * page.file.src_uri.count("/")
     markdown = _PICTURE.sub(r"[\1](\2)", markdown)
     return _TO_ROOT.sub(lambda link: f"]({above}{link[1]}", markdown)

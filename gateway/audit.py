@@ -32,7 +32,7 @@ class AuditEntry:
     Attributes:
         time: ISO 8601 with zone.
         who: The fingerprint of the token.
-        address: The client's address, or that of a proxy.
+        address: The client's address, or a proxy's.
         request_id: As in the log.
         action: Method and route.
         target: Path and query as sent, at most `MAX_TARGET_CHARS` characters. Bodies are not logged.

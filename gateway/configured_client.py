@@ -29,7 +29,7 @@ def client_from(
     Args:
         config_path: The file; None = the one that `parley serve` finds, or the defaults.
         checkpointer: Stores the states of threads; None = in the data folder ($PARLEY_HOME).
-        environ: Environment variables; None = those of the process.
+        environ: Environment variables; None = the process's.
         options: See `ClientOptions`.
 
     Raises:

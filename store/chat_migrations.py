@@ -123,7 +123,7 @@ class ChatMigrationStore:
 
 
 def _merge_flat(tx: Transaction, params: Params) -> None:
-    """Merge the topicless conversation of the old chat into that of the new one, if both exist."""
+    """Merge the topicless conversation of the old chat into the new chat's, if both exist."""
     both = tx.run(_BOTH_FLAT, params)
     if not both:
         return

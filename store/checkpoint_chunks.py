@@ -268,7 +268,7 @@ def _messages(values: Iterable[object]) -> bool:
 
 
 def read_chunks(tx: Transaction, thread_id: str, names: Sequence[str]) -> SavedChunks:
-    """Return those of the named chunks that are saved."""
+    """Return the named chunks that are saved."""
     if not names:
         return {}
     rows = tx.run(sql.GET_CHUNKS, {"thread_id": thread_id, "names": json.dumps(names)})

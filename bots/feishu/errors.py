@@ -79,7 +79,7 @@ class FeishuError(DeliveryError):
         code: The platform's code; 0 = it did not respond.
         refused: Whether the platform refuses the whole app (wrong ID or secret, invalid token).
         bad_card: Whether the card's content was refused, so that a plainer one may succeed.
-        is_app_limit: Whether the rate limit is that of the whole app, not of one chat or message.
+        is_app_limit: Whether the rate limit applies to the whole app, not to one chat or message.
     """
 
     code = 0

@@ -143,6 +143,6 @@ class TelegramMessages:
             )
             return None
         if not isinstance(answer, Mapping):
-            raise TelegramError("The answer is no message")
+            raise TelegramError("The answer is not a message")
         self._refusals.pop(chat, None)
         return answer

@@ -209,7 +209,7 @@ class Conversations:
 
     @contextmanager
     def reserve(self, row: InboxRow) -> Iterator[ConversationQueue | None]:
-        """Let no turn begin in a command's conversation inside the block.
+        """Keep turns from beginning in a command's conversation inside the block.
 
         Yield the conversation's queue, or None if earlier messages wait or run there.
         """

@@ -495,7 +495,7 @@ class TurnSteps:
             row,
             thread_id=start.thread_id,
             starts=row.starts + 1,
-            # The run ID of a row whose turn has not begun is that of the run that it was injected into.
+            # A row whose turn has not begun has the ID of the run that it was injected into.
             run_id=row.run_id if row.state == "running" else None,
             start=replace(start, has_new_thread=is_new),
         )

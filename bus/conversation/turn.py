@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 MAX_STARTS = 20
 """Maximum number of starts of a turn. A turn that crashes the process would do so at each start.
 
-A turn that fails in any other way is not started again. It is unlikely that one turn is killed from outside so often.
+A turn that fails in any other way is not started again. A turn is unlikely to be killed from outside this often.
 """
 
 ENDLESS = 10

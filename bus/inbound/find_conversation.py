@@ -29,7 +29,7 @@ MAX_READ = 10_000
 class FindConversationStage(Stage):
     """Assigns expected replies to their question's conversation, and recognizes replies to the bot's conversations.
 
-    The commit determines the topic: that of the first known message in `replies_to`.
+    The commit chooses the topic of the first known message in `replies_to`.
     """
 
     def __init__(self, bus: BusContext, expected: ExpectedReplies) -> None:

@@ -66,7 +66,7 @@ def run_setup(
     Args:
         arguments: Command-line arguments.
         person: Asks the questions.
-        environ: Environment variables; None = those of the process.
+        environ: Environment variables; None = the process's.
 
     Raises:
         CommandFailed: Nothing was written. The message says why.

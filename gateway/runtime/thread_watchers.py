@@ -107,7 +107,7 @@ class ThreadWatchers:
     async def runs_since(self, thread_id: str, run_id: str) -> list[LocalRun]:
         """Return the runs on a thread whose events some node has in memory, in the order of their starts.
 
-        `run_id`: The last run of which a client has seen events. If this node knows it, no other node is asked.
+        `run_id`: The last run whose events a client has seen. If this node knows it, no other node is asked.
         """
         known = {live.attempt_id: live for live in self.runs(thread_id)}
         is_known = any(live.run_id == run_id for live in known.values())

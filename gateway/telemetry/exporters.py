@@ -61,7 +61,7 @@ async def run_exporters(config: Config) -> AsyncIterator[Telemetry]:
 
 
 class OtlpTelemetry(Telemetry):
-    """Exports traces, metrics and logs, each in its own worker thread. What a dead collector misses is lost.
+    """Exports traces, metrics and logs, each in its own worker thread. Data for a dead collector is lost.
 
     Blocks: it reads certificates and a file.
     """
