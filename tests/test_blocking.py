@@ -56,7 +56,7 @@ asyncio.run(main())
 """
 
 
-def test_what_our_coroutines_do_in_the_event_loop_is_found(tmp_path: Path) -> None:
+def test_blocking_calls_of_our_coroutines_are_found(tmp_path: Path) -> None:
     report = BlockingReport(tmp_path / "report.txt")
     subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "report.txt")],
@@ -70,7 +70,7 @@ def test_what_our_coroutines_do_in_the_event_loop_is_found(tmp_path: Path) -> No
     assert report.read_new() == set()
 
 
-def test_what_is_allowed_exists() -> None:
+def test_the_allowed_blocking_calls_exist() -> None:
     for place, reason in ALLOWED.items():
         file, _, function = place.partition(":")
         assert f"def {function}(" in (ROOT / file).read_text("utf-8"), place

@@ -43,7 +43,7 @@ def test_functions_of_which_no_line_ran_are_listed(tmp_path: Path) -> None:
     assert unreached.unreached(report) == {"door.py:Door.close": 6, "door.py:build.unused": 14}
 
 
-def test_what_no_measurement_reaches_is_listed_apart_with_the_reason() -> None:
+def test_unmeasured_code_is_listed_separately_with_a_reason() -> None:
     nothing = {"start_line": 7, "missing_lines": [8], "executed_lines": []}
     excused = ("agent/uploads/worker.py", "store/nodes.py:SingleNode.wait_change")
     files = {

@@ -156,7 +156,7 @@ def notes(folder: Path, what: str) -> list[str]:
     return [line.rpartition(" ")[2] for line in lines if line.startswith(what)]
 
 
-def test_what_workers_report_is_what_pytest_reports(folder: Path) -> None:
+def test_workers_report_the_same_as_pytest(folder: Path) -> None:
     code, lines = run_tests(folder, "--workers", "3", "--durations=3", "--junitxml=report.xml")
     assert code == 1
     assert "2 failed, 44 passed, 1 skipped, 3 warnings, 1 error in " in lines[-1]

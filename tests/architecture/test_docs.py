@@ -306,7 +306,7 @@ def check_typed(words: list[str], targets: set[str]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_a_reader_is_told_to_type_exists(page: Path) -> None:
+def test_documented_commands_exist(page: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     for words in typed(page):
         check_typed(words, targets)

@@ -354,7 +354,7 @@ class TextOnlyAdapter(BaseAdapter):
         return MessageId("m1")
 
 
-async def test_what_a_platform_has_not_is_told_and_harms_nothing(tmp_path: Path) -> None:
+async def test_a_missing_capability_is_reported_and_breaks_nothing(tmp_path: Path) -> None:
     adapter = TextOnlyAdapter("acme", PlatformConfig(platform="acme", mode="webhook"))
     report = OutgoingFile(
         path=tmp_path / "r.pdf", name="r.pdf", mime="application/pdf", size_bytes=1

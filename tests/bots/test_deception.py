@@ -102,7 +102,7 @@ def test_a_deceptive_link_shows_where_it_goes(render: Callable[[str], str], mark
 
 @pytest.mark.parametrize("render", [slack, render_feishu])
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "data:text/html,hi"])
-def test_a_link_that_may_not_be_one_is_none_for_platforms_that_read_markdown(
+def test_a_forbidden_link_is_not_a_link_on_platforms_that_read_markdown(
     url: str, render: Callable[[str], str]
 ) -> None:
     """The parser leaves it as text, and so do the platforms: as rich text, or with the bracket as an entity."""
@@ -117,7 +117,7 @@ def test_letters_that_look_alike_show_as_they_are() -> None:
 
 
 @PLATFORMS
-def test_nothing_is_shown_in_another_order_than_it_has(render: Callable[[str], str]) -> None:
+def test_marks_that_reorder_text_are_removed(render: Callable[[str], str]) -> None:
     for char in BIDI:
         for text in (f"a{char}b", f"`a{char}b`", f"```\na{char}b\n```", f"[a{char}b](https://x)"):
             assert char not in render(text), hex(ord(char))
@@ -125,7 +125,7 @@ def test_nothing_is_shown_in_another_order_than_it_has(render: Callable[[str], s
 
 
 @pytest.mark.parametrize("char", BIDI)
-def test_buttons_show_nothing_in_another_order_than_it_has(char: str) -> None:
+def test_marks_that_reorder_text_are_removed_from_buttons(char: str) -> None:
     buttons = (Button(label=f"Keep{char}eteled", token="t"),)
     cards = final_card("text", CardFooter(buttons=buttons))
     for shown in (action_blocks(buttons), keyboard(buttons), cards):
@@ -153,7 +153,7 @@ def test_the_title_of_a_link_is_not_shown(render: Callable[[str], str]) -> None:
     assert "\u202e" not in shown
 
 
-async def test_what_a_screen_reader_says_of_an_image_is_cleaned_too(tmp_path: Path) -> None:
+async def test_alternative_texts_of_images_are_cleaned(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(b"png")
     image = OutgoingFile(path=path, name="my\u202egnp.tac", mime="image/png", size_bytes=3)

@@ -73,7 +73,9 @@ async def test_a_mention_in_a_group_arrives_without_the_mention() -> None:
 
 
 @pytest.mark.parametrize("error", [IntakeFull(), IntakeClosed(), RuntimeError("disk full")])
-async def test_what_the_intake_does_not_take_comes_again_unchanged(error: Exception) -> None:
+async def test_an_event_that_the_intake_refuses_is_delivered_again_unchanged(
+    error: Exception,
+) -> None:
     intake = RecordingIntake(errors=[error])
     async with FakeFeishu(redeliver_s=0.02) as feishu, running(adapter_for(feishu), intake):
         message = await feishu.dm("keep me")
@@ -199,7 +201,7 @@ async def test_a_cut_connection_is_opened_again() -> None:
     assert intake.texts == ["while away"]
 
 
-async def test_an_event_cut_off_before_its_answer_comes_again() -> None:
+async def test_an_event_cut_off_before_its_acknowledgement_is_delivered_again() -> None:
     intake = RecordingIntake(gates={"cut": anyio.Event()})
     async with (
         FakeFeishu(ack_s=0.1, redeliver_s=0.02) as feishu,
@@ -237,7 +239,7 @@ async def test_a_connection_that_went_silent_is_replaced() -> None:
             await feishu.wait_for(lambda: feishu.event_of(message).acked)
 
 
-async def test_stopping_says_goodbye() -> None:
+async def test_stopping_closes_the_connection_cleanly() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         async with running(adapter, RecordingIntake()):

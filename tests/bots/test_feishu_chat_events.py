@@ -40,7 +40,9 @@ async def test_a_person_is_greeted_before_their_first_message_only() -> None:
         ({"dm_policy": "pairing"}, True),
     ],
 )
-async def test_who_may_not_write_is_not_greeted(settings: dict[str, Any], greeted: bool) -> None:
+async def test_people_who_may_not_write_are_not_greeted(
+    settings: dict[str, Any], greeted: bool
+) -> None:
     async with FakeFeishu() as feishu, running(adapter_for(feishu, **settings), RecordingIntake()):
         opened = await feishu.open_chat()
         await feishu.wait_for(lambda: opened.acked)
@@ -62,7 +64,7 @@ async def test_a_group_is_greeted_in_the_default_language_when_the_bot_is_added(
         await feishu.wait_for(lambda: len(feishu.answers("oc_room")) == 2)
 
 
-async def test_whoever_adds_the_bot_to_a_group_may_approve_the_group() -> None:
+async def test_adding_the_bot_to_a_group_approves_the_group_if_the_person_may() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         feishu.outsiders["ou_eve"] = "tenant_9"

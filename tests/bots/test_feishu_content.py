@@ -199,7 +199,7 @@ def test_mentions_are_names(text: str, expected: str, message: Shape) -> None:
     assert (read.text, read.mentions) == (expected, {"ou_bob": "Bob Stone"})
 
 
-def test_whose_names_are_missing_is_told() -> None:
+def test_missing_names_are_reported() -> None:
     message = event("share_user", {"user_id": "ou_2"})
     assert read_message(message, names={}).unnamed == ("ou_2",)
     assert read_message(message, names={"ou_2": "Bo"}).unnamed == ()

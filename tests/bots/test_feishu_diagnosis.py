@@ -20,7 +20,7 @@ async def look(feishu: FakeFeishu, **given: object) -> dict[str, CheckResult]:
     return {finding.subject: finding for finding in found}
 
 
-async def test_an_app_that_is_well() -> None:
+async def test_a_working_app_has_no_problems() -> None:
     async with FakeFeishu() as feishu:
         feishu.allow_cardkit()
         found = await look(feishu)
@@ -91,7 +91,7 @@ async def test_an_app_that_is_not_in_use(state: int, part: str) -> None:
         assert (finding.severity, part in finding.text) == (Severity.PROBLEM, True)
 
 
-async def test_what_publication_brings_is_no_problem_while_the_app_is_set_up() -> None:
+async def test_settings_that_need_publication_are_no_problem_during_setup() -> None:
     async with FakeFeishu() as feishu:
         feishu.rest.scopes.clear()
         feishu.rest.activate_status = 0

@@ -49,7 +49,7 @@ async def test_a_group_has_its_title_and_a_message_its_order() -> None:
         assert feishu.violations == []
 
 
-async def test_people_whom_nobody_mentioned_are_found_among_the_members_page_by_page() -> None:
+async def test_unmentioned_people_are_looked_up_in_the_member_list_page_by_page() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         feishu.rest.scopes.add("im:chat.members:read")
@@ -121,7 +121,7 @@ async def test_without_scopes_nothing_fails_and_nothing_is_asked_again() -> None
         assert len(feishu.state.calls) == calls
 
 
-async def test_failures_that_pass_are_asked_again() -> None:
+async def test_lookups_are_repeated_after_temporary_failures() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         feishu.allow_names()
@@ -135,7 +135,7 @@ async def test_failures_that_pass_are_asked_again() -> None:
         assert (inbound.sender.name, inbound.chat_title) == ("Alice", "The Team")
 
 
-async def test_names_are_asked_for_again_after_an_hour() -> None:
+async def test_names_are_looked_up_again_after_an_hour() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         clock = ManualClock()

@@ -132,5 +132,5 @@ def test_bad_cards_are_marked(code: int, bad: bool) -> None:
         (230020, ""),
     ],
 )
-def test_a_place_that_is_gone_is_told_from_a_refused_text(code: int, gone: str) -> None:
+def test_a_missing_chat_is_distinguished_from_a_refused_text(code: int, gone: str) -> None:
     assert error_from(FeishuResponse(status=400, code=code)).place_gone == gone

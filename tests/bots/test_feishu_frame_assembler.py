@@ -31,7 +31,7 @@ def test_frames_agree_with_an_independent_codec() -> None:
 @pytest.mark.parametrize(
     "data", [b"\x08", b"\xff" * 20, b"hello", b"\x2a\x05\x0a\x01\xff\x12\x00", b"\x7b" * 5000]
 )
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
+def test_data_that_is_not_a_frame_is_refused(data: bytes) -> None:
     with pytest.raises(FrameError):
         FrameCodec().decode(data)
 
@@ -129,6 +129,6 @@ def test_the_fake_refuses_what_the_platform_refuses(card: object) -> None:
         feishu_cards.check(card)
 
 
-def test_the_fake_counts_no_tables_in_code() -> None:
+def test_the_fake_does_not_count_tables_in_code() -> None:
     card = element(tag="markdown", content=TABLE * 3 + "```\n" + TABLE * 3 + "```")
     assert feishu_cards.check(card) == card

@@ -230,7 +230,7 @@ def test_files_beside_rich_text() -> None:
         (event(header={"event_type": "im.message.recalled_v1"}), Disposition.UNSUPPORTED),
     ],
 )
-def test_what_is_not_for_us(envelope: JsonNode, reason: Disposition) -> None:
+def test_messages_for_others_are_ignored(envelope: JsonNode, reason: Disposition) -> None:
     found = ignored(envelope)
     assert found.reason is reason
     assert 0 < len(found.detail) <= 120
@@ -322,7 +322,7 @@ def test_an_event_without_an_id_goes_by_its_message() -> None:
 @pytest.mark.parametrize(
     "links", [{"chat_type": "p2p"}, {"parent_id": "om_card"}, {"thread_id": "omt"}]
 )
-def test_what_has_no_words_is_named_where_it_is_for_the_bot(links: dict[str, Any]) -> None:
+def test_messages_without_text_are_named_if_they_are_for_the_bot(links: dict[str, Any]) -> None:
     assert read(event({"file_key": "x"}, kind="sticker", **links)).text == "[Sticker]"
     assert ignored(event({"file_key": "x"}, kind="sticker")).reason is Disposition.UNSUPPORTED
 

@@ -169,7 +169,7 @@ async def test_the_same_key_sends_once() -> None:
         assert len(feishu.answers(asked.chat)) == 2
 
 
-async def test_the_same_key_elsewhere_is_another_message() -> None:
+async def test_the_same_key_in_another_chat_is_another_message() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         first, second = await feishu.dm("one"), await feishu.dm("two")
@@ -353,7 +353,7 @@ async def test_hostile_answers_make_good_cards(text: str) -> None:
 
 
 @pytest.mark.parametrize(("ok", "sign"), [(True, "DONE"), (False, "CrossMark")])
-async def test_signs_come_and_go(ok: bool, sign: str) -> None:
+async def test_a_finished_turn_replaces_the_working_reaction(ok: bool, sign: str) -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("work")
@@ -443,7 +443,7 @@ async def test_a_card_that_may_not_be_changed_gives_way_to_a_new_message(code: i
 
 
 @pytest.mark.parametrize("code", [230025, 230028, 230002])
-async def test_what_a_new_message_would_meet_too_is_told(code: int) -> None:
+async def test_errors_that_a_new_message_would_meet_too_are_raised(code: int) -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")

@@ -44,7 +44,7 @@ async def card(
     return feishu.state.messages[sent.partition(" ")[0]]
 
 
-async def test_what_another_person_said_is_quoted_each_time_they_are_pointed_at() -> None:
+async def test_another_persons_message_is_quoted_in_each_reply_to_it() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         first = await said(feishu, intake, "at nine\nor ten")
@@ -56,7 +56,7 @@ async def test_what_another_person_said_is_quoted_each_time_they_are_pointed_at(
         assert feishu.violations == []
 
 
-async def test_what_was_said_to_the_bot_before_is_quoted() -> None:
+async def test_earlier_messages_to_the_bot_are_quoted() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         question = await feishu.mention("hello", chat=GROUP)
@@ -171,7 +171,7 @@ async def test_a_reply_without_a_mention_is_complete_for_the_bus_to_decide() -> 
         await feishu.wait_for(lambda: intake.ignored)
 
 
-async def test_what_cannot_be_read_is_said_and_not_waited_for() -> None:
+async def test_an_unreadable_quotation_is_named_without_waiting() -> None:
     intake, hurried = RecordingIntake(), replace(QUICK, lookup_s=0.05)
     unreadable = "> [Not readable here: the message that this one replies to]"
     async with FakeFeishu() as feishu, running(adapter_for(feishu, timeouts=hurried), intake):

@@ -68,13 +68,13 @@ async def listening(
         yield adapter, adapter.webhook
 
 
-def test_what_was_sealed_by_the_documents_example_can_be_opened() -> None:
+def test_the_documented_example_can_be_decrypted() -> None:
     sealed = "P37w+VZImNgPEO1RBhJ6RtKl7n6zymIbEG1pReEzghk="
     assert decrypt("test key", sealed) == b"hello world"
 
 
 @pytest.mark.parametrize("sealed", ["", "!", "aGVsbG8=", "A" * 44, "é", "P37w+VZImNgPEO1RBhJ6Rg=="])
-def test_what_was_not_sealed_with_our_key_is_an_error(sealed: str) -> None:
+def test_data_encrypted_with_another_key_is_an_error(sealed: str) -> None:
     with pytest.raises(DecryptionError):
         decrypt("key", sealed)
 
@@ -149,7 +149,7 @@ def unsigned(feishu: FakeFeishu) -> dict[str, bytes]:
     }
 
 
-async def test_what_is_not_signed_is_refused_and_tells_nothing() -> None:
+async def test_unsigned_requests_are_refused_without_a_reason() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         for name, body in unsigned(feishu).items():
@@ -208,7 +208,7 @@ async def test_a_signed_event_must_be_encrypted_and_carry_the_token() -> None:
 
 
 @pytest.mark.parametrize("inside", [b"[]", b"{", b"\xff", b"", b"[" * 9000])
-async def test_what_feishu_signed_and_nobody_can_read_harms_no_other(inside: bytes) -> None:
+async def test_an_unreadable_signed_request_does_not_affect_others(inside: bytes) -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         body = feishu.poster.sealed(inside)
@@ -226,7 +226,7 @@ async def test_other_events_and_presses_are_acknowledged() -> None:
     assert intake.ignored == [(Disposition.UNSUPPORTED, "card.action.trigger")]
 
 
-async def test_a_repeated_request_is_taken_once_and_a_push_of_feishus_is_offered_again() -> None:
+async def test_a_repeated_request_is_a_duplicate_and_a_repeated_event_is_offered_again() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         once = call(feishu, event(feishu))
@@ -236,7 +236,7 @@ async def test_a_repeated_request_is_taken_once_and_a_push_of_feishus_is_offered
     assert intake.ignored == [(Disposition.DUPLICATE, "a repeated request")] * 2
 
 
-async def test_what_is_not_kept_in_time_or_at_all_is_asked_for_again() -> None:
+async def test_events_that_are_not_stored_in_time_are_requested_again() -> None:
     intake = RecordingIntake(errors=[IntakeFull(), RuntimeError("a defect")])
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         once = call(feishu, event(feishu))

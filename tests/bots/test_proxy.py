@@ -30,7 +30,7 @@ def test_the_environment_names_the_proxy(url: str, proxy: str | None) -> None:
     assert proxy_url_for(url) == proxy
 
 
-def test_one_proxy_for_all_protocols_counts_where_no_other_is_named(
+def test_all_proxy_applies_unless_a_protocol_has_its_own_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("all_proxy", "http://all.test:3128")

@@ -17,7 +17,7 @@ from bots.config import (
 from bots.registry import build_adapters
 
 
-def test_nothing_enabled_is_the_terminal_alone(tmp_path: Path) -> None:
+def test_with_nothing_enabled_only_the_terminal_is_built(tmp_path: Path) -> None:
     built = build_adapters(BotsConfig(), (), files=tmp_path)
     assert list(built.adapters) == ["terminal"]
     assert built.terminal is built.adapters["terminal"]

@@ -32,7 +32,7 @@ def settled(slack: FakeSlack) -> bool:
     return all(e.acked or e.dropped for e in slack.sockets.envelopes)
 
 
-async def test_what_it_offers() -> None:
+async def test_the_slack_adapter_supports_these_protocols() -> None:
     adapter = build("slack", SlackConfig(), [])
     for port in (
         Adapter,
@@ -73,7 +73,7 @@ async def test_a_mention_is_taken_over_then_acknowledged() -> None:
     assert slack.violations == []
 
 
-async def test_nothing_is_acknowledged_before_it_was_taken_over() -> None:
+async def test_envelopes_are_acknowledged_only_after_the_intake_accepted_them() -> None:
     intake = RecordingIntake()
     intake.gate = anyio.Event()
     async with FakeSlack(ack_window_s=3.0) as slack, running(slack, intake):
@@ -85,7 +85,7 @@ async def test_nothing_is_acknowledged_before_it_was_taken_over() -> None:
     assert intake.texts == ["hello"]
 
 
-async def test_what_was_refused_comes_again_as_the_same_event(
+async def test_a_refused_event_is_delivered_again_with_the_same_id(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     intake = RecordingIntake(errors=[IntakeFull(), IntakeFull()])
@@ -131,7 +131,7 @@ async def test_a_slash_command_that_was_refused_is_not_acknowledged() -> None:
     assert not envelope.acked
 
 
-async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
+async def test_ignored_events_are_acknowledged_and_counted() -> None:
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         said = slack.say("just talking")
@@ -151,7 +151,7 @@ async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
 
 
 @pytest.mark.parametrize("text", ["\ud800 \x00 broken", "x" * 900_000, "<!channel> <@U0PARLEY"])
-async def test_hostile_text_comes_in(text: str) -> None:
+async def test_hostile_texts_are_received(text: str) -> None:
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         slack.dm(text)
@@ -261,7 +261,7 @@ async def test_retired_connection_that_slack_never_closes_is_closed() -> None:
             await slack.wait_for(lambda: len(slack.sockets.open) == 1)
 
 
-async def test_what_is_in_work_is_acknowledged_before_the_connection_goes() -> None:
+async def test_events_in_progress_are_acknowledged_before_the_connection_closes() -> None:
     intake = RecordingIntake()
     intake.gate = anyio.Event()
     async with FakeSlack(ack_window_s=3.0) as slack, running(slack, intake):
@@ -408,7 +408,7 @@ async def test_unusable_settings_end_the_run(given: dict[str, str], detail: str)
         assert slack.server.calls == []
 
 
-async def test_an_address_that_is_none() -> None:
+async def test_an_invalid_base_url_is_reported() -> None:
     async with (
         fast_slack() as slack,
         running(slack, connected=False, given={"base_url": "nonsense"}) as adapter,
@@ -442,7 +442,7 @@ async def test_stopping_is_quick_also_in_the_middle_of_a_message() -> None:
         assert intake.received == []
 
 
-async def test_it_can_run_again() -> None:
+async def test_the_slack_adapter_can_run_again() -> None:
     async with fast_slack() as slack:
         adapter = SlackAdapter(config(slack), timeouts=FAST)
         for _ in range(2):

@@ -66,7 +66,7 @@ def test_a_press_in_private_belongs_to_the_one_conversation() -> None:
     assert found.reply_target.thread == ""
 
 
-def test_two_presses_are_two_and_one_that_comes_again_is_one() -> None:
+def test_two_presses_count_twice_and_a_repeated_delivery_counts_once() -> None:
     one = payload()
     assert taken(one).event_id == taken(one).event_id != taken(payload()).event_id
 
@@ -90,7 +90,7 @@ def test_presses_of_nothing_of_ours(broken: dict[str, Any]) -> None:
     assert found.reason is Disposition.UNSUPPORTED
 
 
-def test_what_an_ephemeral_message_tells_is_enough() -> None:
+def test_a_press_on_an_ephemeral_message_is_read() -> None:
     container = {"message_ts": "9.1", "channel_id": "C1", "thread_ts": "5.1", "is_ephemeral": True}
     found = taken({**payload(), "message": None, "channel": None, "container": container})
     assert (found.message_id, found.key.topic) == ("9.1", "5.1")
@@ -125,7 +125,7 @@ async def test_a_press_is_kept_before_slack_is_acknowledged_and_answered_unseen_
     assert slack.violations == []
 
 
-async def test_where_there_is_nothing_to_say_nothing_is_said() -> None:
+async def test_a_press_without_a_response_shows_nothing() -> None:
     intake = RecordingIntake()
     intake.response = PressResponse(text="")
     async with fast_slack() as slack, running(slack, intake) as adapter:
@@ -205,7 +205,7 @@ async def test_presses_arrive_over_http_too() -> None:
 @pytest.mark.parametrize(
     "kind", ["view_submission", "shortcut", "message_action", "block_suggestion"]
 )
-async def test_what_else_people_can_do_with_an_app_is_acknowledged(kind: str) -> None:
+async def test_other_interactions_with_an_app_are_acknowledged(kind: str) -> None:
     intake = RecordingIntake()
     body = {
         "type": kind, "callback_id": "x", "action_id": "x", "user": {"id": "U1"}, "team": {"id": "T1TEAM"},

@@ -23,7 +23,7 @@ async def look(
     return {finding.subject: finding for finding in found}
 
 
-async def test_an_app_that_is_well() -> None:
+async def test_a_working_app_has_no_problems() -> None:
     async with FakeSlack() as slack:
         found = await look(slack)
         assert list(found) == [
@@ -94,7 +94,7 @@ async def test_beside_a_running_service_no_connection_is_opened() -> None:
         assert slack.sockets.connects == 0
 
 
-async def test_an_event_during_the_look_comes_again() -> None:
+async def test_an_event_received_during_a_diagnosis_is_delivered_again() -> None:
     async with FakeSlack(ack_window_s=0.2, retries_s=(0.05, 0.1, 0.2)) as slack:
         slack.sockets.greets = False
         asked = slack.dm("hello")
@@ -115,7 +115,7 @@ async def test_over_http_the_signing_secret_is_wanted_and_no_app_token() -> None
         assert "app token" not in found
 
 
-async def test_a_slack_out_of_reach() -> None:
+async def test_an_unreachable_slack_is_reported() -> None:
     async with FakeSlack() as slack:
         settings = config(slack)
         await slack.go_offline()

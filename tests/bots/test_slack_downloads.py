@@ -38,7 +38,7 @@ async def test_a_file_of_a_message_is_fetched() -> None:
 
 
 @pytest.mark.parametrize("error", ["unknown_method", "file_not_found"])
-async def test_where_slack_tells_nothing_of_a_file_its_address_in_the_message_is_used(
+async def test_a_files_url_in_the_message_is_used_if_slack_returns_none(
     error: str,
 ) -> None:
     intake = RecordingIntake()
@@ -78,7 +78,7 @@ CANVAS = b"<div class='quip-canvas-content'><h1>Q3 plan</h1><p>Sign in to Slack 
         ("canvas", "text/html"),
     ],
 )
-async def test_what_is_made_in_slack_comes_as_a_page(mode: str, mimetype: str) -> None:
+async def test_canvases_and_posts_are_downloaded_as_html(mode: str, mimetype: str) -> None:
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         file = slack.document(mode, "Q3 &amp; more", CANVAS * 2_000, mimetype=mimetype)
@@ -162,7 +162,9 @@ async def test_the_sign_in_page_is_no_file(mimetype: str) -> None:
     ],
     ids=str,
 )
-async def test_what_cannot_be_had_is_told(extra: dict[str, object], says: str) -> None:
+async def test_files_that_cannot_be_downloaded_are_reported(
+    extra: dict[str, object], says: str
+) -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         file = slack.file("a", b"content", "text/plain", **extra)
         with pytest.raises(DeliveryError, match=says) as caught:
@@ -222,7 +224,7 @@ async def test_a_redirect_elsewhere_gets_no_token() -> None:
     ],
     ids=str,
 )
-async def test_failures_are_decisions(
+async def test_failures_are_mapped_to_errors_with_decisions(
     caplog: pytest.LogCaptureFixture,
     method: str,
     trouble: dict[str, object],

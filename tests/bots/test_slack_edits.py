@@ -104,7 +104,7 @@ SPOKEN = {"transcription": {"status": "complete", "preview": {"content": "call m
     ],
     ids=["formatting", "forwarded", "no longer forwarded", "mention", "speech"],
 )  # fmt: skip
-def test_what_people_notice_is_an_edit(
+def test_visible_changes_are_edits(
     now: dict[str, Any], before: dict[str, Any], prompt: str
 ) -> None:
     assert change(parse_event(changed(now, before), ME)).edited.prompt == prompt

@@ -183,5 +183,5 @@ def test_texts_hold_no_secret_and_no_foreign_mark_up() -> None:
         ("ratelimited", ""),
     ],
 )
-def test_a_place_that_is_gone_is_told_from_a_refused_text(code: str, gone: str) -> None:
+def test_a_missing_chat_is_distinguished_from_a_refused_text(code: str, gone: str) -> None:
     assert refused(code).place_gone == gone

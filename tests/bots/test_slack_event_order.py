@@ -22,7 +22,7 @@ class ThreadIntake(ConversationIntake):
         return Disposition.NOT_ADDRESSED
 
 
-async def test_a_reply_that_comes_before_the_mention_is_heard_after_it() -> None:
+async def test_a_reply_received_before_the_mention_is_handled_after_it() -> None:
     intake = ThreadIntake(errors=[StoreError("starting")] * 2)
     async with fast_slack() as slack, running(slack, intake):
         root = slack.mention("when is the ferry?")

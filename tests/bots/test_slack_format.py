@@ -74,7 +74,7 @@ def shown(markdown: str) -> str:
         "<YOUR_TOKEN> for {user_id}, @here and @channel",
     ],
 )
-def test_what_was_written_is_what_is_shown_and_copied(words: str) -> None:
+def test_text_is_shown_and_copied_as_written(words: str) -> None:
     assert words in shown(words)
     assert words in shown(f"- *so*: {words}")
     assert words in html.unescape(render(words).text)
@@ -104,7 +104,7 @@ def test_rich_text_keeps_the_structure() -> None:
     assert shown(markdown) == "a\n@here\nx\nb\nq @here\n• i\n---\n@here"
 
 
-def test_nothing_pings() -> None:
+def test_no_text_pings_anybody() -> None:
     for markdown in (
         SAMPLE,
         "`<!channel>`",

@@ -103,7 +103,7 @@ def test_an_agent_answers_in_the_thread_that_a_direct_message_begins() -> None:
 
 
 @pytest.mark.parametrize("channel_type", ["im", "app_home", None])
-def test_what_is_private(channel_type: str | None) -> None:
+def test_direct_messages_are_private(channel_type: str | None) -> None:
     assert taken(parse_event(body(channel="D1", channel_type=channel_type), ME)).is_private
 
 
@@ -165,7 +165,7 @@ def test_the_workspace_is_the_one_that_installed_the_bot(
         ({"text": ["no", "text"]}, Disposition.EMPTY),
     ],
 )
-def test_what_is_not_for_us(fields: dict[str, Any], reason: Disposition) -> None:
+def test_messages_for_others_are_ignored(fields: dict[str, Any], reason: Disposition) -> None:
     assert skipped(parse_event(body(**fields), ME)) is reason
 
 
@@ -175,7 +175,7 @@ def test_payloads_that_make_no_sense(payload: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("subtype", [None, "file_share", "me_message", "thread_broadcast"])
-def test_what_a_person_says(subtype: str | None) -> None:
+def test_messages_of_these_subtypes_are_read(subtype: str | None) -> None:
     assert taken(parse_event(body(subtype=subtype), ME)).text == "hi"
 
 
@@ -344,7 +344,7 @@ def test_slash_commands(text: str, said: str) -> None:
         ("hlep", "/hlep"),
     ],
 )
-def test_what_people_say_by_slash_in_a_channel_is_a_conversation_of_each(
+def test_slash_commands_in_a_channel_have_a_conversation_for_each_person(
     text: str, said: str
 ) -> None:
     """Only they see the answers: nobody else may ask about the conversation, or export it."""

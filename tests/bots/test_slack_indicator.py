@@ -205,7 +205,7 @@ async def test_a_status_of_an_earlier_process_is_taken_away_before_the_connectio
 # -- greeting
 
 
-async def test_whoever_opens_an_agents_chat_is_offered_what_to_say_once() -> None:
+async def test_opening_an_agents_chat_offers_suggested_prompts_once() -> None:
     async with agent_slack() as slack, running(slack):
         for _ in range(2):
             slack.open_chat()
@@ -227,7 +227,7 @@ async def test_greetings_speak_the_configured_language() -> None:
         assert "你能做什么？" in slack.workspace.prompts[(f"D{USER}", "")]
 
 
-async def test_an_app_that_is_no_agent_greets_nobody() -> None:
+async def test_an_app_that_is_not_an_agent_greets_nobody() -> None:
     async with fast_slack() as slack, running(slack):
         envelope = slack.open_chat()
         await slack.wait_for(lambda: envelope.acked)

@@ -105,7 +105,7 @@ async def test_permissions_that_are_missing_show_while_all_else_works() -> None:
 
 
 @pytest.mark.parametrize("error", ["is_archived", "not_in_channel", "channel_not_found"])
-async def test_a_channel_that_is_gone_is_told_and_asked_once(error: str) -> None:
+async def test_a_missing_channel_is_reported_after_one_request(error: str) -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.mention("hi")
         slack.fail("chat.postMessage", error=error, times=5)

@@ -49,7 +49,7 @@ MENTIONS = f"<@{BOT_USER}> tell <@U2BOB> and <!subteam^S1> in <#C5>, not <#G9>, 
 TOLD = "tell @Bob Ray and @support-team in #general, not #G9, @here"
 
 
-async def test_what_is_mentioned_has_its_name() -> None:
+async def test_mentions_are_replaced_by_names() -> None:
     async with listening() as (slack, intake):
         slack.say(MENTIONS, marked=True)
         message = await heard(intake)
@@ -84,7 +84,7 @@ async def test_names_stand_in_history_forwards_and_blocks_too() -> None:
         ]
 
 
-async def test_two_people_of_one_name_are_told_apart() -> None:
+async def test_two_people_with_the_same_name_are_distinguished() -> None:
     async with listening() as (slack, intake):
         slack.person("U3ANN", profile={"display_name": "ann"})
         slack.person("U4YOU", profile={"display_name": "You"})
@@ -181,7 +181,7 @@ async def test_names_that_are_known_need_no_time() -> None:
             assert (message.text, message.chat_title) == (TOLD, "launch")
 
 
-async def test_of_many_names_some_are_looked_up() -> None:
+async def test_the_number_of_names_to_look_up_is_limited() -> None:
     async with listening() as (slack, intake):
         everybody = " ".join(f"<@U{number}X>" for number in range(MOST_NAMES + 20))
         slack.say(f"<@{BOT_USER}> tell {everybody}", marked=True)
@@ -217,7 +217,7 @@ async def test_another_bot_has_the_name_that_it_shows() -> None:
     assert (intake.received[0].sender.name, intake.received[0].sender.is_bot) == ("Jenkins", True)
 
 
-async def test_of_threads_among_others_only_the_authors_are_looked_up() -> None:
+async def test_in_threads_of_other_people_only_authors_are_looked_up() -> None:
     async with listening() as (slack, intake):
         root = slack.say("talk")
         slack.say("tell <@U2BOB> in <#C5>", thread_ts=root.ts, marked=True)

@@ -123,7 +123,7 @@ async def test_refused_blocks_become_plain_text() -> None:
     ],
     ids=str,
 )
-async def test_failures_are_decisions(
+async def test_failures_are_mapped_to_errors_with_decisions(
     trouble: dict[str, object], *, retryable: bool, ambiguous: bool, arrived: int
 ) -> None:
     async with fast_slack() as slack:
@@ -147,7 +147,7 @@ async def test_the_pause_that_slack_asks_for_is_passed_on() -> None:
         assert caught.value.retry_after_s == 17
 
 
-async def test_what_cannot_be_reached_was_not_sent() -> None:
+async def test_an_unreachable_slack_did_not_receive_the_message() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
         await slack.go_offline()
@@ -324,7 +324,7 @@ async def test_the_message_of_another_bot_is_not_taken_for_ours() -> None:
         assert await adapter.find_message(place_of(asked), key="k", since=time.time() - 60) is None
 
 
-async def test_what_cannot_be_looked_up_is_said(tmp_path: Path) -> None:
+async def test_a_failed_lookup_of_a_send_is_reported(tmp_path: Path) -> None:
     """An answer that only its reader sees, and a file that an earlier process sent."""
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.mention("hi")
@@ -339,7 +339,7 @@ async def test_what_cannot_be_looked_up_is_said(tmp_path: Path) -> None:
         assert not caught.value.retryable
 
 
-async def test_looking_up_can_fail() -> None:
+async def test_the_lookup_of_a_sent_message_can_fail() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
         slack.fail("conversations.history", status=429, headers={"Retry-After": "5"})
@@ -424,7 +424,9 @@ async def test_an_image_is_described_to_those_who_cannot_see_it(tmp_path: Path) 
         ("file_upload_size_restricted", "size"),
     ],
 )
-async def test_why_a_workspace_takes_no_file_is_told(tmp_path: Path, error: str, says: str) -> None:
+async def test_the_reason_why_a_workspace_refuses_files_is_reported(
+    tmp_path: Path, error: str, says: str
+) -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
         slack.fail("files.getUploadURLExternal", error=error)
@@ -456,7 +458,7 @@ async def test_code_that_no_message_holds_is_a_file() -> None:
     assert slack.violations == []
 
 
-async def test_where_files_are_not_allowed_long_code_is_several_messages() -> None:
+async def test_without_permission_for_files_long_code_is_sent_as_several_messages() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
         slack.fail("files.getUploadURLExternal", error="file_uploads_disabled")
@@ -560,7 +562,7 @@ async def test_a_reaction_of_an_earlier_process_goes_although_there_was_no_room_
             assert caught.value.retryable  # so it is tried again
 
 
-async def test_what_was_never_shown_is_not_removed() -> None:
+async def test_indicators_that_were_never_shown_are_not_removed() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.mention("hi")
         await adapter.show_finished(place_of(asked), ok=True, was_shown=WorkShown.NO)

@@ -297,6 +297,6 @@ def test_every_file_is_attached_with_its_name(mode: str) -> None:
         ({"blocks": [{"type": "a\nb" * 99}, {}, "x", {"type": 7}]}, None),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_named(message: dict[str, Any], said: str | None) -> None:
+def test_unknown_blocks_are_named(message: dict[str, Any], said: str | None) -> None:
     found = read(message)
     assert found == said if said is not None else found.count("[Not readable here: a ") == 4

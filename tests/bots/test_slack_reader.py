@@ -59,7 +59,7 @@ def read(message: dict[str, Any]) -> tuple[str, str]:
     ],
     ids=range(13),
 )  # fmt: skip
-def test_what_people_write_becomes_markdown(elements: list[dict[str, Any]], said: str) -> None:
+def test_rich_text_of_people_becomes_markdown(elements: list[dict[str, Any]], said: str) -> None:
     assert read({"text": "a poorer copy", "blocks": [rich(*elements)]}) == (said, "")
 
 
@@ -96,7 +96,7 @@ def test_a_mention_in_blocks_addresses_the_bot() -> None:
     ],
     ids=range(14),
 )  # fmt: skip
-def test_what_apps_write_is_read_whole_and_once(message: dict[str, Any], said: str) -> None:
+def test_messages_of_apps_are_read_completely_and_once(message: dict[str, Any], said: str) -> None:
     assert read(message | {"bot_id": "BOTHER"}) == (said, "")
 
 
@@ -136,11 +136,11 @@ def message_blocks(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
     ],
     ids=range(10),
 )  # fmt: skip
-def test_what_a_person_passes_on_is_a_quotation(attachment: dict[str, Any], quoted: str) -> None:
+def test_shared_messages_become_quotations(attachment: dict[str, Any], quoted: str) -> None:
     assert read({"text": "why?", "attachments": [attachment]}) == ("why?", f"[Forwarded]\n{quoted}")
 
 
-def test_what_is_passed_on_is_quoted_whole() -> None:
+def test_shared_messages_are_quoted_completely() -> None:
     assert len(read({"text": "", "attachments": [shared(text="x" * 30_000)]})[1]) > 30_000
 
 
@@ -180,7 +180,7 @@ def test_files_of_all_parts_are_handed_over() -> None:
          "[File outside Slack: Budget (https://docs.test/1)]"),
     ],
 )  # fmt: skip
-def test_what_a_file_says_without_a_download(file: dict[str, Any], said: str) -> None:
+def test_files_are_described_without_a_download(file: dict[str, Any], said: str) -> None:
     message = {"text": "", "files": [{"id": "F1", **file}]}
     assert read(message) == (said, "")
     quoted = quote_message(message | {"username": "Ann"}, ME)
@@ -213,7 +213,7 @@ def test_a_long_quotation_is_cut_between_names() -> None:
 
 
 @pytest.mark.parametrize("forged", ["\ufdd0@U1\ufdd1", "\ufdd0U1\ufdd1: ok", "a\ufdd0\ufdd1\x00"])
-def test_nobody_can_type_a_name(forged: str) -> None:
+def test_typed_text_cannot_forge_a_name(forged: str) -> None:
     message = {
         "bot_id": "B1", "username": forged, "text": forged,
         "blocks": [rich(section(text(forged))), {"type": "section", "text": mrkdwn(forged)}],
@@ -254,7 +254,7 @@ for _ in range(200):
     ],
     ids=range(9),
 )  # fmt: skip
-def test_nonsense_is_survived(message: dict[str, Any]) -> None:
+def test_malformed_messages_raise_nothing(message: dict[str, Any]) -> None:
     for given in (message, message | {"bot_id": "B1"}):
         read_message(given, ME)
         quote_message(given, ME)

@@ -89,7 +89,7 @@ async def test_words_are_added_as_they_come_and_the_message_is_the_answer() -> N
     assert slack.violations == []
 
 
-async def test_what_is_more_than_text_is_rendered_in_the_end() -> None:
+async def test_rich_content_is_rendered_at_the_end_of_a_stream() -> None:
     final = "# Plan\n\n| a | b |\n|---|---|\n| 1 | https://x.org |\n\nMail <!channel> ![p](https://x.y/z.png)"
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.dm("hi"))
@@ -229,7 +229,7 @@ async def test_an_end_of_unknown_outcome_is_made_good(trouble: dict[str, object]
     assert slack.violations == []
 
 
-async def test_a_message_that_somebody_deleted_is_sent_anew_by_the_bus() -> None:
+async def test_a_deleted_streaming_message_is_sent_again_by_the_bus() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
@@ -242,7 +242,7 @@ async def test_a_message_that_somebody_deleted_is_sent_anew_by_the_bus() -> None
             assert not caught.value.retryable
 
 
-async def test_what_an_earlier_process_streamed_is_finished() -> None:
+async def test_a_message_streamed_by_an_earlier_process_is_finished() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
@@ -278,7 +278,7 @@ async def test_an_opened_stream_is_found_by_the_next_process() -> None:
     "error",
     ["not_subscribed_to_message_stream_stopped", "channel_type_not_supported", "unknown_method"],
 )
-async def test_where_slack_streams_nothing_a_message_is_changed(error: str) -> None:
+async def test_without_streaming_a_message_is_edited_instead(error: str) -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         slack.fail("chat.startStream", error=error)
         answer = Answer(adapter, slack, slack.mention("hi"))
@@ -329,7 +329,7 @@ async def test_a_channel_that_refuses_messages_is_not_tried_twice(error: str) ->
         assert slack.asked("chat.postMessage") == []
 
 
-async def test_nobody_is_streamed_to_who_is_not_known() -> None:
+async def test_nothing_is_streamed_to_unknown_people() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         asked = slack.mention("hi")
         answer = Answer(adapter, slack, asked)
@@ -399,7 +399,7 @@ async def test_no_more_answers_grow_than_can_be_ended() -> None:
     assert slack.violations == []
 
 
-async def test_lines_that_go_again_are_never_streamed() -> None:
+async def test_progress_lines_are_never_streamed() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
@@ -414,7 +414,7 @@ async def test_lines_that_go_again_are_never_streamed() -> None:
     assert slack.violations == []
 
 
-async def test_where_a_message_is_changed_the_lines_stand_below() -> None:
+async def test_in_edited_messages_progress_lines_are_below_the_text() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         slack.fail("chat.startStream", error="channel_type_not_supported")
         answer = Answer(adapter, slack, slack.mention("hi"))
@@ -524,7 +524,7 @@ def _prints(text: str) -> int:
     return text.count("print(")
 
 
-async def test_where_files_are_not_allowed_grown_code_is_several_messages() -> None:
+async def test_without_permission_for_files_grown_code_becomes_several_messages() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         await answer.open()

@@ -53,7 +53,7 @@ async def heard(intake: ConversationIntake, count: int = 1) -> InboundMessage:
     return intake.addressed[-1]
 
 
-async def test_what_was_said_before_comes_with_names_and_files() -> None:
+async def test_earlier_messages_of_a_thread_are_quoted_with_names_and_files() -> None:
     async with listening() as (slack, intake):
         picture = slack.file("error.png", b"png", "image/png")
         root = slack.say("The ferry is <late>.", user="UANN", files=[picture])
@@ -75,7 +75,7 @@ async def test_what_was_said_before_comes_with_names_and_files() -> None:
         assert [file.name for file in message.attachments] == ["error.png"]
 
 
-async def test_of_an_alert_without_text_its_attachments_are_quoted() -> None:
+async def test_attachments_of_an_alert_without_text_are_quoted() -> None:
     async with listening() as (slack, intake):
         root = slack.bot_says("", attachments=[{"text": "CPU is *high*"}, {"fallback": "Disk"}])
         slack.mention("why?", thread_ts=root.ts)
@@ -83,7 +83,7 @@ async def test_of_an_alert_without_text_its_attachments_are_quoted() -> None:
         assert message.prompt.split("\n")[3:] == ["> U2OTHER: CPU is *high*", "> Disk"]
 
 
-async def test_a_conversation_that_goes_on_gets_nothing_twice() -> None:
+async def test_a_continued_conversation_gets_no_message_twice() -> None:
     async with listening() as (slack, intake):
         root = slack.say("The ferry is late.", user="UANN")
         slack.mention("why?", thread_ts=root.ts)
@@ -115,7 +115,7 @@ async def test_a_message_that_begins_its_thread_and_commands_read_nothing() -> N
         assert slack.asked("conversations.replies") == []
 
 
-async def test_of_a_long_thread_the_beginning_and_the_end_are_read() -> None:
+async def test_only_the_beginning_and_the_end_of_a_long_thread_are_read() -> None:
     async with listening() as (slack, intake):
         root = slack.say("The ferry is late.", user="UANN")
         said = [slack.say(f"Reply {n}.", user="UANN", thread_ts=root.ts) for n in range(250)]
@@ -155,7 +155,7 @@ async def test_a_thread_is_not_waited_for_beyond_its_time() -> None:
         assert (await heard(intake)).prompt == "why?"
 
 
-async def test_of_a_thread_that_breaks_off_what_came_is_quoted_and_marked() -> None:
+async def test_a_thread_that_could_be_read_only_in_part_is_quoted_and_marked() -> None:
     async with listening() as (slack, intake):
         slack.server.methods.page_size = 2
         root = slack.say("The ferry is late.", user="UANN")
@@ -401,7 +401,7 @@ async def test_a_thread_below_a_message_of_the_bot_quotes_it(tmp_path: Path) -> 
     assert slack.violations == []
 
 
-async def test_new_in_a_thread_forgets_what_was_said_but_not_what_it_is_about(
+async def test_new_in_a_thread_forgets_the_conversation_but_not_the_first_message(
     tmp_path: Path,
 ) -> None:
     async with fast_slack() as slack:

@@ -78,7 +78,7 @@ async def test_an_edit_names_outsiders() -> None:
     assert edit.edited.sender.kind == "guest"
 
 
-async def test_a_lookup_that_fails_brings_the_event_again() -> None:
+async def test_after_a_failed_lookup_the_event_is_delivered_again() -> None:
     intake = RecordingIntake()
     async with fast_slack(ack_window_s=1.0) as slack, running(slack, intake):
         slack.person("U2GUEST", is_restricted=True)
@@ -102,7 +102,7 @@ async def test_a_lookup_beyond_the_rate_limit_waits_although_slack_gives_up() ->
     assert len({i.event_id for i in intake.received}) == 1
 
 
-async def test_more_people_than_slack_tells_about_in_a_minute_are_found_in_its_list() -> None:
+async def test_people_beyond_the_rate_limit_are_found_in_the_user_list() -> None:
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         slack.server.limits.tiers["t4"] = 5
@@ -119,7 +119,7 @@ async def test_more_people_than_slack_tells_about_in_a_minute_are_found_in_its_l
     assert slack.violations == []
 
 
-async def test_who_is_not_in_the_list_waits_until_slack_tells() -> None:
+async def test_people_missing_from_the_list_wait_until_slack_answers() -> None:
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         slack.person("U3OTHER", team_id="T9OTHER")
@@ -132,7 +132,7 @@ async def test_who_is_not_in_the_list_waits_until_slack_tells() -> None:
     assert [i.sender.kind for i in intake.received] == ["external"]
 
 
-async def test_without_the_permission_nobody_is_taken_for_a_member(
+async def test_without_the_permission_nobody_counts_as_a_member(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     intake = RecordingIntake()

@@ -143,7 +143,7 @@ def wrong_headers(slack: FakeSlack, body: bytes) -> dict[str, dict[str, str]]:
     }
 
 
-async def test_what_is_not_slacks_is_refused_before_it_is_read() -> None:
+async def test_requests_that_slack_did_not_sign_are_refused_before_they_are_read() -> None:
     intake = RecordingIntake()
     async with FakeSlack() as slack, running(slack, intake) as (adapter, door):
         for body in (message(), b"{not json", b""):
@@ -162,7 +162,7 @@ async def test_what_is_not_slacks_is_refused_before_it_is_read() -> None:
     "body", [b"[]", b'"x"', b"\xff\xfe", b"payload=%5B%5D", b"payload=nothing", b"", b"[" * 9000]
 )
 @pytest.mark.parametrize("kind", [JSON, FORM, {}])
-async def test_what_slack_signed_and_nobody_can_read_harms_nothing(
+async def test_an_unreadable_signed_request_affects_nothing(
     body: bytes, kind: dict[str, str]
 ) -> None:
     intake = RecordingIntake()
@@ -219,7 +219,7 @@ async def test_a_repeated_request_is_taken_once_and_a_retry_of_slacks_is_offered
     assert intake.ignored == [(Disposition.DUPLICATE, "a repeated request")] * 2
 
 
-async def test_what_is_not_kept_is_asked_for_again() -> None:
+async def test_events_that_are_not_stored_are_requested_again() -> None:
     intake = RecordingIntake(errors=[IntakeFull(), RuntimeError("a defect")])
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         body = message()
@@ -228,7 +228,7 @@ async def test_what_is_not_kept_is_asked_for_again() -> None:
     assert intake.texts == ["hello"]
 
 
-async def test_what_takes_too_long_or_comes_too_late_is_asked_for_again() -> None:
+async def test_events_that_are_stored_too_late_are_requested_again() -> None:
     intake = RecordingIntake()
     intake.gate = anyio.Event()
     async with FakeSlack() as slack:

@@ -44,7 +44,7 @@ def test_a_short_text_is_one_piece() -> None:
         ("**aaaa bbbb**", 9, ["**aaaa**", "**bbbb**"]),
     ],
 )
-def test_where_it_cuts(markdown: str, limit: int, pieces: list[str]) -> None:
+def test_texts_are_cut_at_these_places(markdown: str, limit: int, pieces: list[str]) -> None:
     assert split_markdown(markdown, within(limit)) == pieces
 
 

@@ -80,7 +80,7 @@ async def test_a_press_is_kept_and_answered(telegram: TelegramServer) -> None:
         await telegram.wait_for(lambda: telegram.backlog == 0)
 
 
-async def test_a_press_that_is_not_kept_comes_again(telegram: TelegramServer) -> None:
+async def test_a_press_that_is_not_stored_is_delivered_again(telegram: TelegramServer) -> None:
     adapter, recorder = adapter_for(telegram), RecordingIntake()
     await adapter.send_with_buttons(ALICE, "Where to?", OPTIONS, key="k")
     query = telegram.press(1001, "Paris")

@@ -30,7 +30,7 @@ async def look(
     return {finding.subject: finding for finding in found}
 
 
-async def test_a_bot_that_is_well() -> None:
+async def test_a_working_bot_has_no_problems() -> None:
     async with TelegramServer() as telegram:
         telegram.commands = [{"command": c.name, "description": c.help} for c in COMMANDS]
         found = await look(telegram)
@@ -105,7 +105,7 @@ async def test_a_revoked_token() -> None:
 
 
 @pytest.mark.parametrize("token", ["nonsense", "a b", ""])
-async def test_what_is_no_token(token: str) -> None:
+async def test_malformed_tokens_are_reported(token: str) -> None:
     async with TelegramServer() as telegram:
         section = config_for(telegram).model_copy(update={"bot_token": token})
         found = {f.subject: f for f in await diagnose(section, ALONE, timeouts=BRIEF)}
@@ -146,7 +146,7 @@ async def test_webhook_mode(given: dict[str, str], url: str, grade: Severity, pa
         assert (finding.severity, part in finding.text) == (grade, True)
 
 
-async def test_a_section_with_an_address_that_is_none() -> None:
+async def test_an_invalid_base_url_is_reported() -> None:
     section = TelegramConfig(enabled=True, bot_token="1:a", base_url="nonsense")
     found = await diagnose(section, ALONE, timeouts=BRIEF)
     assert found[0].severity is Severity.PROBLEM

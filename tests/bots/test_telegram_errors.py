@@ -189,5 +189,7 @@ def test_a_refused_token_keeps_answers_until_it_works() -> None:
         (BadRequest("Message is too long"), ""),
     ],
 )
-def test_a_place_that_is_gone_is_told_from_a_refused_text(error: TelegramError, gone: str) -> None:
+def test_a_missing_chat_is_distinguished_from_a_refused_text(
+    error: TelegramError, gone: str
+) -> None:
     assert delivery_error(error).place_gone == gone

@@ -150,7 +150,7 @@ def test_an_unreadable_draft_stop_raises_a_parse_error(told: Wire) -> None:
 
 
 @pytest.mark.parametrize("status", ["member", "left", "kicked"])
-def test_what_becomes_of_the_bot_is_noted(status: str) -> None:
+def test_changes_of_the_bots_membership_are_parsed(status: str) -> None:
     member = {"user": BOT, "status": status, "until_date": 0}
     update = {
         "chat": PRIVATE,

@@ -335,7 +335,7 @@ async def test_wrong_blocks_are_refused(client: httpx.AsyncClient, rich: Wire) -
     assert answer["error_code"] == 400
 
 
-async def test_a_classic_server_knows_neither_drafts_nor_blocks() -> None:
+async def test_a_classic_server_has_neither_drafts_nor_blocks() -> None:
     async with TelegramServer(classic=True) as telegram:
         url = f"{telegram.base_url}{telegram.token}/"
         async with httpx.AsyncClient(base_url=url) as client:

@@ -291,7 +291,7 @@ def test_named_without_username(user: dict[str, Any], text: str, addressed: bool
         ({}, Disposition.UNSUPPORTED, "service message"),
     ],
 )
-def test_what_is_no_message_for_us(
+def test_updates_that_are_not_messages_for_the_bot_are_ignored(
     fields: dict[str, Any], reason: Disposition, detail: str | None
 ) -> None:
     result = read(**fields)
@@ -322,7 +322,9 @@ def test_updates_that_are_no_messages(update: dict[str, Any], detail: str) -> No
         ({"id": -1009, "type": "channel", "title": "News", "username": "news"}, "News"),
     ],
 )
-def test_who_speaks_for_a_chat_is_that_chat(chat: dict[str, Any], name: str) -> None:
+def test_messages_sent_on_behalf_of_a_chat_have_the_chat_as_sender(
+    chat: dict[str, Any], name: str
+) -> None:
     stand_in = {"id": 1087968824, "is_bot": True, "first_name": "Group"}
     inbound = accepted(chat=PLAIN, text="@Parley_Bot hi", sender_chat=chat, **{"from": stand_in})
     assert (inbound.sender.user_id, inbound.sender.name) == (str(chat["id"]), name)

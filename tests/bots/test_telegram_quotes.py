@@ -64,14 +64,14 @@ def test_addresses_keep_mentions_and_other_text_where_they_were() -> None:
     assert inbound.prompt == "😀 see [**docs**](https://a.example/docs), 😀"
 
 
-def test_what_another_person_said_is_quoted() -> None:
+def test_another_persons_message_is_quoted() -> None:
     said = replied(text="See docs\nat 9", entities=[LINK], **{"from": BOB})
     inbound = group(reply_to_message=said)
     assert inbound.prompt == ("translate this\n\n> Bob: See [docs](https://a.example/docs)\n> at 9")
     assert inbound.replies_to == ("33",)
 
 
-def test_what_another_person_said_is_quoted_in_a_topic() -> None:
+def test_another_persons_message_is_quoted_in_a_topic() -> None:
     said = replied(chat=FORUM, **{"from": BOB}, **TOPIC)
     assert group(chat=FORUM, reply_to_message=said, **TOPIC).prompt == (
         "translate this\n\n> Bob: before"
@@ -102,7 +102,7 @@ def test_a_channel_is_quoted_by_its_name() -> None:
         ),
     ],
 )
-def test_what_a_person_points_at_is_quoted_also_if_the_bot_or_they_said_it(
+def test_a_message_that_a_person_replies_to_is_quoted_whoever_wrote_it(
     fields: dict[str, Any], quoted: str
 ) -> None:
     """The conversation may no longer contain it: after `/new`, or in another topic."""
@@ -120,7 +120,7 @@ def test_a_long_answer_of_the_bot_is_shortened() -> None:
     assert len(group(reply_to_message=said).quoted) > 11_900
 
 
-def test_what_a_person_selects_is_quoted_whoever_said_it() -> None:
+def test_selected_words_are_quoted_whoever_wrote_them() -> None:
     quote = {"text": "fore", "position": 2, "is_manual": True}
     answer = replied(**{"from": BOT})
     assert group(text="Why?", reply_to_message=answer, quote=quote).prompt == "Why?\n\n> You: fore"
@@ -128,7 +128,7 @@ def test_what_a_person_selects_is_quoted_whoever_said_it() -> None:
     assert group(reply_to_message=said, quote=quote).prompt == "translate this\n\n> Bob: fore"
 
 
-def test_what_was_said_elsewhere_is_quoted() -> None:
+def test_messages_of_other_chats_are_quoted() -> None:
     origin = {"type": "channel", "date": 1, "chat": NEWS, "message_id": 5}
     elsewhere = {"origin": origin, "chat": NEWS, "message_id": 5}
     quote = {"text": "It rains.", "position": 0}
@@ -216,7 +216,7 @@ SHOWN: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "text"), SHOWN)
-def test_what_has_no_words_is_described_in_a_private_chat(
+def test_a_message_without_text_is_described_in_a_private_chat(
     fields: dict[str, Any], text: str
 ) -> None:
     assert accepted(**fields).prompt == text
@@ -225,14 +225,18 @@ def test_what_has_no_words_is_described_in_a_private_chat(
 
 
 @pytest.mark.parametrize(("fields", "text"), SHOWN)
-def test_what_has_no_words_answers_the_bot_in_a_group(fields: dict[str, Any], text: str) -> None:
+def test_a_message_without_text_can_answer_the_bot_in_a_group(
+    fields: dict[str, Any], text: str
+) -> None:
     answer = replied(**{"from": BOT})
     inbound = accepted(chat=PLAIN, reply_to_message=answer, **fields)
     assert (inbound.text, inbound.quoted, inbound.is_addressed) == (text, "> You: before", True)
 
 
 @pytest.mark.parametrize(("fields", "text"), SHOWN)
-def test_what_has_no_words_can_be_asked_about_in_a_group(fields: dict[str, Any], text: str) -> None:
+def test_people_can_ask_about_a_message_without_text_in_a_group(
+    fields: dict[str, Any], text: str
+) -> None:
     said = wordless(**fields)
     lines = "\n> ".join(text.split("\n"))
     assert group(reply_to_message=said).prompt == f"translate this\n\n> Bob: {lines}"
@@ -266,7 +270,7 @@ POST = {
 
 
 @pytest.mark.parametrize("text", ["It rains.", "/help"])
-def test_what_a_channel_posts_is_not_for_the_bot_of_its_discussion_group(text: str) -> None:
+def test_a_channels_post_is_not_for_the_bot_in_its_discussion_group(text: str) -> None:
     """`group_policy: open` would answer each post."""
     ignored = read(**POST | {"text": text})
     assert isinstance(ignored, IgnoredEvent)

@@ -269,7 +269,7 @@ async def test_a_language_that_is_not_text_is_accepted(telegram: TelegramServer)
 
 
 @pytest.mark.parametrize("refusal", [IntakeFull(), IntakeClosed(), RuntimeError("disk"), OSError()])
-async def test_updates_that_are_not_committed_come_again_in_order(
+async def test_updates_that_are_not_committed_are_delivered_again_in_order(
     telegram: TelegramServer, refusal: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     adapter, recorder = adapter_for(telegram), RecordingIntake()
@@ -521,7 +521,9 @@ async def test_a_migrated_group_is_reported_before_a_message_is_sent_there(
     assert [answer.text for answer in telegram.answers(GROUP)] == ["Hello"]
 
 
-async def test_a_move_that_is_not_kept_comes_again(telegram: TelegramServer) -> None:
+async def test_a_chat_migration_that_is_not_stored_is_delivered_again(
+    telegram: TelegramServer,
+) -> None:
     adapter, recorder = adapter_for(telegram), RecordingIntake()
     telegram.mention(-4001, "hi")
     telegram.migrate(-4001, GROUP)
@@ -531,7 +533,7 @@ async def test_a_move_that_is_not_kept_comes_again(telegram: TelegramServer) -> 
         await telegram.wait_for(lambda: telegram.backlog == 0)
 
 
-async def test_what_becomes_of_the_bot_in_a_chat_is_counted(telegram: TelegramServer) -> None:
+async def test_changes_of_the_bots_membership_are_counted(telegram: TelegramServer) -> None:
     async with talking(telegram) as (adapter, recorder):
         telegram.set_membership(1001, "kicked")
         telegram.set_membership(GROUP, "left")
@@ -605,7 +607,7 @@ class _NodeIntake(RecordingIntake):
             yield
 
 
-async def test_of_several_processes_one_polls_until_it_ends(telegram: TelegramServer) -> None:
+async def test_only_one_process_polls_until_it_ends(telegram: TelegramServer) -> None:
     lock = anyio.Lock()
     first, second = _NodeIntake(lock), _NodeIntake(lock)
     adapter, other = adapter_for(telegram), adapter_for(telegram)

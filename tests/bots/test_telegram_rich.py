@@ -74,7 +74,7 @@ def test_lists_nest_and_keep_their_numbers() -> None:
 @pytest.mark.parametrize(
     "markdown", ["", "plain", "**bold** `code`", "```py\nx\n```", "> quoted", "a\n\nb"]
 )
-def test_what_classic_shows_as_well_stays_classic(markdown: str) -> None:
+def test_texts_that_classic_messages_can_show_stay_classic(markdown: str) -> None:
     assert rich_blocks(markdown) is None
 
 
@@ -103,7 +103,7 @@ def test_limits_lead_back_to_classic() -> None:
         "# <img src='http://evil.example'> @all",
     ],
 )
-def test_nothing_in_it_is_live_but_links(markdown: str) -> None:
+def test_only_links_are_active_in_rich_messages(markdown: str) -> None:
     blocks = rich_blocks(markdown)
     assert blocks is not None
     assert checked_blocks({"blocks": blocks})

@@ -227,7 +227,7 @@ async def test_a_refused_token_waits_to_be_mended(
         ("报告.pdf", b"%PDF", "application/pdf", "document"),
     ],
 )
-async def test_files_go_out(
+async def test_files_are_sent(
     telegram: TelegramServer,
     adapter: TelegramAdapter,
     tmp_path: Path,
@@ -285,7 +285,9 @@ async def test_typing_shows_where_the_work_goes_on(
     assert telegram.log[0][2] == topic
 
 
-async def test_nothing_blocks_the_loop(telegram: TelegramServer, tmp_path: Path) -> None:
+async def test_sending_and_receiving_do_not_block_the_event_loop(
+    telegram: TelegramServer, tmp_path: Path
+) -> None:
     adapter = adapter_for(telegram)
     file = stored(tmp_path, "chart.png", PNG, "image/png")
     with blockbuster_ctx():

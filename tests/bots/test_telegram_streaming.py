@@ -31,7 +31,7 @@ async def telegram() -> AsyncIterator[TelegramServer]:
         assert server.violations == []
 
 
-async def test_streaming_is_a_choice(telegram: TelegramServer) -> None:
+async def test_streaming_can_be_disabled(telegram: TelegramServer) -> None:
     plain, streaming = adapter_for(telegram), adapter_for(telegram, streaming=True)
     assert isinstance(streaming, SupportsDrafts)
     assert isinstance(streaming, SupportsStreaming)

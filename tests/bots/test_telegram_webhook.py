@@ -102,7 +102,9 @@ async def test_back_to_polling_removes_it_and_loses_nothing() -> None:
         {"authorization": f"Bearer {SECRET}"},
     ],
 )
-async def test_what_is_not_telegrams_is_refused_before_it_is_read(headers: dict[str, str]) -> None:
+async def test_requests_without_telegrams_secret_are_refused_before_they_are_read(
+    headers: dict[str, str],
+) -> None:
     recorder = RecordingIntake()
     async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
         for body in (update(), b"{not json"):
@@ -135,7 +137,7 @@ async def test_an_unreadable_request_does_not_block_others(body: bytes, status: 
     assert all(reason is Disposition.UNSUPPORTED for reason, _ in recorder.ignored)
 
 
-async def test_what_is_not_kept_is_asked_for_again_and_health_says_so() -> None:
+async def test_updates_that_are_not_stored_are_requested_again_and_shown_in_the_health() -> None:
     recorder = RecordingIntake()
     recorder.errors = [IntakeFull(), RuntimeError("a defect")]
     async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
@@ -155,7 +157,7 @@ async def test_a_webhook_that_another_program_took_away_is_set_again() -> None:
         assert telegram.webhook == URL
 
 
-async def test_what_telegram_cannot_deliver_shows_with_what_to_do() -> None:
+async def test_undeliverable_webhooks_are_shown_with_a_fix() -> None:
     doors = WebhookApp()
     async with TelegramServer() as telegram:
         telegram.pusher.caller.transport = doors.transport

@@ -50,7 +50,7 @@ def test_it_is_an_adapter_with_cards_and_signs(tmp_path: Path) -> None:
     assert adapter.split("x" * 100_000) == ["x" * 100_000]
 
 
-async def test_what_is_said_becomes_a_private_message(tmp_path: Path) -> None:
+async def test_a_typed_line_becomes_a_private_message(tmp_path: Path) -> None:
     adapter = TerminalAdapter(files=tmp_path)
     async with running(adapter) as intake:
         with adapter.attach("s1") as session:
@@ -230,7 +230,7 @@ async def test_only_attached_files_can_be_named(tmp_path: Path, ref: str) -> Non
     assert intake.received == []
 
 
-async def test_what_arrived_incompletely_or_is_old_is_removed(tmp_path: Path) -> None:
+async def test_incomplete_and_old_files_are_removed(tmp_path: Path) -> None:
     files = ReceivedFiles(tmp_path)
     old = await files.save("old", in_chunks(b"1"), max_bytes=5)
     folder = tmp_path / ".attached" / old

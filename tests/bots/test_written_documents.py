@@ -23,7 +23,7 @@ def documents() -> Sequence[WrittenDocument]:
 
 
 @pytest.mark.parametrize("platform", READERS)
-def test_what_the_bot_writes_arrives_as_written(platform: str) -> None:
+def test_the_bots_text_arrives_as_written(platform: str) -> None:
     wrong = {
         document.markdown: found
         for document in documents()

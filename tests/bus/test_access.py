@@ -117,7 +117,7 @@ def test_groups(
     assert decide_access(group("8"), policy) is stranger
 
 
-def test_who_answers_a_known_message_need_not_mention_the_bot() -> None:
+def test_a_reply_to_a_known_message_needs_no_mention() -> None:
     assert (
         decide_access(group(is_addressed=False), SlackConfig(), is_known_reply=True)
         is Disposition.ACCEPTED
@@ -129,7 +129,7 @@ def test_who_answers_a_known_message_need_not_mention_the_bot() -> None:
     )
 
 
-def test_a_pairing_counts_in_private_only() -> None:
+def test_a_pairing_applies_only_in_private_chats() -> None:
     policy = TelegramConfig(allowed_users=["7"], dm_policy="pairing")
     assert decide_access(private("8"), policy, is_approved=True) is Disposition.ACCEPTED
     assert decide_access(group("8"), policy, is_approved=True) is Disposition.NOT_ALLOWED

@@ -58,7 +58,7 @@ async def test_a_part_that_comes_again_is_not_added_again(tmp_path: Path) -> Non
         assert names(harness.gateway) == ["1.pdf", "2.pdf"]
 
 
-async def test_what_is_said_after_an_album_is_answered_after_it(tmp_path: Path) -> None:
+async def test_a_message_after_an_album_is_answered_after_it(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform()) as harness:
         await send(harness, "1.pdf", "compare")
         await send(harness, "2.pdf")

@@ -65,7 +65,7 @@ async def test_only_chats_with_a_message_in_so_many_days_get_it(tmp_path: Path) 
         assert (await harness.bus.broadcasts.count(ASKED, ["fake"])).chats == 2
 
 
-async def test_whom_the_policy_does_not_admit_any_more_gets_nothing(tmp_path: Path) -> None:
+async def test_people_whom_the_policy_no_longer_admits_get_no_broadcast(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await people_write(harness, ["ann", "bob"])
         guest = Sender(user_id="eve", kind="guest")
@@ -92,7 +92,7 @@ async def test_a_person_whose_pairing_was_revoked_gets_nothing(tmp_path: Path) -
         assert (reach.chats, reach.denied) == (1, 1)
 
 
-async def test_what_was_accepted_is_sent_by_the_next_process(tmp_path: Path) -> None:
+async def test_an_accepted_broadcast_is_sent_by_the_next_process(tmp_path: Path) -> None:
     platform = FakePlatform()
     async with running_bus(tmp_path, platform=platform) as harness:
         await people_write(harness, [f"p{n}" for n in range(20)])

@@ -194,7 +194,7 @@ async def test_in_a_group_words_decide_only_if_they_are_for_the_bot(tmp_path: Pa
         assert resumed(h) == [{"decisions": [APPROVE]}]
 
 
-async def test_what_people_say_to_each_other_gets_no_sign_of_work(tmp_path: Path) -> None:
+async def test_messages_between_people_get_no_indicator(tmp_path: Path) -> None:
     """No card, no reaction, no answer; the question stays."""
     platform = CardPlatform("fake")
     async with running_bus(tmp_path, platform=platform, policy=MENTION) as h:
@@ -235,7 +235,7 @@ async def test_a_reply_to_the_bot_is_for_it(tmp_path: Path, *, has_replies: bool
         assert (len(h.server.runs) == 2) is has_replies
 
 
-async def test_what_an_answer_quotes_is_no_part_of_it(tmp_path: Path) -> None:
+async def test_quotations_in_an_answer_are_not_part_of_the_decision(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as h:
         await asked(h)
         await h.send("ok", quoted="> You: I need your approval before I do this:")
@@ -262,7 +262,7 @@ async def test_a_mention_that_is_added_later_decides_nothing_by_itself(tmp_path:
         assert len(h.server.runs) == 1
 
 
-async def test_what_another_graph_asks_is_answered_with_words(tmp_path: Path) -> None:
+async def test_questions_of_other_graphs_are_answered_with_text(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h, {"question": "Which colour?", "n": 2})
         assert h.platform.texts == ["Let me.\n\nWhich colour?"]

@@ -99,7 +99,7 @@ async def test_a_pressed_option_is_a_message_of_the_presser(
 
 
 @pytest.mark.parametrize(("presser", "recipient"), [("u", "T1@T9/u"), ("boss", "T1@boss")])
-async def test_what_a_press_starts_is_answered_with_the_token_of_its_workspace(
+async def test_the_answer_to_a_press_is_sent_with_the_token_of_its_workspace(
     tmp_path: Path, presser: str, recipient: str
 ) -> None:
     """Where OAuth installed a Slack app, the recipient names the workspace."""
@@ -113,7 +113,7 @@ async def test_what_a_press_starts_is_answered_with_the_token_of_its_workspace(
         assert decode_inbound(row.body).reply_target.user == recipient
 
 
-async def test_of_several_presses_the_first_counts(tmp_path: Path) -> None:
+async def test_the_first_of_several_presses_counts(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         message = h.platform.shown[0]
@@ -155,7 +155,7 @@ async def test_only_the_asker_or_an_admin_may_press(tmp_path: Path) -> None:
         assert h.prompts() == ["paint it", "red"]
 
 
-async def test_who_was_shut_out_may_not_press(tmp_path: Path) -> None:
+async def test_people_whose_access_was_revoked_may_not_press(tmp_path: Path) -> None:
     policy = ChannelPolicy(dm_policy="pairing")
     async with running_bus(tmp_path, platform=ButtonPlatform("fake"), policy=policy) as h:
         await h.send("hello")
@@ -240,7 +240,7 @@ async def test_a_long_option_is_cut_on_the_button_only(tmp_path: Path) -> None:
         assert h.prompts()[1] == long.strip()
 
 
-async def test_where_there_are_no_buttons_words_do(tmp_path: Path) -> None:
+async def test_without_buttons_a_typed_answer_works(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as h:
         await asked(h)
         await h.send("red")
@@ -371,7 +371,7 @@ async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
         assert h.platform.texts == []
 
 
-async def test_what_was_stopped_stays_so_over_a_crash(tmp_path: Path) -> None:
+async def test_a_stopped_message_stays_stopped_after_a_crash(tmp_path: Path) -> None:
     """Killed after the press was stored, before the run ended."""
     platform = ButtonPlatform("fake", notice_after_s=0.01)
     async with FakeLangGraph() as server:
@@ -461,7 +461,7 @@ async def test_nothing_is_tried_again_behind_newer_messages(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("error", ["AuthenticationError", "GraphRecursionError", "AgentInvalid"])
-async def test_what_would_fail_again_has_no_button(tmp_path: Path, error: str) -> None:
+async def test_errors_that_would_repeat_have_no_retry_button(tmp_path: Path, error: str) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         h.server.scripts.append(Script(words=(), error={"error": error, "message": "no"}))
         await h.send("paint it")

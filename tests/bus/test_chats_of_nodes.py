@@ -220,7 +220,7 @@ async def test_an_old_delivery_that_is_open_again_is_found_without_a_signal(
         await eventually(lambda: len(harness.platform.texts) == 3)
 
 
-async def test_a_node_takes_over_what_one_that_stopped_left(
+async def test_a_node_takes_over_the_chats_of_a_stopped_node(
     store: StoreConfig, tmp_path: Path
 ) -> None:
     async with (
@@ -242,7 +242,7 @@ async def test_a_node_takes_over_what_one_that_stopped_left(
         await two.wait_until_finished()
 
 
-async def test_what_a_dead_node_accepted_and_was_to_send_is_taken_over(
+async def test_messages_and_deliveries_of_a_dead_node_are_taken_over(
     store: StoreConfig, tmp_path: Path
 ) -> None:
     async with running_bus(tmp_path / "bus", store=store) as harness:
@@ -481,7 +481,7 @@ async def test_forwards_behind_a_mention_may_come_to_another_node(
         assert other.platform.texts == []
 
 
-async def test_what_another_node_was_told_before_the_mention_belongs_to_it(
+async def test_messages_at_another_node_before_the_mention_belong_to_it(
     store: StoreConfig, tmp_path: Path
 ) -> None:
     async with two_nodes(store, tmp_path) as nodes:
@@ -576,7 +576,9 @@ async def test_a_chat_that_migrates_keeps_its_owner(store: StoreConfig, tmp_path
         assert other.platform.texts == []
 
 
-async def test_an_adapter_does_alone_what_one_node_does(store: StoreConfig, tmp_path: Path) -> None:
+async def test_an_adapters_exclusive_work_runs_at_one_node(
+    store: StoreConfig, tmp_path: Path
+) -> None:
     async with two_nodes(store, tmp_path) as nodes:
         one, two = nodes.one.bus.intake, nodes.two.bus.intake
         assert (one.divide_limit(50), two.divide_limit(50)) == (25, 25)

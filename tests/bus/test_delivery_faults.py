@@ -126,7 +126,7 @@ async def test_a_store_that_is_down_at_the_start_is_waited_for(tmp_path: Path) -
         assert database.failures == 1
 
 
-async def test_what_was_sent_is_recorded_when_the_store_is_back(tmp_path: Path) -> None:
+async def test_a_send_during_an_outage_is_recorded_after_it(tmp_path: Path) -> None:
     platform = FakePlatform()
     async with (
         FailingDatabase.opened(tmp_path) as database,

@@ -163,7 +163,7 @@ async def test_a_clock_that_is_set_back_has_rows_wait_side_by_side(tmp_path: Pat
     assert platform.texts == [f"m{number}" for number in range(40)]
 
 
-async def test_rows_of_the_future_are_sent_however_much_is_said_meanwhile(tmp_path: Path) -> None:
+async def test_rows_with_a_future_time_are_sent_despite_new_messages(tmp_path: Path) -> None:
     platform, clock = FakePlatform(), OffsetClock()
     clock.ahead += 3600
     async with pump(platform, tmp_path, clock) as delivery:
@@ -259,7 +259,9 @@ class LatePlatform(FindingPlatform):
         return found
 
 
-async def test_what_appears_after_the_first_lookup_is_not_sent_again(tmp_path: Path) -> None:
+async def test_a_message_that_appears_after_the_first_lookup_is_not_sent_again(
+    tmp_path: Path,
+) -> None:
     platform, clock = LatePlatform(), OffsetClock()
     platform.fail("send", DeliveryError("timeout", retryable=True, ambiguous=True))
     async with pump(platform, tmp_path, clock) as delivery:
@@ -524,7 +526,7 @@ async def test_a_card_whose_answer_is_refused_says_so(tmp_path: Path) -> None:
     assert (row.state, row.error, platform.texts) == ("failed", "audited", [ENGLISH.answer_refused])
 
 
-async def test_what_cannot_be_looked_up_is_repeated_no_more_than_once(tmp_path: Path) -> None:
+async def test_a_send_that_cannot_be_looked_up_is_repeated_at_most_once(tmp_path: Path) -> None:
     platform = FindingPlatform()
     platform.fail("send", DeliveryError("timeout", retryable=True, ambiguous=True), times=9)
     platform.fail("find", DeliveryError("this place cannot be read"), times=9)

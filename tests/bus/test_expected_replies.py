@@ -44,7 +44,7 @@ async def test_the_next_words_of_who_was_asked_are_the_answer(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("changes", [{"user": "bob"}, {"chat": "d"}, {"replies_to": ("m77",)}])
-async def test_others_and_other_places_begin_a_conversation(
+async def test_other_people_and_other_chats_begin_a_new_conversation(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
@@ -90,7 +90,7 @@ def test_an_answer_is_expected_for_half_an_hour() -> None:
     assert pending.assign(plain) == plain
 
 
-def test_what_is_not_meant_for_the_bot_is_left_alone() -> None:
+def test_messages_that_are_not_for_the_bot_are_ignored() -> None:
     pending = ExpectedReplies(clock=lambda: 0.0)
     asker = inbound_message("paint it", "a", topic="a", is_private=False, track_replies=True)
     pending.expect(asker, asker.key)

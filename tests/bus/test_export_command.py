@@ -32,7 +32,7 @@ async def test_the_conversation_comes_as_one_file(tmp_path: Path) -> None:
         assert len(harness.platform.texts) == 2
 
 
-async def test_what_is_said_so_far_is_exported_while_a_turn_runs(tmp_path: Path) -> None:
+async def test_an_export_during_a_turn_contains_the_conversation_so_far(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         harness.server.scripts.append(Script(hang_after=1))
         await harness.send("hang", is_private=False)
@@ -97,7 +97,7 @@ def test_tools_are_named_and_the_framework_is_silent() -> None:
     )
 
 
-def test_of_a_very_long_conversation_the_newest_part_is_kept() -> None:
+def test_an_export_of_a_long_conversation_keeps_the_newest_part() -> None:
     long = [human(f"{number} " + "x" * (MAX_CHARS // 3)) for number in range(4)]
     text = transcript(long, ENGLISH, person="You")
     assert text.startswith("# Conversation\n\n*Earlier messages are omitted.*\n\n## You\n\n2 x")

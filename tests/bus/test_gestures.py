@@ -134,7 +134,7 @@ def test_which_messages_are_one_gesture(sent: tuple[dict[str, Any], ...], is_one
         ({**FILES, "answers_row": 3}, False),
     ],
 )
-def test_what_waits_for_the_rest(fields: dict[str, Any], waits: bool) -> None:
+def test_these_messages_wait_for_further_parts(fields: dict[str, Any], waits: bool) -> None:
     assert is_incomplete(message_of("e", **fields)) is waits
 
 
@@ -227,7 +227,7 @@ async def test_the_words_behind_a_picture_tell_the_language_of_the_answer(tmp_pa
         assert any("\u4e00" <= char <= "\u9fff" for char in harness.platform.texts[0])
 
 
-async def test_each_caption_stands_at_its_picture(tmp_path: Path) -> None:
+async def test_each_caption_is_next_to_its_picture(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform()) as harness:
         await harness.send("right", album="A", **photo(3))
         await harness.send("", album="A", **photo(1))
@@ -284,7 +284,7 @@ async def test_a_steered_turn_is_run_again_with_its_files(tmp_path: Path) -> Non
         assert [name for _, name, _ in harness.gateway.uploads] == [uploaded(1)]
 
 
-async def test_what_comes_after_words_of_the_answer_is_the_next_message(tmp_path: Path) -> None:
+async def test_a_part_after_the_answer_began_is_the_next_message(tmp_path: Path) -> None:
     cards = CardPlatform("fake")
     async with running_bus(tmp_path, platform=cards) as harness:
         harness.server.scripts.append(Script(words=("Half", " done"), hang_after=1))
@@ -296,7 +296,7 @@ async def test_what_comes_after_words_of_the_answer_is_the_next_message(tmp_path
         assert harness.prompts()[1] == "[Forwarded]\n> Ann: me"
 
 
-async def test_what_comes_after_a_draft_of_the_answer_is_the_next_message(tmp_path: Path) -> None:
+async def test_a_part_after_a_draft_of_the_answer_is_the_next_message(tmp_path: Path) -> None:
     drafts = PreviewPlatform("fake")
     async with running_bus(tmp_path, platform=drafts) as harness:
         harness.server.scripts.append(Script(words=("Half", " done"), hang_after=1))
@@ -331,7 +331,7 @@ async def test_two_texts_are_two_turns(tmp_path: Path) -> None:
         assert harness.prompts() == ["one", "two"]
 
 
-async def test_what_another_person_says_in_between_is_another_turn(tmp_path: Path) -> None:
+async def test_another_persons_message_in_between_is_another_turn(tmp_path: Path) -> None:
     topic: dict[str, Any] = {"is_private": False, "chat": "g", "topic": "t"}
     async with running_bus(tmp_path, platform=platform(), policy=TEAM) as harness:
         await harness.send("", **{**photo(1), **topic})
@@ -411,7 +411,7 @@ async def test_forwards_behind_a_mention_are_for_the_bot(tmp_path: Path) -> None
         assert await harness.send("", **other) is Disposition.NOT_ADDRESSED
 
 
-async def test_what_comes_before_the_mention_belongs_to_it(tmp_path: Path) -> None:
+async def test_parts_before_the_mention_belong_to_it(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform(), policy=TEAM) as harness:
         for number in (1, 2):
             early = in_group(f"e{number}", **photo(number))
@@ -592,7 +592,7 @@ async def test_parts_that_were_not_joined_before_a_restart_are_joined_after_it(
             assert harness.prompts()[-1] == "who is right?\n\n[Forwarded]\n> Ann: me"
 
 
-async def test_what_waited_for_hours_is_no_gesture(tmp_path: Path) -> None:
+async def test_messages_delivered_hours_late_are_not_a_gesture(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform()) as harness:
         await harness.send("", sent_at=1_000.0, **photo(1))
         await harness.send("good evening", sent_at=9_000.0)

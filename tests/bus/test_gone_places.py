@@ -127,7 +127,7 @@ async def test_an_answer_without_its_chat_goes_to_the_asker_and_nobody_else(tmp_
         ("7:reply:0", replace(TOPIC, chat="dm-ann")),
     ],
 )
-async def test_what_can_be_nowhere_else_fails(
+async def test_a_row_without_another_chat_fails(
     tmp_path: Path, key: str, target: ReplyTarget
 ) -> None:
     platform = PlacesPlatform({("c", "t"): "chat", ("dm-ann", "t"): "chat"})

@@ -178,7 +178,7 @@ def test_a_policy_that_was_not_written_is_not_open() -> None:
 
 
 @given(st.text(st.characters(), max_size=300), st.text(st.characters(), max_size=50))
-def test_whatever_is_said_survives_json_and_utf8(text: str, name: str) -> None:
+def test_any_text_survives_json_and_utf8(text: str, name: str) -> None:
     clean = clean_message(
         inbound_message(text, name or "e", attachments=(attachment(name),), user=name)
     )

@@ -45,7 +45,7 @@ async def test_a_group_is_approved_at_every_node_by_who_adds_the_bot_at_one(
         await owner.expect_replies("Hello you", "Hello you")
 
 
-async def test_whichever_node_is_asked_why_tells_what_all_of_them_refused(
+async def test_why_lists_the_refusals_of_all_nodes_at_any_node(
     store: StoreConfig, tmp_path: Path
 ) -> None:
     async with owner_and_other(store, tmp_path) as (owner, other):

@@ -45,7 +45,7 @@ async def test_a_command_is_answered_in_the_language_that_the_platform_tells(
         assert await last(harness, "/stop", language=told) == words.stop_nothing
 
 
-async def test_where_the_platform_tells_nothing_the_language_is_what_people_write(
+async def test_without_a_language_of_the_platform_the_written_language_is_used(
     tmp_path: Path,
 ) -> None:
     async with running_bus(tmp_path) as harness:
@@ -113,7 +113,7 @@ async def test_a_choice_survives_a_restart_and_auto_undoes_it(tmp_path: Path) ->
         ("zh", "en-GB", ENGLISH),
     ],
 )
-async def test_a_configured_language_holds_over_what_the_platform_tells(
+async def test_a_configured_language_overrides_the_platforms(
     tmp_path: Path, everywhere: str, here: str | None, words: object
 ) -> None:
     policy = ChannelPolicy(dm_policy="open", language=here)
@@ -140,7 +140,7 @@ def resolver(database: Database) -> LanguageResolver:
     return LanguageResolver(BusConfig(), {}, settings)
 
 
-async def test_what_is_remembered_of_chats_is_bounded(tmp_path: Path) -> None:
+async def test_the_number_of_remembered_languages_is_bounded(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
         languages = resolver(database)
         for number in range(MAX_REMEMBERED + 2):
@@ -150,7 +150,7 @@ async def test_what_is_remembered_of_chats_is_bounded(tmp_path: Path) -> None:
         assert languages.resolve(inbound_message("42", "e", chat="0")) == "en"
 
 
-async def test_a_choice_of_a_language_that_is_gone_counts_as_none(tmp_path: Path) -> None:
+async def test_a_chosen_language_that_no_longer_exists_is_ignored(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
         message = inbound_message("你好", "e")
         languages = resolver(database)
@@ -158,7 +158,7 @@ async def test_a_choice_of_a_language_that_is_gone_counts_as_none(tmp_path: Path
         assert languages.resolve(message) == "zh"
 
 
-async def test_what_stands_in_place_of_an_answer_is_said_in_the_readers_language(
+async def test_texts_that_replace_an_answer_are_in_the_readers_language(
     tmp_path: Path,
 ) -> None:
     wrong = [
@@ -175,7 +175,7 @@ async def test_what_stands_in_place_of_an_answer_is_said_in_the_readers_language
             assert (await last(harness, "写一首诗")).startswith(words)
 
 
-async def test_an_agent_that_cannot_be_named_so_is_told_in_the_readers_language(
+async def test_an_invalid_agent_name_is_reported_in_the_readers_language(
     tmp_path: Path,
 ) -> None:
     policy = OPEN.model_copy(update={"session": SessionConfig(assistant_id="a b")})

@@ -79,7 +79,7 @@ async def test_a_private_answer_is_previewed_and_then_sent_once(tmp_path: Path) 
     assert platform.texts == ["Hello you"]
 
 
-async def test_where_previews_are_of_no_use_they_end(tmp_path: Path) -> None:
+async def test_previews_end_when_they_are_no_longer_useful(tmp_path: Path) -> None:
     platform = PreviewPlatform()
     platform.fail("preview", DeliveryError("never"), times=100)
     async with turn_harness(tmp_path, platform) as h:

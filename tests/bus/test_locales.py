@@ -57,7 +57,7 @@ def test_no_text_was_left_in_english(code: str, texts: Messages) -> None:
     assert copied <= SAME_ANYWHERE, code
 
 
-def test_what_is_chinese_is_written_in_chinese() -> None:
+def test_chinese_texts_contain_no_english() -> None:
     strange = {
         name for name, text in fields(LANGUAGES["zh"]).items() if not re.search(r"[一-鿿]", text)
     }

@@ -183,7 +183,7 @@ async def test_an_edited_message_that_is_running_runs_again_in_its_card(tmp_path
         assert harness.thread_messages()[:3] == ["zero", "You said zero", "right"]
 
 
-async def test_files_are_brought_once_for_a_message_that_is_run_anew(tmp_path: Path) -> None:
+async def test_files_are_uploaded_once_for_a_repeated_turn(tmp_path: Path) -> None:
     platform = DownloadingPlatform()
     platform.content["r"] = [b"1,2"]
     async with running_bus(tmp_path, platform=platform) as harness:
@@ -295,7 +295,9 @@ def edited(message: QueuedMessage, text: str) -> QueuedMessage:
     )
 
 
-async def test_what_was_said_to_a_run_is_said_again_when_it_is_run_anew(tmp_path: Path) -> None:
+async def test_injected_messages_are_injected_again_when_their_run_is_repeated(
+    tmp_path: Path,
+) -> None:
     queue = SessionConfig(busy="steer", users={"u": SessionConfig(busy="steer")})
     policy = OPEN.model_copy(update={"session": queue})
     async with running_steered_bus(tmp_path, policy=policy) as harness:
@@ -437,7 +439,7 @@ async def test_a_message_after_a_deleted_or_stopped_one_is_answered_after_a_cras
                 assert harness.thread_messages() == ["two", "Hello you"]
 
 
-async def test_what_the_run_of_a_deleted_message_consumed_is_answered_though_it_stays_in_the_thread(
+async def test_messages_that_a_deleted_messages_run_consumed_are_answered(
     tmp_path: Path,
 ) -> None:
     async with running_steered_bus(tmp_path) as harness:
@@ -588,7 +590,9 @@ async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) ->
         assert harness.thread_messages() == ["one", "You said one", "II", "Hello you"]
 
 
-async def test_what_was_stopped_by_its_button_can_be_run_with_an_edit(tmp_path: Path) -> None:
+async def test_a_message_stopped_by_its_button_can_be_run_again_with_an_edit(
+    tmp_path: Path,
+) -> None:
     async with running_bus(tmp_path, platform=CardPlatform("fake")) as harness:
         harness.server.scripts.append(Script(words=("Wrong", "!"), hang_after=1))
         await harness.send("left")
@@ -725,7 +729,7 @@ async def test_the_offer_takes_no_notice_of_what_was_undone(tmp_path: Path) -> N
         await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_former)
 
 
-async def test_the_offer_counts_what_waits(tmp_path: Path) -> None:
+async def test_the_offer_considers_waiting_messages(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
         await talk(harness, "one")
         gate = harness.hold_next_run("Two")
@@ -795,7 +799,7 @@ async def test_after_new_an_edit_is_answered_in_the_present_thread(tmp_path: Pat
         ) == [["1", "Hello you"], ["one", "You said one"]]
 
 
-async def test_what_is_answered_can_be_deleted_without_a_word(tmp_path: Path) -> None:
+async def test_deleting_an_answered_message_changes_nothing(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await talk(harness, "one")
         assert await delete(harness, "e1") is Disposition.UNCHANGED
@@ -805,7 +809,7 @@ async def test_what_is_answered_can_be_deleted_without_a_word(tmp_path: Path) ->
 # ---- what does not count ----------------------------------------------------------------------
 
 
-async def test_what_changes_nothing_is_ignored(tmp_path: Path) -> None:
+async def test_edits_without_a_change_are_ignored(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await talk(harness, "one")
         await harness.send("/help", event="cmd")
@@ -821,7 +825,7 @@ async def test_what_changes_nothing_is_ignored(tmp_path: Path) -> None:
         assert harness.bus.counters()[("fake", Disposition.UNCHANGED)] == 2
 
 
-async def test_who_may_not_talk_may_not_edit(tmp_path: Path) -> None:
+async def test_edits_by_people_without_access_are_ignored(tmp_path: Path) -> None:
     listed = ChannelPolicy(dm_policy="allowlist", allowed_users=["u"])
     async with running_bus(tmp_path, policy=listed) as harness:
         await talk(harness, "one")

@@ -183,7 +183,7 @@ async def test_a_chat_that_migrates_into_one_of_another_node_is_answered_once(
         await eventually(lambda: sorted(message.text for message in shown) == expected)
 
 
-async def test_what_a_dead_node_held_of_a_chat_that_migrated_is_answered(
+async def test_messages_that_a_dead_node_held_for_a_migrated_chat_are_answered(
     store: StoreConfig, tmp_path: Path
 ) -> None:
     async with cluster(store, tmp_path) as nodes:

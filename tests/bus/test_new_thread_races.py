@@ -37,7 +37,7 @@ async def run_of(harness: BusHarness, text: str) -> FakeRun:
     return harness.server.runs[harness.prompts().index(text)]
 
 
-async def test_what_was_sent_after_new_is_answered_in_the_new_thread(tmp_path: Path) -> None:
+async def test_messages_after_new_are_answered_in_the_new_thread(tmp_path: Path) -> None:
     """Accepted before the new thread was stored, and dispatched after that (seed 2511002 of the proof)."""
     async with running_bus(tmp_path) as harness:
         await harness.send("first", event="first")
@@ -54,7 +54,7 @@ async def test_what_was_sent_after_new_is_answered_in_the_new_thread(tmp_path: P
         assert found.thread_id == after.thread_id
 
 
-async def test_what_was_sent_before_new_is_answered_in_the_old_thread_and_in_order(
+async def test_messages_before_new_are_answered_in_the_old_thread_in_order(
     tmp_path: Path,
 ) -> None:
     """Accepted before the command, and dispatched after it has run: commands go first."""

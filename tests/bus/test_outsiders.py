@@ -33,7 +33,7 @@ async def mention(harness: BusHarness, text: str, **changes: object) -> Disposit
     return await harness.send(text, **({"is_private": False, "chat": "g"} | changes))
 
 
-async def test_somebody_who_is_not_listed_is_told_once_a_day_per_chat(tmp_path: Path) -> None:
+async def test_people_who_are_not_listed_are_notified_once_a_day_per_chat(tmp_path: Path) -> None:
     async with running_bus(tmp_path, policy=LISTED) as harness:
         for text in ("hello", "hello?", "你好"):
             assert await harness.send(text, user="v") is Disposition.NOT_ALLOWED
@@ -50,14 +50,14 @@ async def test_somebody_who_is_not_listed_is_told_once_a_day_per_chat(tmp_path: 
         await harness.expect_replies("Hello you", ENGLISH.not_allowed)
 
 
-async def test_in_groups_people_who_are_not_listed_are_not_told(tmp_path: Path) -> None:
+async def test_in_groups_people_who_are_not_listed_are_not_notified(tmp_path: Path) -> None:
     async with running_bus(tmp_path, policy=LISTED) as harness:
         assert await mention(harness, "hello", user="v") is Disposition.NOT_ALLOWED
         await mention(harness, "hi")
         await harness.expect_replies("Hello you")
 
 
-async def test_who_is_refused_in_a_group_is_told_where_nobody_else_reads_it(tmp_path: Path) -> None:
+async def test_a_refusal_in_a_group_is_shown_only_to_its_sender(tmp_path: Path) -> None:
     """The answer to a Slack command is shown to its sender alone."""
     own = ReplyTarget(chat="g", response_url="https://slack.example/answer")
     async with running_bus(tmp_path, policy=LISTED) as harness:
@@ -67,7 +67,7 @@ async def test_who_is_refused_in_a_group_is_told_where_nobody_else_reads_it(tmp_
         await harness.expect_replies(ENGLISH.not_allowed)
 
 
-async def test_where_the_bot_does_not_answer_it_says_so_once_a_day_in_private(
+async def test_in_chats_without_access_the_bot_says_so_once_a_day_in_private(
     tmp_path: Path,
 ) -> None:
     policy = ChannelPolicy(dm_policy="disabled", group_policy="disabled")
@@ -79,7 +79,7 @@ async def test_where_the_bot_does_not_answer_it_says_so_once_a_day_in_private(
         assert harness.server.runs == []
 
 
-async def test_nobody_is_told_who_did_not_address_the_bot(tmp_path: Path) -> None:
+async def test_people_who_did_not_address_the_bot_are_not_notified(tmp_path: Path) -> None:
     policy = ChannelPolicy(group_policy="open", external_policy="deny")
     async with running_bus(tmp_path, policy=policy) as harness:
         overheard = {"is_private": False, "is_addressed": False}
@@ -89,7 +89,7 @@ async def test_nobody_is_told_who_did_not_address_the_bot(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["guest", "external"])
-async def test_an_outsider_is_told_politely_once_and_nothing_runs(
+async def test_an_outsider_is_notified_once_and_nothing_runs(
     tmp_path: Path, kind: SenderKind
 ) -> None:
     async with running_bus(tmp_path, policy=ChannelPolicy(dm_policy="open")) as harness:
@@ -149,7 +149,7 @@ async def test_a_group_answers_after_an_administrator_approved_it(tmp_path: Path
         (Sender(user_id="robot", is_bot=True), Disposition.GROUP_PAIRING),
     ],
 )
-async def test_who_adds_the_bot_decides_whether_the_group_is_approved(
+async def test_a_group_is_approved_if_the_person_who_adds_the_bot_may_approve(
     tmp_path: Path, who: Sender, expected: Disposition
 ) -> None:
     async with running_bus(tmp_path, policy=GROUPS) as harness:

@@ -23,7 +23,7 @@ async def test_each_person_is_counted_once_with_the_newest_name(tmp_path: Path) 
         assert await seen(harness) == [("ann", "Ann Lee", 2), ("bob", "bob", 1)]
 
 
-async def test_a_damaged_row_hides_nobody(tmp_path: Path) -> None:
+async def test_a_damaged_row_does_not_hide_other_people(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await harness.send("hi", user="ann")
         await harness.send("hello", user="bob", chat="d")

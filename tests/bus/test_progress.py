@@ -22,7 +22,7 @@ def test_calls_without_a_result_are_named_with_what_they_are_about() -> None:
     assert progress.lines(WORDS) == ""
 
 
-def test_the_same_state_is_no_news() -> None:
+def test_a_repeated_state_is_not_new_progress() -> None:
     progress = RunProgress()
     said = [ai(("bash", {"command": "ls"}))]
     assert progress.update(said, [{"content": "a", "status": "pending"}])
@@ -62,7 +62,7 @@ def test_much_work_stays_short() -> None:
     assert max(len(line) for line in lines) < 100
 
 
-def test_what_has_no_sense_is_skipped() -> None:
+def test_malformed_progress_is_skipped() -> None:
     progress = RunProgress()
     senseless: list[object] = [None, "x", [], {}, {"type": "task_completed", "task_id": "?"}]
     for heard in senseless:

@@ -19,7 +19,9 @@ TOLD = "You are sending messages too fast, so I did not accept this one. Please 
 ADMIN = ChannelPolicy(dm_policy="open", admin_users=["u"])
 
 
-async def test_who_sends_too_much_is_told_in_each_chat_when_to_write_again(tmp_path: Path) -> None:
+async def test_people_over_the_rate_limit_are_told_in_each_chat_when_to_write_again(
+    tmp_path: Path,
+) -> None:
     async with running_bus(tmp_path, config=CONFIG, policy=ADMIN) as harness:
         reasons = [await harness.send(f"m{i}", chat=f"c{i}") for i in range(5)]
         assert reasons == [Disposition.ACCEPTED] * 3 + [Disposition.RATE_LIMITED] * 2
@@ -55,7 +57,9 @@ async def test_a_refused_message_is_not_run_when_the_platform_sends_it_again(
         assert await harness.send("lost", event="lost") is Disposition.DUPLICATE
 
 
-async def test_what_was_written_over_hours_is_taken_when_it_comes_at_once(tmp_path: Path) -> None:
+async def test_messages_written_over_hours_are_accepted_when_they_arrive_at_once(
+    tmp_path: Path,
+) -> None:
     async with running_bus(tmp_path, config=CONFIG) as harness:
         outage = harness.clock() - 3600
         moments = [outage + 30 * number for number in range(10)]
@@ -65,7 +69,7 @@ async def test_what_was_written_over_hours_is_taken_when_it_comes_at_once(tmp_pa
         assert burst == [Disposition.ACCEPTED] * 3 + [Disposition.RATE_LIMITED]
 
 
-async def test_what_was_not_accepted_is_not_counted(tmp_path: Path) -> None:
+async def test_refused_messages_are_not_counted(tmp_path: Path) -> None:
     async with running_bus(tmp_path, config=CONFIG) as harness:
         for _ in range(5):
             await harness.send("once", event="same")
@@ -74,7 +78,7 @@ async def test_what_was_not_accepted_is_not_counted(tmp_path: Path) -> None:
         assert await harness.send("four") is Disposition.RATE_LIMITED
 
 
-async def test_what_could_not_be_stored_is_not_counted(tmp_path: Path) -> None:
+async def test_messages_that_could_not_be_stored_are_not_counted(tmp_path: Path) -> None:
     """The platform keeps resending it: when there is room, it counts as its sender's first message."""
     async with running_bus(tmp_path, config=CONFIG) as harness:
         await fill(harness.database)
@@ -133,7 +137,7 @@ def test_people_are_counted_by_platform_and_workspace_for_a_limited_time() -> No
     assert rates.acquire(ann, one, kind="chat", now=103.0) == 0  # forgotten meanwhile
 
 
-def test_a_clock_that_is_turned_back_locks_nobody_out() -> None:
+def test_a_clock_that_is_set_back_refuses_nobody() -> None:
     rates = SenderRateLimiter()
     one = RateLimit(messages=1, per_seconds=10)
     assert rates.acquire(inbound_message("x", "e"), one, kind="chat", now=100.0) == 0

@@ -33,7 +33,9 @@ MODELS = "Available models:\n• gpt\n• qwen\nChoose with /model NAME."
         ("/forget yes", "I deleted everything I remembered about you."),
     ],
 )  # fmt: skip
-async def test_what_they_answer(tmp_path: Path, command: str, answer: str) -> None:
+async def test_selection_commands_have_these_answers(
+    tmp_path: Path, command: str, answer: str
+) -> None:
     async with running_bus(tmp_path) as harness:
         await harness.send(command)
         await harness.expect_replies(answer)
@@ -149,7 +151,7 @@ async def test_memory_belongs_to_the_user_in_private_and_to_the_chat_in_a_group(
         assert context["user_id"] == "fake:w:ann"
 
 
-async def test_what_only_its_author_sees_the_answer_of_does_not_reach_the_memory_of_a_group(
+async def test_answers_that_only_the_author_sees_do_not_reach_the_groups_memory(
     tmp_path: Path,
 ) -> None:
     """The text that people type after a slash command on Slack."""

@@ -623,7 +623,7 @@ async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
             await harness.bus.approve("WRONGXXX")
 
 
-async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path: Path) -> None:
+async def test_failed_deliveries_can_be_sent_again_or_dropped(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         harness.platform.fail("send", DeliveryError("kicked out"), times=2)
         await harness.send("/status", chat="a")
@@ -745,7 +745,7 @@ class _NoIntake(Intake):
         raise AssertionError
 
 
-async def test_what_a_channel_left_waits_until_it_is_on_again(tmp_path: Path) -> None:
+async def test_rows_of_a_disabled_channel_wait_until_it_is_enabled(tmp_path: Path) -> None:
     """Disabled between two starts: its messages and answers are kept."""
     broken = FakePlatform("fake")
     broken.fail("send", DeliveryError("503", retryable=True, retry_after_s=60.0), times=9)

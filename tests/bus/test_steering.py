@@ -121,7 +121,7 @@ async def test_stop_ends_the_turn_and_the_injected_messages(tmp_path: Path) -> N
         assert harness.prompts() == ["one"]
 
 
-async def test_a_stop_does_not_mean_what_is_said_after_it(tmp_path: Path) -> None:
+async def test_a_stop_does_not_affect_later_messages(tmp_path: Path) -> None:
     """The next message arrives before the command is executed, or while the run is being canceled."""
     async with turn_harness(tmp_path) as harness, anyio.create_task_group() as tasks:
         harness.server.accepts_injection = True
@@ -322,7 +322,7 @@ async def _die_before_a_consumed_message_is_finished(
             assert await InboxStore(database).update_body(said.id, encode_inbound(edited))
 
 
-async def test_what_buttons_ask_for_has_a_turn_of_its_own(tmp_path: Path) -> None:
+async def test_messages_from_buttons_have_their_own_turn(tmp_path: Path) -> None:
     async with running_steered_bus(tmp_path) as harness:
         gate = harness.hold_next_run("First")
         await harness.send("one")
@@ -402,7 +402,7 @@ async def test_the_queue_is_the_default(tmp_path: Path) -> None:
         assert harness.prompts() == ["one", "two"]
 
 
-async def test_what_a_run_consumed_fails_with_the_turn_that_breaks(tmp_path: Path) -> None:
+async def test_messages_that_a_run_consumed_fail_with_its_turn(tmp_path: Path) -> None:
     faults = Faults("TurnSteps.finish > InboxStore.finish", Mode.UNKNOWN)
     platform = CardPlatform("fake")
     async with running_bus(

@@ -69,7 +69,7 @@ async def frames(platform: CardPlatform, count: int) -> list[str]:
     return [text for _, text, _ in platform.frames]
 
 
-async def test_what_is_said_while_a_card_waits_for_its_time_goes_along(tmp_path: Path) -> None:
+async def test_text_written_while_a_card_waits_is_in_its_next_update(tmp_path: Path) -> None:
     platform = CardPlatform(patch_interval_s=INTERVAL_S)
     async with showing(platform, tmp_path) as shown:
         shown.update(lambda: "one")

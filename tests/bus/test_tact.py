@@ -32,7 +32,7 @@ async def mention(harness: BusHarness) -> None:
     await harness.expect_replies("Hello you")
 
 
-async def test_what_names_somebody_else_is_not_for_the_bot(tmp_path: Path) -> None:
+async def test_messages_that_mention_others_are_not_for_the_bot(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await mention(harness)
         for policy in ("followup", "root"):

@@ -22,7 +22,7 @@ def is_canceled_in_bus(found: object) -> bool:
     return any("/bus/" in frame.filename for frame in traceback.extract_tb(found.__traceback__))
 
 
-async def test_it_ends_with_the_block() -> None:
+async def test_tasks_beside_a_block_end_with_it() -> None:
     steps: list[str] = []
 
     async def work() -> None:
@@ -67,7 +67,7 @@ async def test_a_cancellation_from_outside_ends_both() -> None:
     assert outside.cancelled_caught
 
 
-async def test_what_a_turn_shows_leaves_no_garbage(tmp_path: Path) -> None:
+async def test_indicators_of_a_turn_leave_no_garbage(tmp_path: Path) -> None:
     platform = CardPlatform()
     async with turn_harness(tmp_path, platform) as h:
         await h.answer("hi", "e1")

@@ -47,7 +47,7 @@ async def test_other_errors_pass() -> None:
         raise ValueError("plain")
 
 
-async def test_it_leaves_no_garbage() -> None:
+async def test_unwrapping_leaves_no_garbage() -> None:
     async def fill() -> None:
         raise StoreError("full")  # a variable that holds the error would itself leave garbage
 

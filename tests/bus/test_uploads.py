@@ -97,7 +97,7 @@ async def test_a_file_without_words_is_a_message(tmp_path: Path) -> None:
         assert message(harness)["content"] == "[Attached: a.csv]"
 
 
-async def test_what_may_pass_is_tried_again(tmp_path: Path) -> None:
+async def test_temporary_upload_failures_are_retried(tmp_path: Path) -> None:
     platform = DownloadingPlatform()
     platform.content = {"r": [b"x"]}
     platform.troubles.append(DeliveryError("busy", retryable=True, retry_after_s=0.01))
@@ -119,7 +119,7 @@ async def test_what_may_pass_is_tried_again(tmp_path: Path) -> None:
         (Attachment(name="a", ref="r"), None, (400, ""), ""),
     ],
 )  # fmt: skip
-async def test_what_could_not_be_brought_is_told_with_its_reason(
+async def test_failed_uploads_are_reported_with_their_reason(
     tmp_path: Path,
     file: Attachment,
     trouble: str | None,
@@ -149,7 +149,7 @@ async def test_a_platform_that_sends_more_than_it_said_is_cut_off(tmp_path: Path
         assert harness.gateway.uploads == []
 
 
-async def test_of_too_many_files_the_first_are_taken(tmp_path: Path) -> None:
+async def test_only_the_first_of_too_many_files_are_uploaded(tmp_path: Path) -> None:
     platform = DownloadingPlatform()
     platform.content = {"r": [b"x"]}
     files = tuple(Attachment(name=f"f{n}", ref="r") for n in range(MAX_FILES + 1))

@@ -34,7 +34,7 @@ async def test_an_admin_learns_why_messages_were_not_answered(tmp_path: Path) ->
         ]
 
 
-async def test_where_nothing_was_refused_it_says_so(tmp_path: Path) -> None:
+async def test_why_lists_nothing_if_nothing_was_refused(tmp_path: Path) -> None:
     async with running_bus(tmp_path, policy=POLICY) as harness:
         await harness.send("/why", user="root")
         await harness.expect_replies(
@@ -43,7 +43,7 @@ async def test_where_nothing_was_refused_it_says_so(tmp_path: Path) -> None:
         )
 
 
-async def test_nobody_else_is_told(tmp_path: Path) -> None:
+async def test_why_answers_only_admins(tmp_path: Path) -> None:
     async with running_bus(tmp_path, policy=POLICY) as harness:
         await harness.send("/why", user="ann")
         await harness.expect_replies("Only admins can use this command.")
@@ -56,7 +56,7 @@ async def test_nobody_is_an_admin_unless_named(tmp_path: Path) -> None:
     assert TerminalConfig().admin_users == ["local"]
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_number_of_kept_refusals_is_bounded() -> None:
     decisions = IntakeStats()
     for number in range(MAX_CHATS_TRACKED + 1):
         decisions.record(inbound_message("x", "e", chat=str(number)), Disposition.EMPTY, at=0.0)

@@ -117,7 +117,7 @@ def write_config(folder: Path, config: Mapping[str, object]) -> None:
     compose.write_text(text.replace("# - ./config.yaml", "- ./config.yaml"))
 
 
-async def test_it_answers_behind_tls_and_keeps_what_was_said(tmp_path: Path) -> None:
+async def test_the_service_answers_behind_tls_and_keeps_its_conversations(tmp_path: Path) -> None:
     async with project(tmp_path, "--profile", "proxy") as compose:
         trusted = {"trusted_proxies": ["172.16.0.0/12"], "allowed_hosts": ["127.0.0.1"]}
         write_config(tmp_path, {"gateway": trusted})

@@ -73,7 +73,7 @@ class AdapterContract:
         assert not first.sender.is_bot
 
     @pytest.mark.parametrize("error", [IntakeFull(), IntakeClosed(), StoreUnavailable("the disk")])
-    async def test_what_is_not_kept_is_not_acknowledged_and_comes_again_the_same(
+    async def test_an_event_that_is_not_stored_is_not_acknowledged_and_is_delivered_again(
         self, rig: Rig, error: Exception
     ) -> None:
         recorder = RecordingIntake(errors=[error])
@@ -85,7 +85,7 @@ class AdapterContract:
         assert recorder.received == [taken]
         assert replace(refused, sent_at=None) == replace(taken, sent_at=None)
 
-    async def test_nothing_is_acknowledged_before_it_is_kept(self, rig: Rig) -> None:
+    async def test_nothing_is_acknowledged_before_it_is_stored(self, rig: Rig) -> None:
         kept = anyio.Event()
         recorder = RecordingIntake(gates={"hello": kept})
         async with (
@@ -119,7 +119,7 @@ class AdapterContract:
         assert {i.text for i in public if i.is_addressed} == expected - {"in private"}
         assert {inbound.key for inbound in private}.isdisjoint(inbound.key for inbound in public)
 
-    async def test_what_is_sent_is_seen_once_as_it_is(self, rig: Rig) -> None:
+    async def test_a_sent_text_is_shown_once_and_unchanged(self, rig: Rig) -> None:
         async with self._talking(rig) as (adapter, inbound):
             text = "Hello from here: 100 %, 1 + 1 = 2. 你好 😀"
             assert await adapter.send(inbound.reply_target, text, key="k1")

@@ -175,7 +175,7 @@ async def test_a_thread_that_exists_is_left_as_it_is(at: At) -> None:
         assert await texts(runs, thread_id) == ["hi", "You said: hi"]
 
 
-async def test_a_thread_that_the_server_does_not_know_is_told(at: At) -> None:
+async def test_an_unknown_thread_is_reported(at: At) -> None:
     async with at() as runs:
         thread_id = str(uuid4())
         with pytest.raises(AgentThreadNotFound):
@@ -200,7 +200,7 @@ async def test_a_run_that_the_server_refuses_is_no_other_error(at: At) -> None:
             )
 
 
-async def test_a_failed_run_says_so(at: At) -> None:
+async def test_a_failed_run_reports_its_error(at: At) -> None:
     async with at() as runs:
         thread_id = await new_thread(runs)
         parts = await say(runs, thread_id, "fail")
@@ -240,7 +240,7 @@ async def test_the_next_run_waits_for_the_one_before(at: At) -> None:
         assert (await texts(runs, thread_id))[-1] == "You said: hi"
 
 
-async def test_what_a_thread_waits_for_is_in_its_state_and_resumes(at: At) -> None:
+async def test_an_interrupt_is_in_the_threads_state_and_can_be_resumed(at: At) -> None:
     async with at() as runs:
         thread_id = await new_thread(runs)
         await say(runs, thread_id, "ask")
@@ -285,7 +285,7 @@ async def test_a_message_whose_run_goes_on_is_not_run_again(at: At) -> None:
         assert await runs.cancel(thread_id, first)
 
 
-async def test_of_starts_at_once_one_makes_the_run(tmp_path: Path) -> None:
+async def test_only_one_of_several_simultaneous_starts_creates_the_run(tmp_path: Path) -> None:
     async with embedded(tmp_path) as runs:
         thread_id = await new_thread(runs)
         found: list[str] = []
@@ -361,7 +361,7 @@ async def test_a_cut_stream_is_read_on(parley: At) -> None:
         assert rest
 
 
-async def test_a_position_that_is_none_of_the_servers_is_no_error(at: At) -> None:
+async def test_an_unknown_position_in_the_event_stream_is_no_error(at: At) -> None:
     async with at() as runs:
         thread_id = await new_thread(runs)
         run_id = await runs.start(message(thread_id, "hi"))
@@ -426,7 +426,7 @@ async def test_a_thread_that_a_run_holds_is_not_rewound(at: At) -> None:
         assert (await texts(runs, thread_id))[:2] == ["one", "You said: one"]
 
 
-async def test_what_a_message_replaces_leaves_the_thread_once(at: At) -> None:
+async def test_replaced_messages_are_removed_from_the_thread_once(at: At) -> None:
     async with at() as runs:
         thread_id = await new_thread(runs)
         await say(runs, thread_id, "one")

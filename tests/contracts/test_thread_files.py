@@ -92,7 +92,7 @@ async def test_a_file_is_put_and_read_again(at: At, source: Path) -> None:
         assert await threads.read(path.lstrip("/")) == b"one two"
 
 
-async def test_what_the_agent_wrote_has_its_type(at: At) -> None:
+async def test_files_of_the_agent_have_their_type(at: At) -> None:
     async with at() as threads:
         threads.write_output("a.html", b"<p>")
         async with threads.files.open(THREAD, f"{OUTPUTS}/a.html") as file:

@@ -63,7 +63,7 @@ async def test_a_prompt_that_goes_on_is_cached_as_far_as_it_was_sent() -> None:
     assert server.prefix_hit_rate == further / sum(request.tokens for request in server.requests)
 
 
-async def test_of_a_prompt_with_marks_the_part_before_the_last_one_is_cached() -> None:
+async def test_a_prompt_with_cache_marks_is_cached_up_to_the_last_mark() -> None:
     marked = {**LONG, "cache_control": {"type": "ephemeral"}}
     more = {"role": "user", "content": LONG["content"]}
     async with FakeModelServer(ModelSwitches(caches_prefixes=True)) as server:

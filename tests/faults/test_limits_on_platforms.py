@@ -65,7 +65,7 @@ async def test_a_near_miss_of_a_command_is_answered_with_the_command(
 
 
 @on_each_platform
-async def test_who_is_not_allowed_gets_one_line_in_private(tmp_path: Path, platform: str) -> None:
+async def test_people_without_access_get_one_line_in_private(tmp_path: Path, platform: str) -> None:
     policy = ChannelPolicy(dm_policy="allowlist", allowed_users=["somebody else"])
     turn = RealTurn(_nothing, policy=policy)
     async with PlatformRig(platform, tmp_path) as rig, rig.process(turn):

@@ -235,7 +235,7 @@ def turn_of(steps: ScriptedSteps, message: QueuedMessage | None = None, **named:
     return Turn(message or queued(), cast(TurnSteps, steps), session=None, **named)  # type: ignore[arg-type]
 
 
-async def test_a_turn_that_nobody_disturbs_takes_these_steps() -> None:
+async def test_an_undisturbed_turn_takes_these_steps() -> None:
     steps = ScriptedSteps()
     turn = turn_of(steps)
     await turn.run()
@@ -443,7 +443,7 @@ async def test_a_cut_stream_is_read_on_from_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("case", ["without positions", "another run"])
-async def test_what_was_read_of_a_run_is_not_mixed_with_anything_else(case: str) -> None:
+async def test_the_events_of_a_run_are_not_mixed_with_others(case: str) -> None:
     steps = ScriptedSteps()
     first, second = word("" if case == "without positions" else "1", "ab"), word("2", "abcd")
     steps.run_ids = ["r1", "r2"] if case == "another run" else ["r1"]

@@ -60,7 +60,7 @@ WRONG: list[dict[str, object]] = [
 ]
 
 
-async def test_what_cannot_be_stored(tmp_path: Path) -> None:
+async def test_agents_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
     async with composed(tmp_path, CONFIG) as service:
         for wrong in WRONG:
             answer = await service.client.post("/api/agents", json={**POET, **wrong})

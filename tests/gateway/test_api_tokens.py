@@ -60,7 +60,7 @@ def token(scope: TokenScope) -> ApiToken:
         ("POST", "/api/threads/t2/../t1/runs", "operator admin"),
     ],
 )
-def test_what_each_scope_permits(method: str, path: str, scopes: str) -> None:
+def test_each_scope_permits_these_routes(method: str, path: str, scopes: str) -> None:
     every: tuple[TokenScope, ...] = ("read", "operator", "admin")
     assert {s for s in every if is_permitted(token(s), method, path)} == set(scopes.split())
 
@@ -75,7 +75,7 @@ def test_what_each_scope_permits(method: str, path: str, scopes: str) -> None:
         (b"", "read operator admin"),
     ],
 )
-def test_who_reads_cancels_no_run_by_leaving(query: bytes, scopes: str) -> None:
+def test_a_read_token_cancels_no_run_by_disconnecting(query: bytes, scopes: str) -> None:
     every: tuple[TokenScope, ...] = ("read", "operator", "admin")
     path = f"{THREAD}/runs/r/stream"
     assert {s for s in every if is_permitted(token(s), "GET", path, query)} == set(scopes.split())
@@ -157,7 +157,7 @@ async def test_a_reader_may_watch_a_run_and_not_end_it_by_leaving(tmp_path: Path
             assert answer.status_code == status
 
 
-async def test_who_reads_lengthens_the_life_of_no_item(tmp_path: Path) -> None:
+async def test_a_read_token_does_not_extend_an_items_lifetime(tmp_path: Path) -> None:
     item = {"namespace": ["notes"], "key": "a", "value": {"n": 1}}
     one = {"namespace": "notes", "key": "a"}
 
@@ -185,7 +185,7 @@ async def test_who_reads_lengthens_the_life_of_no_item(tmp_path: Path) -> None:
         assert await expires_at() > before
 
 
-async def test_what_a_token_did_is_audited_under_its_name(tmp_path: Path) -> None:
+async def test_requests_are_audited_under_their_tokens_name(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         value = await create(service, "ops", "operator")
         await service.stranger.post("/api/channels/none/restart", headers=bearer(value))

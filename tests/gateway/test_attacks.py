@@ -80,7 +80,7 @@ async def test_no_name_in_a_path_leads_anywhere(tmp_path: Path) -> None:
                 assert "root:x:0:0" not in answer.text
 
 
-async def test_no_body_breaks_a_route(tmp_path: Path) -> None:
+async def test_no_request_body_breaks_a_route(tmp_path: Path) -> None:
     async with composed(tmp_path, CONFIG) as service:
         for method, path in await routes(service):
             if method in {"GET", "DELETE"}:
@@ -115,7 +115,7 @@ async def test_tokens_in_queries_and_other_headers_are_refused(tmp_path: Path) -
             assert is_harmless(answer, tmp_path), f"{method} {real}: {answer.text[:300]}"
 
 
-async def test_what_a_client_sends_does_not_become_an_option_of_the_server(tmp_path: Path) -> None:
+async def test_a_clients_data_does_not_become_an_option_of_the_server(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = (await api.sdk.threads.create())["thread_id"]
         other = (await api.sdk.threads.create())["thread_id"]
@@ -156,7 +156,7 @@ async def test_a_request_has_a_limited_number_of_messages(tmp_path: Path) -> Non
             assert (refused.status_code, "10,000 messages" in refused.text) == (422, True), path
 
 
-async def test_what_is_compared_with_each_event_or_state_is_limited(tmp_path: Path) -> None:
+async def test_filters_of_events_and_states_are_limited(tmp_path: Path) -> None:
     """A filter of a million namespaces took a third of a second for each event."""
     many = ["values"] * 101
     async with serving(tmp_path) as api:

@@ -98,7 +98,7 @@ async def backup_of(config: Config, file: Path) -> Path:
     return file
 
 
-async def test_what_goes_in_comes_out(tmp_path: Path) -> None:
+async def test_a_restored_backup_equals_the_original(tmp_path: Path) -> None:
     source, target = config_of(tmp_path / "a"), config_of(tmp_path / "b")
     file = await backup_of(source, tmp_path / "backup.tar.gz")
     assert file.stat().st_mode & 0o777 == 0o600
@@ -149,7 +149,7 @@ async def test_holes_in_files_do_not_hold_up_a_backup(tmp_path: Path) -> None:
     assert small.read_bytes() == b"begin" + b"\0" * 2_999_995
 
 
-async def test_what_cannot_be_restored_is_skipped_and_named(tmp_path: Path) -> None:
+async def test_files_that_cannot_be_restored_are_skipped_and_named(tmp_path: Path) -> None:
     config = config_of(tmp_path / "a")
     await fill(config)
     workspace = config.home / "threads" / "t1" / "user-data" / "workspace"

@@ -40,7 +40,7 @@ async def test_channels_that_are_not_connected_are_left_out_with_the_reason(tmp_
         ({"text": "x", "channels": ["nowhere"]}, 404),
     ],
 )
-async def test_what_cannot_be_sent_is_refused(
+async def test_invalid_broadcasts_are_refused(
     tmp_path: Path, body: dict[str, Any], status: int
 ) -> None:
     async with composed(tmp_path) as service:

@@ -62,7 +62,7 @@ from tests.journeys.service import serving
         ("sandbox: {use: docker, docker: {command: sh}}", None),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, told: str | None) -> None:
+def test_unusable_tools_are_named(tmp_path: Path, text: str, told: str | None) -> None:
     (tmp_path / "config.yaml").write_text(text, "utf-8")
     config = load_config(str(tmp_path / "config.yaml"), {"PARLEY_HOME": str(tmp_path / "home")})
     problems = list(find_config_problems(config))

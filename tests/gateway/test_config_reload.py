@@ -100,7 +100,7 @@ async def test_a_file_that_is_gone_for_a_moment_is_waited_for(tmp_path: Path) ->
         assert site.names == ["b"]
 
 
-async def test_what_needs_a_restart_is_named(
+async def test_settings_that_need_a_restart_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -381,7 +381,7 @@ async def test_a_thread_of_the_client_is_one_of_the_service(tmp_path: Path) -> N
         assert gone.status_code == 404
 
 
-async def test_what_the_client_says_is_what_the_service_says(tmp_path: Path) -> None:
+async def test_the_client_and_the_service_return_the_same(tmp_path: Path) -> None:
     asked = {
         "assistant_id": "lead_agent",
         "input": {"messages": [{"role": "user", "content": "make a file"}]},

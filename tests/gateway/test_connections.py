@@ -63,7 +63,7 @@ def count_descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-async def test_half_open_requests_keep_nobody_out(tmp_path: Path) -> None:
+async def test_half_open_requests_do_not_block_other_clients(tmp_path: Path) -> None:
     config = {"gateway": {"connections": {"max_total": 200, "max_per_client": 100}}}
     async with serving(tmp_path, config, "terminal") as service:
         process = service._process
@@ -321,7 +321,7 @@ def is_behind(connections: dict[Transport, Connection], known: set[Transport]) -
     return any(one.write_paused_at for key, one in connections.items() if key not in known)
 
 
-async def test_what_all_clients_leave_unread_is_limited() -> None:
+async def test_unread_data_of_all_clients_is_limited() -> None:
     """Twenty clients that did not read a response of 45 MB took 900 MB."""
     request = b"GET /pausing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     async with limited() as (app, port, server), AsyncExitStack() as stack:

@@ -209,7 +209,7 @@ def test_the_requests_of_every_run_are_direct() -> None:
     assert direct >= HOT
 
 
-def test_what_has_a_query_headers_or_no_body_is_left_to_fastapi() -> None:
+def test_requests_with_a_query_or_headers_or_without_a_body_go_to_fastapi() -> None:
     routes = DirectRoutes(langgraph_routers(), LANGGRAPH_PREFIXES)
     run = f"/api/threads/{UUID(int=1)}/runs/{UUID(int=2)}"
     assert routes.find(_scope("GET", run)) is not None

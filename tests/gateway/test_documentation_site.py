@@ -72,7 +72,7 @@ def test_the_page_for_a_missing_one_has_its_style_and_working_links(site: Path) 
         assert {link: client.get(link).status_code for link in links} == dict.fromkeys(links, 200)
 
 
-async def test_where_it_was_not_built_it_says_so_and_needs_no_token(tmp_path: Path) -> None:
+async def test_a_missing_documentation_site_is_reported_without_a_token(tmp_path: Path) -> None:
     app = FastAPI(docs_url=None)
     mount_documentation(app, tmp_path / "none")
     with TestClient(app) as client:

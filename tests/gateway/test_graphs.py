@@ -154,7 +154,7 @@ async def test_graphs_builders_and_functions_are_assistants(
     assert state["messages"][-1].content == "tea, please"
 
 
-async def test_what_a_function_opens_is_closed_after_the_use(folder: Path) -> None:
+async def test_resources_of_a_graph_function_are_closed_after_use(folder: Path) -> None:
     source = await loaded("./own_graphs.py:open_it", folder)
     seen = sys.modules["parley_graph_support"].opened
     async with opened(source, "assistants.read"):

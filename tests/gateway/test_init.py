@@ -329,7 +329,7 @@ channels:
 """
 
 
-async def test_what_the_files_say_stays_with_its_comments(tmp_path: Path) -> None:
+async def test_existing_settings_keep_their_values_and_comments(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
         urls = {"base_url": telegram.base_url, "base_file_url": telegram.base_file_url}
         harness = SetupHarness(tmp_path, EXISTING.format(**urls))
@@ -521,7 +521,7 @@ async def test_at_a_terminal_tokens_stay_hidden_and_ctrl_c_leaves_everything_as_
         assert harness.untouched
 
 
-async def test_what_is_typed_during_a_check_is_not_shown(tmp_path: Path) -> None:
+async def test_input_typed_during_a_check_is_not_shown(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
         harness = SetupHarness(tmp_path, telegram_at(telegram))
         telegram.fail("getMe", times=1, delay_s=1.0)

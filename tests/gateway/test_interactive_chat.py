@@ -242,7 +242,7 @@ async def test_help_names_what_only_the_terminal_knows(tmp_path: Path) -> None:
         await person.hears("/help")
 
 
-async def test_who_joins_sees_what_was_said_and_that_others_are_there(tmp_path: Path) -> None:
+async def test_joining_a_session_shows_earlier_messages_and_other_terminals(tmp_path: Path) -> None:
     earlier = (
         EarlierMessage(is_person=True, text="how are\x1b[2J you?"),
         EarlierMessage(is_person=False, text="**Fine.** " + "x" * 2_000),
@@ -388,7 +388,7 @@ async def test_no_row_of_a_growing_answer_is_wider_than_the_terminal() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-async def test_that_the_answer_was_stopped_is_told_once(language: str) -> None:
+async def test_a_stopped_answer_is_reported_once(language: str) -> None:
     messages = messages_for(language)
     view, _ = await shown(TerminalIndicator(state="working"), message("one", final=False))
     view.set_stopped(is_stopped=True)

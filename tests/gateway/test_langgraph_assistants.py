@@ -217,7 +217,7 @@ UNUSABLE: list[tuple[int, dict[str, Any]]] = [
 ]
 
 
-async def test_what_no_run_could_use_is_refused(tmp_path: Path) -> None:
+async def test_assistants_that_no_run_could_use_are_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         before = await api.sdk.assistants.count()
         for status, body in UNUSABLE:

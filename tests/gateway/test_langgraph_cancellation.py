@@ -95,7 +95,7 @@ async def test_a_restart_leaves_a_question_open(tmp_path: Path) -> None:
         assert (found["status"], found["interrupts"]) == ("interrupted", asked)
 
 
-async def test_of_many_interrupting_runs_the_last_one_ends_well(tmp_path: Path) -> None:
+async def test_the_last_of_many_interrupting_runs_succeeds(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await new_thread(api)
         runs = [

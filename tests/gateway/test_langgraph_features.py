@@ -325,7 +325,7 @@ async def test_a_graph_that_ignores_a_cancellation_is_canceled_again(
         assert (await api.sdk.threads.get_state(thread))["values"]["n"] == 7
 
 
-async def test_what_this_server_is(tmp_path: Path) -> None:
+async def test_the_info_route_lists_the_servers_features(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         assert (await api.http.get("/ok")).json() == {"ok": True}
         info = (await api.http.get("/info")).json()

@@ -95,7 +95,7 @@ async def test_a_pruned_checkpoint_is_refused(tmp_path: Path) -> None:
             await api.sdk.runs.create(thread, "instant", input={"n": 7}, checkpoint_id=old)
 
 
-async def test_what_is_no_checkpoint_id_is_refused(tmp_path: Path) -> None:
+async def test_malformed_checkpoint_ids_are_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await new_thread(api)
         body = {"assistant_id": "instant", "input": {"n": 1}, "checkpoint_id": "junk"}

@@ -15,7 +15,7 @@ from tests.gateway.test_langgraph_protocol import command
 HI = {"role": "human", "content": "by the way", "id": "m1"}
 
 
-def test_what_is_said_is_taken_once_and_the_rest_is_returned_at_the_end() -> None:
+def test_injected_messages_are_taken_once_and_the_rest_is_listed_at_the_end() -> None:
     injections = SteeringQueue()
     first, second = HumanMessage("1", id="a"), HumanMessage("2", id="b")
     assert not injections.offer("r", [first])
@@ -75,7 +75,7 @@ async def test_a_running_agent_gets_injected_messages(tmp_path: Path) -> None:
         assert (late["type"], late["error"]) == ("error", "no_such_run")
 
 
-async def test_what_nobody_looked_at_is_named_at_the_end(tmp_path: Path) -> None:
+async def test_unread_injected_messages_are_listed_at_the_end(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread, run = await started(api, "slow")
         await command(api, thread, "input.inject", messages=[HI, {**HI, "id": "m2"}])
@@ -101,7 +101,7 @@ async def test_a_waiting_or_another_run_gets_no_injected_message(tmp_path: Path)
         api.graphs.gate.set()
 
 
-async def test_what_is_no_message_is_refused(tmp_path: Path) -> None:
+async def test_malformed_messages_are_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread, run = await started(api, "slow")
         bad: list[dict[str, Any]] = [

@@ -163,7 +163,7 @@ async def test_subgraphs_custom_events_and_failures(tmp_path: Path) -> None:
         }
 
 
-async def test_what_is_wrong_with_a_command_or_a_stream(tmp_path: Path) -> None:
+async def test_errors_of_commands_and_streams_are_reported(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = str(uuid4())
         unknown = await command(api, thread, "nope")
@@ -294,7 +294,7 @@ def test_arguments_that_are_no_json_stay_text() -> None:
     assert (block["type"], block["args"]) == ("invalid_tool_call", "{oh")
 
 
-def test_tools_are_told_of_their_own() -> None:
+def test_tools_get_their_own_events() -> None:
     run = ProtocolEncoder("agent")
     call = {"name": "ls", "args": '{"path": "/"}', "id": "c1", "index": 0}
     chunk = {"type": "AIMessageChunk", "id": "m", "content": "", "chunk_position": "last"}

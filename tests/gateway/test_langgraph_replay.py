@@ -250,7 +250,7 @@ class Replay:
         return told
 
 
-async def test_what_differs_is_what_is_listed(tmp_path: Path) -> None:
+async def test_only_the_listed_differences_exist(tmp_path: Path) -> None:
     graphs = RecordedGraphs()
     async with serving(tmp_path, sources=graphs.sources) as api, anyio.create_task_group() as tasks:
         replay = Replay(api, graphs, tasks)

@@ -541,7 +541,7 @@ async def test_stateless_runs(at: Opening) -> None:
             await api.sdk.runs.wait(None, "hitl", command={"resume": "yes"})
 
 
-async def test_what_the_graph_gets_to_know(at: Opening) -> None:
+async def test_the_graph_gets_the_runs_configuration(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)
         seen = (
@@ -616,7 +616,7 @@ async def test_requests_that_are_refused(at: Opening) -> None:
         assert accepted.status_code == 200
 
 
-async def test_signs_of_life(at: Opening) -> None:
+async def test_idle_streams_send_heartbeats(at: Opening) -> None:
     async with at(heartbeat_s=0.02) as api:
         thread = await new_thread(api)
         body = {"assistant_id": "slow", "input": {"n": 1}}

@@ -111,7 +111,7 @@ async def test_pruning(tmp_path: Path) -> None:
             await api.sdk.threads.prune(["x"])
 
 
-async def test_threads_live_as_long_as_they_were_told(tmp_path: Path) -> None:
+async def test_threads_expire_after_their_ttl(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         discarded: list[str] = []
 

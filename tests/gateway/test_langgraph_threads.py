@@ -182,7 +182,7 @@ async def test_a_thread_without_a_graph_takes_no_state(tmp_path: Path) -> None:
         assert (await api.sdk.threads.get(named))["values"]["n"] == 1
 
 
-async def test_what_is_no_checkpoint_id_is_not_written_to(tmp_path: Path) -> None:
+async def test_a_state_is_not_written_to_a_malformed_checkpoint_id(tmp_path: Path) -> None:
     """The new state would begin empty, and everything in the thread would be gone."""
     async with serving(tmp_path) as api:
         thread = await thread_of(api)

@@ -158,7 +158,7 @@ async def test_an_ended_subscription_is_sent_nothing(tmp_path: Path) -> None:
         assert {event["method"] for event in await client.until("completed")} == {"lifecycle"}
 
 
-async def test_what_came_after_an_event_is_sent_again(tmp_path: Path) -> None:
+async def test_events_after_a_position_are_sent_again(tmp_path: Path) -> None:
     async with serving(tmp_path, way="tcp") as api:
         thread = str(uuid4())
         async with connected(api, thread) as client:
@@ -192,7 +192,7 @@ async def test_what_came_after_an_event_is_sent_again(tmp_path: Path) -> None:
                 assert wrong["error"] == code
 
 
-async def test_a_socket_takes_nonsense_and_goes_on(tmp_path: Path) -> None:
+async def test_a_websocket_survives_malformed_frames(tmp_path: Path) -> None:
     async with serving(tmp_path, way="tcp") as api, connected(api, str(uuid4())) as client:
         for frame in ("{", "[]", "5", "{}", '{"id": "x", "method": "y"}', b"\xff", ""):
             await client.socket.send(frame)
@@ -340,7 +340,7 @@ async def test_inner_graphs_begin_and_end(tmp_path: Path) -> None:
         assert (inner[0]["method"], inner[-1]["method"]) == ("lifecycle", "lifecycle")
 
 
-def test_a_tree_knows_how_its_graphs_ended() -> None:
+def test_the_graph_tree_contains_how_each_graph_ended() -> None:
     tree = GraphTree("g")
     ids = [str(uuid4()) for _ in range(4)]
     spaces = [(f"n{i}:{ident}",) for i, ident in enumerate(ids)]

@@ -91,7 +91,7 @@ def test_the_link_holds_the_whole_manifest(capsys: pytest.CaptureFixture[str]) -
         ["--name", "x" * 36],
     ],
 )
-def test_what_slack_would_refuse_is_refused(
+def test_manifests_that_slack_would_refuse_are_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["slack", "manifest", *arguments]) == 1

@@ -83,7 +83,7 @@ async def test_secrets_are_not_shown(tmp_path: Path) -> None:
         assert oauth["refresh_skew_seconds"] == 60
 
 
-async def test_what_is_shown_can_be_sent_back(tmp_path: Path) -> None:
+async def test_a_shown_configuration_can_be_sent_back(tmp_path: Path) -> None:
     file = written(tmp_path)
     async with composed(tmp_path) as service:
         before = await shown(service)
@@ -163,7 +163,7 @@ HTTP = {"type": "http", "url": "https://example.org/mcp"}
         ({**NPX, "env": {"A": "\0"}}, "NUL"),
     ],
 )  # fmt: skip
-async def test_what_may_not_be_written_changes_nothing(
+async def test_a_refused_write_changes_nothing(
     tmp_path: Path, server: dict[str, Any], text: str
 ) -> None:
     file = written(tmp_path, {})
@@ -192,13 +192,13 @@ async def test_names_of_servers(tmp_path: Path, name: str) -> None:
         {"mcp_servers": {"a": {"env": {"A": {}}}}},
     ],
 )
-async def test_bodies_that_are_none(tmp_path: Path, body: object) -> None:
+async def test_malformed_bodies_are_refused(tmp_path: Path, body: object) -> None:
     async with composed(tmp_path) as service:
         answer = await service.client.put("/api/mcp/config", json=body)
         assert answer.status_code == 422
 
 
-async def test_what_the_file_names_may_stay_and_be_switched(tmp_path: Path) -> None:
+async def test_servers_in_the_file_can_be_kept_and_switched(tmp_path: Path) -> None:
     """The file may start any program; the API may not change how, only whether."""
     own = {"enabled": False, "command": "/opt/own", "args": ["-c", "x"], "env": {"LD_PRELOAD": "y"}}
     broken = {"enabled": True, "type": "carrier", "command": ["?"], "env": "?", "oauth": {"x": 1}}

@@ -240,7 +240,7 @@ async def test_each_client_has_a_limit_of_its_own() -> None:
         assert await statuses(other, "/api/x", 1) == [200]
 
 
-async def test_ipv4_clients_of_an_ipv6_socket_are_told_apart() -> None:
+async def test_ipv4_clients_of_an_ipv6_socket_are_distinguished() -> None:
     """With `gateway.host: "::"` all of them have addresses in one IPv6 network."""
     rates = RateLimitConfig(strangers_per_s=0.001, strangers_burst=1)
     GUARDS.pop(rates, None)

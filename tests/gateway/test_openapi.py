@@ -163,7 +163,7 @@ def test_the_token_and_the_guards_answers_are_described_everywhere(network: Netw
             assert operation.get("summary"), f"{method} {path}"
 
 
-def test_a_malformed_request_is_told_its_fields_and_not_its_values(network: Network) -> None:
+def test_errors_of_malformed_requests_name_fields_but_no_values(network: Network) -> None:
     async def put() -> httpx.Response:
         body = {"mcp_servers": {"x": {"env": {"KEY": ["hush-hush"]}}}}
         return await network._client.put("/api/mcp/config", json=body)

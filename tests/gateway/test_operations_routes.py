@@ -29,7 +29,7 @@ async def numbers(service: ComposedService) -> dict[str, float]:
     return {name: float(value) for name, _, value in split}
 
 
-async def test_ready_tells_strangers_only_whether(tmp_path: Path) -> None:
+async def test_ready_shows_details_only_with_a_token(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         stranger = await service.stranger.get("/health/ready")
         assert (stranger.status_code, stranger.json()) == (200, {"status": "ready"})
@@ -41,7 +41,7 @@ async def test_ready_tells_strangers_only_whether(tmp_path: Path) -> None:
         assert (await service.stranger.head("/health/ready")).status_code == 200
 
 
-async def test_what_is_not_ready_is_told_with_its_state(tmp_path: Path) -> None:
+async def test_checks_that_are_not_ready_are_listed_with_their_state(tmp_path: Path) -> None:
     text = """
 channels: {slack: {enabled: true, bot_token: xoxb-1-literal}}
 models: [{name: big, use: "langchain_nowhere:ChatNowhere", model: big}]
@@ -188,7 +188,7 @@ async def test_metrics_count_what_happens(tmp_path: Path) -> None:
     ("setting", "known", "unknown"),
     [("token", 200, 401), ("open", 200, 200), ("off", 404, 401)],
 )
-async def test_who_may_read_the_metrics(
+async def test_metrics_are_readable_as_configured(
     tmp_path: Path, setting: str, known: int, unknown: int
 ) -> None:
     async with composed(tmp_path, f"gateway: {{metrics: '{setting}'}}") as service:

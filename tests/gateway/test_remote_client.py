@@ -84,7 +84,7 @@ async def test_a_line_is_sent_until_the_service_takes_it_under_one_id() -> None:
     assert [text for text, _ in service.received] == ["hello"]
 
 
-async def test_a_script_is_told_at_once() -> None:
+async def test_a_script_gets_the_error_at_once() -> None:
     service = Service("one")
     async with client_of(service) as http:
         async with open_remote_client(http, "main") as link:

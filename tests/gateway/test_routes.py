@@ -255,7 +255,7 @@ async def test_artifacts_are_served_inertly(
         assert download.headers["content-disposition"].startswith("attachment")
 
 
-def test_what_a_browser_may_run_is_known() -> None:
+def test_types_that_a_browser_may_run_are_known() -> None:
     assert all(map(is_active, ["text/html", "text/javascript", "application/rss+xml", "text/xsl"]))
     assert not any(map(is_active, ["text/plain", "application/pdf", "application/json"]))
 

@@ -208,7 +208,7 @@ async def test_a_run_that_was_canceled_and_had_not_stopped_does_not_start_again(
 
 
 @pytest.mark.parametrize("graph", ["listening", "pondering", "heeding"])
-async def test_what_was_injected_arrives_once(tmp_path: Path, shared: str, graph: str) -> None:
+async def test_injected_messages_arrive_once(tmp_path: Path, shared: str, graph: str) -> None:
     """The node died before the agent took it, before what it did with it was stored, or after that."""
     said = {
         "role": "human",

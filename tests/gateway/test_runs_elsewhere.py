@@ -329,9 +329,7 @@ async def test_missing_events_are_waited_for_and_then_leave_a_gap(
     assert shape(seen[gap + 2 :]) == shape(at_a[seen[gap].data["resumes_at"] - 1 :])
 
 
-async def test_events_that_were_deleted_are_written_again_for_who_asks(
-    url: str, tmp_path: Path
-) -> None:
+async def test_deleted_events_are_written_again_for_a_new_reader(url: str, tmp_path: Path) -> None:
     async with two_nodes(url, tmp_path) as (a, b):
         thread = await new_thread(a)
         run = await a.sdk.runs.create(thread, "agent", input=HELLO)

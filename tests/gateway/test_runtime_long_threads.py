@@ -92,7 +92,7 @@ async def test_a_run_after_a_successful_one_compares_messages_only_after_its_nod
         assert await _comparisons(runs, "again") == CHUNKS
 
 
-async def test_what_a_failed_run_changed_in_place_is_gone_in_the_next(tmp_path: Path) -> None:
+async def test_in_place_changes_of_a_failed_run_are_gone_in_the_next_run(tmp_path: Path) -> None:
     async with _runtime(tmp_path) as runs:
         await _run(runs, *(f"number {n}" for n in range(CHUNKS * SIZE)))
         assert (await _run(runs, "spoil it")).row.status == "error"

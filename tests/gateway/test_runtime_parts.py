@@ -212,7 +212,7 @@ def test_queues_go_in_order() -> None:
     assert queue.length("other") == 1
 
 
-def test_life_of_a_run() -> None:
+def test_a_run_passes_these_states() -> None:
     assert can_transition("pending", "interrupted")
     assert not can_transition("interrupted", "running")
     assert is_final("timeout")
@@ -223,7 +223,7 @@ class CustomError(Exception):
     user_message = "Set OPENAI_API_KEY."
 
 
-def test_what_clients_learn_of_exceptions() -> None:
+def test_exceptions_are_described_without_secrets() -> None:
     assert describe_failure(KeyError("a")).message == "'a'"
     assert describe_failure(CustomError("sk-secret")).message == "Set OPENAI_API_KEY."
     assert describe_failure(PermissionError("/etc/shadow")).as_dict() == {

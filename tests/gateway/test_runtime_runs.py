@@ -175,7 +175,7 @@ async def test_many_starts_at_once_on_one_thread(tmp_path: Path) -> None:
         assert (await runs.threads.get(THREAD)).status == "idle"
 
 
-async def test_of_many_rejecting_starts_one_wins(tmp_path: Path) -> None:
+async def test_only_one_of_many_rejecting_starts_succeeds(tmp_path: Path) -> None:
     async with runtime(tmp_path) as (runs, graphs):
         busy = 0
 
@@ -308,7 +308,7 @@ def ended_run(thread_id: str, state: bytes) -> LocalRun:
     return live
 
 
-async def test_of_many_ended_runs_the_oldest_are_sealed_and_read_as_before(tmp_path: Path) -> None:
+async def test_the_oldest_of_many_ended_runs_are_sealed_and_remain_readable(tmp_path: Path) -> None:
     async with runtime(tmp_path) as (runs, _):
         requests = [asking("instant", thread_id=str(uuid4())) for _ in range(2)]
         requests.append(replace(asking("instant"), thread_id=None))
@@ -328,7 +328,7 @@ async def test_of_many_ended_runs_the_oldest_are_sealed_and_read_as_before(tmp_p
             assert (await runs.get(live.thread_id, live.run_id)).kwargs == row.kwargs
 
 
-def test_of_many_long_threads_the_oldest_are_sealed() -> None:
+def test_the_oldest_of_many_long_threads_are_sealed() -> None:
     recent = FinishedRuns(keep_s=60, keep_bytes=100_000_000)
     states = [b'"%b"' % (b"%06d" % n * 200_000) for n in range(40)]
     lives = [ended_run(str(uuid4()), state) for state in states]

@@ -79,7 +79,7 @@ async def test_a_burst_is_one_batch() -> None:
     assert len(batches) < 20
 
 
-async def test_a_reader_that_missed_events_is_told_and_given_the_state() -> None:
+async def test_a_reader_that_missed_events_gets_a_gap_and_the_state() -> None:
     log = EventLog(state=lambda: b'{"n":7}', max_bytes=lambda: 2000)
     slow = log.subscribe()
     for number in range(100):
@@ -224,7 +224,7 @@ async def test_a_sealed_log_is_read_as_before(frames: Frames, state: bytes | Non
     assert seen + await everything(halfway) == await everything(log.subscribe(60))
 
 
-async def test_a_sealed_log_that_dropped_events_tells_of_the_gap() -> None:
+async def test_a_sealed_log_that_dropped_events_has_a_gap_event() -> None:
     log = EventLog(state=lambda: b"{}", max_bytes=lambda: 20_000)
     for name, data, key in similar_events(1):
         log.append(name, data, key)

@@ -90,7 +90,7 @@ async def test_a_skill_of_a_thread_is_installed(tmp_path: Path) -> None:
         assert again.status_code == 409
 
 
-async def test_what_is_not_installed(tmp_path: Path) -> None:
+async def test_skills_that_are_not_installed_are_not_found(tmp_path: Path) -> None:
     async with composed(tmp_path, NO_SCAN) as service:
         sound = await sent(service)
         broken = await sent(service, "broken.skill", "no frontmatter")

@@ -45,7 +45,7 @@ async def test_sdks_of_langgraph_get_no_end(tmp_path: Path, agent: str, *, is_to
     assert [names[-1] for names in found] == ["end" if is_told else "values"] * 5
 
 
-async def test_nobody_gets_an_end_where_it_is_switched_off(tmp_path: Path) -> None:
+async def test_without_the_setting_streams_have_no_end_event(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         services = api.app.state.services
         gateway = services.config.gateway.model_copy(update={"stream_end_event": False})

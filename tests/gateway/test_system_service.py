@@ -43,7 +43,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path, user: str) -> None:
     )
 
 
-def test_words_of_the_unit_are_quoted_and_the_configuration_is_not_tried_again() -> None:
+def test_arguments_in_the_unit_are_quoted_and_a_wrong_configuration_is_not_retried() -> None:
     unit = service(Path("/srv/100%")).systemd_unit()
     assert 'ExecStart=/bin/echo -P "a b" 100%% "$$HOME" "say \\"x\\\\y\\""\n' in unit
     assert "WorkingDirectory=/srv/100%%\n" in unit
@@ -107,7 +107,7 @@ def test_install_starts_the_service_and_uninstall_removes_it(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="systemd runs on Linux")
-def test_what_the_service_manager_did_not_do_is_shown_and_fails(tmp_path: Path) -> None:
+def test_errors_of_the_service_manager_are_shown(tmp_path: Path) -> None:
     unit = tmp_path / ".config/systemd/user/parley.service"
     code, out, asked = run(tmp_path, "install", exits=1)
     assert (code, asked) == (1, ["systemctl --user daemon-reload"])

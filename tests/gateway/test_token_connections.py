@@ -86,7 +86,7 @@ async def ask(socket: Any, command: str) -> dict[str, Any]:  # noqa: ANN401 - we
         return dict(orjson.loads(await socket.recv()))
 
 
-async def test_who_reads_starts_no_run_over_a_websocket(tmp_path: Path) -> None:
+async def test_a_read_token_starts_no_run_over_a_websocket(tmp_path: Path) -> None:
     """Its path is that of a POST that only reads; what is sent over it starts runs and answers questions."""
     thread = str(uuid4())
     async with served(tmp_path) as service:

@@ -24,7 +24,7 @@ our_own: [1, 2]
 """
 
 
-def test_what_was_said_stays_with_its_comments_and_missing_keys_come(tmp_path: Path) -> None:
+def test_an_upgrade_keeps_values_and_comments_and_adds_missing_keys(tmp_path: Path) -> None:
     example = (ROOT / "config.example.yaml").read_text()
     text = upgrade_config(OLD, example, version=CONFIG_VERSION)
     assert text is not None
@@ -51,7 +51,7 @@ def test_a_section_on_one_line_stays_on_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "config_version: 99", "config_version: new"])
-def test_what_is_no_configuration_is_refused(text: str) -> None:
+def test_files_that_are_not_a_configuration_are_refused(text: str) -> None:
     with pytest.raises(ConfigUpgradeError):
         upgrade_config(text, "config_version: 1", version=1)
 

@@ -138,7 +138,7 @@ async def test_the_event_stream_and_the_replies_of_commands_number_events_alike(
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-async def test_those_who_watch_the_run_of_a_node_that_ends_see_one_end(
+async def test_watchers_of_an_ended_nodes_run_see_one_end(
     url: str, tmp_path: Path, goes_on: bool
 ) -> None:
     (tmp_path / "b").mkdir()

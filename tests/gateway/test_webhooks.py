@@ -105,7 +105,7 @@ async def test_a_message_is_in_the_journal_when_the_platform_is_answered(tmp_pat
         assert len(rows) == 1
 
 
-async def test_the_host_counts_here_too(tmp_path: Path) -> None:
+async def test_webhooks_check_the_host_header(tmp_path: Path) -> None:
     async with FakeSlack() as slack:
         gateway = {"allowed_hosts": ["bot.example.com"]}
         async with composed(tmp_path, settings(slack, gateway=gateway)) as service:
@@ -191,7 +191,7 @@ async def test_a_platform_may_verify_the_url_by_get() -> None:
         assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
 
 
-async def test_while_the_channel_does_not_run_the_platform_is_asked_to_come_again(
+async def test_webhooks_of_a_channel_that_is_not_running_are_requested_again(
     tmp_path: Path,
 ) -> None:
     async with FakeSlack() as slack, composed(tmp_path, settings(slack)) as service:

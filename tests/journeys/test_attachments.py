@@ -85,7 +85,7 @@ async def _shows_a_picture(platforms: PlatformServers, user: ChatUser) -> None:
     await user.wait_for_message("I see the picture.")
 
 
-async def test_what_cannot_be_fetched_is_told_to_the_agent(tmp_path: Path) -> None:
+async def test_the_agent_is_told_which_files_could_not_be_downloaded(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS):

@@ -43,7 +43,7 @@ class ButtonModel:
         return ModelReply(text=f"You said: {said}")
 
 
-async def test_what_people_press_in_every_place(tmp_path: Path) -> None:
+async def test_buttons_work_on_every_platform(tmp_path: Path) -> None:
     model = ButtonModel()
     async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
         config = {

@@ -100,7 +100,7 @@ def recite(request: ModelRequest) -> ModelReply:
     return ModelReply(text=f"Heard {', '.join(said)}.")
 
 
-async def test_what_was_said_is_taken_back_and_said_anew(tmp_path: Path) -> None:
+async def test_undo_and_retry_take_messages_back(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=recite) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
         async with (

@@ -244,7 +244,7 @@ BUCKET = {
     ],
     ids=["no database", "no port", "no address", "no mode", "no bucket", "a login", "no number"],
 )
-async def test_a_service_that_cannot_connect_tells_no_secret(
+async def test_a_service_that_cannot_connect_reveals_no_secret(
     tmp_path: Path, section: dict[str, Any]
 ) -> None:
     witness = Witness({name: secret.encode() for name, secret in (SECRETS | LOGINS).items()})

@@ -197,7 +197,7 @@ async def _a_token_that_may_only_read_changes_nothing(page: BrowserPage, service
     await page.wait_for_text("Active people: ")
 
 
-async def test_what_goes_wrong_in_the_console_is_said_and_can_be_left(tmp_path: Path) -> None:
+async def test_errors_in_the_console_are_shown_and_can_be_dismissed(tmp_path: Path) -> None:
     """Check an administrator's mistakes, then a phone, with one service and one browser."""
     async with console(tmp_path, has_broken_channel=True) as (page, service, platforms, _):
         await _text_that_is_no_token_is_refused(page, service)

@@ -49,7 +49,7 @@ def left_out(line: str) -> str | None:
     return next((pattern for pattern in NEEDS if re.match(pattern, line)), None)
 
 
-def test_what_is_left_out_is_still_documented() -> None:
+def test_commands_that_are_not_run_are_still_documented() -> None:
     lines = [line for page in PAGES for block in blocks(page) for line in block]
     assert {left_out(line) for line in lines} - {None} == set(NEEDS)
     assert sum(left_out(line) is None for line in lines) > 30
@@ -153,7 +153,7 @@ class Reader:
 
 
 @pytest.mark.timeout(300)
-async def test_what_a_reader_is_told_to_type_works(tmp_path: Path) -> None:
+async def test_documented_commands_work(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is missing")
     async with PlatformServers() as platforms:

@@ -153,7 +153,9 @@ async def test_unreachable_and_refused_platforms_harm_nobody_else(tmp_path: Path
         assert platforms.violations == []
 
 
-async def test_the_same_the_other_way_round(tmp_path: Path) -> None:
+async def test_slack_offline_and_wrong_secrets_elsewhere_harm_no_other_platform(
+    tmp_path: Path,
+) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
         channels = platforms.channels
         channels["telegram"] = channels["telegram"] | {"bot_token": "700700:quite-wrong-secret"}
@@ -304,7 +306,7 @@ async def test_connections_that_break_under_load_lose_and_repeat_nothing(tmp_pat
         assert platforms.violations == []
 
 
-async def test_what_a_platform_says_twice_is_answered_once(tmp_path: Path) -> None:
+async def test_events_that_a_platform_delivers_twice_are_answered_once(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:

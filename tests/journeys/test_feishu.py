@@ -41,7 +41,7 @@ async def test_an_answer_streams_into_its_card_and_replies_to_it_go_on(tmp_path:
         assert feishu.violations == []
 
 
-async def test_an_old_answer_is_known_again_after_a_new_beginning(tmp_path: Path) -> None:
+async def test_a_reply_to_an_old_answer_is_recognized_after_new(tmp_path: Path) -> None:
     async with FakeFeishu() as feishu, FakeModelServer() as model:
         feishu.allow_cardkit()
         feishu.state.people["ou_alice"] = "Alice"

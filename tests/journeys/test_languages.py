@@ -38,7 +38,9 @@ ENGLISH_TALK: Talk = (
 )
 
 
-async def test_who_writes_chinese_is_answered_in_chinese_everywhere(tmp_path: Path) -> None:
+async def test_messages_in_chinese_are_answered_in_chinese_on_every_platform(
+    tmp_path: Path,
+) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS):

@@ -128,7 +128,9 @@ async def test_a_service_continues_on_postgres(tmp_path: Path, url: str) -> None
         assert platforms.violations == []
 
 
-async def test_what_was_moved_is_told_without_the_url(tmp_path: Path, url: str) -> None:
+async def test_the_summary_of_a_migration_does_not_contain_the_url(
+    tmp_path: Path, url: str
+) -> None:
     service = Service(tmp_path, {})
     async with Database.open(StoreConfig(), service.home), open_checkpointer(service.home):
         pass
@@ -193,7 +195,7 @@ async def test_the_owner_creates_the_tables_and_the_service_runs_with_rights_on_
         (("--schema", "postgresql://127.0.0.1:1/parley"), "PostgreSQL cannot be used"),
     ],
 )
-async def test_wrong_arguments_are_told_in_one_line(
+async def test_wrong_arguments_are_reported_in_one_line(
     tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     service = Service(tmp_path, {})

@@ -90,7 +90,7 @@ class Watcher:
 @pytest.mark.parametrize(
     "lose", [Service.kill, Service.stop, freeze], ids=["killed", "stopped", "frozen"]
 )
-async def test_who_watches_at_the_other_node_sees_the_run_go_on(
+async def test_watchers_at_another_node_see_the_run_continue(
     tmp_path: Path, database: dict[str, Any], lose: Callable[[Service], Awaitable[object]]
 ) -> None:
     async with (

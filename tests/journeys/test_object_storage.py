@@ -25,7 +25,7 @@ def talk_or_use_files(request: ModelRequest) -> ModelReply:
     return use_files(request)
 
 
-async def test_what_a_killed_node_was_storing_is_done_again_by_another_one(
+async def test_uploads_of_a_killed_node_are_repeated_by_another(
     tmp_path: Path, database: dict[str, Any], bucket: S3Bucket
 ) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=use_files) as model:
@@ -62,7 +62,7 @@ async def checks(service: Service) -> dict[str, Any]:
         return dict(answer.json()["checks"])
 
 
-async def test_a_bucket_that_is_away_fails_what_needs_it_and_nothing_else(
+async def test_an_unavailable_bucket_fails_only_work_that_needs_it(
     tmp_path: Path, bucket: S3Bucket
 ) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=talk_or_use_files) as model:
@@ -124,19 +124,21 @@ async def refused(tmp_path: Path, storage: dict[str, Any]) -> str:
     return line
 
 
-async def test_wrong_credentials_are_told(tmp_path: Path, strict_bucket: S3Bucket) -> None:
+async def test_wrong_credentials_are_reported(tmp_path: Path, strict_bucket: S3Bucket) -> None:
     assert await refused(tmp_path, strict_bucket.storage()) == (
         f"storage.url: {strict_bucket.endpoint} does not accept the credentials: check the access key and its secret"
     )
 
 
-async def test_a_bucket_that_is_not_there_is_told(tmp_path: Path, bucket: S3Bucket) -> None:
+async def test_a_missing_bucket_is_reported(tmp_path: Path, bucket: S3Bucket) -> None:
     storage = {**bucket.storage(), "url": "s3://absent/parley"}
     expected = f"storage.url: there is no bucket absent at {bucket.endpoint}"
     assert await refused(tmp_path, storage) == expected
 
 
-async def test_a_service_that_does_not_answer_is_told(tmp_path: Path, bucket: S3Bucket) -> None:
+async def test_an_unresponsive_storage_service_is_reported(
+    tmp_path: Path, bucket: S3Bucket
+) -> None:
     storage = bucket.storage(endpoint="http://127.0.0.1:1")
     line = await refused(tmp_path, storage)
     assert line.startswith(

@@ -195,7 +195,7 @@ async def test_runs_of_the_api_continue_the_traces_of_their_clients(tmp_path: Pa
             assert probes == []
 
 
-async def test_what_failed_is_marked_and_says_why_without_words_of_a_person(tmp_path: Path) -> None:
+async def test_failed_spans_contain_the_reason_but_no_message_text(tmp_path: Path) -> None:
     async with FakeModelServer() as model, otlp_collector() as collector:
         config = with_model(model.base_url)
         async with serving(tmp_path, config, environment=exporting(collector)) as service:

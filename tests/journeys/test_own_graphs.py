@@ -94,7 +94,7 @@ async def test_a_bot_with_deltas_remembers_every_message(tmp_path: Path) -> None
             assert await service.stop() == 0
 
 
-async def test_graphs_of_ones_own_are_bots_in_every_chat(tmp_path: Path) -> None:
+async def test_custom_graphs_work_as_bots_on_every_platform(tmp_path: Path) -> None:
     (tmp_path / "support.py").write_text(SUPPORT)
     (tmp_path / "sales.py").write_text(OTHER)
     (tmp_path / "langgraph.json").write_text('{"graphs": {"sales": "./sales.py:make"}}')

@@ -94,7 +94,7 @@ async def test_the_process_that_takes_over_has_the_files(
         assert platforms.violations == []
 
 
-async def test_a_folder_that_is_not_mounted_is_told_and_not_created(tmp_path: Path) -> None:
+async def test_an_unmounted_folder_is_reported_and_not_created(tmp_path: Path) -> None:
     service = Service(tmp_path, {"storage": {"url": (tmp_path / "absent").as_uri()}})
     code, _, errors = await service.command("serve", "--no-chat")
     expected = f"parley: storage.url: the folder {tmp_path}/absent does not exist: mount it, or create it\n"

@@ -193,7 +193,7 @@ async def test_a_reply_to_the_question_approves_on_feishu(tmp_path: Path) -> Non
         assert platforms.violations == []
 
 
-async def test_a_graph_of_ones_own_gets_the_author(tmp_path: Path) -> None:
+async def test_a_custom_graph_gets_the_author(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     async with PlatformServers() as platforms:
         telegram = platforms.telegram

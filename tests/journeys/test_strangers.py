@@ -119,7 +119,7 @@ async def _answers_in(platforms: PlatformServers, group: int, text: str, *, user
     )
 
 
-async def test_people_from_other_organizations_are_told_politely_and_nothing_runs(
+async def test_people_from_other_organizations_are_notified_and_nothing_runs(
     tmp_path: Path,
 ) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
@@ -151,7 +151,7 @@ async def test_people_from_other_organizations_are_told_politely_and_nothing_run
         assert platforms.violations == []
 
 
-async def test_lists_and_groups_decide_and_silence_is_explained(tmp_path: Path) -> None:
+async def test_allow_lists_and_groups_apply_and_why_explains_silence(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
         channels = platforms.channels
         channels["slack"] |= {"dm_policy": "allowlist", "allowed_users": [USER]}

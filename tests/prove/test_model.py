@@ -52,7 +52,7 @@ def test_an_answer_that_was_empty_after_a_tool_comes_when_asked_for() -> None:
     assert answered.text == answer_text("m00001", 1)
 
 
-def test_what_fails_once_works_the_second_time() -> None:
+def test_a_call_that_fails_once_succeeds_the_second_time() -> None:
     model = ProofModel({"m00001": message("m00001", ModelBehavior.REFUSE_ONCE)})
     assert [ask(model, "m00001v1").status for _ in range(2)] == [429, 200]
 

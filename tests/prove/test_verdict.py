@@ -128,7 +128,7 @@ def test_a_lost_message_is_found() -> None:
     assert kinds(never) == [ViolationKind.STUCK]
 
 
-def test_an_answer_that_only_the_journal_knows_is_no_answer() -> None:
+def test_an_answer_that_only_the_journal_contains_is_no_answer() -> None:
     assert kinds(verdict([sent()], [accepted()], [delivered()])) == [ViolationKind.SILENT]
 
 
@@ -156,7 +156,7 @@ def test_a_stop_means_its_own_topic_or_all_that_its_sender_has_in_the_chat() -> 
     assert kinds(verdict([sent()], [own, by_another])) == [ViolationKind.SILENT]
 
 
-def test_what_the_platform_gave_up_is_not_the_services_fault() -> None:
+def test_events_that_the_platform_gave_up_are_not_violations() -> None:
     found = verdict([sent(arrival=Arrival.GIVEN_UP)])
     assert (outcomes(found), kinds(found)) == ([Outcome.UNDELIVERED], [])
 
@@ -318,7 +318,7 @@ def test_an_aside_is_not_answered() -> None:
     assert kinds(found) == [ViolationKind.UNEXPECTED]
 
 
-def test_a_refusal_counts_if_the_person_was_told() -> None:
+def test_a_refusal_counts_if_the_person_was_notified() -> None:
     words = {"kind": "text", "markdown": "Too many.", "reply_target": {"reply_to": "101"}}
     own = delivered(5, key="full:1:9000", body=words)
     assert outcomes(verdict([sent()], [], [own])) == [Outcome.REFUSED]
@@ -348,7 +348,7 @@ def test_a_notice_of_unknown_outcome_leaves_what_it_names_uncertain() -> None:
     assert kinds(found) == [ViolationKind.SILENT]
 
 
-def test_a_stranger_is_told_and_not_answered() -> None:
+def test_a_stranger_is_notified_and_not_answered() -> None:
     stranger = sent(kind=MessageKind.STRANGER)
     found = verdict([stranger], [], [], [shown(text="Your pairing code is 1234.")])
     assert (outcomes(found), kinds(found)) == ([Outcome.NOT_ALLOWED], [])
@@ -361,7 +361,7 @@ def test_a_stranger_is_told_and_not_answered() -> None:
     assert kinds(found) == [ViolationKind.UNEXPECTED]
 
 
-def test_what_a_run_consumed_shares_the_failure_of_its_turn() -> None:
+def test_messages_that_a_run_consumed_share_its_turns_failure() -> None:
     together = [accepted(1, state="dead"), accepted(2, state="dead", run_id="run-1")]
     failed = shown(1, text="⚠️ Sorry.")
     found = verdict([sent(1), sent(2)], together, [delivered(1)], [failed])
@@ -423,7 +423,7 @@ def test_a_failure_that_the_person_reads_is_given_up() -> None:
     assert (outcomes(found), kinds(found)) == ([Outcome.GIVEN_UP], [])
 
 
-def test_what_the_service_and_the_platforms_say_counts() -> None:
+def test_errors_of_the_service_and_the_platforms_are_violations() -> None:
     found = verdict([], platform_violations=["slack: no"], service_failures=["exit code 1"])
     assert kinds(found) == [ViolationKind.PLATFORM_RULE, ViolationKind.SERVICE]
 
@@ -468,7 +468,7 @@ def test_an_answer_to_a_later_message_may_cover_an_earlier_one_again() -> None:
     assert kinds(found) == [ViolationKind.DOUBLED]
 
 
-def test_what_a_message_quotes_from_its_thread_is_not_its_own() -> None:
+def test_words_quoted_from_a_thread_are_not_a_messages_own() -> None:
     text = "m00002v1\n\n[Earlier in this thread]\n> Ann: m00001v1"
     rows, sent_rows = [accepted(2, body={"text": text}), accepted(1)], [delivered(1), delivered(2)]
     found = verdict([sent(1), sent(2)], rows, sent_rows, [shown(2), shown(1)])
@@ -488,7 +488,7 @@ def test_a_message_is_answered_again_with_one_that_its_run_answered_too() -> Non
     assert kinds(found) == [ViolationKind.DOUBLED]
 
 
-def test_what_answers_a_slash_command_is_no_copy() -> None:
+def test_the_answer_to_a_slash_command_is_no_duplicate() -> None:
     copies = [shown(1), shown(9, text=answer_text("m00001", 1))]
     rows = [accepted(1), accepted(2, kind="command", body={"text": "/retry"})]
     through_url = delivered(2, platform_id="")

@@ -118,7 +118,7 @@ async def test_open_keys_are_those_of_rows_that_are_not_closed(database: Databas
     assert await store.list_open_keys(keys) == {"broadcast:tonight:D3"}
 
 
-async def test_the_newest_message_of_each_conversation_tells_of_its_chat(
+async def test_the_newest_message_of_each_conversation_describes_its_chat(
     database: Database,
 ) -> None:
     inbox, store = InboxStore(database), ChatStore(database)

@@ -119,7 +119,7 @@ async def _count(graph: Graph) -> int:
     return len(await _messages(graph))
 
 
-async def test_what_is_read_is_what_langgraphs_own_saver_would_have_kept(tmp_path: Path) -> None:
+async def test_checkpoints_equal_those_of_langgraphs_own_saver(tmp_path: Path) -> None:
     """A checkpoint with chunks has the same history and type as one without."""
     (tmp_path / "plain").mkdir()
     states = []
@@ -215,7 +215,7 @@ async def test_a_message_changed_in_place_is_saved_as_it_is_now(
             ]
 
 
-async def test_what_a_reader_does_to_its_copy_stays_with_it(open_saver: SaverOpener) -> None:
+async def test_changes_of_a_readers_copy_do_not_affect_others(open_saver: SaverOpener) -> None:
     async with open_saver() as saver:
         graph = _graph(saver)
         await graph.ainvoke(_said(LONG), _thread())
@@ -240,7 +240,7 @@ async def test_a_replaced_and_a_removed_message(open_saver: SaverOpener) -> None
         assert await _texts(_graph(saver)) == texts
 
 
-async def test_trim_drops_the_pieces_nobody_needs_any_more(tmp_path: Path) -> None:
+async def test_trimming_drops_unused_chunks(tmp_path: Path) -> None:
     async with open_checkpointer(tmp_path) as saver:
         graph = _graph(saver)
         await graph.ainvoke(_said(LONG), _thread())
@@ -335,7 +335,7 @@ async def test_only_long_lists_of_messages_are_cut() -> None:
     assert chunks.bytes == 0
 
 
-async def test_what_is_kept_in_memory_is_bounded() -> None:
+async def test_the_chunks_in_memory_are_bounded() -> None:
     serde = JsonPlusSerializer()
     one = len(serde.dumps_typed(_said(SIZE)["messages"])[1])
     chunks = MessageChunker(serde, max_bytes=5 * one // 2)
@@ -347,7 +347,7 @@ async def test_what_is_kept_in_memory_is_bounded() -> None:
     assert (chunks.bytes, chunks.held("huge", "")) == (2 * one, {})
 
 
-async def test_threads_that_nobody_uses_any_more_leave_memory() -> None:
+async def test_unused_threads_leave_memory() -> None:
     """Threads end without notice: filling the cache takes an hour of quiet use, and looks like a leak until then."""
     now = 0.0
     chunks = MessageChunker(JsonPlusSerializer(), clock=lambda: now)

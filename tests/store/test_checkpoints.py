@@ -57,7 +57,7 @@ async def _count_writes(saver: CheckpointSaver, thread_id: str) -> int:
     return int(rows[0]["n"])
 
 
-async def test_what_was_saved_is_there_after_a_restart(open_saver: SaverOpener) -> None:
+async def test_saved_checkpoints_survive_a_restart(open_saver: SaverOpener) -> None:
     async with open_saver() as saver:
         assert await saver.aget_tuple(_thread("t")) is None
         await _graph(saver, "one").ainvoke({"n": 1}, _thread("t"))

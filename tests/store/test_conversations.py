@@ -8,11 +8,11 @@ from tests.store.test_inbox import accept, new
 KEY = ConversationKey(channel="slack", workspace="T1", chat="C1", topic="171.5")
 
 
-async def test_nobody_spoke_there_yet(database: Database) -> None:
+async def test_a_conversation_without_messages_is_unknown(database: Database) -> None:
     assert await ConversationStore(database).find(KEY) is None
 
 
-async def test_of_two_first_messages_one_names_the_thread_for_both(database: Database) -> None:
+async def test_two_simultaneous_first_messages_share_a_thread(database: Database) -> None:
     conversations = ConversationStore(database)
     named: list[str] = []
 

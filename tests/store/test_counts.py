@@ -12,7 +12,7 @@ from store.outbox import NewOutboxRow, OutboxStore
 KEY = ConversationKey(channel="terminal", workspace="local", chat="s1")
 
 
-async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(
+async def test_the_inbox_counts_unfinished_rows_and_has_pages(
     store_config: StoreConfig, tmp_path: Path
 ) -> None:
     async with Database.open(store_config, tmp_path) as database:
@@ -34,7 +34,7 @@ async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(
         assert [row.event_id for row in (*first, *second)] == ["e4", "e3", "e2", "e1"]
 
 
-async def test_the_outbox_counts_what_is_not_delivered_and_turns_its_pages(
+async def test_the_outbox_counts_undelivered_rows_and_has_pages(
     store_config: StoreConfig, tmp_path: Path
 ) -> None:
     async with Database.open(store_config, tmp_path) as database:

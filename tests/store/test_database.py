@@ -39,7 +39,7 @@ async def texts(database: Database) -> list[str]:
     return [row["text"] for row in await database.read("SELECT text FROM note ORDER BY id")]
 
 
-async def test_what_is_written_can_be_read_and_survives_a_restart(tmp_path: Path) -> None:
+async def test_written_rows_can_be_read_and_survive_a_restart(tmp_path: Path) -> None:
     async with Database.open(CONFIG, tmp_path) as database:
         await database.transaction(make_table)
         assert await database.transaction(lambda tx: write("hello", tx)) == 1
@@ -210,7 +210,7 @@ async def test_commands_have_every_other_turn_at_most() -> None:
     assert len(order) == 12
 
 
-async def test_a_read_keeps_nobody_waiting_until_its_caller_runs_again(tmp_path: Path) -> None:
+async def test_a_read_does_not_block_others_until_its_caller_runs_again(tmp_path: Path) -> None:
     """Callers with much other work run late."""
     async with Database.open(StoreConfig(readers=1), tmp_path) as database:
         await database.transaction(make_table)
@@ -388,7 +388,7 @@ async def test_a_closed_database_says_so(tmp_path: Path) -> None:
         await texts(database)
 
 
-async def test_what_was_submitted_before_the_close_is_committed(tmp_path: Path) -> None:
+async def test_work_submitted_before_the_close_is_committed(tmp_path: Path) -> None:
     async with anyio.create_task_group() as group, Database.open(CONFIG, tmp_path) as database:
         await database.transaction(make_table)
         for index in range(200):

@@ -81,7 +81,7 @@ async def nodes(
 Nodes = tuple[MirroredNode, MirroredNode]
 
 
-async def test_what_one_node_stores_another_one_has(nodes: Nodes) -> None:
+async def test_a_file_that_one_node_stores_exists_at_the_other(nodes: Nodes) -> None:
     one, two = nodes
     file = one.write("user-data/outputs/a.txt", "first")
     file.chmod(0o750)
@@ -119,7 +119,7 @@ async def test_changes_renames_and_deletions_go_both_ways(nodes: Nodes, bucket: 
     assert len(bucket.objects()) == 2
 
 
-async def test_what_does_not_change_is_not_copied_again(nodes: Nodes, bucket: S3Bucket) -> None:
+async def test_unchanged_files_are_not_copied_again(nodes: Nodes, bucket: S3Bucket) -> None:
     one, two = nodes
     one.write("a.txt", "a")
     one.write("b.txt", "b")
@@ -222,7 +222,7 @@ async def test_pipes_and_what_may_not_be_read_are_left_out(
     assert await two.fetch() == {"a.txt": "a"}
 
 
-async def test_an_object_that_is_lost_is_told_and_the_rest_is_there(
+async def test_a_lost_object_is_reported_and_the_other_files_exist(
     nodes: Nodes, bucket: S3Bucket, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = nodes
@@ -236,7 +236,7 @@ async def test_an_object_that_is_lost_is_told_and_the_rest_is_there(
     assert "The content of a.txt is lost" in caplog.text
 
 
-async def test_a_bucket_that_is_away_is_told_and_used_again(
+async def test_an_unavailable_bucket_is_reported_and_used_again_later(
     tmp_path: Path, bucket: S3Bucket, database: Database
 ) -> None:
     away = StorageConfig(**bucket.storage(endpoint="http://127.0.0.1:1"))
@@ -304,9 +304,7 @@ async def test_only_named_parts_of_a_shared_folder_are_copied(nodes: Nodes) -> N
     assert not (found / "other.txt").exists()
 
 
-async def test_what_a_killed_node_uploaded_in_vain_is_deleted(
-    nodes: Nodes, bucket: S3Bucket
-) -> None:
+async def test_unused_objects_of_a_killed_node_are_deleted(nodes: Nodes, bucket: S3Bucket) -> None:
     one, two = nodes
     one.write("a.txt", "a")
     await one.store()

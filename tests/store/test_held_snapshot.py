@@ -145,7 +145,7 @@ async def test_accepting_does_not_pass_what_was_finished_since_a_snapshot_began(
     assert read[0][0] < messages * 10
 
 
-async def test_what_was_sent_since_a_snapshot_began_is_not_passed_again(
+async def test_messages_sent_after_a_snapshot_began_are_not_read_again(
     url: str, tmp_path: Path
 ) -> None:
     async with opened(url, tmp_path) as database:

@@ -84,7 +84,7 @@ async def test_the_same_message_id_in_another_chat_is_another_message(database: 
     assert len(await inbox.list_unfinished()) == 4
 
 
-async def test_of_many_deliveries_at_once_exactly_one_is_accepted(database: Database) -> None:
+async def test_exactly_one_of_many_simultaneous_deliveries_is_accepted(database: Database) -> None:
     inbox = InboxStore(database)
     results: list[object] = []
 
@@ -222,7 +222,7 @@ async def test_a_turn_is_begun_again_after_a_crash_with_its_run(database: Databa
     assert (kept.thread_id, kept.run_id) == ("t1", "r1")
 
 
-async def test_a_turn_starts_in_the_thread_that_its_conversation_has_by_then(
+async def test_a_turn_starts_in_the_present_thread_of_its_conversation(
     database: Database,
 ) -> None:
     inbox, conversations = InboxStore(database), ConversationStore(database)
@@ -349,7 +349,7 @@ anyio.run(main)
 """
 
 
-async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+async def test_acknowledged_messages_survive_kill_9(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     child = await anyio.open_process([sys.executable, "-c", WRITER, str(tmp_path)], cwd=root)
     async with child:

@@ -76,7 +76,7 @@ def test_lengths_are_the_same(engines: tuple[Execute, Execute]) -> None:
         assert found == expected
 
 
-def test_of_nothing_comes_nothing(engines: tuple[Execute, Execute]) -> None:
+def test_null_gives_no_keys_and_no_patch(engines: tuple[Execute, Execute]) -> None:
     for engine in engines:
         assert engine("SELECT key FROM json_each(CAST(:a AS TEXT))", [None]) == []
         assert engine("SELECT json_patch(CAST(:a AS TEXT), '{}')", [None]) == [(None,)]

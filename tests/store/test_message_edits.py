@@ -49,7 +49,7 @@ async def test_a_row_is_revised_once_an_event_also_when_it_is_done(database: Dat
     assert await inbox.accept(replace(new(2), event_id="edit"), cap=9) == DuplicateMessage()
 
 
-async def test_what_came_after_a_row_has_commands_among_it(database: Database) -> None:
+async def test_rows_after_a_row_include_commands(database: Database) -> None:
     inbox, revisions = InboxStore(database), MessageHistoryStore(database)
     first, second, third = [
         await accept(inbox, new(number, kind=kind))

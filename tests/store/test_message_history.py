@@ -17,7 +17,7 @@ async def test_a_row_is_found_by_its_id_with_what_it_asked(database: Database) -
     assert (found.state, found.question) == ("done", '{"options": ["a"]}')
 
 
-async def test_what_came_after_a_row_is_chat_of_its_own_conversation(database: Database) -> None:
+async def test_rows_after_a_row_are_messages_of_its_conversation(database: Database) -> None:
     inbox, history = InboxStore(database), MessageHistoryStore(database)
     first = await accept(inbox, new(1))
     await accept(inbox, new(2, kind="command"))

@@ -149,7 +149,7 @@ MALFORMED = [
 ]
 
 
-async def test_what_cannot_be_read_is_dropped(url: str, tmp_path: Path) -> None:
+async def test_unreadable_signals_are_dropped(url: str, tmp_path: Path) -> None:
     async with nodes(url, tmp_path, "a", "b") as (a, b):
         b.serve("echo", echo)
         numbers: list[int] = []

@@ -164,9 +164,7 @@ async def test_a_node_that_works_is_not_ended(url: str, tmp_path: Path) -> None:
             work.execute("SELECT 1")
 
 
-async def test_a_node_that_was_ended_is_told_and_can_write_nothing(
-    url: str, tmp_path: Path
-) -> None:
+async def test_an_ended_node_is_notified_and_cannot_write(url: str, tmp_path: Path) -> None:
     lost = threading.Event()
     async with Database.open(StoreConfig(url=url), tmp_path, MINE, lost.set) as database:
         await InboxStore(database).accept(message(1), cap=9)
@@ -181,7 +179,7 @@ async def test_a_node_that_was_ended_is_told_and_can_write_nothing(
             assert "Other nodes took over" in database.outage
 
 
-async def test_a_node_that_fails_because_it_was_ended_is_told(url: str, tmp_path: Path) -> None:
+async def test_a_node_that_fails_because_it_was_ended_is_notified(url: str, tmp_path: Path) -> None:
     """Frozen while it starts, a node fails before its next heartbeat."""
     lost = threading.Event()
 
@@ -348,7 +346,7 @@ async def test_a_name_is_lost_with_the_connection_and_can_be_taken_again(
         ("1.1.0", "", "It runs version 1.0.0, this process 1.1.0. Its configuration file differs."),
     ],
 )
-async def test_a_node_tells_what_differs_in_others(
+async def test_a_node_reports_differences_to_other_nodes(
     url: str, tmp_path: Path, version: str, configuration: str, told: str | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip

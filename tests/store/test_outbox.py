@@ -86,7 +86,7 @@ async def test_the_rows_that_were_closed_last_are_listed(database: Database) -> 
     assert await keys(2) == ["failed", "future"]
 
 
-async def test_what_was_closed_last_in_the_chats_of_other_nodes_is_theirs(
+async def test_rows_last_closed_in_chats_of_other_nodes_are_not_listed(
     url: str, tmp_path: Path
 ) -> None:
     config, there = StoreConfig(url=url), replace(HERE, chat="C2")

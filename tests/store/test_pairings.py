@@ -19,7 +19,7 @@ async def test_a_person_has_one_open_request(database: Database) -> None:
     assert await pairings.list_all() == [ASKED]
 
 
-async def test_a_code_lets_its_person_in_and_nobody_else(database: Database) -> None:
+async def test_a_pairing_code_admits_only_its_person(database: Database) -> None:
     pairings = PairingStore(database)
     await pairings.request(ASKED)
     assert not await pairings.is_paired("telegram", "B1", "7")
@@ -57,7 +57,7 @@ async def test_a_channel_has_a_bounded_number_of_open_requests(database: Databas
     assert await pairings.request(more, max_open=3) == more
 
 
-async def test_a_person_can_be_shut_out_again(database: Database) -> None:
+async def test_a_persons_access_can_be_revoked(database: Database) -> None:
     pairings = PairingStore(database)
     await pairings.request(ASKED)
     assert not await pairings.revoke("telegram", "7")

@@ -210,7 +210,7 @@ async def test_calls_fail_while_the_server_is_gone_and_work_when_it_is_back(
         assert [row.event_id for row in await inbox.list_unfinished()] == ["e1", "e2"]
 
 
-async def test_of_several_hosts_the_primary_is_used_also_after_a_failover(
+async def test_the_primary_of_several_hosts_is_used_even_after_a_failover(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
     if not server.control:
@@ -297,7 +297,7 @@ async def test_processes_that_start_at_once_create_the_tables_once(
         assert results == ["opened"] * 3
 
 
-async def test_a_role_without_rights_is_told_what_is_missing(
+async def test_missing_rights_of_a_role_are_reported(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     with server.database(migrated=False) as url:
@@ -410,7 +410,7 @@ async def test_an_old_server_is_refused(tmp_path: Path) -> None:
     assert said == "The PostgreSQL server has version 14; Parley needs 15 or newer."
 
 
-def test_a_missing_driver_is_told(tmp_path: Path) -> None:
+def test_a_missing_driver_is_reported(tmp_path: Path) -> None:
     program = f"""
 import sys, pathlib, anyio
 sys.modules["psycopg"] = None

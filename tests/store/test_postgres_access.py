@@ -201,7 +201,7 @@ async def test_sessions_of_another_role_that_are_ending_are_waited_for(
             "connection requires a valid client certificate"),
     ],
 )  # fmt: skip
-async def test_what_is_wrong_is_told_in_one_line(
+async def test_connection_problems_are_reported_in_one_line(
     server: PostgresServer, folder: Path, tmp_path: Path, user: str, options: str, host: str, said: str
 ) -> None:  # fmt: skip
     assert said in await refusal(url_of(server, user, options.format(folder), host=host), tmp_path)

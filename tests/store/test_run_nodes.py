@@ -66,7 +66,7 @@ async def test_a_thread_has_runs_of_one_node_at_a_time(
     assert await of_a.find_thread_node("t") == b.nodes.number
 
 
-async def test_of_nodes_that_create_runs_on_one_thread_at_once_one_wins(
+async def test_only_one_node_creates_a_run_on_a_thread_at_a_time(
     databases: tuple[Database, Database],
 ) -> None:
     refused: list[str] = []
@@ -114,7 +114,7 @@ async def test_runs_of_a_dead_node_are_interrupted_and_those_of_living_ones_go_o
         assert (await threads.get("ta")).status == "busy"
 
 
-async def test_of_runs_that_end_at_once_the_last_one_leaves_the_thread_idle(
+async def test_the_last_of_runs_that_end_at_once_leaves_the_thread_idle(
     databases: tuple[Database, Database], url: str
 ) -> None:
     """Both reach the thread's row before either is committed: another connection holds it until then."""

@@ -35,7 +35,7 @@ async def test_subscribers_of_a_topic_receive_its_signals_in_order(database: Dat
         assert await take(b, 1) == ["\u4f60 \U0001f600 \"'\\"]
 
 
-async def test_who_subscribes_and_then_publishes_receives_it(database: Database) -> None:
+async def test_a_signal_published_after_subscribing_is_received(database: Database) -> None:
     """Whatever the connection is subscribing to and sending at that moment."""
     signals = database.signals
     with ExitStack() as stack:

@@ -120,7 +120,7 @@ async def test_nodes_that_lock_the_same_rows_in_different_orders_lose_nothing(
         assert [(await threads.get(name)).updated_at for name in "xy"] == [41.0, 41.0]
 
 
-async def test_what_was_queued_is_stored_when_the_database_is_closed(
+async def test_queued_statements_are_stored_when_the_database_is_closed(
     url: str, tmp_path: Path
 ) -> None:
     async with Database.open(StoreConfig(url=url), tmp_path) as database:

@@ -153,7 +153,7 @@ async def test_listing_and_deleting(tmp_path: Path) -> None:
         assert await runs.list_by_thread("t") == []
 
 
-async def test_what_a_dead_process_left_open_is_closed(tmp_path: Path) -> None:
+async def test_open_runs_of_a_dead_process_are_closed(tmp_path: Path) -> None:
     async with tables(tmp_path) as (threads, runs):
         await runs.create(a_run("r1"), tags=TAGS, create_thread=True)
         await runs.create(a_run("r2", status="pending"), tags=TAGS, create_thread=True)
@@ -249,7 +249,7 @@ async def test_a_start_key_has_one_run_unless_that_failed(
     assert [run.run_id for run in await runs.list_by_thread("t")] == expected
 
 
-async def test_of_starts_at_once_one_makes_the_run(runs: RunStore) -> None:
+async def test_only_one_of_several_simultaneous_starts_creates_the_run(runs: RunStore) -> None:
     found: list[str] = []
 
     async def start(number: int) -> None:

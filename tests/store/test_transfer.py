@@ -284,7 +284,7 @@ async def test_parley_does_not_start_with_an_unfinished_copy(
     assert transfer(SQLITE, StoreConfig(url=url), other, ignore, restart=True)["thread"].rows == 0
 
 
-def test_a_source_that_changed_meanwhile_is_found_and_copied_anew(url: str, home: Path) -> None:
+def test_a_source_that_changed_meanwhile_is_detected_and_copied_again(url: str, home: Path) -> None:
     kill_at(url, home, "copy thread 400")
     with closing(sqlite3.connect(home / "parley.db")) as connection, connection:
         connection.execute("UPDATE conversation SET updated_at = 77 WHERE id = 1")

@@ -30,12 +30,12 @@ def samples_with(**grows: float) -> list[Sample]:
     ]
 
 
-def test_what_stays_is_no_problem() -> None:
+def test_constant_memory_is_no_problem() -> None:
     assert problems(samples_with()) == []
     assert problems(samples_with(rss=0.9 / 60)) == []
 
 
-def test_memory_that_grows_by_more_than_a_megabyte_an_hour_is_one() -> None:
+def test_memory_growth_above_a_megabyte_an_hour_is_a_problem() -> None:
     samples = samples_with(rss=2 / 60)
     # 6,000 turns an hour.
     assert problems(samples) == [
@@ -43,12 +43,12 @@ def test_memory_that_grows_by_more_than_a_megabyte_an_hour_is_one() -> None:
     ]
 
 
-def test_the_error_of_a_growth_is_told_per_turns_too() -> None:
+def test_a_growths_error_is_also_given_per_turns() -> None:
     growth = per_thousand_turns(samples_with(), Growth(slope=3.0, error=1.5))
     assert (round(growth.slope, 3), round(growth.error, 3)) == (0.5, 0.25)
 
 
-def test_growth_that_chance_explains_is_none() -> None:
+def test_growth_within_the_error_is_no_problem() -> None:
     noisy = [
         Sample(
             at_s=60.0 * minute, turns=minute, values=FLAT | {"RSS, MB": 10.0 + 20 * (minute % 2)}
@@ -75,14 +75,14 @@ def test_descriptors_that_are_not_closed_are_a_problem() -> None:
     assert problems(samples_with(descriptors=1.0)) == ["descriptors: 99.5, then 119.5"]
 
 
-def test_descriptors_and_tasks_of_a_burst_that_ends_are_none() -> None:
+def test_descriptors_and_tasks_of_a_finished_burst_are_no_problem() -> None:
     samples = samples_with()
     busy = samples[-3]
     samples[-3] = replace(busy, values={**busy.values, "descriptors": 200.0, "tasks": 500.0})
     assert problems(samples) == []
 
 
-def test_a_few_samples_say_nothing_and_can_be_shown(tmp_path: Path) -> None:
+def test_too_few_samples_have_no_verdict_but_can_be_shown(tmp_path: Path) -> None:
     samples = samples_with()[:1]
     assert problems(samples) == []
     assert math.isinf(growth_of(samples, "RSS, MB").error)
