@@ -41,9 +41,10 @@ SHOWS_IMAGES = "shows_images"
 
 
 class Todo(TypedDict):
-    """One step of the plan; `status` is pending, in_progress or completed."""
+    """One step of the plan; `id` is unique in it, `status` is pending, in_progress or completed."""
 
-    content: str
+    id: str
+    title: str
     status: str
 
 

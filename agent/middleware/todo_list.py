@@ -1,11 +1,11 @@
 """Plan mode: the write_todos tool, and reminders of open steps."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.middleware import TodoListMiddleware as Planner
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain.tools import ToolRuntime
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
@@ -13,6 +13,9 @@ from langchain_core.messages import (
     HumanMessage,
     ToolMessage,
 )
+from langchain_core.tools import BaseTool, StructuredTool
+from langgraph.types import Command
+from pydantic import BaseModel, Field
 from typing_extensions import override
 
 from agent.middleware.handler_types import ModelHandler
@@ -37,13 +40,16 @@ For work that takes three or more steps, keep a list with write_todos; for less,
 </todo_list>"""
 
 DESCRIPTION = (
-    "Write the list of steps for work that takes three or more. Each step has `content` and a `status`: pending, "
-    "in_progress or completed. The new list replaces the old one."
+    "Write the list of steps for work that takes three or more. The new list replaces the old one."
 )
 
 PARALLEL_CALLS_ERROR = (
     "Error: write_todos was called more than once in one message, so no list was saved. "
     "Call it once with the complete list."
+)
+
+SAME_ID_ERROR = (
+    "Error: Two steps have the id {id!r}, so no list was saved. Give each step its own id."
 )
 
 _TOOL_REASONS = frozenset({"tool_calls", "tool_use", "function_call"})
@@ -52,8 +58,43 @@ Request = ModelRequest[Any]
 Response = ModelResponse[Any]
 
 
+class TodoStep(BaseModel):
+    """One step of the list, as the model writes it."""
+
+    id: str = Field(min_length=1, max_length=64, description="Keep it in later lists: todo-1.")
+    title: str = Field(min_length=1, description="What to do, in a few words.")
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class WriteTodosArgs(BaseModel):
+    """Arguments of write_todos."""
+
+    todos: list[TodoStep]
+
+
+async def _write_todos(runtime: ToolRuntime, **arguments: object) -> Command[Any] | str:
+    steps = WriteTodosArgs.model_validate(arguments).todos
+    ids = [step.id for step in steps]
+    for one in ids:
+        if ids.count(one) > 1:
+            return SAME_ID_ERROR.format(id=one)
+    todos = [Todo(id=step.id, title=step.title, status=step.status) for step in steps]
+    result = ToolMessage("OK", tool_call_id=runtime.tool_call_id or "", name=TOOL)
+    return Command(update={"todos": todos, "messages": [result]})
+
+
+def _write_todos_tool() -> BaseTool:
+    return StructuredTool.from_function(
+        coroutine=_write_todos,
+        name=TOOL,
+        description=DESCRIPTION,
+        args_schema=WriteTodosArgs,
+        metadata={EXEMPT_KEY: True},
+    )
+
+
 class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Provides LangChain's write_todos with our own texts and without the graph step of its middleware.
+    """Provides write_todos. LangChain's tool of this name knows no `id` and no `title`, and its middleware adds a step.
 
     Parallel calls are rejected here, in the response. If the model gives a final answer while steps are open, it gets a
     reminder (in the request only) and is called again; the answer stays in the thread. If a summary replaced the last
@@ -62,10 +103,7 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        planner = Planner(tool_description=DESCRIPTION)
-        self.tools = [
-            tool.model_copy(update={"metadata": {EXEMPT_KEY: True}}) for tool in planner.tools
-        ]
+        self.tools = [_write_todos_tool()]
 
     @override
     async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
@@ -175,4 +213,4 @@ def _todos(request: Request) -> list[Todo]:
 
 
 def _format_todos(todos: Sequence[Todo]) -> str:
-    return "\n".join(f"- [{todo['status']}] {todo['content']}" for todo in todos)
+    return "\n".join(f"- [{todo['status']}] {todo['id']}: {todo['title']}" for todo in todos)

@@ -63,7 +63,7 @@ class RunProgress:
     def lines(self, words: Messages) -> str:
         """Return the progress as Markdown, at most about fifteen short lines; "" if there is none."""
         steps = [
-            f"{STATUS_EMOJI.get(str(todo.get('status')), PENDING_EMOJI)} {_flat(str(todo.get('content') or ''))}"
+            f"{STATUS_EMOJI.get(str(todo.get('status')), PENDING_EMOJI)} {_flat(str(todo.get('title') or ''))}"
             for todo in self._todos
         ]
         tools = [f"{TOOL_EMOJI} {call}" for call in self._calls.values()]

@@ -18,7 +18,7 @@ from agent.state import (
 
 PNG = ViewedImage(mime_type="image/png", size=1)
 JPG = ViewedImage(mime_type="image/jpeg", size=2)
-STEP = Todo(content="look", status="pending")
+STEP = Todo(id="todo-1", title="look", status="pending")
 
 
 @pytest.mark.parametrize(

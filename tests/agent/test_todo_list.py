@@ -19,7 +19,10 @@ QUIET = {"memory": {"enabled": False}}
 
 
 def planning(number: int = 0, **steps: str) -> ModelReply:
-    todos = [{"content": name, "status": status} for name, status in (steps or STEPS).items()]
+    todos = [
+        {"id": f"todo-{at}", "title": title, "status": status}
+        for at, (title, status) in enumerate((steps or STEPS).items(), start=1)
+    ]
     return ModelReply(calls=(ToolCall(name="write_todos", args={"todos": todos}, id=f"p{number}"),))
 
 
@@ -38,6 +41,7 @@ async def test_the_list_is_kept_in_plan_mode_alone(tmp_path: Path) -> None:
         messages = await plan(harness)
         assert messages[-1].text == "All done."
         state = await harness.state(is_plan_mode=True)
+        assert state["todos"][0] == {"id": "todo-1", "title": "first", "status": "completed"}
         assert [todo["status"] for todo in state["todos"]] == ["completed"] * 3
         graph = await harness.factory.graph_for({"configurable": {"is_plan_mode": True}})
         assert set(graph.nodes) == {"__start__", "model", "tools"}
@@ -54,8 +58,8 @@ async def test_an_answer_with_open_steps_is_sent_back_twice_at_most(tmp_path: Pa
         messages = await plan(harness)
     assert messages[-1].text == "I stop here."
     (first,), (second,) = reminders(model.prompts[2]), reminders(model.prompts[3])
-    assert "- [in_progress] second\n- [pending] third" in first
-    assert "first" not in first
+    assert "- [in_progress] todo-2: second\n- [pending] todo-3: third" in first
+    assert "todo-1" not in first
     assert second == first
     assert len(model.prompts) == 4
     assert [m.text for m in messages if isinstance(m, HumanMessage)] == ["go"]
@@ -118,12 +122,27 @@ async def test_two_lists_at_once_are_refused_beside_other_calls(tmp_path: Path) 
     assert shown == ["p1", "l", "p2"]
 
 
-async def test_a_wrong_list_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
-    bad = ToolCall(name="write_todos", args={"todos": [{"content": "x", "status": "soon"}]}, id="b")
+STEP = {"id": "todo-1", "title": "look", "status": "pending"}
+
+
+@pytest.mark.parametrize(
+    ("todos", "problem"),
+    [
+        ([{**STEP, "status": "soon"}], "status"),
+        ([{"content": "look", "status": "pending"}], "title"),
+        ([STEP, {**STEP, "title": "think"}], "'todo-1'"),
+    ],
+)
+async def test_a_wrong_list_is_answered_with_what_is_wrong(
+    tmp_path: Path, todos: list[dict[str, str]], problem: str
+) -> None:
+    bad = ToolCall(name="write_todos", args={"todos": todos}, id="b")
     model = ScriptedChatModel.playing(ModelReply(calls=(bad,)), "I see.")
     async with open_agent(tmp_path, model, QUIET) as harness:
         messages = await plan(harness)
-    assert "status" in messages[2].text
+        assert (await harness.state(is_plan_mode=True)).get("todos") is None
+    assert problem in messages[2].text
+    assert messages[2].text.startswith("Error")
     assert str(tmp_path) not in messages[2].text
 
 
@@ -144,5 +163,5 @@ async def test_a_list_that_was_summed_up_is_shown_again(tmp_path: Path) -> None:
             state = await harness.state(is_plan_mode=True)
     shown = model.prompts[4]
     assert [m.name for m in shown[1:3]] == ["summary", PLAN_REMINDER]
-    assert "- [completed] first\n- [in_progress] second" in shown[2].text
+    assert "- [completed] todo-1: first\n- [in_progress] todo-2: second" in shown[2].text
     assert not [m for m in state["messages"] if m.name in ("summary", PLAN_REMINDER)]

@@ -140,7 +140,7 @@ async def test_a_tool_of_a_server_gets_no_exemption_by_its_name(
 
 
 async def test_ours_need_no_approval(tmp_path: Path) -> None:
-    todo = [{"content": "a", "status": "completed"}]
+    todo = [{"id": "todo-1", "title": "a", "status": "completed"}]
     script = (calling("write_todos", todos=todo), calling("ask_clarification", question="Which?"))
     model = ScriptedChatModel.playing(*script)
     async with open_agent(tmp_path, model, guarded("*")) as harness:

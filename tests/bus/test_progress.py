@@ -25,14 +25,14 @@ def test_calls_without_a_result_are_named_with_what_they_are_about() -> None:
 def test_a_repeated_state_is_not_new_progress() -> None:
     progress = RunProgress()
     said = [ai(("bash", {"command": "ls"}))]
-    assert progress.update(said, [{"content": "a", "status": "pending"}])
-    assert not progress.update(said, [{"content": "a", "status": "pending"}])
+    assert progress.update(said, [{"id": "todo-1", "title": "a", "status": "pending"}])
+    assert not progress.update(said, [{"id": "todo-1", "title": "a", "status": "pending"}])
 
 
 def test_the_plan_shows_what_is_done_and_what_is_next() -> None:
     progress = RunProgress()
     steps = [("read", "completed"), ("think", "in_progress"), ("write", "pending"), ("x", "?")]
-    progress.update([], [{"content": name, "status": state} for name, state in steps])
+    progress.update([], [{"title": name, "status": state} for name, state in steps])
     assert progress.lines(WORDS).split("  \n") == ["> ✅ read", "> ▶️ think", "> ▫️ write", "> ▫️ x  "]
 
 

@@ -38,7 +38,7 @@ CROWD = 95
 ANSWER_WITHIN_S = 120.0
 CONNECT_WITHIN_S = 30.0
 WORDS = " ".join(f"word{number}" for number in range(20))
-TODOS = {"todos": [{"content": "Answer", "status": "in_progress"}]}
+TODOS = {"todos": [{"id": "todo-1", "title": "Answer", "status": "in_progress"}]}
 
 
 class Platform(ABC):
