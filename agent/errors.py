@@ -44,6 +44,7 @@ AgentError
 ├── ArchiveMemberTooLarge  a file in an archive is too large to show
 ├── SandboxUnusable    the configured sandbox does not work on this machine
 └── SandboxError       an operation in the sandbox failed
+    ├── SandboxLost       it does not respond any more
     ├── CommandsDisabled  commands are disabled
     ├── PathNotAllowed    the agent may not use this path like this
     └── SearchTimeout     a search took too long
@@ -184,6 +185,10 @@ class SandboxUnusable(AgentError):
 
 class SandboxError(AgentError):
     """The sandbox cannot do this."""
+
+
+class SandboxLost(SandboxError):
+    """The sandbox does not respond any more. Files from finished commands are kept: try again."""
 
 
 class CommandsDisabled(SandboxError):

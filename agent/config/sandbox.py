@@ -1,14 +1,27 @@
 """The `sandbox` section."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from agent.config.docker import DockerConfig
+from agent.config.provisioner import ProvisionerConfig
 from agent.config.section import Section
 
-SANDBOX_NAMES = ("auto", "bubblewrap", "local", "docker")
+SANDBOX_NAMES = ("auto", "bubblewrap", "local", "docker", "provisioner")
 """Values of `sandbox.use` that are not class names."""
+
+_DEERFLOW_MODULES = ("deerflow.", "src.")
+"""Where DeerFlow's configurations find their classes, in its present tree and in its first one."""
+
+_DEERFLOW_KEYS = {
+    "image": ("docker", "image"),
+    "container_prefix": ("docker", "container_prefix"),
+    "replicas": ("docker", "replicas"),
+    "provisioner_url": ("provisioner", "url"),
+    "provisioner_api_key": ("provisioner", "api_key"),
+}
+"""Keys beside DeerFlow's `use`, and where Parley has them. `idle_timeout` belongs to both sections."""
 
 
 class MountConfig(Section):
@@ -23,7 +36,8 @@ class SandboxConfig(Section):
     """The sandbox for the agent's files and commands.
 
     Attributes:
-        use: `auto`, `bubblewrap`, `local`, `docker`, or `module:Class`.
+        use: `auto`, `bubblewrap`, `local`, `docker`, `provisioner`, or `module:Class`. DeerFlow's AioSandboxProvider is
+            `provisioner` beside a `provisioner_url` and `docker` without, its LocalSandboxProvider is `local`.
         allow_host_bash: Whether `bash` may run unconfined on this machine if `use` is `local`.
         mounts: Additional folders.
         environment: Environment variables of commands.
@@ -39,6 +53,7 @@ class SandboxConfig(Section):
         max_file_mb: Largest file that a command may write, MiB.
         disk_quota_mb: Disk quota of one thread's files, MiB.
         docker: Container settings if `use` is `docker`.
+        provisioner: The service that starts sandboxes if `use` is `provisioner`.
         min_free_disk_mb: Free disk space below which commands cannot write, MiB.
     """
 
@@ -61,12 +76,42 @@ class SandboxConfig(Section):
     disk_quota_mb: int = Field(default=2048, ge=1)
     min_free_disk_mb: int = Field(default=512, ge=0)
     docker: DockerConfig = Field(default_factory=DockerConfig)
+    provisioner: ProvisionerConfig = Field(default_factory=ProvisionerConfig)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _translate_deerflow(cls, data: object) -> object:
+        return _translated(data) if isinstance(data, dict) else data
 
     @field_validator("use")
     @classmethod
     def _check_use(cls, use: str) -> str:
         if use not in SANDBOX_NAMES and ":" not in use:
             raise ValueError(
-                "must be auto, bubblewrap, local or docker, or module:Class of your own"
+                "must be auto, bubblewrap, local, docker or provisioner, or module:Class of your own"
             )
         return use
+
+
+def _translated(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a section that names a class of DeerFlow with Parley's name and keys; another one as it is.
+
+    >>> _translated({"use": "deerflow.community.aio_sandbox:AioSandboxProvider", "idle_timeout": 60})
+    {'use': 'docker', 'docker': {'idle_timeout_seconds': 60}}
+    """
+    use = data.get("use")
+    if not isinstance(use, str) or not use.startswith(_DEERFLOW_MODULES):
+        return data
+    name = use.partition(":")[2]
+    if name == "LocalSandboxProvider":
+        return {**data, "use": "local"}
+    if name != "AioSandboxProvider":
+        return data
+    target = "provisioner" if data.get("provisioner_url") else "docker"
+    places = {**_DEERFLOW_KEYS, "idle_timeout": (target, "idle_timeout_seconds")}
+    translated = {key: value for key, value in data.items() if key not in places}
+    translated["use"] = target
+    for key, (section, name) in places.items():
+        if data.get(key) is not None:
+            translated[section] = {name: data[key], **(translated.get(section) or {})}
+    return translated

@@ -7,6 +7,7 @@ from typing import cast
 from agent.config import SandboxConfig
 from agent.errors import AgentError, ObjectNotImportable, SandboxUnusable
 from agent.importer import import_object
+from agent.sandbox.aio_api import find_provisioner_problem
 from agent.sandbox.bubblewrap import BubblewrapSandboxProvider, probe_bubblewrap
 from agent.sandbox.bubblewrap_args import BubblewrapOptions, ProcessLimits
 from agent.sandbox.disk import disk_limits
@@ -21,7 +22,10 @@ log = logging.getLogger(__name__)
 BUILT_IN = ("auto", "bubblewrap", "local")
 """Values of `sandbox.use` that are not class names."""
 
-PROVIDER_CLASSES = {"docker": "agent.sandbox.docker:DockerSandboxProvider"}
+PROVIDER_CLASSES = {
+    "docker": "agent.sandbox.docker:DockerSandboxProvider",
+    "provisioner": "agent.sandbox.provisioner:ProvisionerSandboxProvider",
+}
 """Short names of classes, which are imported only if configured."""
 
 
@@ -72,7 +76,9 @@ def build_sandbox_provider(
 
 
 def sandbox_problem(config: SandboxConfig) -> str | None:
-    """Return why the configured sandbox cannot be used here, or None. Blocking: may run a test command."""
+    """Return why the configured sandbox cannot be used here, or None. Blocking: may run a test command or request."""
+    if config.use == "provisioner":
+        return find_provisioner_problem(config.provisioner.url, config.provisioner.api_key)
     if PROVIDER_CLASSES.get(config.use, config.use) == PROVIDER_CLASSES["docker"]:
         return docker_problem(config.docker.command)
     fault = probe_bubblewrap(config.bubblewrap_path) if config.use == "bubblewrap" else None

@@ -4,8 +4,10 @@ Paths are confined twice. Symlinks are resolved, and the result must be inside t
 Then the path is opened folder by folder with O_NOFOLLOW, so that a link swapped in during the check leads nowhere.
 """
 
+import dataclasses
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from re import Pattern
 from secrets import token_hex
+from typing import IO
 
 from agent.errors import PathNotAllowed, SandboxError
 from agent.paths import MountTable
@@ -174,6 +177,48 @@ def append_text(path: ResolvedPath, content: str) -> None:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise SandboxError(f"not a regular file: {path.virtual}")
             file.write(data)
+
+
+def write_stream(path: ResolvedPath, source: IO[bytes], mode: int) -> None:
+    """Replace a file by what a stream contains, atomically; missing folders are created.
+
+    Raises:
+        SandboxError: It cannot be written.
+    """
+    with os_errors_explained(path.virtual), _parent(path, create=True) as parent:
+        temporary = f".{token_hex(8)}.part"
+        try:
+            fd = os.open(
+                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=parent
+            )
+            with os.fdopen(fd, "wb") as file:
+                shutil.copyfileobj(source, file, 1024 * 1024)
+                os.fchmod(fd, mode & 0o777)
+            os.replace(temporary, path.parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
+        finally:
+            with suppress(OSError):  # it has replaced the target, unless something failed
+                os.unlink(temporary, dir_fd=parent)
+
+
+def make_folder(path: ResolvedPath) -> None:
+    """Create a folder and those above it. Raises SandboxError."""
+    inside = dataclasses.replace(path, parts=(*path.parts, "."))
+    with os_errors_explained(path.virtual), _parent(inside, create=True):
+        pass
+
+
+def remove(path: ResolvedPath) -> None:
+    """Delete a file or an empty folder, if it exists. Keeps a folder with content. Raises SandboxError."""
+    with (
+        os_errors_explained(path.virtual),
+        suppress(FileNotFoundError),
+        _parent(path, create=False) as parent,
+    ):
+        try:
+            os.unlink(path.parts[-1], dir_fd=parent)
+        except IsADirectoryError:
+            with suppress(OSError):
+                os.rmdir(path.parts[-1], dir_fd=parent)
 
 
 def delete_oldest(folder: ResolvedPath, name: Pattern[str], *, max_bytes: int) -> None:

@@ -158,8 +158,8 @@ def test_a_sandbox_that_does_not_exist_is_told_what_there_is(tmp_path: Path) -> 
     assert (code, err.splitlines()) == (
         2,
         [
-            f"parley: {tmp_path / 'config.yaml'}: sandbox.use: must be auto, bubblewrap, local or docker,"
-            " or module:Class of your own"
+            f"parley: {tmp_path / 'config.yaml'}: sandbox.use: must be auto, bubblewrap, local, docker or"
+            " provisioner, or module:Class of your own"
         ],
     )
 

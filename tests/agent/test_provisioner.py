@@ -1,0 +1,452 @@
+"""Commands in sandboxes of a provisioner, against servers of its API and of its sandboxes' API that run commands."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from agent.config import SandboxConfig
+from agent.errors import SandboxError, SandboxLost
+from agent.paths import OUTPUTS, UPLOADS, WORKSPACE, Mount
+from agent.sandbox.bubblewrap import probe_bubblewrap
+from agent.sandbox.factory import build_sandbox_provider, sandbox_problem
+from agent.sandbox.protocol import maintained
+from agent.sandbox.provisioner import ProvisionerSandboxProvider
+from agent.thread_storage import ThreadFolders, ThreadStorage
+from tests.agent.agent_harness import open_agent
+from tests.agent.plain_agent import THREAD
+from tests.eventually import eventually
+from tests.fakes.model import ModelReply, ToolCall
+from tests.fakes.provisioner import API_KEY, FakeProvisioner, open_provisioner
+from tests.fakes.scripted import ScriptedChatModel
+
+FAULT = probe_bubblewrap()
+pytestmark = pytest.mark.skipif(FAULT is not None, reason=f"bubblewrap: {FAULT}")
+
+
+@pytest.fixture
+async def provisioner(tmp_path: Path) -> AsyncIterator[FakeProvisioner]:
+    async with open_provisioner(tmp_path / "cluster") as opened:
+        yield opened
+
+
+def section(url: str, **further: Any) -> dict[str, Any]:  # noqa: ANN401 - configuration
+    keys = {"url": url, "api_key": API_KEY, **further.pop("keys", {})}
+    return {"use": "provisioner", "provisioner": keys, **further}
+
+
+def storage(provisioner: FakeProvisioner) -> ThreadStorage:
+    return ThreadStorage(provisioner.folder.parent / "home")
+
+
+def folders(provisioner: FakeProvisioner, thread: str = "t1") -> ThreadFolders:
+    return storage(provisioner).folders(thread)
+
+
+@asynccontextmanager
+async def sandboxes(
+    cluster: FakeProvisioner,
+    shared: tuple[Mount, ...] = (),
+    **further: Any,  # noqa: ANN401 - configuration
+) -> AsyncIterator[ProvisionerSandboxProvider]:
+    config = SandboxConfig.model_validate(section(cluster.url, **further))
+    built = build_sandbox_provider(config, storage(cluster), lambda: shared)
+    assert isinstance(built, ProvisionerSandboxProvider)
+    try:
+        with anyio.fail_after(90):
+            yield built
+    finally:
+        await built.aclose()
+
+
+async def run(
+    of: ProvisionerSandboxProvider, command: str, *, thread: str = "t1", timeout_s: float = 60
+) -> str:
+    sandbox = await of.acquire(thread)
+    return await sandbox.execute(command, timeout_s=timeout_s)
+
+
+# --- through the agent ---------------------------------------------------------------------------------------------
+
+
+async def test_the_agents_commands_and_file_tools_see_the_same_files(
+    provisioner: FakeProvisioner, tmp_path: Path
+) -> None:
+    def calling(number: int, tool: str, **args: object) -> ModelReply:
+        return ModelReply(calls=(ToolCall(name=tool, args=args, id=f"c{number}"),))
+
+    model = ScriptedChatModel.playing(
+        calling(1, "write_file", path="in.txt", content="one\n"),
+        calling(2, "bash", command="pwd; cat in.txt; echo two > out.txt; rm in.txt"),
+        calling(3, "read_file", path="out.txt"),
+        calling(4, "ls", path=WORKSPACE),
+        calling(5, "bash", command=f"cp out.txt {OUTPUTS}/report.txt; cat nowhere"),
+        calling(6, "present_files", filepaths=[f"{OUTPUTS}/report.txt"]),
+        ModelReply(text="Done."),
+    )
+    # As a DeerFlow configuration spells it.
+    config = {
+        "use": "deerflow.community.aio_sandbox:AioSandboxProvider",
+        "provisioner_url": provisioner.url,
+        "provisioner_api_key": API_KEY,
+    }
+    async with open_agent(tmp_path, model, {"sandbox": config}) as harness:
+        messages = await harness.say("go")
+        said = [message.text for message in messages if message.type == "tool"]
+        assert (harness.folders().outputs / "report.txt").read_text() == "two\n"
+        state = await harness.state()
+    assert said[1] == f"{WORKSPACE}\none\n"
+    assert said[2].startswith("two")
+    assert "in.txt" not in said[3]
+    assert said[4].startswith("Std Error:\ncat: nowhere")
+    assert said[4].endswith("Exit Code: 1")
+    assert state["artifacts"] == [f"{OUTPUTS}/report.txt"]
+    assert state["sandbox"] == {"sandbox_id": f"provisioner:{THREAD}"}
+    assert [one["thread_id"] for one in provisioner.created] == [THREAD]
+    assert list(provisioner.deleted) == [one["sandbox_id"] for one in provisioner.created]
+
+
+# --- life of a sandbox ---------------------------------------------------------------------------------------------
+
+
+async def test_a_thread_keeps_its_sandbox_and_threads_have_one_each(
+    provisioner: FakeProvisioner,
+) -> None:
+    async with sandboxes(provisioner) as provider:
+        assert await run(provider, "echo a > /tmp/kept; pwd") == f"{WORKSPACE}\n"
+        assert await run(provider, "cat /tmp/kept") == "a\n"
+        assert "No such file" in await run(provider, "cat /tmp/kept", thread="t2")
+        assert [one["thread_id"] for one in provisioner.created] == ["t1", "t2"]
+        assert not any(box.sessions for box in provisioner.sandboxes.values())
+    assert not provisioner.sandboxes
+
+
+async def test_a_sandbox_is_used_once_its_shell_works(provisioner: FakeProvisioner) -> None:
+    provisioner.errors = 2
+    provisioner.prepared = {"unready": 2, "unready_shell": 2}
+    async with sandboxes(provisioner) as provider:
+        assert await run(provider, "echo up") == "up\n"
+    assert len(provisioner.created) == 1
+
+
+async def test_a_sandbox_that_does_not_start_is_deleted(provisioner: FakeProvisioner) -> None:
+    provisioner.prepared = {"unready": 10_000}
+    async with sandboxes(provisioner, keys={"start_timeout_seconds": 1}) as provider:
+        with pytest.raises(SandboxError, match="not ready within 1 s"):
+            await run(provider, "echo up")
+        assert not provisioner.sandboxes
+        provisioner.status = "Failed"
+        with pytest.raises(SandboxError, match="cannot be started"):
+            await run(provider, "echo up")
+        assert not provisioner.sandboxes
+
+
+async def test_a_lost_sandbox_is_replaced_before_the_next_command(
+    provisioner: FakeProvisioner,
+) -> None:
+    async with sandboxes(provisioner) as provider:
+        await run(provider, "echo a > a.txt")
+        (sandbox_id,) = provisioner.sandboxes
+        await provisioner.lose(sandbox_id)
+        assert await run(provider, "cat a.txt") == "a\n"
+        assert len(provisioner.created) == 2
+
+
+async def test_a_sandbox_lost_during_a_command_is_an_error_that_runs_nothing_twice(
+    provisioner: FakeProvisioner,
+) -> None:
+    async with sandboxes(provisioner) as provider:
+        await run(provider, "echo a > a.txt")
+        (sandbox_id, box), *_ = provisioner.sandboxes.items()
+
+        async def lose() -> None:
+            await eventually(lambda: box.commands[-1] == "sleep 60")
+            await provisioner.lose(sandbox_id)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lose)
+            with pytest.raises(SandboxLost):
+                await run(provider, "sleep 60")
+        assert await run(provider, "cat a.txt") == "a\n"
+
+
+async def test_idle_sandboxes_are_deleted_and_files_stay(provisioner: FakeProvisioner) -> None:
+    idle: dict[str, Any] = {"keys": {"idle_timeout_seconds": 0.5}, "bash_command_timeout": 1}
+    async with sandboxes(provisioner, **idle) as provider, maintained(provider):
+        await run(provider, "echo a > a.txt")
+        await eventually(lambda: not provisioner.sandboxes)
+        assert await run(provider, "cat a.txt") == "a\n"
+        # A running command keeps its sandbox.
+        assert await run(provider, "sleep 3; echo still here") == "still here\n"
+
+
+async def test_a_sandbox_left_by_a_process_that_died_is_deleted_and_strange_ones_stay(
+    provisioner: FakeProvisioner,
+) -> None:
+    idle: dict[str, Any] = {"keys": {"idle_timeout_seconds": 0.5}, "bash_command_timeout": 1}
+    async with sandboxes(provisioner) as died:
+        await run(died, "echo a > a.txt")
+        (left,) = provisioner.sandboxes
+        await died._provisioner.create("another-installations", "t1")
+        async with sandboxes(provisioner, **idle) as provider, maintained(provider):
+            await eventually(lambda: left in provisioner.deleted)
+        assert set(provisioner.sandboxes) == {"another-installations"}
+
+
+async def test_a_sandbox_that_another_node_uses_stays(provisioner: FakeProvisioner) -> None:
+    idle: dict[str, Any] = {"keys": {"idle_timeout_seconds": 1}, "bash_command_timeout": 3}
+    async with sandboxes(provisioner, **idle) as first, sandboxes(provisioner) as second:
+        await run(first, "true")
+        async with maintained(first):
+            for _ in range(5):
+                assert await run(second, "sleep 1; echo a") == "a\n"
+            assert not provisioner.deleted
+    assert len(provisioner.created) == 1
+
+
+async def test_the_sandbox_of_a_deleted_thread_is_deleted(provisioner: FakeProvisioner) -> None:
+    async with sandboxes(provisioner) as provider:
+        await run(provider, "echo secret > a.txt")
+        await anyio.to_thread.run_sync(storage(provisioner).delete, "t1")
+        async with maintained(provider):
+            await eventually(lambda: not provisioner.sandboxes)
+
+
+# --- commands ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_command_that_takes_too_long_is_killed_and_its_files_are_kept(
+    provisioner: FakeProvisioner,
+) -> None:
+    async with sandboxes(provisioner) as provider:
+        text = await run(provider, "echo a > a.txt; echo begun; sleep 600", timeout_s=1)
+        assert text.startswith("begun\n")
+        assert text.endswith("The command was stopped: it took longer than 1 s.")
+        assert (folders(provisioner).workspace / "a.txt").read_text() == "a\n"
+        assert not provisioner.sandbox.sessions
+
+
+async def test_a_cancelled_command_is_killed(provisioner: FakeProvisioner) -> None:
+    async with sandboxes(provisioner) as provider:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                run, provider, "touch begun; while :; do date +%N > /mnt/beat; sleep 0.05; done"
+            )
+            beat = provisioner.folder
+            await eventually(lambda: bool(list(beat.glob("*/mnt/beat"))))
+            tasks.cancel_scope.cancel()
+        look = 'then=$(cat /mnt/beat); sleep 1; [ "$then" = "$(cat /mnt/beat)" ] && echo quiet'
+        assert await run(provider, look) == "quiet\n"
+        assert not provisioner.sandbox.sessions
+
+
+async def test_commands_of_one_thread_run_side_by_side(provisioner: FakeProvisioner) -> None:
+    async with sandboxes(provisioner) as provider:
+        results: list[str] = []
+
+        async def wait_for(mine: str, other: str) -> None:
+            command = f"touch /tmp/{mine}; until [ -e /tmp/{other} ]; do sleep 0.05; done; echo {mine} > {mine}.txt"
+            results.append(await run(provider, command, timeout_s=30))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_for, "a", "b")
+            tasks.start_soon(wait_for, "b", "a")
+        assert results == ["(no output)"] * 2
+        assert sorted(file.name for file in folders(provisioner).workspace.iterdir()) == [
+            "a.txt",
+            "b.txt",
+        ]
+
+
+async def test_commands_get_the_configured_variables(provisioner: FakeProvisioner) -> None:
+    async with sandboxes(provisioner, environment={"COLOR": "red"}) as provider:
+        assert await run(provider, 'echo "$COLOR"') == "red\n"
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+async def test_changes_go_both_ways_and_nothing_is_sent_twice(provisioner: FakeProvisioner) -> None:
+    async with sandboxes(provisioner) as provider:
+        here = folders(provisioner)
+        here.create()
+        (here.uploads / "photo 1.jpg").write_bytes(b"\xff\xd8" * 300_000)
+        (here.workspace / "old.txt").write_text("old")
+        assert await run(provider, f"wc -c < '{UPLOADS}/photo 1.jpg'") == "600000\n"
+        uploads = provisioner.sandbox.requests.count("/v1/file/upload")
+        assert await run(provider, "cat old.txt") == "old"
+        assert provisioner.sandbox.requests.count("/v1/file/upload") == uploads
+        (here.workspace / "old.txt").unlink()
+        await run(
+            provider,
+            "mkdir -p deep/empty; printf 'x\\n' > deep/run.sh; chmod +x deep/run.sh; ls old.txt",
+        )
+        assert (here.workspace / "deep/empty").is_dir()
+        assert (here.workspace / "deep/run.sh").stat().st_mode & 0o100
+        assert not provisioner.sandbox.path(f"{WORKSPACE}/old.txt").exists()
+        await run(provider, "rm -r deep")
+        assert not list(here.workspace.iterdir())
+
+
+async def test_a_new_sandbox_gets_the_files_and_only_those(provisioner: FakeProvisioner) -> None:
+    """The first process died before it could fetch what its last command wrote."""
+    async with sandboxes(provisioner) as died:
+        await run(died, "echo a > a.txt")
+        provisioner.sandbox.path(f"{WORKSPACE}/b.txt").write_text("never fetched")
+        async with sandboxes(provisioner) as provider:
+            assert await run(provider, "ls") == "a.txt\n"
+
+
+async def test_links_and_files_elsewhere_never_come_back(provisioner: FakeProvisioner) -> None:
+    async with sandboxes(provisioner) as provider:
+        here = folders(provisioner)
+        secret = provisioner.folder.parent / "secret.txt"
+        secret.write_text("secret")
+        await run(
+            provider,
+            f"ln -s {secret} link; mkfifo pipe; mkdir real; echo new > real/a.txt; ln -s real linked; echo b > b.txt",
+        )
+        assert sorted(path.name for path in here.workspace.iterdir()) == ["b.txt", "real"]
+        # A link on this machine is not followed when a command wrote to a path of the same name.
+        (here.workspace / "out").symlink_to(provisioner.folder.parent)
+        await run(provider, "mkdir -p out; echo evil > out/secret.txt")
+        assert secret.read_text() == "secret"
+
+
+async def test_an_archive_with_other_members_writes_only_what_was_asked_for(
+    provisioner: FakeProvisioner,
+) -> None:
+    """Commands can replace the sandbox's own programs, so that it sends whatever they like."""
+    async with sandboxes(provisioner) as provider:
+        here = folders(provisioner)
+        await run(provider, "true")
+        box = provisioner.sandbox
+        evil = box.path("/mnt/evil.tar")
+        await run(
+            provider,
+            "mkdir -p /tmp/e/mnt/user-data/workspace /tmp/e/mnt/user-data/outputs; cd /tmp/e; "
+            "echo fine > mnt/user-data/workspace/a.txt; echo no > mnt/user-data/outputs/b.txt; "
+            "ln -s /etc mnt/user-data/workspace/etc; echo no > up.txt; "
+            "tar -cPf /mnt/evil.tar --transform 's,^up.txt,/../../up.txt,' mnt up.txt",
+        )
+        assert evil.exists()
+        fake = "#!/bin/sh\\nexec cp /mnt/evil.tar /tmp/.parley/pull.tar\\n"
+        await run(provider, f"printf '{fake}' > /tmp/tar; chmod +x /tmp/tar")
+        box.programs = "/tmp"  # noqa: S108 - in the sandbox
+        text = await run(provider, f"echo longer text > {WORKSPACE}/a.txt")
+        assert text == "(no output)"
+        assert (here.workspace / "a.txt").read_text() == "fine\n"
+        assert sorted(path.name for path in here.user_data.rglob("*") if path.is_file()) == [
+            "a.txt"
+        ]
+        assert not list(provisioner.folder.parent.rglob("up.txt"))[1:]
+
+
+async def test_a_command_that_writes_more_than_the_quota_is_told(
+    provisioner: FakeProvisioner,
+) -> None:
+    async with sandboxes(provisioner, disk_quota_mb=1) as provider:
+        text = await run(provider, "head -c 3000000 /dev/zero > big; echo done")
+        assert text.startswith("done\n")
+        assert (
+            "Not all files of this command could be kept: this conversation is out of disk space"
+            in text
+        )
+        assert not (folders(provisioner).workspace / "big").exists()
+        assert await run(provider, "rm big; echo small > a.txt") == "(no output)"
+        assert (folders(provisioner).workspace / "a.txt").read_text() == "small\n"
+
+
+async def test_skills_are_sent_and_never_fetched(
+    provisioner: FakeProvisioner, caplog: pytest.LogCaptureFixture
+) -> None:
+    skill = provisioner.folder.parent / "skill"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("How to")
+    shared = (Mount(virtual="/mnt/skills/custom/a", host=skill, read_only=True),)
+    async with sandboxes(provisioner, shared) as provider:
+        assert await run(
+            provider, "cat /mnt/skills/custom/a/SKILL.md; echo bad > /mnt/skills/custom/a/SKILL.md"
+        )
+        assert (skill / "SKILL.md").read_text() == "How to"
+    blocked = provisioner.folder.parent / "file"
+    blocked.write_text("")
+    async with sandboxes(provisioner, shared) as provider:
+        await run(provider, "true", thread="t2")
+    with caplog.at_level(logging.WARNING):
+        async with sandboxes(provisioner, shared) as provider:
+            await run(provider, "true", thread="t3")
+            provisioner.sandbox.path("/mnt/skills").rename(provisioner.sandbox.path("/mnt/moved"))
+            provisioner.sandbox.path("/mnt/skills").write_text("mounted by the provisioner")
+            (skill / "SKILL.md").write_text("How else")
+            assert await run(provider, "echo works", thread="t3") == "works\n"
+    assert "read-only folders cannot be copied into the sandbox" in caplog.text
+
+
+async def test_storage_that_both_mount_is_not_copied(provisioner: FakeProvisioner) -> None:
+    here = folders(provisioner)
+    here.create()
+    (here.workspace / "a.txt").write_text("a")
+    provisioner.prepared = {"shared": here.user_data}
+    async with sandboxes(provisioner) as provider:
+        assert await run(provider, "cat a.txt; echo b > b.txt") == "a"
+        assert (here.workspace / "b.txt").read_text() == "b\n"
+        assert (here.workspace / "a.txt").exists()
+        assert "/v1/file/upload" not in provisioner.sandbox.requests
+        assert "/v1/file/download" not in provisioner.sandbox.requests
+
+
+async def test_nothing_blocks_the_event_loop(provisioner: FakeProvisioner) -> None:
+    async with sandboxes(provisioner) as provider:
+        here = folders(provisioner)
+        here.create()
+        for number in range(2_000):
+            (here.workspace / f"{number}.txt").write_text("x" * 1_000)
+        (here.workspace / "big").write_bytes(b"x" * 30_000_000)
+        await run(provider, "cp big big2; touch *.txt")  # tests/blocking.py watches
+        assert (here.workspace / "big2").stat().st_size == 30_000_000
+
+
+# --- configuration -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", ["deerflow.community.aio_sandbox", "src.community.aio_sandbox"])
+def test_the_seeds_path_of_the_aio_provider_resolves(module: str) -> None:
+    use = f"{module}:AioSandboxProvider"
+    keys = {"image": "i", "replicas": 5, "container_prefix": "p", "idle_timeout": 60, "port": 8080}
+    docker = SandboxConfig.model_validate({"use": use, **keys})
+    assert docker.use == "docker"
+    assert (docker.docker.image, docker.docker.replicas) == ("i", 5)
+    assert (docker.docker.container_prefix, docker.docker.idle_timeout_seconds) == ("p", 60)
+    remote = SandboxConfig.model_validate({"use": use, "provisioner_url": "http://p:8002", **keys})
+    assert remote.use == "provisioner"
+    assert remote.provisioner.url == "http://p:8002"
+    assert remote.provisioner.idle_timeout_seconds == 60
+    own = {"use": use, "image": "i", "docker": {"image": "own"}}
+    assert SandboxConfig.model_validate(own).docker.image == "own"
+
+
+def test_the_seeds_path_of_the_local_provider_resolves() -> None:
+    local = {"use": "deerflow.sandbox.local:LocalSandboxProvider", "allow_host_bash": True}
+    assert SandboxConfig.model_validate(local).use == "local"
+    other = "deerflow.sandbox:Other"
+    assert SandboxConfig.model_validate({"use": other}).use == other
+
+
+async def test_problems_of_the_provisioner_are_named(provisioner: FakeProvisioner) -> None:
+    async def problem(**keys: str) -> str | None:
+        config = SandboxConfig.model_validate({"use": "provisioner", "provisioner": keys})
+        return await anyio.to_thread.run_sync(sandbox_problem, config)
+
+    assert await problem(url=provisioner.url, api_key=API_KEY) is None
+    assert "refuses the key" in (await problem(url=provisioner.url, api_key="other") or "")
+    assert "does not respond" in (await problem(url="http://127.0.0.1:9") or "")
+    assert "needs the provisioner's address" in (await problem() or "")
+    with pytest.raises(SandboxError, match="refused the request"):
+        async with sandboxes(provisioner, keys={"api_key": "other"}) as provider:
+            await run(provider, "true")
