@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install peers peers-python peers-js test test-long test-slowest coverage lint format bench bench-quick prove soak docs pictures wheel lock sbom clean
+.PHONY: run install peers peers-python peers-js test test-long test-slowest coverage lint format detect-blocking-io bench bench-quick prove soak docs pictures wheel lock sbom clean
 
 # Installs one lock file into the target's folder: with uv (seconds), or with pip if uv has no wheel.
 define install_lock
@@ -129,6 +129,10 @@ lint: $(V)/.dev
 format: $(V)/.dev
 	$(V)/bin/ruff check --fix .
 	$(V)/bin/ruff format .
+
+# Lists calls that may block the event loop, by reading the source. All findings: .parley/blocking-io-findings.json
+detect-blocking-io: $(V)/.dev
+	$(V)/bin/python -P -m tests.lab.blocking_io
 
 # Runs the proof: three minutes under faults. NODES=2 uses PostgreSQL. `parley prove --hours 1` is the long form.
 prove: $(V)/.dev
