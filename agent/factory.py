@@ -224,7 +224,7 @@ class AgentFactory:
                 SandboxMiddleware(services.sandboxes),
                 FinalAnswerMiddleware(services.memory, services.sandboxes, titles),
                 DanglingToolCallMiddleware(),
-                guardrail_middleware(config.guardrails, revision.guardrail),
+                guardrail_middleware(config.guardrails, revision.guardrail, spec.skills),
                 SkillToolsMiddleware(spec.skills),
                 ToolErrorMiddleware(),
                 _summarization(
@@ -362,7 +362,9 @@ class _SubagentGraphs:
                 IncompleteAnswerMiddleware(safety=config.safety_finish_reason.enabled),
                 ThreadDataMiddleware(services.folders),
                 DanglingToolCallMiddleware(),
-                guardrail_middleware(config.guardrails, revision.guardrail, is_subagent=True),
+                guardrail_middleware(
+                    config.guardrails, revision.guardrail, skills, is_subagent=True
+                ),
                 SkillToolsMiddleware(skills),
                 ToolErrorMiddleware(),
                 _summarization(services, config, model),

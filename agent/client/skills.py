@@ -95,6 +95,8 @@ def _to_json(skill: Skill) -> JsonObject:
         "name": skill.name,
         "description": skill.description,
         "license": skill.license,
+        "compatibility": skill.compatibility,
+        "metadata": dict(skill.metadata),
         "category": skill.category,
         "enabled": skill.enabled,
         "error": skill.error,

@@ -1,6 +1,7 @@
 """Checks each tool call with the guardrail provider, and asks a person for approval where required."""
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,7 +30,9 @@ from agent.guardrails.protocol import (
 )
 from agent.mcp.tool_names import SERVER_KEY
 from agent.middleware.handler_types import ToolHandler, ToolResult
+from agent.middleware.skills_in_use import SkillsInUse, approves
 from agent.options import RunContext
+from agent.skills.loader import Skill
 from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs
 from agent.tool_names import EXEMPT_KEY, matches
@@ -45,12 +48,16 @@ ONLY_LEAD_ASKS = (
 
 
 def guardrail_middleware(
-    config: GuardrailsConfig, provider: GuardrailProvider | None, *, is_subagent: bool = False
+    config: GuardrailsConfig,
+    provider: GuardrailProvider | None,
+    skills: Sequence[Skill] = (),
+    *,
+    is_subagent: bool = False,
 ) -> "GuardrailMiddleware | None":
     """Return the middleware; None = no tool call is checked."""
     if not config.enabled or (provider is None and not config.ask):
         return None
-    return GuardrailMiddleware(config, provider, is_subagent=is_subagent)
+    return GuardrailMiddleware(config, provider, skills, is_subagent=is_subagent)
 
 
 class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -58,6 +65,8 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
 
     If a provider fails, hangs or returns something invalid, the call is denied, or allowed with `fail_closed: false`.
     Its interrupts pass through. This middleware runs outside of tool error handling, so that a denial stays a denial.
+
+    A skill in use approves the calls that its `allowed-tools` name, instead of a person; a provider still decides.
 
     Asking a person interrupts the graph. When the graph resumes, the call starts again from here; the tool has not run.
     Parallel calls keep their results.
@@ -67,12 +76,14 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         self,
         config: GuardrailsConfig,
         provider: GuardrailProvider | None,
+        skills: Sequence[Skill] = (),
         *,
         is_subagent: bool = False,
     ) -> None:
         super().__init__()
         self._config = config
         self._provider = provider
+        self._skills = SkillsInUse([skill for skill in skills if skill.allowed_tools])
         self._is_subagent = is_subagent
 
     @override
@@ -88,15 +99,30 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
                 raise
             except Exception as error:  # noqa: BLE001 - a provider may raise anything; no error bypasses it
                 refusal = self._on_provider_error(asked, error)
+        if refusal is None and self._needs_person(asked, request):
+            refusal = ask_for_approval(DESCRIPTION, policy_id="ask")
         return self._refusal_message(asked, refusal) or await handler(request)
+
+    def _needs_person(self, asked: GuardrailRequest, request: ToolCallRequest) -> bool:
+        """Return whether the configuration asks a person about this tool, and no skill in use has approved the call."""
+        if asked.is_exempt or not matches(asked.tool_name, self._config.ask):
+            return False
+        for skill in self._skills.find(request.state["messages"]):
+            if approves(skill.allowed_tools, asked.tool_name, asked.tool_input):
+                log.info(
+                    "Tool %s approved by the skill %s, thread %s, user %s",
+                    asked.tool_name,
+                    skill.name,
+                    asked.thread_id,
+                    asked.user_id,
+                )
+                return False
+        return True
 
     def _refusal_message(
         self, asked: GuardrailRequest, refusal: GuardrailDecision | None
     ) -> ToolMessage | None:
         """Return the reason not to run the tool; None = run it. Asks a person if required."""
-        is_listed = not asked.is_exempt and matches(asked.tool_name, self._config.ask)
-        if refusal is None and is_listed:
-            refusal = ask_for_approval(DESCRIPTION, policy_id="ask")
         if refusal is None:
             return None
         if getattr(refusal, "ask", False) is not True:

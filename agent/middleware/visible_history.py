@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
 
-from agent.middleware.skill_tools import READ_FILE
+from agent.middleware.skills_in_use import READ_FILE
 from agent.models.answers import PROVIDER_FIELDS
 from agent.paths import relative_parts
 from agent.state import HistorySummary

@@ -12,7 +12,7 @@ from typing import Literal
 
 from agent.errors import SkillInvalid
 from agent.skills import manifest
-from agent.skills.manifest import SkillManifest
+from agent.skills.manifest import SkillManifest, ToolGrant
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,10 @@ class Skill:
         category: `public` (part of the program) or `custom` (in the data folder).
         folder: Its folder on this machine, links resolved.
         virtual_folder: Its folder as the agent sees it.
-        allowed_tools: The tools it declares; None = no declaration.
+        compatibility: What it needs from its environment.
+        metadata: Further names and texts of its frontmatter.
+        allowed_tools: The tools that need no approval while it is in use.
+        only_tools: The only tools that may be called while it is in use; None = all.
         enabled: Whether the agent may use it; never true for a broken skill.
         error: Why it is broken; None = it is valid.
     """
@@ -51,7 +54,10 @@ class Skill:
     category: Category
     folder: Path
     virtual_folder: str
-    allowed_tools: tuple[str, ...] | None = None
+    compatibility: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    allowed_tools: tuple[ToolGrant, ...] = ()
+    only_tools: tuple[str, ...] | None = None
     enabled: bool = True
     error: str | None = None
 
@@ -172,7 +178,10 @@ class SkillLoader:
             category=category,
             folder=folder,
             virtual_folder=place,
+            compatibility=parsed.compatibility,
+            metadata=parsed.metadata,
             allowed_tools=parsed.allowed_tools,
+            only_tools=parsed.only_tools,
         )
 
     def _manifest(

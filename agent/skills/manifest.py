@@ -1,4 +1,7 @@
-"""Parses SKILL.md: YAML frontmatter, then instructions. Pure."""
+"""Parses SKILL.md: YAML frontmatter, then instructions. Pure.
+
+The format is that of agentskills.io. `metadata.parley-only-tools` is Parley's own: the standard has no restriction.
+"""
 
 import json
 import re
@@ -14,6 +17,7 @@ FILE = "SKILL.md"
 
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 1024
+MAX_COMPATIBILITY_CHARS = 500
 MAX_FRONTMATTER_CHARS = 16_384
 MAX_NESTING = 20
 MAX_BYTES = 256 * 1024
@@ -32,8 +36,11 @@ RESERVED = frozenset({"custom", "install"})
 
 _FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_PATTERN = re.compile(r"\([^()]*\)")
-"""Patterns such as `(git:*)` after a tool's name, which restrict its use. They are not enforced."""
+_GRANT = re.compile(r"(?P<name>[^\s,()]+)(?:\((?P<pattern>[^()]*)\))?")
+"""A tool's name, and perhaps a pattern such as `(git:*)`, which limits the approval to some calls."""
+
+ONLY_TOOLS = "parley-only-tools"
+"""Key in `metadata`: the only tools that may be called while the skill is in use."""
 
 _ALIASES = {
     "Bash": "bash",
@@ -51,18 +58,32 @@ _ALIASES = {
 _COLON_INSIDE = re.compile(r"^(name|description|license|author): +([^\s\"'|>\[{&*!].*: .*)$", re.M)
 
 
+@dataclass(frozen=True, slots=True)
+class ToolGrant:
+    """A tool whose calls need no approval; with a pattern, only those that match it."""
+
+    name: str
+    pattern: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillManifest:
     """The frontmatter of a skill.
 
     Attributes:
-        allowed_tools: The tools it declares; None = no declaration.
+        compatibility: What it needs from its environment.
+        metadata: Further names and texts, in the order of the file.
+        allowed_tools: The tools that need no approval while it is in use.
+        only_tools: The only tools that may be called while it is in use; None = all.
     """
 
     name: str
     description: str
     license: str | None = None
-    allowed_tools: tuple[str, ...] | None = None
+    compatibility: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    allowed_tools: tuple[ToolGrant, ...] = ()
+    only_tools: tuple[str, ...] | None = None
 
 
 def parse_manifest(text: str, *, strict: bool = False) -> SkillManifest:
@@ -82,11 +103,16 @@ def parse_manifest(text: str, *, strict: bool = False) -> SkillManifest:
     unknown = sorted(str(key) for key in fields.keys() - KEYS)
     if strict and unknown:
         raise SkillInvalid(f"unknown keys in the frontmatter: {_shown(', '.join(unknown))}")
+    metadata = _metadata(fields.get("metadata"))
+    only = dict(metadata).get(ONLY_TOOLS)
     return SkillManifest(
         name=_name(fields.get("name")),
         description=_description(fields.get("description")),
         license=_license(fields.get("license")),
-        allowed_tools=_tools(fields["allowed-tools"]) if "allowed-tools" in fields else None,
+        compatibility=_compatibility(fields.get("compatibility")),
+        metadata=metadata,
+        allowed_tools=_grants(fields["allowed-tools"]) if "allowed-tools" in fields else (),
+        only_tools=None if only is None else tuple(grant.name for grant in _grants(only)),
     )
 
 
@@ -173,22 +199,61 @@ def _license(given: object) -> str | None:
     return _one_line(given)[:MAX_DESCRIPTION_CHARS] if isinstance(given, str) else None
 
 
-def _tools(given: object) -> tuple[str, ...]:
-    r"""Return the names of tools. The agentskills.io specification separates them with spaces.
+def _compatibility(given: object) -> str | None:
+    if given is None:
+        return None
+    text = _one_line(given) if isinstance(given, str) else ""
+    if not text or len(text) > MAX_COMPATIBILITY_CHARS:
+        raise SkillInvalid(
+            f"`compatibility` must be a text of 1 to {MAX_COMPATIBILITY_CHARS} characters"
+        )
+    return text
 
-    >>> _tools("Bash(git add:*) Read, web_search")
-    ('bash', 'read_file', 'web_search')
+
+def _metadata(given: object) -> tuple[tuple[str, str], ...]:
+    """Return the names and texts. Numbers become texts; what the standard does not allow is left out.
+
+    >>> _metadata({"version": 1.0, "author": "A", "other": {"nested": True}})
+    (('version', '1.0'), ('author', 'A'))
     """
-    if isinstance(given, str):
-        given = [name for name in re.split(r"[\s,]+", _PATTERN.sub("", given)) if name]
-    if not isinstance(given, list):
+    if given is None:
+        return ()
+    if not isinstance(given, dict):
+        raise SkillInvalid("`metadata` must consist of `key: value` lines")
+    return tuple(
+        (_one_line(str(key)), _one_line(str(value)))
+        for key, value in given.items()
+        if isinstance(value, str | int | float)
+    )
+
+
+def _grants(given: object) -> tuple[ToolGrant, ...]:
+    r"""Return tools, which the standard separates with spaces; a list and commas are common too.
+
+    >>> _grants("Bash(git add:*) Read, mcp__linear__create_issue")
+    (ToolGrant(name='bash', pattern='git add:*'), ToolGrant(name='read_file', pattern=None), \
+ToolGrant(name='linear_create_issue', pattern=None))
+    """
+    entries = [given] if isinstance(given, str) else given
+    if not isinstance(entries, list):
         raise SkillInvalid(
             "`allowed-tools` must be a list of tool names, or names separated by spaces"
         )
-    if not all(isinstance(name, str) and name.strip() for name in given):
+    if not all(isinstance(one, str) and (one.strip() or one is given) for one in entries):
         raise SkillInvalid("`allowed-tools` contains something other than tool names")
-    names = [_PATTERN.sub("", name).strip() for name in given]
-    return tuple(dict.fromkeys(_one_line(_ALIASES.get(name, name)) for name in names))
+    found = [
+        ToolGrant(_tool_name(grant["name"]), grant["pattern"])
+        for one in entries
+        for grant in _GRANT.finditer(one)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _tool_name(name: str) -> str:
+    """Return Parley's name of a tool of another agent."""
+    if name.startswith("mcp__"):
+        name = name.removeprefix("mcp__").replace("__", "_", 1)
+    return _one_line(_ALIASES.get(name, name))
 
 
 def _shown(text: str) -> str:

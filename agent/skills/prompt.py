@@ -1,17 +1,9 @@
-"""The prompt section about skills, and the tools that skills allow. Pure."""
+"""The prompt section about skills. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
 from agent.skills.loader import Skill
-
-ALWAYS_ALLOWED = frozenset(
-    {
-        *("ls", "read_file", "glob", "grep", "view_image"),
-        *("present_files", "ask_clarification", "task", "setup_agent"),
-    }
-)
-"""Tools that are always allowed: the tools for reading, which read skills, and for talking to the user."""
 
 _INSTRUCTIONS = """\
 Skills are instructions for specific tasks, written by experts. Each skill is a folder; their purposes are listed \
@@ -34,15 +26,6 @@ def skills_section(skills: Sequence[Skill]) -> str:
 def select_skills(skills: Iterable[Skill], names: Collection[str] | None) -> tuple[Skill, ...]:
     """Return the skills with these names; None = all, an empty collection = none."""
     return tuple(skill for skill in skills if names is None or skill.name in names)
-
-
-def tools_allowed_by(skills: Iterable[Skill]) -> frozenset[str] | None:
-    """Return the tools that skills declare in `allowed-tools`, and those that are always allowed.
-
-    Skills without a declaration have no effect; None = no skill has one, so all tools are allowed.
-    """
-    declared = [skill.allowed_tools for skill in skills if skill.allowed_tools is not None]
-    return ALWAYS_ALLOWED.union(*declared) if declared else None
 
 
 def _entry(skill: Skill) -> str:

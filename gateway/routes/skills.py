@@ -28,6 +28,8 @@ class SkillView(BaseModel):
     name: str
     description: str
     license: str | None
+    compatibility: str | None
+    metadata: dict[str, str]
     category: Literal["public", "custom"]
     enabled: bool
     error: str | None
@@ -184,6 +186,8 @@ def _skill_view(skill: Skill) -> SkillView:
         name=skill.name,
         description=skill.description,
         license=skill.license,
+        compatibility=skill.compatibility,
+        metadata=dict(skill.metadata),
         category=skill.category,
         enabled=skill.enabled,
         error=skill.error,

@@ -18,9 +18,12 @@ from agent.guardrails.protocol import (
     deny,
 )
 from agent.middleware.guardrails import guardrail_middleware
-from agent.paths import OUTPUTS
+from agent.middleware.skills_in_use import approves
+from agent.paths import OUTPUTS, SKILLS
+from agent.skills.manifest import parse_manifest
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
+from tests.agent.test_skills import put
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 
@@ -211,3 +214,105 @@ def test_ask_alone_is_a_guardrail() -> None:
     config = AgentConfig.model_validate(guarded("bash")).guardrails
     assert guardrail_middleware(config, None) is not None
     assert guardrail_middleware(GuardrailsConfig(), None) is None
+
+
+# --- calls that a skill approves ------------------------------------------------------------------------------------
+
+
+def skill_reading(call_id: str = "read") -> ToolCall:
+    args = {"path": f"{SKILLS}/custom/notes/SKILL.md"}
+    return ToolCall(name="read_file", args=args, id=call_id)
+
+
+def put_skill(home: Path, grants: str) -> None:
+    put(home / "skills" / "custom" / "notes", "notes", f"allowed-tools: {grants}")
+
+
+async def test_a_skill_in_use_approves_its_tools_until_the_next_message(tmp_path: Path) -> None:
+    put_skill(tmp_path, "Write Read")
+    script = ScriptedChatModel.playing(
+        ModelReply(calls=(write("a.txt", "first"),)),  # before the skill is read: a person is asked
+        ModelReply(calls=(skill_reading(), write("b.txt", "beside"))),  # beside it: also asked
+        ModelReply(calls=(write("c.txt", "later"),)),
+        "Done.",
+        ModelReply(calls=(write("d.txt", "next"),)),  # after the next message: asked again
+    )
+    async with open_agent(tmp_path, script, guarded("write_file")) as harness:
+        agent = ApprovalThread(harness)
+        await agent.say("go")
+        assert len(agent.interrupts) == 1
+        await agent.resume(APPROVE)
+        assert len(agent.interrupts) == 1
+        messages = await agent.resume(APPROVE)
+        assert messages[-1].text == "Done."
+        assert agent.files() == ["a.txt", "b.txt", "c.txt"]
+        await agent.say("and again")
+        assert len(agent.interrupts) == 1
+
+
+async def test_a_skill_that_could_not_be_read_approves_nothing(tmp_path: Path) -> None:
+    put_skill(tmp_path, "Write")
+    path = f"{SKILLS}/custom/notes/SKILL.md"
+    reading = ToolCall(name="read_file", args={"path": path, "start_line": "many"}, id="read")
+    script = ScriptedChatModel.playing(
+        ModelReply(calls=(reading,)), ModelReply(calls=(write("a.txt"),)), "Done."
+    )
+    async with open_agent(tmp_path, script, guarded("write_file")) as harness:
+        agent = ApprovalThread(harness)
+        await agent.say("go")
+        assert len(agent.interrupts) == 1
+
+
+async def test_a_provider_still_decides_about_what_a_skill_approves(tmp_path: Path) -> None:
+    put_skill(tmp_path, "Write")
+    script = ScriptedChatModel.playing(
+        ModelReply(calls=(skill_reading(),)),
+        ModelReply(calls=(write("no-a.txt", "denied"), write("ask-b.txt", "asked"))),
+    )
+    config = guarded("write_file", use=f"{HERE}:ScriptedProvider")
+    async with open_agent(tmp_path, script, config) as harness:
+        agent = ApprovalThread(harness)
+        await agent.say("go")
+        (asked,) = agent.interrupts
+        assert asked.value["action_requests"][0]["args"]["path"].endswith("ask-b.txt")
+        assert agent.files() == []
+
+
+@pytest.mark.parametrize(
+    ("grants", "command", "is_approved"),
+    [
+        ("Bash", "rm -r x", True),
+        ("Bash(git:*)", "git status", True),
+        ("Bash(git:*)", "git", True),
+        ("Bash(git *)", "git log --oneline | git shortlog", True),
+        ("Bash(git add *)", "git add a b && git add 'c d'", True),
+        ("Bash(npm test)", "npm test", True),
+        ("Bash(* --version)", "python3 --version", True),
+        ("Bash(npm test)", "npm test x", False),
+        ("Bash(git:*)", "gitx status", False),
+        ("Bash(git:*)", "git status; rm -r x", False),
+        ("Bash(git:*)", "git status & rm x", False),
+        ("Bash(git:*)", "git status\nrm x", False),
+        ("Bash(git:*)", "(git status) || rm x", False),
+        ("Bash(git:*)", "git log $(rm x)", False),
+        ("Bash(git:*)", "git log `rm x`", False),
+        ("Bash(git:*)", "git log > /mnt/user-data/outputs/x", False),
+        ("Bash(git:*)", "git log <(rm x)", False),
+        ("Bash(git:*)", "PATH=. git log", False),
+        ("Bash(git:*)", "git log 'rm x", False),
+        ("Bash(git:*)", "if git log; then rm x; fi", False),
+        ("Bash(git:*)", "", False),
+        ("Read(src:*) ls", "ls", False),
+    ],
+)
+def test_a_pattern_approves_only_commands_of_its_kind(
+    grants: str, command: str, *, is_approved: bool
+) -> None:
+    head = f"---\nname: a\ndescription: b\nallowed-tools: {grants}\n---\n"
+    parsed = parse_manifest(head).allowed_tools
+    assert approves(parsed, "bash", {"command": command}) is is_approved
+
+
+def test_a_pattern_of_another_tool_approves_nothing() -> None:
+    parsed = parse_manifest("---\nname: a\ndescription: b\nallowed-tools: Write(src/**)\n---\n")
+    assert not approves(parsed.allowed_tools, "write_file", {"path": "src/a"})

@@ -134,7 +134,12 @@ def test_skill_manifests(text: str, strict: bool) -> None:
     except SkillInvalid as error:
         texts = [error.user_message]
     else:
-        texts = [found.name, found.description, found.license or "", *(found.allowed_tools or ())]
+        texts = [
+            found.name,
+            found.description,
+            found.license or "",
+            *(grant.name for grant in found.allowed_tools),
+        ]
         assert is_name(found.name)
     assert all(text.isprintable() for text in texts)
 

@@ -66,7 +66,7 @@ def test_public_skills_pass_the_installer(tmp_path: Path) -> None:
         assert (
             parse_manifest((skill.folder / "SKILL.md").read_text(), strict=True).name == skill.name
         )
-        assert skill.allowed_tools is None
+        assert (skill.allowed_tools, skill.only_tools) == ((), None)
         files = [path for path in skill.folder.rglob("*") if path.is_file()]
         _classify([SkillFile.from_bytes(path.name, path.read_bytes()) for path in files])
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agent.errors import SkillInvalid
 from agent.skills import manifest
 from agent.skills.loader import MAX_DEPTH, SkillLoader, SkillSnapshot, public_root
+from agent.skills.manifest import ToolGrant
 from agent.skills.prompt import select_skills, skills_section
 from tests.agent.test_skills import put
 
@@ -35,17 +36,36 @@ SOUND = {
 def test_what_is_read(content: str) -> None:
     said = manifest.parse_manifest(content)
     assert (said.name, said.description) == ("poems", "Writes poems.")
-    assert (said.license, said.allowed_tools) == (None, None)
+    assert (said.license, said.allowed_tools, said.only_tools) == (None, (), None)
 
 
 def test_all_frontmatter_keys() -> None:
     lines = (
         *("license: MIT", "allowed-tools: [bash, read_file, bash]", "version: 1", "author: A"),
-        *("metadata: {a: b}", "compatibility: any"),
+        "metadata: {a: b, version: 1.0, nested: {c: d}, parley-only-tools: Bash Write}",
+        "compatibility: Requires git",
     )
     said = manifest.parse_manifest(text(*lines), strict=True)
     assert said.license == "MIT"
-    assert said.allowed_tools == ("bash", "read_file")
+    assert said.compatibility == "Requires git"
+    assert said.metadata[:2] == (("a", "b"), ("version", "1.0"))
+    assert said.allowed_tools == (ToolGrant("bash"), ToolGrant("read_file"))
+    assert said.only_tools == ("bash", "write_file")
+
+
+def test_the_standards_example_is_read() -> None:
+    """The example of the specification on agentskills.io."""
+    lines = (
+        *("license: Apache-2.0", "metadata:", "  author: example-org", '  version: "1.0"'),
+        "allowed-tools: Bash(git:*) Bash(jq:*) Read",
+    )
+    said = manifest.parse_manifest(text(*lines, name="pdf-processing"), strict=True)
+    assert said.metadata == (("author", "example-org"), ("version", "1.0"))
+    assert said.allowed_tools == (
+        ToolGrant("bash", "git:*"),
+        ToolGrant("bash", "jq:*"),
+        ToolGrant("read_file"),
+    )
 
 
 def test_an_unquoted_colon_in_a_description() -> None:
@@ -78,6 +98,9 @@ BROKEN = {
     "tools as a mapping": (text("allowed-tools: {bash: 1}"), "must be a list"),
     "no tools": (text("allowed-tools:"), "must be a list"),
     "an empty tool": (text('allowed-tools: [bash, " "]'), "other than tool names"),
+    "long compatibility": (text(f"compatibility: {'x' * 501}"), "1 to 500"),
+    "empty compatibility": (text('compatibility: ""'), "1 to 500"),
+    "metadata as a list": (text("metadata: [a]"), "`metadata` must"),
     "a number as tool": (text("allowed-tools: [1]"), "other than tool names"),
 }
 

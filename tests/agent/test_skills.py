@@ -9,10 +9,14 @@ from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 
 from agent.paths import SKILLS
+from agent.sandbox.bubblewrap import probe_bubblewrap
 from agent.skills.loader import SkillSnapshot
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
+
+FAULT = probe_bubblewrap()
+needs_bubblewrap = pytest.mark.skipif(FAULT is not None, reason=f"bubblewrap: {FAULT}")
 
 LOCATION = f"{SKILLS}/custom/poems/SKILL.md"
 
@@ -131,7 +135,7 @@ async def tool_results(home: Path, *turns: ModelReply | str) -> list[str]:
 
 
 async def test_an_enabled_skill_restricts_nothing_until_it_is_read(tmp_path: Path) -> None:
-    put(custom(tmp_path) / "poems", "poems", "allowed-tools: [str_replace]")
+    put(custom(tmp_path) / "poems", "poems", "metadata: {parley-only-tools: str_replace}")
     assert await tool_results(tmp_path, ModelReply(calls=(writing("a"),)), "Done.") == ["OK"]
 
 
@@ -139,10 +143,10 @@ async def test_an_enabled_skill_restricts_nothing_until_it_is_read(tmp_path: Pat
     ("declared", "is_allowed"),
     [
         ([None], True),
-        (["[str_replace]"], False),
-        (["[]"], False),
-        (["[str_replace]", "[write_file]"], True),
-        (["[str_replace]", None], False),
+        (["str_replace"], False),
+        ([""], False),
+        (["str_replace", "write_file"], True),
+        (["str_replace", None], False),
         (["str_replace Write(x:*)"], True),
         (["str_replace Bash(git:*)"], False),
     ],
@@ -152,7 +156,7 @@ async def test_only_tools_of_the_skills_in_use_are_allowed(
 ) -> None:
     reads = []
     for number, tools in enumerate(declared):
-        lines = () if tools is None else (f"allowed-tools: {tools}",)
+        lines = () if tools is None else (f'metadata: {{parley-only-tools: "{tools}"}}',)
         put(custom(tmp_path) / f"s{number}", f"s{number}", *lines)
         reads.append(call("read_file", {"path": f"{SKILLS}/custom/s{number}/./SKILL.md"}))
     *_, written, listed = await tool_results(
@@ -171,7 +175,7 @@ async def test_only_tools_of_the_skills_in_use_are_allowed(
 
 
 async def test_a_skill_is_in_use_until_the_next_message(tmp_path: Path) -> None:
-    put(custom(tmp_path) / "poems", "poems", "allowed-tools: []")
+    put(custom(tmp_path) / "poems", "poems", 'metadata: {parley-only-tools: ""}')
     read = call("read_file", {"path": LOCATION})
     results = await tool_results(
         tmp_path,
@@ -182,3 +186,36 @@ async def test_a_skill_is_in_use_until_the_next_message(tmp_path: Path) -> None:
         "Done.",
     )
     assert [text[:6] for text in results[1:]] == ["OK", "Error:", "OK"]
+
+
+async def test_allowed_tools_restrict_nothing(tmp_path: Path) -> None:
+    put(custom(tmp_path) / "poems", "poems", "allowed-tools: Bash(git:*) Read")
+    read = call("read_file", {"path": LOCATION})
+    results = await tool_results(
+        tmp_path, ModelReply(calls=(read,)), ModelReply(calls=(writing("a"),)), "Done."
+    )
+    assert results[1] == "OK"
+
+
+@needs_bubblewrap
+async def test_the_folders_of_the_standard_are_there_for_the_agent(tmp_path: Path) -> None:
+    """scripts/, references/ and assets/, with paths relative to the skill's folder."""
+    file = put(custom(tmp_path) / "poems", "poems")
+    for name, content in (
+        ("scripts/verse.sh", 'cat "$(dirname "$0")/../assets/verse.txt"'),
+        ("references/RHYME.md", "Rhyme with care."),
+        ("assets/verse.txt", "Roses are red"),
+    ):
+        (file.parent / name).parent.mkdir()
+        (file.parent / name).write_text(content)
+    folder = LOCATION.removesuffix("/SKILL.md")
+    calls = (
+        call("read_file", {"path": f"{folder}/references/RHYME.md"}),
+        call("bash", {"command": f"bash {folder}/scripts/verse.sh"}),
+    )
+    model = ScriptedChatModel.playing(ModelReply(calls=calls), "Done.")
+    async with open_agent(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as agent:
+        messages = await agent.say("go")
+    texts = [message.text for message in messages if message.type == "tool"]
+    assert "Rhyme with care." in texts[0]
+    assert texts[1] == "Roses are red"

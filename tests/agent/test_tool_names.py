@@ -16,7 +16,7 @@ from agent.guardrails.allowlist import AllowlistProvider
 from agent.guardrails.oap_passport import CAPABILITIES, OapPassportProvider
 from agent.guardrails.protocol import GuardrailRequest
 from agent.mcp.tool_names import unique_names
-from agent.skills.prompt import ALWAYS_ALLOWED
+from agent.middleware.skills_in_use import ALWAYS_ALLOWED
 from agent.subagents.subagent_types import SubagentType
 from agent.tool_names import BUILT_IN_TOOLS, WEB_TOOLS
 from agent.unmatched_names import find_unmatched_names

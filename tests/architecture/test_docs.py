@@ -47,6 +47,7 @@ PROGRAMS = {
 
 OTHER_SITES = {
     "https://agentclientprotocol.com",
+    "https://agentskills.io/specification",
     "https://docs.astral.sh/uv/",
     "https://docs.langchain.com/langgraph-platform/why-langgraph",
     "https://semver.org/",

@@ -29,7 +29,12 @@ async def listed(
 
 
 async def test_skills_are_listed_and_switched(tmp_path: Path) -> None:
-    put(tmp_path / "skills" / "public" / "prose", "prose", "license: MIT")
+    put(
+        tmp_path / "skills" / "public" / "prose",
+        "prose",
+        "license: MIT",
+        "metadata: {version: 1.0}",
+    )
     put(tmp_path / "home" / "skills" / "custom" / "bad", "Not A Name")
     async with composed(tmp_path) as service:
         assert await listed(service) == {
@@ -37,6 +42,8 @@ async def test_skills_are_listed_and_switched(tmp_path: Path) -> None:
                 "name": "prose",
                 "description": "Does it.",
                 "license": "MIT",
+                "compatibility": None,
+                "metadata": {"version": "1.0"},
                 "category": "public",
                 "enabled": True,
                 "error": None,
@@ -45,6 +52,8 @@ async def test_skills_are_listed_and_switched(tmp_path: Path) -> None:
                 "name": "bad",
                 "description": "",
                 "license": None,
+                "compatibility": None,
+                "metadata": {},
                 "category": "custom",
                 "enabled": False,
                 "error": "`name` must consist of lowercase letters, digits and hyphens, "
