@@ -233,7 +233,9 @@ class AgentFactory:
                 TodoListMiddleware() if spec.options.is_plan_mode else None,
                 MemoryAndDateMiddleware(services.memory),
                 ViewImageMiddleware(services.folders, services.uploads.images) if vision else None,
-                SubagentLimitMiddleware(concurrency) if delegates and concurrency else None,
+                SubagentLimitMiddleware(concurrency, config.subagents.calls_per_message)
+                if delegates and concurrency
+                else None,
                 TurnLimitMiddleware(),
                 *_model_call_middleware(services, spec, spec.model_name, model),
             ],
@@ -308,7 +310,8 @@ class _SubagentGraphs:
 
     def task_tool(self) -> BaseTool:
         """Return the `task` tool."""
-        return task_tool(self._services.subagents, self.types, self._graph_for)
+        budget = self._parent.config.subagents.calls_per_message
+        return task_tool(self._services.subagents, self.types, self._graph_for, budget=budget)
 
     async def _graph_for(self, kind: SubagentType) -> AgentGraph:
         """Return the graph of a subagent type. Raises AgentError if its model cannot be used."""

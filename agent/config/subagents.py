@@ -57,6 +57,7 @@ class SubagentsConfig(Section):
     Attributes:
         enabled: Whether delegation is available; sessions turn it on with `subagent_enabled`.
         max_concurrent: Maximum number of concurrent subagents of one run.
+        calls_per_message: Budget of delegations per message of a person.
         timeout_seconds: The time limit of built-in types, seconds.
         max_turns: Maximum number of model calls of built-in types; null = the type's own limit.
         agents: Overrides by type name.
@@ -65,6 +66,7 @@ class SubagentsConfig(Section):
 
     enabled: bool = True
     max_concurrent: int = Field(default=3, ge=1, le=4)
+    calls_per_message: int = Field(default=6, ge=1, le=1_000)
     timeout_seconds: float = Field(default=900.0, gt=0)
     max_turns: int | None = Field(default=None, ge=1, le=1_000)
     agents: dict[str, SubagentOverrideConfig] = Field(default_factory=dict)

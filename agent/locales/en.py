@@ -31,7 +31,5 @@ ENGLISH = AgentMessages(
     step_limit_reached="(I reached my step limit before I finished. Please ask again in smaller steps.)",
     loop_detected="(I was repeating the same steps, so I stopped. "
     "Please tell me what to do differently, or ask for a smaller part.)",
-    delegations_exhausted="(I have delegated {limit} pieces of work in this turn, which is the limit. "
-    "Write again to continue.)",
     default_question="How should I continue?",
 )

@@ -30,8 +30,6 @@ class AgentMessages:
     """Replaces an answer when the turn reaches its limit of model calls."""
     loop_detected: str
     """Replaces an answer when the turn repeats itself."""
-    delegations_exhausted: str
-    """Ends an answer that would delegate more than `limit` pieces of work in a turn."""
     default_question: str
     """Replaces a question that the model left empty."""
 

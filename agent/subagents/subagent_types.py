@@ -14,9 +14,6 @@ from agent.subagents.status import TASK
 from agent.tool_names import matches
 from agent.tools.bash import BASH
 
-MAX_DELEGATIONS = 6
-"""Maximum number of delegations per user message: stops a model that delegates again and again."""
-
 EXCLUDED_TOOLS = frozenset({TASK, "ask_clarification", "present_files", "setup_agent"})
 """Tools that no subagent gets, because it cannot delegate and reports only to the lead agent, not to users."""
 

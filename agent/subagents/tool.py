@@ -17,7 +17,7 @@ from agent.streaming import SUBAGENT_USAGE_KEY
 from agent.subagents.executor import SubagentExecutor, SubagentGraph, SubagentTask
 from agent.subagents.progress import CANCELLED_ERROR, TURN_CAPPED, SubagentMessage, SubagentResult
 from agent.subagents.status import STOP_REASON_KEY, TASK, parse_error, status_kwargs
-from agent.subagents.subagent_types import MAX_DELEGATIONS, SubagentType
+from agent.subagents.subagent_types import SubagentType
 from agent.tools.bash import BASH
 
 BuildSubagent = Callable[[SubagentType], Awaitable[SubagentGraph]]
@@ -51,7 +51,11 @@ class TaskArgs(BaseModel):
 
 
 def task_tool(
-    subagents: SubagentExecutor, kinds: Mapping[str, SubagentType], build: BuildSubagent
+    subagents: SubagentExecutor,
+    kinds: Mapping[str, SubagentType],
+    build: BuildSubagent,
+    *,
+    budget: int,
 ) -> BaseTool:
     """Build the `task` tool.
 
@@ -59,6 +63,7 @@ def task_tool(
         subagents: Runs them.
         kinds: The available types by name.
         build: Returns the graph of a type.
+        budget: Delegations per message of a person, as told to the model; `SubagentLimitMiddleware` enforces it.
     """
     tool = _TaskTool(subagents, kinds, build)
     names = "\n".join(f"- {kind.name}: {kind.description}" for kind in kinds.values())
@@ -68,7 +73,7 @@ def task_tool(
         description=(
             "Delegate work to a subagent, which works independently and returns one message. It knows only the "
             "prompt, not this conversation, and shares the files. Several calls in one message run in parallel. "
-            f"At most {MAX_DELEGATIONS} calls per user message are possible. "
+            f"Budget: {budget} calls per user message. "
             f"Types (subagent_type):\n{names}"
         ),
         args_schema=TaskArgs,

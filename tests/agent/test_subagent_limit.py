@@ -8,19 +8,18 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 
-from agent.locales import messages_for
 from agent.middleware.subagent_limit import (
+    BUDGET_ERROR,
     SubagentLimitMiddleware,
-    delegations_left,
+    delegations_made,
 )
 from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
-from agent.subagents.subagent_types import MAX_DELEGATIONS
 from tests.agent.agent_harness import open_agent
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 
-EXHAUSTED = messages_for("en").delegations_exhausted.format(limit=MAX_DELEGATIONS)
+BUDGET = 6
 
 
 def call(name: str, number: int) -> ToolCall:
@@ -36,7 +35,7 @@ def counted(name: str, log: list[str]) -> BaseTool:
 
 
 async def run(
-    limit: SubagentLimitMiddleware, *script: ModelReply | str, language: str = "en"
+    limit: SubagentLimitMiddleware, *script: ModelReply | str
 ) -> tuple[list[Any], list[str]]:
     log: list[str] = []
     graph: Any = create_agent(
@@ -46,7 +45,7 @@ async def run(
         state_schema=ThreadState,
     )
     asked = {"messages": [HumanMessage("go")]}
-    state = await graph.ainvoke(asked, {"configurable": {"language": language}})
+    state = await graph.ainvoke(asked)
     return state["messages"], log
 
 
@@ -62,7 +61,7 @@ MIXED = ModelReply(
 async def test_the_first_calls_are_kept_and_all_others_of_other_tools(
     asked: int, kept: int
 ) -> None:
-    messages, log = await run(SubagentLimitMiddleware(asked), MIXED, "done")
+    messages, log = await run(SubagentLimitMiddleware(asked, BUDGET), MIXED, "done")
     assert log.count("task") == kept
     assert log.count("ls") == 2
     names = [c["id"] for c in messages[1].tool_calls]
@@ -72,46 +71,60 @@ async def test_the_first_calls_are_kept_and_all_others_of_other_tools(
 
 
 async def test_few_calls_are_left_as_they_are() -> None:
-    messages, log = await run(SubagentLimitMiddleware(), ModelReply(calls=MIXED.calls[:4]), "done")
+    messages, log = await run(
+        SubagentLimitMiddleware(3, BUDGET), ModelReply(calls=MIXED.calls[:4]), "done"
+    )
     assert len(messages[1].tool_calls) == 4
     assert log.count("task") == 3
 
 
-async def test_a_run_delegates_six_times_and_then_says_so() -> None:
+async def test_a_call_above_the_budget_gets_a_result_that_says_so() -> None:
     three = ModelReply(calls=tuple(call("task", n) for n in range(3)))
-    messages, log = await run(SubagentLimitMiddleware(3), three, three, three, "never")
-    assert log == ["task"] * MAX_DELEGATIONS
-    assert messages[-1].text == EXHAUSTED
-    assert messages[-1].tool_calls == []
-
-
-async def test_the_notice_is_in_the_language_of_the_run() -> None:
-    three = ModelReply(calls=tuple(call("task", n) for n in range(3)))
-    messages, _ = await run(
-        SubagentLimitMiddleware(3), three, three, three, "never", language="zh-Hans"
+    more = ModelReply(calls=(call("task", 7), call("ls", 7), call("task", 8)))
+    messages, log = await run(
+        SubagentLimitMiddleware(3, 5), three, three, more, "I did the rest myself."
     )
-    assert messages[-1].text.startswith("（本轮已委派 6 项子任务")
+    assert log == [*["task"] * 5, "ls"]
+    assert messages[-1].text == "I did the rest myself."
+    refused = [m for m in messages if isinstance(m, ToolMessage) and m.text != "ok"]
+    assert [m.tool_call_id for m in refused] == ["task-2", "task-7", "task-8"]
+    assert {m.text for m in refused} == {BUDGET_ERROR.format(budget=5)}
+    assert {m.additional_kwargs["subagent_status"] for m in refused} == {"failed"}
+    assert all(m.status == "error" for m in refused)
 
 
-async def test_the_text_before_the_notice_stays_and_other_calls_go_on() -> None:
-    four = ModelReply(calls=tuple(call("task", n) for n in range(4)))
-    both = ModelReply(text="More.", calls=(call("task", 9), call("ls", 9)))
-    words = ModelReply(text="More.", calls=(call("task", 10),))
-    messages, log = await run(SubagentLimitMiddleware(4), four, four, both, words)
-    assert log == [*["task"] * 6, "ls"]
-    assert messages[-1].text == f"More.\n\n{EXHAUSTED}"
+async def test_the_model_goes_on_if_no_call_is_left() -> None:
+    one, two = ModelReply(calls=(call("task", 1),)), ModelReply(calls=(call("task", 2),))
+    messages, log = await run(SubagentLimitMiddleware(3, 1), one, two, two, "By myself, then.")
+    assert log == ["task"]
+    assert messages[-1].text == "By myself, then."
 
 
-async def test_the_next_run_may_delegate_again() -> None:
+async def test_the_next_message_of_a_person_has_a_new_budget() -> None:
     calls = [{"name": "task", "args": {}, "id": str(n)} for n in range(4)]
     turn: list[AnyMessage] = [
         HumanMessage("go"),
         AIMessage("", tool_calls=calls),
         ToolMessage("x", tool_call_id="0"),
     ]
-    assert delegations_left(turn) == 2
-    assert delegations_left([*turn, AIMessage("", tool_calls=calls)]) == 0
-    assert delegations_left([*turn, AIMessage("done"), HumanMessage("next")]) == 6
+    assert delegations_made(turn) == 4
+    assert delegations_made([*turn, AIMessage("", tool_calls=calls)]) == 8
+    assert delegations_made([*turn, AIMessage("done"), HumanMessage("next")]) == 0
+
+
+async def test_the_budget_is_configured_and_said_in_the_prompt(tmp_path: Path) -> None:
+    kind = {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}
+    two = ModelReply(calls=tuple(ToolCall("task", kind, f"c{n}") for n in range(2)))
+    model = ScriptedChatModel.playing(two, "Half of it is done.", "By myself.")
+    sections = {"subagents": {"calls_per_message": 1}}
+    async with open_agent(tmp_path, model, sections) as harness:
+        messages = await harness.say("go", subagent_enabled=True)
+        graph = await harness.factory.graph_for({"configurable": {"subagent_enabled": True}})
+        tool = graph.nodes["tools"].bound.tools_by_name["task"]  # type: ignore[attr-defined]
+    assert "Budget: 1 calls per user message." in tool.description
+    results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
+    assert results["c0"].startswith("Task Succeeded.")
+    assert results["c1"] == BUDGET_ERROR.format(budget=1)
 
 
 async def test_the_tool_stays_on_offer_so_that_requests_can_be_cached(tmp_path: Path) -> None:

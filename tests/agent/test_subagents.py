@@ -80,7 +80,7 @@ async def test_a_subagent_knows_the_date_and_the_lead_agent_the_limit(tmp_path: 
     assert f"<current_date>{today}, " in prompt[0].text
     assert prompt[1].text == "look"
     tool = graph.nodes["tools"].bound.tools_by_name["task"]  # type: ignore[attr-defined]
-    assert "At most 6 calls per user message" in tool.description
+    assert "Budget: 6 calls per user message." in tool.description
 
 
 async def test_a_subagent_works_in_the_thread_s_folders_and_its_result_comes_back(
