@@ -142,7 +142,11 @@ class CustomAgentStore:
 
     def stored_names(self) -> set[str]:
         """Return the names of all agents. Blocking: call it in a worker thread."""
-        return {agent.name for _, agent in self.read_all() if isinstance(agent, CustomAgent)}
+        return {agent.name for agent in self.read_valid()}
+
+    def read_valid(self) -> list[CustomAgent]:
+        """Return all agents without the invalid ones, sorted by name. Blocking: call it in a worker thread."""
+        return [agent for _, agent in self.read_all() if isinstance(agent, CustomAgent)]
 
     def read_all(self) -> Iterator[tuple[str, CustomAgent | AgentInvalid]]:
         """Yield each name with the agent, or with the reason why it is invalid, sorted by name. Blocking."""

@@ -58,7 +58,12 @@ from agent.skills.loader import Skill
 from agent.skills.prompt import select_skills, skills_section
 from agent.spec import AgentSpec, ConfigRevision, load_spec, read_agent_files
 from agent.state import ThreadState
-from agent.subagents.subagent_types import SubagentType, available_types, configured_types
+from agent.subagents.subagent_types import (
+    SubagentType,
+    available_types,
+    configured_types,
+    custom_agent_type,
+)
 from agent.subagents.tool import task_tool
 from agent.summarizer import SummarizationHook
 from agent.titles import TitleWriter
@@ -306,7 +311,13 @@ class _SubagentGraphs:
         self._tools = tools
         self._graphs: dict[SubagentType, AgentGraph] = {}
         self._building = anyio.Lock()
-        self.types = available_types(configured_types(parent.config.subagents), tools)
+        section = parent.config.subagents
+        kinds = configured_types(section)
+        for agent in parent.callable_agents:
+            own = {tool.name for tool in parent.revision.tools_of(agent)}
+            excluded = [tool.name for tool in parent.revision.tools if tool.name not in own]
+            kinds.setdefault(agent.name, custom_agent_type(agent, section, excluded))
+        self.types = available_types(kinds, tools)
 
     def task_tool(self) -> BaseTool:
         """Return the `task` tool."""

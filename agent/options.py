@@ -28,6 +28,8 @@ class RunOptions:
         agent_name: A custom agent; None = the lead agent.
         subagent_enabled: Whether the agent can delegate.
         max_concurrent_subagents: Maximum number of concurrent delegations; None = as configured.
+        allowed_agents: The custom agents that the person may choose; None = all.
+        user_id: The person; see `RunContext`.
     """
 
     model_name: str | None = None
@@ -38,6 +40,8 @@ class RunOptions:
     agent_name: str | None = None
     subagent_enabled: bool = False
     max_concurrent_subagents: int | None = None
+    allowed_agents: tuple[str, ...] | None = None
+    user_id: str | None = None
 
     @classmethod
     def from_config(cls, config: RunnableConfig) -> "RunOptions":
@@ -60,6 +64,8 @@ class RunOptions:
             agent_name=_parse_text(given.get("agent_name")),
             subagent_enabled=_parse_flag(given.get("subagent_enabled"), default=False),
             max_concurrent_subagents=_parse_count(given.get("max_concurrent_subagents")),
+            allowed_agents=_parse_names(given.get("allowed_agents")),
+            user_id=_parse_text(given.get("user_id")),
         )
 
 
@@ -185,3 +191,10 @@ def _parse_flag(value: object, *, default: bool) -> bool:
 
 def _parse_count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _parse_names(value: object) -> tuple[str, ...] | None:
+    """Return a list of names. A value of another type allows nothing: it restricts what a person may do."""
+    if value is None:
+        return None
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else ()

@@ -54,6 +54,12 @@ class ConfigRevision:
             log.warning("Unknown model %.80r: using the default model", name)
         return entry or self.config.chat_models[0]
 
+    def tools_of(self, agent: CustomAgent | None) -> list[BaseTool]:
+        """Return the configured tools whose group an agent may use; None = the lead agent, which may use all."""
+        groups = agent.tool_groups if agent is not None else None
+        pairs = zip(self.config.tools, self.tools, strict=True)
+        return [tool for entry, tool in pairs if groups is None or matches(entry.group, groups)]
+
     def supports_vision(self, model_name: str) -> bool:
         """Return whether a model accepts images."""
         entry = self.config.model_named(model_name)
@@ -68,6 +74,7 @@ class AgentSpec:
         revision: The configuration.
         options: The run's options, without those that do not affect the graph; `model_name` is always set.
         custom_agent: None = the lead agent.
+        callable_agents: The custom agents to which it can delegate.
         skills: The skills listed in the agent's prompt.
         user_profile: The text of USER.md.
         mcp: The tools of MCP servers.
@@ -76,6 +83,7 @@ class AgentSpec:
     revision: ConfigRevision
     options: RunOptions
     custom_agent: CustomAgent | None
+    callable_agents: tuple[CustomAgent, ...] = ()
     skills: tuple[Skill, ...]
     user_profile: str
     mcp: McpToolSet
@@ -98,9 +106,7 @@ class AgentSpec:
     @property
     def configured_tools(self) -> list[BaseTool]:
         """The tools of the configuration whose group the agent may use."""
-        groups = self.custom_agent.tool_groups if self.custom_agent is not None else None
-        pairs = zip(self.config.tools, self.revision.tools, strict=True)
-        return [tool for entry, tool in pairs if groups is None or matches(entry.group, groups)]
+        return self.revision.tools_of(self.custom_agent)
 
     @property
     def prompt_sections(self) -> tuple[str, ...]:
@@ -161,10 +167,16 @@ async def load_spec(
     skills = select_skills(files.skills, agent.skills if agent is not None else None)
     if available_skills is not None:
         skills = tuple(skill for skill in skills if skill.name in available_skills)
+    effective = _effective(revision, options, agent.model if agent is not None else None)
     return AgentSpec(
         revision=revision,
-        options=_effective(revision, options, agent.model if agent is not None else None),
+        options=effective,
         custom_agent=agent,
+        callable_agents=await anyio.to_thread.run_sync(
+            _callable_agents, services.custom_agents, options
+        )
+        if effective.subagent_enabled
+        else (),
         skills=skills,
         user_profile=files.user_profile,
         mcp=await services.mcp.current_tools(files.extensions),
@@ -200,6 +212,20 @@ def _load_custom_agent(agents: CustomAgentStore, options: RunOptions) -> CustomA
         if options.is_bootstrap:
             return None
         raise
+
+
+def _callable_agents(agents: CustomAgentStore, options: RunOptions) -> tuple[CustomAgent, ...]:
+    """Return the agents that a person may choose, except the one that answers, and those that other people made."""
+    allowed = options.allowed_agents
+    names = None if allowed is None else {name.lower() for name in allowed}
+    own = (options.agent_name or "").lower()
+    return tuple(
+        agent
+        for agent in agents.read_valid()
+        if agent.name != own
+        and (names is None or agent.name in names)
+        and agent.made_by in (None, options.user_id)
+    )
 
 
 def _load_user_profile(agents: CustomAgentStore) -> str:

@@ -9,10 +9,14 @@ from langchain_core.tools import BaseTool
 
 from agent.config import SubagentsConfig
 from agent.config.subagents import INHERIT, CustomSubagentConfig
+from agent.custom_agents import CustomAgent, soul_section
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.subagents.status import TASK
 from agent.tool_names import matches
 from agent.tools.bash import BASH
+
+DESCRIPTION_CHARS = 300
+"""How much of a custom agent's description the lead agent reads, characters."""
 
 EXCLUDED_TOOLS = frozenset({TASK, "ask_clarification", "present_files", "setup_agent"})
 """Tools that no subagent gets, because it cannot delegate and reports only to the lead agent, not to users."""
@@ -106,6 +110,29 @@ def configured_types(config: SubagentsConfig) -> dict[str, SubagentType]:
         if name in kinds:
             kinds[name] = _override(kinds[name], override.model_dump())
     return kinds
+
+
+def custom_agent_type(
+    agent: CustomAgent, config: SubagentsConfig, excluded_tools: Sequence[str]
+) -> SubagentType:
+    """Return the type that works as a custom agent: its soul, model and skills, and the lead agent's tools.
+
+    Args:
+        agent: The agent.
+        config: The `subagents` section; its time limit and turns apply.
+        excluded_tools: The names of tools outside the agent's groups.
+    """
+    description = " ".join(agent.description.split())[:DESCRIPTION_CHARS]
+    return SubagentType(
+        name=agent.name,
+        description=description or f"The custom agent {agent.name}.",
+        system_prompt="\n\n".join(filter(None, (soul_section(agent), _INSTRUCTIONS))),
+        disallowed_tools=(TASK, *excluded_tools),
+        skills=agent.skills,
+        model=agent.model or INHERIT,
+        max_turns=config.max_turns or GENERAL_PURPOSE.max_turns,
+        timeout_seconds=config.timeout_seconds,
+    )
 
 
 def available_types(

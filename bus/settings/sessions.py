@@ -69,6 +69,9 @@ class SessionResolver:
             "memory_scope": run_memory_scope(message),
             "language": message.reply_target.language,
         }
+        policy = self._policies.get(message.key.channel)
+        if policy is not None and policy.agents is not None:
+            context["allowed_agents"] = list(policy.agents)
         # Pass every field, because pydantic is slow at looking up defaults.
         return SessionConfig.model_construct(
             assistant_id=assistant_id,

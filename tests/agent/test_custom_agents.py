@@ -1,11 +1,12 @@
 """Custom agents in the whole agent: model, tools, skills, soul, and setup by chat."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 import pytest
 import yaml
-from langchain_core.messages import AnyMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
@@ -13,7 +14,7 @@ from agent.custom_agents import MAX_SOUL_CHARS, CustomAgent, CustomAgentStore, n
 from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentWriteFailed
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_skills import call, custom, prompt_of, put
-from tests.fakes.model import ModelReply
+from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel, registered
 
 TOOLS = {
@@ -52,7 +53,7 @@ async def tools_of(harness: AgentHarness, **context: object) -> set[str]:
     return set(graph.nodes["tools"].bound.tools_by_name)  # type: ignore[attr-defined]
 
 
-def answers(messages: list[AnyMessage]) -> list[str]:
+def answers(messages: Sequence[BaseMessage]) -> list[str]:
     return [message.text for message in messages if isinstance(message, ToolMessage)]
 
 
@@ -306,3 +307,104 @@ async def test_write_errors_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(AgentWriteFailed) as caught:
         await CustomAgentStore(tmp_path).create(CustomAgent(name="poet"))
     assert str(tmp_path) not in caught.value.user_message
+
+
+# --- as subagents ---------------------------------------------------------------------------------------------------
+
+
+def delegation(kind: str, call_id: str = "t0") -> ModelReply:
+    args = {"description": "d", "prompt": "Look at it.", "subagent_type": kind}
+    return ModelReply(calls=(ToolCall(name="task", args=args, id=call_id),))
+
+
+async def types_of(harness: AgentHarness, **context: object) -> str:
+    """Return the description of `task`, which lists the types."""
+    config: RunnableConfig = {
+        "configurable": {"thread_id": "t", "subagent_enabled": True, **context}
+    }
+    graph = await harness.factory.graph_for(config)
+    tools = graph.nodes["tools"].bound.tools_by_name  # type: ignore[attr-defined]
+    return str(tools["task"].description)
+
+
+async def test_the_lead_agent_delegates_to_a_custom_agent(tmp_path: Path) -> None:
+    """With the agent's soul, model and skills, and those of its tools that the lead agent has."""
+    for name in ("poems", "prose"):
+        put(custom(tmp_path) / name, name)
+    soul = "You are <b>Rhyme</b>."
+    fields = {"description": "Writes\npoems.", "model": "second", "skills": ["prose"]}
+    write(tmp_path, "poet", soul, tool_groups=["math"], **fields)
+    lead = ScriptedChatModel.playing(delegation("poet"), "Done.")
+    poet = ScriptedChatModel.playing(
+        ModelReply(calls=(call("add", {}), call("search", {}), call("task", {}))), "A poem."
+    )
+    with registered(poet) as keys:
+        sections = {**TOOLS, "models": [{**keys, "name": "second"}]}
+        async with open_agent(tmp_path, lead, sections) as agent:
+            assert "- poet: Writes poems." in await types_of(agent)
+            messages = await agent.say("go", subagent_enabled=True)
+    assert answers(messages) == ["Task Succeeded. Result: A poem."]
+    prompt = poet.prompts[0][0].text
+    assert prompt.startswith("<soul>\nYou are &lt;b&gt;Rhyme&lt;/b&gt;.\n</soul>")
+    assert "<name>prose</name>" in prompt
+    assert "<name>poems</name>" not in prompt
+    added, searched, delegated = answers(poet.prompts[1])
+    assert added == "ok"
+    assert "search is not a valid tool" in searched
+    assert "task is not a valid tool" in delegated
+
+
+async def test_a_custom_agent_gets_no_tool_that_the_lead_agent_lacks(tmp_path: Path) -> None:
+    put(custom(tmp_path) / "poems", "poems")
+    write(tmp_path, "boss", tool_groups=["web"], skills=[])
+    write(tmp_path, "helper")
+    helper = ScriptedChatModel.playing(
+        ModelReply(calls=(call("add", {}), call("search", {}))), "Done."
+    )
+    lead = ScriptedChatModel.playing(delegation("helper"), "Done.")
+    with registered(helper) as keys:
+        sections = {**TOOLS, "models": [{**keys, "name": "second"}]}
+        async with open_agent(tmp_path, lead, sections) as agent:
+            await agent.services.custom_agents.update(
+                "helper", lambda old: old.model_copy(update={"model": "second"})
+            )
+            await agent.say("go", agent_name="boss", subagent_enabled=True)
+    added, searched = answers(helper.prompts[1])
+    assert "add is not a valid tool" in added
+    assert searched == "ok"
+    assert "<available_skills>" not in helper.prompts[0][0].text
+
+
+async def test_only_agents_that_the_person_may_choose_are_offered(tmp_path: Path) -> None:
+    write(tmp_path, "open", description="For all.")
+    write(tmp_path, "anns", description="Made by Ann.", made_by="slack:T:ann")
+    write(tmp_path, "bash", description="Takes no built-in name.")
+    async with open_agent(tmp_path, ScriptedChatModel.playing()) as agent:
+        nobody = await types_of(agent)
+        assert "- open: For all." in nobody
+        assert "anns" not in nobody
+        assert "Takes no built-in name" not in nobody
+        assert "- anns: Made by Ann." in await types_of(agent, user_id="slack:T:ann")
+        assert "anns" not in await types_of(agent, user_id="slack:T:bob")
+        assert "- open:" not in await types_of(agent, agent_name="open")
+        assert "- open:" not in await types_of(agent, allowed_agents=[])
+        assert "- open:" not in await types_of(agent, allowed_agents="open")
+        some = await types_of(agent, allowed_agents=["Open"], user_id="slack:T:ann")
+        assert "- open:" in some
+        assert "anns" not in some
+
+
+async def test_an_agent_that_may_not_be_chosen_is_unknown_to_the_tool(tmp_path: Path) -> None:
+    write(tmp_path, "anns", made_by="slack:T:ann")
+    lead = ScriptedChatModel.playing(delegation("anns"), "Done.")
+    async with open_agent(tmp_path, lead) as agent:
+        messages = await agent.say("go", user_id="slack:T:bob", subagent_enabled=True)
+    assert answers(messages)[0].startswith("Error: Unknown subagent type 'anns'.")
+
+
+async def test_a_changed_agent_is_used_by_the_next_run(tmp_path: Path) -> None:
+    async with open_agent(tmp_path, ScriptedChatModel.playing()) as agent:
+        before = await types_of(agent)
+        write(tmp_path, "late", description="Just made.")
+        assert "- late: Just made." in await types_of(agent)
+        assert "late" not in before

@@ -72,6 +72,19 @@ async def test_a_chosen_model_and_agent_answer_the_next_message(tmp_path: Path) 
         assert (context["model_name"], context["agent_name"]) == ("qwen", "reviewer")
 
 
+async def test_the_agent_learns_which_agents_people_may_choose(tmp_path: Path) -> None:
+    """It delegates to no others."""
+    policy = OPEN.model_copy(update={"agents": ["reviewer"]})
+    async with running_bus(tmp_path / "some", policy=policy) as harness:
+        await harness.send("hello")
+        await harness.wait_for_runs(1)
+        assert harness.server.runs[0].body["context"]["allowed_agents"] == ["reviewer"]
+    async with running_bus(tmp_path / "all") as harness:
+        await harness.send("hello")
+        await harness.wait_for_runs(1)
+        assert "allowed_agents" not in harness.server.runs[0].body["context"]
+
+
 async def test_a_topic_has_its_own_choice_once_it_has_begun(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await harness.send("hello", topic="t1")
