@@ -28,6 +28,7 @@ from agent.middleware.chat_context import ChatContextMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.content_blocks import ContentBlocksMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.deferred_tools import DeferredToolsMiddleware
 from agent.middleware.file_storage import FileStorageMiddleware
 from agent.middleware.final_answer import FinalAnswerMiddleware
 from agent.middleware.guardrails import guardrail_middleware
@@ -71,6 +72,7 @@ from agent.tools.bash import BASH
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
 from agent.tools.setup_agent import setup_agent_tool
+from agent.tools.tool_search import ToolCatalog, tool_search_tool
 from agent.tools.view_image import NAME as VIEW_IMAGE
 from agent.tools.view_image import view_image_tool
 from agent.unmatched_names import find_unmatched_names
@@ -179,9 +181,11 @@ class AgentFactory:
         subagents = _SubagentGraphs(services, spec, tools) if options.subagent_enabled else None
         title = spec.config.title
         title_model = title.model_name and await services.auxiliary_models.get(title.model_name)
+        catalog = ToolCatalog.of(tools)
+        delegation = [subagents.task_tool()] if subagents else []
         return create_agent(
             model,
-            deduplicate_tools([*tools, subagents.task_tool()]) if subagents else tools,
+            [*deduplicate_tools([*tools, *delegation]), *_search_tools(catalog)],
             system_prompt=system_prompt(
                 options,
                 subagent_types=subagents.types if subagents else (),
@@ -190,7 +194,7 @@ class AgentFactory:
                 has_network=services.sandboxes.has_network,
             ),
             middleware=self._lead_middleware(
-                spec, model, title_model or None, delegates=subagents is not None
+                spec, model, title_model or None, catalog, delegates=subagents is not None
             ),
             state_schema=ThreadState,
             checkpointer=self._checkpointer,
@@ -201,6 +205,7 @@ class AgentFactory:
         spec: AgentSpec,
         model: BaseChatModel,
         title_model: BaseChatModel | None,
+        catalog: ToolCatalog | None,
         *,
         delegates: bool,
     ) -> list[Middleware]:
@@ -232,6 +237,7 @@ class AgentFactory:
                 guardrail_middleware(config.guardrails, revision.guardrail, spec.skills),
                 SkillToolsMiddleware(spec.skills),
                 ToolErrorMiddleware(),
+                DeferredToolsMiddleware(catalog) if catalog is not None else None,
                 _summarization(
                     services, config, model, hooks=(services.memory.before_summarization,)
                 ),
@@ -343,11 +349,15 @@ class _SubagentGraphs:
         model = await anyio.to_thread.run_sync(
             lambda: create_chat_model(parent.config, model_name, http_client=http_client)
         )
+        catalog = ToolCatalog.of(tools)
         return create_agent(
             model,
-            [tool for tool in tools if tool.name != VIEW_IMAGE or has_vision],
+            [
+                *(tool for tool in tools if tool.name != VIEW_IMAGE or has_vision),
+                *_search_tools(catalog),
+            ],
             system_prompt=subagent_prompt(kind.system_prompt, skills_section(skills)),
-            middleware=self._middleware(kind, model_name, model, skills),
+            middleware=self._middleware(kind, model_name, model, skills, catalog),
             state_schema=ThreadState,
             checkpointer=False,
         )
@@ -358,6 +368,7 @@ class _SubagentGraphs:
         model_name: str,
         model: BaseChatModel,
         skills: Sequence[Skill],
+        catalog: ToolCatalog | None,
     ) -> list[Middleware]:
         """Return a subagent's middleware, from the outermost to the innermost.
 
@@ -381,6 +392,7 @@ class _SubagentGraphs:
                 ),
                 SkillToolsMiddleware(skills),
                 ToolErrorMiddleware(),
+                DeferredToolsMiddleware(catalog) if catalog is not None else None,
                 _summarization(services, config, model),
                 ViewImageMiddleware(services.folders, services.uploads.images) if vision else None,
                 TurnLimitMiddleware(kind.max_turns),
@@ -388,6 +400,10 @@ class _SubagentGraphs:
                 ToolSchemaMiddleware(),
             ]
         )
+
+
+def _search_tools(catalog: ToolCatalog | None) -> list[BaseTool]:
+    return [] if catalog is None else [tool_search_tool(catalog)]
 
 
 def _model_call_middleware(

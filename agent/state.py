@@ -48,6 +48,17 @@ class Todo(TypedDict):
     status: str
 
 
+class PromotedTools(TypedDict):
+    """The tools that tool_search has loaded, in that order; `catalog_hash` stands for the tools it could load."""
+
+    catalog_hash: str
+    names: list[str]
+
+
+MAX_PROMOTED = 40
+"""Loaded tools of a thread: with all others below 128, the most that OpenAI accepts."""
+
+
 class HistorySummary(TypedDict):
     """Replaces the beginning of a long thread in requests to the model.
 
@@ -95,6 +106,22 @@ def merge_viewed_images(
     return {**(existing or {}), **new} if new else {}
 
 
+def merge_promoted(
+    existing: PromotedTools | None, new: PromotedTools | None
+) -> PromotedTools | None:
+    """Add tools of the same catalog, and drop the oldest beyond `MAX_PROMOTED`. Another catalog replaces them.
+
+    >>> merge_promoted({"catalog_hash": "h", "names": ["a"]}, {"catalog_hash": "h", "names": ["b", "a"]})["names"]
+    ['a', 'b']
+    """
+    if new is None:
+        return existing
+    names = new["names"]
+    if existing is not None and existing["catalog_hash"] == new["catalog_hash"]:
+        names = list(dict.fromkeys([*existing["names"], *names]))
+    return PromotedTools(catalog_hash=new["catalog_hash"], names=names[-MAX_PROMOTED:])
+
+
 class ThreadState(AgentState[Any]):
     """The state of a thread. `uploaded_files` holds this turn's files only."""
 
@@ -105,4 +132,5 @@ class ThreadState(AgentState[Any]):
     todos: NotRequired[Annotated[list[Todo] | None, merge_todos]]
     uploaded_files: NotRequired[list[UploadedFile] | None]
     viewed_images: NotRequired[Annotated[dict[str, ViewedImage], merge_viewed_images]]
+    promoted: NotRequired[Annotated[PromotedTools | None, merge_promoted]]
     summary: NotRequired[HistorySummary | None]

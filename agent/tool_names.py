@@ -8,6 +8,7 @@ BUILT_IN_TOOLS = frozenset(
         *("ls", "read_file", "glob", "grep", "view_image", "write_file", "str_replace", "bash"),
         *("present_files", "ask_clarification", "write_todos", "task", "setup_agent"),
         "invoke_acp_agent",
+        *("tool_search", "list_mcp_resources", "read_mcp_resource"),
     }
 )
 """The names of all built-in tools, whether or not a run has them."""

@@ -20,10 +20,10 @@ READ_FILE = "read_file"
 ALWAYS_ALLOWED = frozenset(
     {
         *("ls", READ_FILE, "glob", "grep", "view_image"),
-        *("present_files", "ask_clarification", "task", "setup_agent"),
+        *("present_files", "ask_clarification", "task", "setup_agent", "tool_search"),
     }
 )
-"""Tools that no skill removes: the tools for reading, which read skills, and for talking to the user."""
+"""Tools that no skill removes: those for reading, which read skills, for talking to the user, and for loading tools."""
 
 _HIDES = re.compile(r"[`$<>\\\0]|(?:^|[\s;&|(])[A-Za-z_]\w*\+?=")
 """Shell syntax that could make a command do more than its words say."""

@@ -107,7 +107,8 @@ async def test_the_names_of_ours_are_known(tmp_path: Path) -> None:
         await harness.say("hi", is_plan_mode=True, subagent_enabled=True, is_bootstrap=True)
         graph = await harness.factory.graph_for({"configurable": options})
     bound: Any = graph.nodes["tools"].bound
-    assert set(bound.tools_by_name) | {"bash"} == BUILT_IN_TOOLS
+    elsewhere = {"bash", "tool_search", "list_mcp_resources", "read_mcp_resource"}
+    assert set(bound.tools_by_name) | elsewhere == BUILT_IN_TOOLS
     assert ALWAYS_ALLOWED <= BUILT_IN_TOOLS
     assert set(CAPABILITIES) <= BUILT_IN_TOOLS | WEB_TOOLS
 

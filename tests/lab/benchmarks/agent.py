@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 from langchain.agents import create_agent
@@ -20,8 +20,9 @@ from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.tools import BaseTool, tool
+from langchain_core.tools import BaseTool, StructuredTool, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import Field
 from typing_extensions import override
 
 from agent.config import AgentConfig
@@ -33,6 +34,7 @@ from agent.services import AgentSetup
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
+from tests.fakes.model import FakeModelServer, ToolCall, tool_plan
 from tests.lab.benchmarks.figures import Figure, rounds
 
 ROUNDS = rounds(5)
@@ -46,6 +48,8 @@ UPLOADS = 20
 STEPS = 16
 """Tool calls of a run: one after the other, or all at once."""
 
+MANY_TOOLS = 500
+
 THREAD = "benchmark"
 CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
 PARAGRAPH = (
@@ -57,6 +61,27 @@ PARAGRAPH = (
 async def note(text: str) -> str:
     """Take a note."""
     return f"Noted: {text}"
+
+
+def office_note(number: int) -> BaseTool:
+    """Return one of many tools, with a schema as long as that of a typical MCP tool."""
+
+    async def note_of_kind(
+        customer: Annotated[
+            str, Field(description="The customer's number, or its name if unique.")
+        ],
+        text: Annotated[str, Field(description="The note, as the customer will read it.")],
+        amount: Annotated[
+            int, Field(description="The amount in cents; negative for a credit.")
+        ] = 0,
+    ) -> str:
+        return f"Noted: {text}"
+
+    return StructuredTool.from_function(
+        coroutine=note_of_kind,
+        name=f"office_note_of_kind_{number}",
+        description=f"Write a note of kind {number} about a customer. {PARAGRAPH}",
+    )
 
 
 class InstantModel(BaseChatModel):
@@ -124,6 +149,49 @@ def run() -> list[Figure]:
 
 
 async def _measure() -> list[Figure]:
+    return [*await _middleware_figures(), *await _request_figures()]
+
+
+async def _request_figures() -> list[Figure]:
+    """Return how long the first request is, and how many tools requests offer, with hundreds of custom tools."""
+    plan = tool_plan(ToolCall("tool_search", {"query": "kind"}))
+    async with FakeModelServer(answer=plan) as server:
+        config = {
+            "models": [
+                {
+                    "name": "server",
+                    "use": "langchain_openai:ChatOpenAI",
+                    "model": "fake",
+                    "api_key": "k",
+                    "base_url": server.base_url,
+                }
+            ],
+            "tools": [
+                {
+                    "name": f"office_note_of_kind_{number}",
+                    "group": "notes",
+                    "use": f"{__name__}:office_note",
+                    "number": number,
+                }
+                for number in range(MANY_TOOLS)
+            ],
+            "memory": {"enabled": False},
+        }
+        with TemporaryDirectory() as folder:
+            setup = AgentSetup(config=AgentConfig.model_validate(config), home=Path(folder))
+            async with open_agent_factory(setup) as factory:
+                graph = await factory.graph_for(CONFIG)
+                await graph.ainvoke({"messages": [HumanMessage("Hello")]}, CONFIG)
+        first = server.requests[0].tokens
+        most = max(len(request.tool_names) for request in server.requests)
+    name = f"agent: {MANY_TOOLS} custom tools"
+    return [
+        Figure(f"{name}, first request", first, "tokens", "<= 8,000"),
+        Figure(f"{name}, tools in a request after a search", most, "tools", "<= 128"),
+    ]
+
+
+async def _middleware_figures() -> list[Figure]:
     bare: list[tuple[float, float]] = []
     ours: list[tuple[float, float]] = []
     with TemporaryDirectory() as folder:
