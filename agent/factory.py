@@ -9,6 +9,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -68,6 +69,7 @@ from agent.subagents.subagent_types import (
 from agent.subagents.tool import task_tool
 from agent.summarizer import SummarizationHook
 from agent.titles import TitleWriter
+from agent.tool_names import WEB_TOOLS
 from agent.tools.bash import BASH
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
@@ -83,6 +85,9 @@ AgentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
 MAX_CACHED_GRAPHS = 32
 """Maximum number of cached graphs. Each holds a model with its connections."""
+
+MAX_LANGUAGES = 10_000
+"""Maximum number of conversations whose prompt's language is remembered."""
 
 MAX_SUBAGENT_GRAPHS = 16
 """Maximum number of subagent graphs cached per agent graph. Each different `max_turns` creates one."""
@@ -115,6 +120,7 @@ class AgentFactory:
         self._extra_middleware = middleware
         self._revision = ConfigRevision.load(services.config.get(), services)
         self._graphs: OrderedDict[AgentSpec, AgentGraph] = OrderedDict()
+        self._languages: OrderedDict[str, str] = OrderedDict()
         self._building = anyio.Lock()
         self._warned: set[str] = set()
 
@@ -129,7 +135,7 @@ class AgentFactory:
             AgentNotFound, AgentInvalid: The requested custom agent cannot be used.
             StoreError: The files cannot be copied to this node.
         """
-        options = RunOptions.from_config(config)
+        options = self._with_lasting_language(RunOptions.from_config(config), config)
         await self.services.fetch_files(config)
         # If the configuration changes while we wait, the new one applies to the next run.
         files = await anyio.to_thread.run_sync(read_agent_files, self.services)
@@ -147,6 +153,20 @@ class AgentFactory:
         if tracing.is_enabled and "thread_id" in (config.get("configurable") or {}):
             return graph.with_config(tracing.run_config(config, spec.model_name))
         return graph
+
+    def _with_lasting_language(self, options: RunOptions, config: RunnableConfig) -> RunOptions:
+        """Return the options with the language in which this process began the conversation.
+
+        In a group, people write in several languages. If the prompt changed with them, providers could not cache it.
+        """
+        thread_id = (config.get("configurable") or {}).get("thread_id")
+        if not isinstance(thread_id, str):
+            return options
+        language = self._languages.pop(thread_id, options.language)
+        self._languages[thread_id] = language
+        if len(self._languages) > MAX_LANGUAGES:
+            self._languages.popitem(last=False)
+        return replace(options, language=language)
 
     async def warm_up(self) -> None:
         """Build the graph for the default options, so that no run waits for imports.
@@ -178,6 +198,7 @@ class AgentFactory:
         await self._warn_of_unmatched_names(spec)
         model = await anyio.to_thread.run_sync(self._create_model, spec)
         tools = deduplicate_tools(self._tools(spec))
+        names = {tool.name for tool in tools}
         subagents = _SubagentGraphs(services, spec, tools) if options.subagent_enabled else None
         title = spec.config.title
         title_model = title.model_name and await services.auxiliary_models.get(title.model_name)
@@ -190,7 +211,8 @@ class AgentFactory:
                 options,
                 subagent_types=subagents.types if subagents else (),
                 agent_sections=spec.prompt_sections,
-                has_bash=any(tool.name == BASH for tool in tools),
+                has_bash=BASH in names,
+                has_web=not WEB_TOOLS.isdisjoint(names),
                 has_network=services.sandboxes.has_network,
             ),
             middleware=self._lead_middleware(
@@ -230,7 +252,7 @@ class AgentFactory:
                 IncompleteAnswerMiddleware(safety=config.safety_finish_reason.enabled),
                 ThreadDataMiddleware(services.folders),
                 UploadsMiddleware(services.uploads.snapshot, supports_vision=vision),
-                ChatContextMiddleware(),
+                ChatContextMiddleware(spec.options.language),
                 SandboxMiddleware(services.sandboxes),
                 FinalAnswerMiddleware(services.memory, services.sandboxes, titles),
                 DanglingToolCallMiddleware(),

@@ -8,6 +8,7 @@ from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 
 from agent.errors import ThreadIdMissing
+from agent.locales import language_key
 
 STEERING_SOURCE_KEY = "__take_injected"
 """Key in `config.configurable` of the function that returns the run's steering messages.
@@ -30,6 +31,7 @@ class RunOptions:
         max_concurrent_subagents: Maximum number of concurrent delegations; None = as configured.
         allowed_agents: The custom agents that the person may choose; None = all.
         user_id: The person; see `RunContext`.
+        language: The language of the system prompt: a key of `agent.locales.PROMPTS`.
     """
 
     model_name: str | None = None
@@ -42,6 +44,7 @@ class RunOptions:
     max_concurrent_subagents: int | None = None
     allowed_agents: tuple[str, ...] | None = None
     user_id: str | None = None
+    language: str = "en"
 
     @classmethod
     def from_config(cls, config: RunnableConfig) -> "RunOptions":
@@ -66,6 +69,7 @@ class RunOptions:
             max_concurrent_subagents=_parse_count(given.get("max_concurrent_subagents")),
             allowed_agents=_parse_names(given.get("allowed_agents")),
             user_id=_parse_text(given.get("user_id")),
+            language=language_key(_parse_text(given.get("language"))),
         )
 
 

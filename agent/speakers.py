@@ -11,6 +11,8 @@ from functools import lru_cache
 from langchain_core.messages import BaseMessage
 from typing_extensions import override
 
+from agent.locales import PromptTexts
+from agent.locales.prompt_en import ENGLISH_PROMPT
 from agent.options import lookup
 from agent.user_messages import SPEAKER, is_user_message, printable_character
 
@@ -23,8 +25,6 @@ SILENCE = "NO_REPLY"
 
 MAX_NAME_CHARS = 80
 MAX_TITLE_CHARS = 120
-
-_PLATFORMS = {"slack": "Slack", "telegram": "Telegram", "feishu": "Feishu"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,9 @@ def speaker_of(message: BaseMessage) -> Speaker | None:
     return Speaker(id=user_id, name=name, is_addressing=extra.get("is_addressed") is not False)
 
 
-def chat_section(context: object, config: Mapping[str, object] | None) -> str:
+def chat_section(
+    context: object, config: Mapping[str, object] | None, texts: PromptTexts = ENGLISH_PROMPT
+) -> str:
     r"""Return the section of the system prompt about the chat; "" for a run without a chat.
 
     It contains nothing that changes from message to message, so that providers can cache the prompt.
@@ -91,31 +93,35 @@ def chat_section(context: object, config: Mapping[str, object] | None) -> str:
     Args:
         context: `runtime.context`.
         config: The runnable config, or None.
+        texts: The texts in the prompt's language.
 
-    >>> chat_section({"chat": {"platform": "telegram", "type": "private", "name": "Ann"}}, None)
-    '<chat>\nThis is a private chat on Telegram with "Ann".\n</chat>'
+    >>> chat_section({"chat": {"platform": "irc", "type": "private", "name": "Ann"}}, None)
+    '<chat>\nThis is a private chat on irc with "Ann".\n</chat>'
     """
     chat = lookup(context, config, "chat")
     if not isinstance(chat, Mapping):
         return ""
     platform = one_line(chat.get("platform"), MAX_NAME_CHARS)
-    where = (
-        "in a terminal" if platform == "terminal" else f"on {_PLATFORMS.get(platform, platform)}"
-    )
+    on_platform = texts.on_platform.format(platform=texts.platforms.get(platform, platform))
+    where = texts.terminal if platform == "terminal" else on_platform
+    described = (_group if chat.get("type") == GROUP else _private_chat)(chat, where, texts)
+    writing = texts.writing.get(platform)
+    return "\n".join(line for line in ("<chat>", described, writing, "</chat>") if line)
+
+
+def _private_chat(chat: Mapping[str, object], where: str, texts: PromptTexts) -> str:
+    name = one_line(chat.get("name"), MAX_NAME_CHARS)
+    named = texts.private_named.format(name=name) if name else ""
+    return texts.private_chat.format(where=where, named=named)
+
+
+def _group(chat: Mapping[str, object], where: str, texts: PromptTexts) -> str:
     title, topic = (one_line(chat.get(key), MAX_TITLE_CHARS) for key in ("title", "topic"))
-    if chat.get("type") != GROUP:
-        name = one_line(chat.get("name"), MAX_NAME_CHARS)
-        with_name = f' with "{name}"' if name else ""
-        return f"<chat>\nThis is a private chat {where}{with_name}.\n</chat>"
-    named = f' "{title}"' if title else ""
-    in_topic = f', in the topic "{topic}"' if topic else ""
-    return (
-        f"<chat>\nThis is the group{named} {where}{in_topic}. Several people write here and read your answers, and "
-        f"anyone may reply. Each person's message begins with a <{SPEAKER}> line: the author's name, and the author's "
-        "id on the platform, which tells people with the same name apart.\n"
-        'addressed="no" in that line: the message does not mention you. Answer it only if it continues a conversation '
-        "with you or asks for something that you can do. If people talk to each other, or nothing is left to say, "
-        f"reply with {SILENCE} and nothing else: then people see nothing.\n</chat>"
+    return texts.group_chat.format(
+        where=where,
+        named=texts.group_named.format(title=title) if title else "",
+        in_topic=texts.in_topic.format(topic=topic) if topic else "",
+        silence=SILENCE,
     )
 
 

@@ -199,6 +199,7 @@ def _effective(
         reasoning_effort=options.reasoning_effort if entry.supports_reasoning_effort else None,
         is_bootstrap=options.is_bootstrap,
         is_plan_mode=options.is_plan_mode,
+        language=options.language,
         **delegation,
     )
 

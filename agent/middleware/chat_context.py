@@ -9,6 +9,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
+from agent.locales import PROMPTS
 from agent.middleware.handler_types import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.speakers import chat_section, speaker_of
@@ -22,7 +23,14 @@ class ChatContextMiddleware(AgentMiddleware[ThreadState, Any]):
     Changes only requests; the thread keeps the original messages. A line depends only on its message, so that the
     beginning of a request stays the same from turn to turn. `name` is removed, because many servers reject names with
     spaces.
+
+    Args:
+        language: The language of the prompt: a key of `PROMPTS`.
     """
+
+    def __init__(self, language: str) -> None:
+        super().__init__()
+        self._texts = PROMPTS[language]
 
     @override
     async def awrap_model_call(
@@ -32,7 +40,7 @@ class ChatContextMiddleware(AgentMiddleware[ThreadState, Any]):
         if named:
             messages = [named.get(at, message) for at, message in enumerate(request.messages)]
             request = request.override(messages=messages)
-        if section := chat_section(request.runtime.context, get_config()):
+        if section := chat_section(request.runtime.context, get_config(), self._texts):
             system = append_to_system_message(request.system_message, section)
             request = request.override(system_message=system)
         return await handler(request)

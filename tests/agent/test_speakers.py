@@ -137,9 +137,10 @@ def test_a_hostile_title_stays_a_title(text: str, field: str, kind: str) -> None
     section = chat_section({"chat": {"platform": "slack", "type": kind, field: text}}, None)
     assert section.startswith("<chat>\n")
     assert section.endswith("\n</chat>")
-    assert section.count("\n") == (3 if kind == "group" else 2)
+    is_known = field != "platform"  # the last line says how to write there
+    assert section.count("\n") == (3 if kind == "group" else 2) + is_known
     assert set(re.findall(r"<[^>]*>", section)) <= {"<chat>", "</chat>", "<speaker>"}
-    assert len(section) < 850 + MAX_TITLE_CHARS
+    assert len(section) < 970 + MAX_TITLE_CHARS
     assert section.encode()
 
 

@@ -1,0 +1,52 @@
+"""Texts of the system prompt, one field per section, with {named} placeholders."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptTexts:
+    """The system prompt in one language. Placeholders are the same in every language.
+
+    Attributes:
+        role: Who the agent is, and how it writes.
+        work: How to work: finish, check, say what is missing, several calls at once.
+        limits: What the agent cannot do in a chat.
+        folders: The thread's folders: {workspace}, {uploads}, {outputs}.
+        commands: The shell; {network} is one of the next two, or empty.
+        sources: How to cite, for agents with web tools.
+        questions: When to ask.
+        delegation: Subagents: {concurrency}, {types}.
+        trust: What counts as an instruction.
+        bootstrap: The conversation that sets up an agent.
+        private_chat: {where}, {named}.
+        private_named: The person in a private chat: {name}.
+        group_chat: {named}, {where}, {in_topic}, {silence}.
+        group_named, in_topic: The group's {title}, and its {topic}.
+        terminal: Where a chat in a terminal is.
+        platforms: What the platforms are called.
+        on_platform: Where a chat on a {platform} is.
+        writing: How to write for each platform, by its name.
+    """
+
+    role: str
+    work: str
+    limits: str
+    folders: str
+    commands: str
+    has_network: str
+    has_no_network: str
+    sources: str
+    questions: str
+    delegation: str
+    trust: str
+    bootstrap: str
+    private_chat: str
+    private_named: str
+    group_chat: str
+    group_named: str
+    in_topic: str
+    terminal: str
+    platforms: Mapping[str, str]
+    on_platform: str
+    writing: Mapping[str, str]
