@@ -38,6 +38,7 @@ from agent.middleware.llm_retry import LlmRetryMiddleware, fallback_order
 from agent.middleware.loop_detection import LoopDetectionMiddleware
 from agent.middleware.memory_and_date import MemoryAndDateMiddleware
 from agent.middleware.output_budget import ToolOutputBudgetMiddleware
+from agent.middleware.prompt_cache import PromptCacheMiddleware
 from agent.middleware.sandbox import SandboxMiddleware
 from agent.middleware.sanitization import SanitizationMiddleware
 from agent.middleware.skill_tools import SkillToolsMiddleware
@@ -233,7 +234,7 @@ class AgentFactory:
     ) -> list[Middleware]:
         """Return the lead agent's middleware, from the outermost to the innermost.
 
-        The embedding program's middleware comes just outside the last two.
+        The embedding program's middleware comes just outside the last three.
 
         Raises:
             ModelUnusable: Summarization uses fractions, and the model's context size is unknown.
@@ -273,7 +274,7 @@ class AgentFactory:
                 *_model_call_middleware(services, spec, spec.model_name, model),
             ],
             self._extra_middleware,
-            [ClarificationMiddleware(), ToolSchemaMiddleware()],
+            [ClarificationMiddleware(), ToolSchemaMiddleware(), PromptCacheMiddleware()],
         )
 
     async def _warn_of_unmatched_names(self, spec: AgentSpec) -> None:
@@ -420,6 +421,7 @@ class _SubagentGraphs:
                 TurnLimitMiddleware(kind.max_turns),
                 *_model_call_middleware(services, parent, model_name, model),
                 ToolSchemaMiddleware(),
+                PromptCacheMiddleware(),
             ]
         )
 

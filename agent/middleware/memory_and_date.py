@@ -12,7 +12,7 @@ from typing_extensions import override
 from agent.memory.prompt_block import date_block
 from agent.memory.service import MemoryService
 from agent.middleware.handler_types import ModelHandler
-from agent.middleware.system_message import append_to_system_message
+from agent.middleware.system_message import append_changing_part
 from agent.options import RunContext
 from agent.state import ThreadState
 
@@ -44,6 +44,4 @@ class MemoryAndDateMiddleware(AgentMiddleware[ThreadState, Any]):
     def _add_memory(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
         # Memory before the date: caches match prefixes, and the date changes at midnight.
         added = "\n\n".join(part for part in (block, date_block(self._now())) if part)
-        return request.override(
-            system_message=append_to_system_message(request.system_message, added)
-        )
+        return request.override(system_message=append_changing_part(request.system_message, added))

@@ -5,6 +5,9 @@ from typing import Any
 from langchain.agents.middleware.types import ModelRequest
 from langchain_core.messages import HumanMessage, SystemMessage
 
+STABLE_CHARS = "stable_chars"
+"""Key of a system message's `additional_kwargs`: how long its beginning is that stays the same for a conversation."""
+
 
 def append_to_system_message(system: SystemMessage | None, added: str) -> SystemMessage:
     r"""Return the system message with another section at its end.
@@ -18,6 +21,18 @@ def append_to_system_message(system: SystemMessage | None, added: str) -> System
         return system.model_copy(update={"content": f"{system.content}\n\n{added}"})
     block = {"type": "text", "text": f"\n\n{added}"}
     return system.model_copy(update={"content": [*system.content, block]})
+
+
+def append_changing_part(system: SystemMessage | None, added: str) -> SystemMessage:
+    """Like `append_to_system_message`, for a section that may change during a conversation.
+
+    >>> append_changing_part(SystemMessage("You cook."), "It is Monday.").additional_kwargs
+    {'stable_chars': 9}
+    """
+    extended = append_to_system_message(system, added)
+    stable = len(system.content) if system is not None and isinstance(system.content, str) else 0
+    marks = {STABLE_CHARS: stable, **extended.additional_kwargs}
+    return extended.model_copy(update={"additional_kwargs": marks})
 
 
 def add_reminder(

@@ -58,6 +58,11 @@ class CompatibleServer(_Base):
                 thinks_first=getattr(self.http_async_client, "thinks_first", set()),
             )
 
+    @property
+    def is_openai(self) -> bool:
+        """Whether the server is OpenAI's, or Azure's with its models."""
+        return _is_openai(self.root_async_client.base_url.host)
+
     @override
     def _convert_chunk_to_generation_chunk(
         self,
@@ -140,12 +145,15 @@ def compatible_class(model_class: type[BaseChatOpenAI]) -> type[BaseChatOpenAI]:
     )
 
 
+def _is_openai(host: str) -> bool:
+    return host.endswith((".openai.com", ".openai.azure.com"))
+
+
 def _token_limit_name(settings: Mapping[str, Any], host: str) -> str:
     """Return a server's name for the limit of an answer's tokens. Only OpenAI's models reject the older name."""
-    is_openai = host.endswith((".openai.com", ".openai.azure.com"))
     return (
         "max_completion_tokens"
-        if is_openai or "max_completion_tokens" in settings
+        if _is_openai(host) or "max_completion_tokens" in settings
         else "max_tokens"
     )
 

@@ -14,7 +14,8 @@ from agent.options import RunOptions
 from agent.prompt import system_prompt
 from agent.token_estimate import estimate_tokens
 from tests.agent.agent_harness import open_agent
-from tests.agent.test_speakers import GROUP, said
+from tests.agent.cached_conversation import TITLED, say_first
+from tests.agent.test_speakers import said
 from tests.fakes.model import FakeModelServer, ModelRequest
 from tests.fakes.scripted import ScriptedChatModel
 
@@ -24,8 +25,7 @@ MAX_PROMPT_TOKENS = 1_200
 MAX_REQUEST_TOKENS = 3_500
 """Of the first request of a plain chat."""
 
-TITLED = {**GROUP, "title": "Release team", "topic": "Offers"}
-FIRST = said("Hi!", "U1", "Ann Lee")
+SLACK = {**TITLED, "platform": "slack"}
 
 
 def placeholders(text: str) -> set[str | None]:
@@ -74,31 +74,19 @@ async def first_requests(
     home: Path, server: FakeModelServer, language: str, platform: str
 ) -> list[ModelRequest]:
     """Return the first request of a plain chat, and of one with web tools and delegation, but without skills."""
-    entry = {"name": "server", "use": "langchain_openai:ChatOpenAI", "model": "fake"}
-    entry |= {"api_key": "k", "base_url": server.base_url}
     web = {"name": "web_search", "group": "web", "use": "agent.tools.web:ddgs_search"}
     full = {"tools": [web], "skills": {"path": str(home / "none")}}
-    for number, sections in enumerate(({}, full)):
-        folder = home / str(number)
-        folder.mkdir()
-        models = {"models": [entry], **sections}
-        async with open_agent(folder, ScriptedChatModel.playing(), models) as harness:
-            await harness.say(
-                FIRST,
-                chat={**TITLED, "platform": platform},
-                language=language,
-                model_name="server",
-                subagent_enabled=bool(sections),
-            )
+    for sections in ({}, full):
+        await say_first(home, server, language=language, platform=platform, sections=sections)
     return server.requests
 
 
 async def test_the_prompt_is_in_the_language_of_the_conversation(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("好", "好", "hi")
     async with open_agent(tmp_path, model) as harness:
-        await harness.say(said("你好", "U1", "王"), chat=TITLED, language="zh-Hans")
-        await harness.say(said("Hello", "U2", "Ann"), chat=TITLED, language="en")
-        await harness.say(said("Hello", "U2", "Ann"), thread="2" * 8, chat=TITLED, language="en")
+        await harness.say(said("你好", "U1", "王"), chat=SLACK, language="zh-Hans")
+        await harness.say(said("Hello", "U2", "Ann"), chat=SLACK, language="en")
+        await harness.say(said("Hello", "U2", "Ann"), thread="2" * 8, chat=SLACK, language="en")
     first, second, other = (prompt[0].text for prompt in model.prompts)
     assert first.startswith("你是 Parley")
     assert "这是 Slack 上的群聊“Release team”，话题是“Offers”。" in first

@@ -1,12 +1,23 @@
-"""The events of Anthropic's Messages API for a scripted reply. Pure."""
+"""Anthropic's Messages API: the events of a scripted reply, what it refuses, and what it caches."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
 from agent.models.scripted import split_words
 
 Event = dict[str, Any]
+
+MAX_MARKS = 4
+"""Most blocks with `cache_control` in a request."""
+
+LOOKBACK_BLOCKS = 20
+"""How many blocks before a mark the API looks for a cached beginning.
+
+The source of both numbers: platform.claude.com/docs/en/build-with-claude/prompt-caching."""
 
 
 def events(thinking: str, text: str, calls: list[Event], usage: dict[str, Any]) -> Iterator[Event]:
@@ -58,3 +69,81 @@ def _blocks(thinking: str, text: str, calls: list[Event]) -> Iterator[tuple[Even
             for piece in (arguments[:half], arguments[half:])
         ]
         yield {"type": "tool_use", "id": call["id"], "name": call["name"], "input": {}}, pieces
+
+
+def request_problem(body: Mapping[str, Any]) -> str:
+    """Return why the API refuses a request; "" = it accepts it.
+
+    Users and assistants take turns, users first; texts are not empty; each `tool_use` has its result at the beginning
+    of the next message; at most `MAX_MARKS` blocks have `cache_control`.
+    """
+    messages: list[dict[str, Any]] = body.get("messages", [])
+    roles = [message["role"] for message in messages]
+    if any(role != ("user", "assistant")[at % 2] for at, role in enumerate(roles)):
+        return 'messages: roles must alternate between "user" and "assistant", but found ' + str(
+            roles
+        )
+    if roles[-1:] != ["user"]:
+        return "messages: the conversation must end with a user message"
+    marks = sum("cache_control" in block for block in _blocks_of(body))
+    if marks > MAX_MARKS:
+        return f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {marks}."
+    if any(block.get("type") == "text" and not block["text"].strip() for block in _blocks_of(body)):
+        return "messages: text content blocks must contain non-whitespace text"
+    problems = (
+        _results_problem(*pair) for pair in pairwise([{"content": []}, *messages, {"content": []}])
+    )
+    return next(filter(None, problems), "")
+
+
+def _results_problem(message: Mapping[str, Any], following: Mapping[str, Any]) -> str:
+    called = {block["id"] for block in _content(message) if block["type"] == "tool_use"}
+    kinds = [block["type"] for block in _content(following)]
+    answered = [
+        block["tool_use_id"] for block in _content(following) if block["type"] == "tool_result"
+    ]
+    if called - set(answered):
+        return "messages: `tool_use` ids were found without `tool_result` blocks immediately after"
+    if set(answered) - called or len(answered) > len(called):
+        return "messages: unexpected `tool_use_id` found in `tool_result` blocks"
+    if kinds[: len(answered)] != ["tool_result"] * len(answered):
+        return "messages: `tool_result` blocks must come first in their message"
+    return ""
+
+
+class MarkedPromptCache:
+    """The beginnings of prompts that end at a mark: nothing else is cached, and only near a mark it is looked for."""
+
+    def __init__(self) -> None:
+        self._known: set[bytes] = set()
+
+    def cached_share(self, body: Mapping[str, Any]) -> float:
+        """Return which part of a prompt is cached, 0.0 to 1.0, and cache its beginnings up to its marks."""
+        digest = blake2b(str(body.get("model")).encode(), digest_size=16)
+        texts, digests, marks = [], [], []
+        for at, block in enumerate(_blocks_of(body)):
+            text = {k: v for k, v in block.items() if k not in ("cache_control", "role")}
+            texts.append(json.dumps(text, ensure_ascii=False))
+            digest.update(f"{block.get('role')} {texts[-1]}".encode())
+            digests.append(digest.digest())
+            if "cache_control" in block:
+                marks.append(at)
+        looked_at = (range(max(0, mark - LOOKBACK_BLOCKS), mark + 1) for mark in marks)
+        ends = [at + 1 for near in looked_at for at in near if digests[at] in self._known]
+        self._known.update(digests[mark] for mark in marks)
+        cached = sum(map(len, texts[: max(ends, default=0)]))
+        return cached / max(1, sum(map(len, texts)))
+
+
+def _blocks_of(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the blocks of a prompt in the order in which they are cached: tools, system, messages."""
+    yield from body.get("tools", [])
+    yield from _content({"content": body.get("system", [])})
+    for message in body.get("messages", []):
+        yield from ({"role": message["role"], **block} for block in _content(message))
+
+
+def _content(message: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+    """Return a message's blocks. A text is short for one block."""
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content

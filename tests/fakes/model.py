@@ -262,7 +262,8 @@ class FakeModelServer:
     async def _messages(self, http: web.Request) -> web.StreamResponse:
         request, reply = await self._receive(http)
         if reply.status != 200:
-            error = {"type": "api_error", "message": reply.error_text}
+            kind = "invalid_request_error" if request.refusal else "api_error"
+            error = {"type": kind, "message": reply.error_text}
             return web.json_response({"type": "error", "error": error}, status=reply.status)
         usage = self._usage(request, reply)
         events = anthropic.events(reply.reasoning, reply.text, _ready_calls(reply), usage)
@@ -290,11 +291,15 @@ class FakeModelServer:
         request = ModelRequest(body=await http.json(), headers=dict(http.headers))
         self.requests.append(request)
         self._tell()
-        if (refusal := self.switches.refusal(request.body)) is not None:
+        is_anthropic = http.path.endswith("/messages")
+        refusal = self.switches.refusal(request.body, is_anthropic=is_anthropic)
+        if refusal is not None:
             request.refusal = refusal.text
             return request, ModelReply(status=400, error_code=refusal.code, error_text=refusal.text)
         if self.switches.caches_prefixes:
-            request.cached_tokens = self._cache.cached_tokens(request.body)
+            request.cached_tokens = self._cache.cached_tokens(
+                request.body, is_anthropic=is_anthropic
+            )
         return request, self._queue.popleft() if self._queue else self.answer(request)
 
     async def _complete(self, http: web.Request) -> web.StreamResponse:

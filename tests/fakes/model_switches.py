@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from agent.token_estimate import IMAGE_TOKENS, estimate_tokens
+from tests.fakes.anthropic import MarkedPromptCache, request_problem
 from tests.fakes.chat_template import template_problem
 
 MIN_CACHED_TOKENS = 1_024
@@ -19,7 +20,6 @@ _PROMPT_KEYS = ("tools", "system", "instructions", "input", "messages")
 """Parts of a request's body that are the prompt, in the order in which providers cache them."""
 
 _FILE = re.compile(r'(data:[\w.+-]+/[\w.+-]+;base64,|"data": ")[A-Za-z0-9+/=]+')
-_CACHE_MARK = re.compile(r'(, )?"cache_control": \{[^}]*\}')
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class ModelSwitches:
 
     Attributes:
         strict: Refuse what strict chat templates refuse: a system message that is not the first, two messages of users
-            in a row, results that do not follow their calls (tests/fakes/chat_template.py).
+            in a row, results that do not follow their calls (tests/fakes/chat_template.py). Anthropic's route refuses
+            what its API refuses (tests/fakes/anthropic.py).
         max_tokens: Refuse longer prompts (`prompt_tokens`) with OpenAI's error; None = accept all.
         max_tools: Refuse requests with more tools; 128 at OpenAI; None = accept all.
         caches_prefixes: Remember prompts, and report in `usage` how many tokens of a prompt began an earlier one.
@@ -56,9 +57,10 @@ class ModelSwitches:
     first_token_delay_s: float = 0.0
     token_delay_s: float = 0.0
 
-    def refusal(self, body: dict[str, Any]) -> Refusal | None:
+    def refusal(self, body: dict[str, Any], *, is_anthropic: bool = False) -> Refusal | None:
         """Return why the server refuses a request with this body; None = it accepts it."""
-        if self.strict and (problem := template_problem(body.get("messages", ()))):
+        find = request_problem if is_anthropic else _template_problem
+        if self.strict and (problem := find(body)):
             return Refusal(problem, "BadRequestError")
         count = len(body.get("tools", ()))
         if self.max_tools is not None and count > self.max_tools:
@@ -86,26 +88,31 @@ class PrefixCache:
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
+        self._marked = MarkedPromptCache()
 
-    def cached_tokens(self, body: dict[str, Any]) -> int:
-        """Return how many tokens of the prompt are cached, and cache the prompt.
+    def cached_tokens(self, body: dict[str, Any], *, is_anthropic: bool = False) -> int:
+        """Return how many tokens of the prompt are cached, and cache the prompt. Anthropic caches up to marks only."""
+        if is_anthropic:
+            tokens = int(self._marked.cached_share(body) * prompt_tokens(body))
+        else:
+            tokens = _tokens(self._cached_text(body))
+        return tokens if tokens >= MIN_CACHED_TOKENS else 0
 
-        As with Anthropic, a prompt with `cache_control` is cached up to its last mark.
-        """
-        marked = _prompt_text(body)
-        text = _CACHE_MARK.sub("", marked)
-        marks = [mark.start() for mark in _CACHE_MARK.finditer(marked)]
-        cacheable = len(_CACHE_MARK.sub("", marked[: marks[-1]])) if marks else len(text)
+    def _cached_text(self, body: dict[str, Any]) -> str:
+        text = _prompt_text(body)
         digest = blake2b(str(body.get("model")).encode(), digest_size=16)
         known = 0
         for end in range(_BLOCK_CHARS, len(text) + 1, _BLOCK_CHARS):
             digest.update(text[end - _BLOCK_CHARS : end].encode("utf-8", "surrogatepass"))
             if digest.digest() in self._known:
                 known = end
-            elif end <= cacheable:
+            else:
                 self._known.add(digest.digest())
-        tokens = _tokens(text[:known])
-        return tokens if tokens >= MIN_CACHED_TOKENS else 0
+        return text[:known]
+
+
+def _template_problem(body: dict[str, Any]) -> str:
+    return template_problem(body.get("messages", ()))
 
 
 def _prompt_text(body: dict[str, Any]) -> str:

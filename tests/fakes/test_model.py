@@ -7,6 +7,7 @@ import httpx
 import pytest
 from langchain_core.messages import HumanMessage
 
+from tests.fakes.anthropic import LOOKBACK_BLOCKS
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall, tool_plan
 from tests.fakes.model_switches import MIN_CACHED_TOKENS, ModelSwitches, prompt_tokens
 from tests.fakes.scripted import ScriptedChatModel
@@ -14,6 +15,22 @@ from tests.fakes.scripted import ScriptedChatModel
 LONG: dict[str, object] = {"role": "system", "content": "word " * 4 * MIN_CACHED_TOKENS}
 HELLO: dict[str, object] = {"role": "user", "content": "hello"}
 TOOL = {"type": "function", "function": {"name": "ls", "parameters": {}}}
+
+
+TEXT: dict[str, object] = {"type": "text", "text": "hello"}
+USE: dict[str, object] = {
+    "role": "assistant",
+    "content": [{"type": "tool_use", "id": "c1", "name": "ls", "input": {}}],
+}
+RESULT: dict[str, object] = {"type": "tool_result", "tool_use_id": "c1", "content": "nothing"}
+
+
+async def ask_anthropic(
+    server: FakeModelServer, *messages: Mapping[str, object], **keys: object
+) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        body = {"model": "m", "messages": messages, "stream": True, **keys}
+        return await client.post(f"{server.base_url}/messages", json=body)
 
 
 async def ask(
@@ -63,15 +80,48 @@ async def test_a_prompt_that_goes_on_is_cached_as_far_as_it_was_sent() -> None:
     assert server.prefix_hit_rate == further / sum(request.tokens for request in server.requests)
 
 
-async def test_a_prompt_with_cache_marks_is_cached_up_to_the_last_mark() -> None:
-    marked = {**LONG, "cache_control": {"type": "ephemeral"}}
-    more = {"role": "user", "content": LONG["content"]}
+async def test_anthropics_route_caches_up_to_marks_and_finds_only_what_is_near_one() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    system = [{"type": "text", "text": str(LONG["content"]), **mark}]
+    marked = {"role": "user", "content": [{"type": "text", "text": "hello", **mark}]}
+    many = {"role": "assistant", "content": [{"type": "text", "text": "hi"}] * LOOKBACK_BLOCKS}
     async with FakeModelServer(ModelSwitches(caches_prefixes=True)) as server:
-        for messages in ([marked, more], [marked, more]):
-            await ask(server, *messages)
-    assert server.requests[1].cached_tokens == pytest.approx(
-        prompt_tokens({"messages": [LONG]}), 130
-    )
+        for system_prompt, messages in (
+            (LONG["content"], [HELLO]),  # Without a mark nothing is cached.
+            (LONG["content"], [HELLO]),
+            (LONG["content"], [HELLO, many, marked]),
+            (LONG["content"], [HELLO, many, HELLO, many, marked]),
+            (system, [HELLO]),
+            (system, [marked]),
+        ):
+            await ask_anthropic(server, *messages, system=system_prompt)
+    assert [request.cached_tokens > 0 for request in server.requests] == [*[False] * 5, True]
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([HELLO, HELLO], "must alternate"),
+        ([{"role": "assistant", "content": "hi"}], "must alternate"),
+        ([{"role": "user", "content": " "}], "non-whitespace"),
+        ([HELLO, USE], "end with a user message"),
+        ([HELLO, USE, HELLO], "without `tool_result` blocks immediately after"),
+        ([HELLO, USE, {"role": "user", "content": [RESULT, RESULT]}], "unexpected `tool_use_id`"),
+        ([{"role": "user", "content": [RESULT]}], "unexpected `tool_use_id`"),
+        ([HELLO, USE, {"role": "user", "content": [TEXT, RESULT]}], "must come first"),
+        ([{"role": "user", "content": [{**TEXT, "cache_control": {}}] * 5}], "maximum of 4"),
+    ],
+)
+async def test_anthropics_route_refuses_what_its_api_refuses(
+    messages: list[dict[str, Any]], problem: str
+) -> None:
+    async with FakeModelServer(ModelSwitches(strict=True)) as server:
+        refused = await ask_anthropic(server, *messages)
+        right: list[dict[str, Any]] = [HELLO, USE, {"role": "user", "content": [RESULT, TEXT]}]
+        accepted = await ask_anthropic(server, *right)
+    assert (refused.status_code, accepted.status_code) == (400, 200)
+    assert refused.json()["error"]["type"] == "invalid_request_error"
+    assert problem in refused.json()["error"]["message"]
 
 
 def test_an_image_counts_as_one_whatever_its_size() -> None:

@@ -1,7 +1,8 @@
-"""What our middleware and tools cost: the lead agent beside a bare `create_agent` with the same model and tools.
+"""What our middleware and tools cost, how long requests are, and what providers have cached of them.
 
-Both run in this process, in alternating rounds, without a checkpointer. The model answers at once, so nearly all of
-the CPU is LangGraph's, LangChain's and ours; the difference is ours.
+For the costs, the lead agent and a bare `create_agent` with the same model and tools run in this process, in
+alternating rounds, without a checkpointer. The model answers at once, so nearly all of the CPU is LangGraph's,
+LangChain's and ours; the difference is ours. Requests go to a model server that counts and caches.
 """
 
 import statistics
@@ -27,6 +28,7 @@ from typing_extensions import override
 
 from agent.config import AgentConfig
 from agent.factory import AgentFactory, AgentGraph, open_agent_factory
+from agent.locales import PROMPTS
 from agent.memory.schema import MemoryFact
 from agent.memory.scope import MemoryScope
 from agent.memory.store import MemoryStore
@@ -34,6 +36,12 @@ from agent.services import AgentSetup
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
+from tests.agent.cached_conversation import (
+    anthropic_entry,
+    converse,
+    openai_entry,
+    say_first,
+)
 from tests.fakes.model import FakeModelServer, ToolCall, tool_plan
 from tests.lab.benchmarks.figures import Figure, rounds
 
@@ -49,6 +57,7 @@ STEPS = 16
 """Tool calls of a run: one after the other, or all at once."""
 
 MANY_TOOLS = 500
+TURNS = 50
 
 THREAD = "benchmark"
 CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
@@ -145,7 +154,7 @@ def _answer(messages: Sequence[BaseMessage]) -> AIMessage:
 
 def run() -> list[Figure]:
     """Measure and return the figures."""
-    return anyio.run(_measure)
+    return [*anyio.run(_measure), *anyio.run(_measure_requests)]
 
 
 async def _measure() -> list[Figure]:
@@ -204,6 +213,22 @@ async def _middleware_figures() -> list[Figure]:
         *_figures("model call", "<= 1.0", [cost[0] for cost in bare], [cost[0] for cost in ours]),
         *_figures("tool call", "<= 0.5", [cost[1] for cost in bare], [cost[1] for cost in ours]),
     ]
+
+
+async def _measure_requests() -> list[Figure]:
+    figures = []
+    for provider, entry in (("OpenAI", openai_entry), ("Anthropic", anthropic_entry)):
+        with TemporaryDirectory() as folder:
+            server = await converse(Path(folder), entry, TURNS)
+        what = f"agent: prefix hits of {TURNS} turns, {provider}"
+        figures.append(Figure(what, server.prefix_hit_rate * 100, "%", ">= 97"))
+    for language in PROMPTS:
+        async with FakeModelServer() as server:
+            with TemporaryDirectory() as folder:
+                await say_first(Path(folder), server, language=language)
+        what = f"agent: first request of a plain chat, {language}"
+        figures.append(Figure(what, server.requests[0].tokens, "tokens", "<= 3,500"))
+    return figures
 
 
 def _figures(what: str, bar: str, bare: list[float], ours: list[float]) -> list[Figure]:
