@@ -57,6 +57,8 @@ TOO_LONG = f"[Tool call was not run: its arguments have more than {MAX_ARGUMENT_
 NO_OBJECT = "They must be one JSON object."
 
 DETAIL_CHARS = 500
+QUOTED_CHARS = 60
+"""How much of invalid JSON is quoted before and after an error, characters."""
 
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
@@ -155,7 +157,7 @@ def _read_again(bad: InvalidToolCall, *, is_cut: bool) -> _ParsedCall:
         return replace(_with_valid_arguments(call, None), was_invalid=True)
     if found is None and not error:
         return _ParsedCall(call=call, was_invalid=True)
-    reason = invalid_call_text(name, bad["error"] or error or NO_OBJECT)
+    reason = invalid_call_text(name, error or NO_OBJECT)
     return _ParsedCall(call=call, reason=CUT_OFF if is_cut else reason, was_invalid=True)
 
 
@@ -163,8 +165,25 @@ def _parsed(text: str | None) -> tuple[Any, str]:
     """Return a JSON value, or the reason why it cannot be parsed."""
     try:
         return read_json(text or "null"), ""
+    except json.JSONDecodeError as error:
+        return None, _describe_error(error)
     except ValueError as error:
         return None, str(error)
+
+
+def _describe_error(error: json.JSONDecodeError) -> str:
+    r"""Return what was expected where. The thread does not keep the arguments, so they are quoted around that place.
+
+    >>> try:
+    ...     json.loads('{"a": 1 "b": 2}')
+    ... except json.JSONDecodeError as error:
+    ...     print(_describe_error(error))
+    Expecting ',' delimiter at line 1, column 9 (character 8): {"a": 1 <<here>>"b": 2}
+    """
+    text, at = error.doc, error.pos
+    before, after = text[max(0, at - QUOTED_CHARS) : at], text[at : at + QUOTED_CHARS]
+    place = f"line {error.lineno}, column {error.colno} (character {at})"
+    return f"{error.msg} at {place}: {before}<<here>>{after}"
 
 
 def _without_thinking(message: AIMessage) -> AIMessage:
@@ -223,7 +242,7 @@ def invalid_call_text(name: str, detail: str | None) -> str:
     """Return the result of a call with invalid arguments."""
     text = "[Tool call was not run: its arguments were not valid JSON."
     if detail:
-        text += f" Detail: {detail[:DETAIL_CHARS]}"
+        text += f" {detail[:DETAIL_CHARS]}"
     if name == "write_file":
         text += " Write the file in smaller parts, using append after the first."
     return text + "]"

@@ -42,10 +42,43 @@ async def test_arguments_that_are_no_json_are_told_to_the_model(tmp_path: Path) 
             state = await harness.state()
     told = results(messages)
     assert [message.status for message in told] == ["error"]
-    assert "not valid JSON" in told[0].text
+    assert "Expecting value at line 1, column 10 (character 9)" in told[0].text
+    assert '{"path": <<here>>nowhere}}' in told[0].text
     assert messages[-1].text == "Then so."
     assert not any(getattr(message, "invalid_tool_calls", ()) for message in state["messages"])
     assert server.requests[1].messages[-1]["tool_call_id"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ('{"path": "/a", "line": 1 "end": 2}', "Expecting ',' delimiter at line 1, column 26"),
+        ("{'path': '/a'}", "Expecting property name enclosed in double quotes at line 1, column 2"),
+        ('{\n"path": "/a",\n"line": one}', "Expecting value at line 3, column 9"),
+        ('["/a"]', "They must be one JSON object."),
+        ('"' + "x" * 100_000, "Unterminated string"),
+    ],
+)
+@pytest.mark.parametrize("streams", [True, False])
+async def test_the_model_reads_where_its_json_breaks_and_repairs_it(
+    tmp_path: Path, arguments: str, expected: str, *, streams: bool
+) -> None:
+    given: list[Any] = [arguments, LOOK]
+    async with FakeModelServer() as server:
+        bad, good = (ToolCall("ls", args, f"c{n}") for n, args in enumerate(given))
+        server.reply(ModelReply(calls=(bad,)), ModelReply(calls=(good,)), "Done.")
+        served: dict[str, Any] = {
+            "use": "langchain_openai:ChatOpenAI",
+            "model": "m",
+            "api_key": "k",
+        }
+        served |= {"base_url": server.base_url, "streaming": streams}
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), entry=served) as harness:
+            messages = await harness.say("look")
+    first, second = results(messages)
+    assert expected in first.text
+    assert len(first.text) < 700
+    assert (first.status, second.status) == ("error", "success")
 
 
 async def test_half_a_call_is_not_made(tmp_path: Path) -> None:
