@@ -250,7 +250,6 @@ class AgentFactory:
                 FileStorageMiddleware(services.mirror) if services.mirror.is_remote else None,
                 ToolOutputBudgetMiddleware(config, services.sandboxes),
                 SanitizationMiddleware(),
-                IncompleteAnswerMiddleware(safety=config.safety_finish_reason.enabled),
                 ThreadDataMiddleware(services.folders),
                 UploadsMiddleware(services.uploads.snapshot, supports_vision=vision),
                 ChatContextMiddleware(spec.options.language),
@@ -407,7 +406,6 @@ class _SubagentGraphs:
             [
                 ToolOutputBudgetMiddleware(config, services.sandboxes),
                 SanitizationMiddleware(),
-                IncompleteAnswerMiddleware(safety=config.safety_finish_reason.enabled),
                 ThreadDataMiddleware(services.folders),
                 DanglingToolCallMiddleware(),
                 guardrail_middleware(
@@ -438,6 +436,7 @@ def _model_call_middleware(
     vision = spec.revision.supports_vision(model_name)
     return (
         LoopDetectionMiddleware(config.loop_detection) if config.loop_detection.enabled else None,
+        IncompleteAnswerMiddleware(safety=config.safety_finish_reason.enabled),
         ToolCallRepairMiddleware(),
         LlmRetryMiddleware(
             config.llm_retry,

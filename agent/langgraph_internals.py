@@ -6,13 +6,15 @@ None of this is public API. tests/agent/test_langgraph_internals.py fails if a n
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import langsmith
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager, Callbacks
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessageChunk, BaseMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers._streaming import (
     _StreamingCallbackHandler,
@@ -23,6 +25,7 @@ __all__ = [
     "detached_context",
     "langsmith_checks_inline",
     "listening_model",
+    "model_with_message_id",
     "step_tasks",
     "without_stream_handlers",
 ]
@@ -103,6 +106,31 @@ def listening_model(model: BaseChatModel, listener: BaseCallbackHandler) -> Base
     manager = given.copy()
     manager.add_handler(listener, inherit=False)
     return model.model_copy(update={"callbacks": manager})
+
+
+def model_with_message_id(model: BaseChatModel, message_id: str) -> BaseChatModel:
+    """Return a copy of a model whose streamed answers have this id.
+
+    LangChain gives each answer an id of its own, and has no option for it. Clients join the pieces with the same id.
+    """
+    stream = model._astream  # noqa: SLF001 - what subclasses of BaseChatModel define
+
+    async def stream_with_id(*args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:  # noqa: ANN401
+        message: BaseMessageChunk | None = None
+        async for chunk in stream(*args, **kwargs):
+            message = chunk.message
+            message.id = message_id
+            yield chunk
+        if isinstance(message, AIMessageChunk) and message.chunk_position is None:
+            # Otherwise LangChain adds this chunk, with an id of its own.
+            empty: str | list[str | dict[str, Any]] = "" if isinstance(message.content, str) else []
+            last = AIMessageChunk(content=empty, id=message_id, chunk_position="last")
+            yield ChatGenerationChunk(message=last)
+
+    copied = model.model_copy()
+    # Pydantic refuses to set what is not a field.
+    object.__setattr__(copied, "_astream", stream_with_id)
+    return copied
 
 
 # ---- LangSmith's worker threads ----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Explains empty and incomplete answers: calls the model again, or says under the text why it ended."""
+"""Completes empty and incomplete answers: calls the model again, and else says under the text why it ended."""
 
 import re
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import add_usage
 from typing_extensions import override
 
+from agent.langgraph_internals import model_with_message_id
 from agent.locales import AgentMessages
 from agent.middleware.handler_types import ModelHandler
 from agent.middleware.localization import localized_messages
@@ -24,6 +26,11 @@ from agent.models.finish_reasons import finish_kind, finish_reason
 from agent.state import ThreadState
 
 EMPTY_ANSWER_REMINDER = "Your answer was empty. Write the answer to the user now."
+CONTINUE_REMINDER = (
+    "Your answer reached the length limit and was cut off. Continue it exactly where it stops, with the very next "
+    "character, even if that is a space or inside a word. Repeat nothing and add no remark: the user reads both parts "
+    "as one text."
+)
 
 _ODD = re.compile(r"[^\w-]")
 
@@ -34,8 +41,9 @@ Response = ModelResponse[Any]
 class IncompleteAnswerMiddleware(AgentMiddleware[ThreadState, Any]):
     """Handles answers that are empty, cut off or filtered.
 
-    If an answer is empty, the model is called once more. Calls of a filtered answer are dropped. A line under the text
-    says why an answer is incomplete.
+    If an answer is empty, or its text ends at the length limit, the model is called once more. Both parts of a text
+    become one message. Calls of a filtered answer are dropped. A line under the text says why an answer is incomplete.
+    Outside of it, others see one answer.
 
     Args:
         safety: Whether to handle filtered answers.
@@ -50,6 +58,9 @@ class IncompleteAnswerMiddleware(AgentMiddleware[ThreadState, Any]):
         response = await handler(request)
         if _is_empty_response(response):
             response = await handler(add_reminder(request, EMPTY_ANSWER_REMINDER))
+        elif (begun := _cut_text(response)) is not None:
+            continued = await handler(_continue_request(request, begun))
+            response = _joined_response(begun, continued) or response
         words = localized_messages(request)
         result = [self._finished(message, words) for message in response.result]
         return ModelResponse(result=result, structured_response=response.structured_response)
@@ -75,6 +86,55 @@ class IncompleteAnswerMiddleware(AgentMiddleware[ThreadState, Any]):
             kind, words.answer_ended_oddly.format(reason=_ODD.sub("_", finish_reason(message))[:40])
         )
         return append_note(message, note)
+
+
+def _cut_text(response: Response) -> AIMessage | None:
+    """Return the answer if it is a text that ends at the length limit. None if it calls tools, or has only thinking."""
+    if len(response.result) != 1 or not isinstance(answer := response.result[0], AIMessage):
+        return None
+    is_cut = finish_kind(answer) == "length" and not is_fallback(answer)
+    return answer if is_cut and not has_calls(answer) and answer.text.strip() else None
+
+
+def _continue_request(request: Request, begun: AIMessage) -> Request:
+    """Return a request for the rest of an answer. Its tokens carry the answer's id, so that clients join them."""
+    if begun.id is not None:
+        request = request.override(model=model_with_message_id(request.model, begun.id))
+    messages = [*request.messages, AIMessage(begun.text)]
+    return add_reminder(request.override(messages=messages), CONTINUE_REMINDER)
+
+
+def _joined_response(begun: AIMessage, continued: Response) -> Response | None:
+    """Return a response of one message. None if the model did not continue."""
+    if len(continued.result) != 1 or not isinstance(rest := continued.result[0], AIMessage):
+        return None
+    if is_fallback(rest) or is_empty_answer(rest):
+        return None
+    usage = add_usage(begun.usage_metadata, rest.usage_metadata)
+    content = _joined_content(begun.text, rest.content)
+    joined = rest.model_copy(update={"id": begun.id, "content": content, "usage_metadata": usage})
+    return ModelResponse(result=[joined], structured_response=continued.structured_response)
+
+
+def _joined_content(
+    text: str, content: str | list[str | dict[Any, Any]]
+) -> str | list[str | dict[Any, Any]]:
+    """Put a text before the first text of a message's content.
+
+    >>> _joined_content("Half", "way."), _joined_content("Half", [{"type": "tool_use"}])
+    ('Halfway.', [{'type': 'text', 'text': 'Half'}, {'type': 'tool_use'}])
+    """
+    if isinstance(content, str):
+        return text + content
+    blocks = list(content)
+    for at, block in enumerate(blocks):
+        if isinstance(block, str):
+            blocks[at] = text + block
+            return blocks
+        if block.get("type") == "text":
+            blocks[at] = {**block, "text": f"{text}{block.get('text') or ''}"}
+            return blocks
+    return [{"type": "text", "text": text}, *blocks]
 
 
 def _is_empty_response(response: Response) -> bool:

@@ -229,13 +229,17 @@ CUT_OFF, STOPPED = ENGLISH.answer_cut_off, ENGLISH.answer_stopped
 async def test_a_line_says_why_an_answer_is_not_whole(
     tmp_path: Path, reason: str, line: str
 ) -> None:
-    model = ScriptedChatModel.playing(ModelReply(text="Half of it", finish_reason=reason))
+    halves = [ModelReply(text="Half of it", finish_reason=reason)]
+    halves += [ModelReply(text=".", finish_reason=reason)] if line == CUT_OFF else []
+    text = "".join(half.text for half in halves)
+    model = ScriptedChatModel.playing(*halves)
     async with open_agent(tmp_path, model) as harness:
-        assert (await harness.say("go"))[-1].text == f"Half of it\n\n{line}".strip()
+        assert (await harness.say("go"))[-1].text == f"{text}\n\n{line}".strip()
 
 
 async def test_the_line_is_in_the_language_of_the_chat(tmp_path: Path) -> None:
-    model = ScriptedChatModel.playing(ModelReply(text="一半", finish_reason="length"))
+    halves = [ModelReply(text=text, finish_reason="length") for text in ("一", "半")]
+    model = ScriptedChatModel.playing(*halves)
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("讲", language="zh")
     assert messages[-1].text == f"一半\n\n{CHINESE.answer_cut_off}"

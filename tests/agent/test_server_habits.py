@@ -2,22 +2,33 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import StreamMode
 
 from agent.config import AgentConfig
 from agent.factory import open_agent_factory
 from agent.locales.en import ENGLISH
-from agent.middleware.incomplete_answer import EMPTY_ANSWER_REMINDER
+from agent.middleware.incomplete_answer import CONTINUE_REMINDER, EMPTY_ANSWER_REMINDER
 from agent.models.failures import classify_error
 from agent.services import AgentSetup
+from agent.streaming import TextEvent, TurnReader
 from agent.suggestions import ConversationMessage, suggest_follow_ups
 from tests.agent.memory_model import noted
-from tests.agent.test_model_servers import agents_with, openai_at, turn
+from tests.agent.plain_agent import CONFIG
+from tests.agent.test_model_servers import (
+    LOOK,
+    THINKING,
+    agents_with,
+    claude_at,
+    openai_at,
+    turn,
+)
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, event_stream, whole_body
 from tests.fakes.model_switches import ModelSwitches
 
@@ -200,8 +211,6 @@ async def test_a_refusal_is_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("finish", "line"),
     [
-        ("length", ENGLISH.answer_cut_off),
-        ("model_length", ENGLISH.answer_cut_off),
         ("insufficient_system_resource", ENGLISH.answer_stopped),
         ("content_filter", ENGLISH.answer_filtered),
         ("solar_flare", ENGLISH.answer_ended_oddly.format(reason="solar_flare")),
@@ -218,6 +227,88 @@ async def test_unusual_ends_are_told_under_the_answer(
         )
         _, message = await answer_to(tmp_path, server, disable_streaming=not is_streamed)
     assert message.text == f"Half\n\n{line}"
+
+
+def cut(text: str) -> ModelReply:
+    return ModelReply(text=text, finish_reason="length")
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_text_cut_by_its_length_is_continued_once(tmp_path: Path, *, streams: bool) -> None:
+    async with FakeModelServer(ModelSwitches(strict=True)) as server:
+        server.reply(cut("One, two, thr"), "ee, four.", "Five.")
+        async with agents_with(
+            tmp_path, openai_at(server, disable_streaming=not streams)
+        ) as agents:
+            spoken, messages = await turn(agents, "Count.")
+            _, later = await turn(agents, "And then?")
+    assert server.refusals == []
+    assert [message.text for message in messages] == ["Count.", "One, two, three, four."]
+    assert spoken == ("One, two, three, four." if streams else "")
+    assert messages[-1].response_metadata["finish_reason"] == "stop"
+    assert messages[-1].usage_metadata["input_tokens"] == sum(r.tokens for r in server.requests[:2])
+    first, second, third = (request.messages for request in server.requests)
+    assert second[: len(first)] == first
+    assert [m["content"] for m in second[len(first) :]] == ["One, two, thr", CONTINUE_REMINDER]
+    assert [m["content"] for m in third[1:]] == ["Count.", "One, two, three, four.", "And then?"]
+    assert later[-1].text == "Five."
+
+
+async def test_both_parts_are_streamed_as_one_message(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(cut("One, two, thr"), "ee, four.")
+        async with agents_with(tmp_path, openai_at(server)) as agents:
+            graph = await agents.graph_for(CONFIG)
+            said = {"messages": [HumanMessage("Count.")]}
+            modes: list[StreamMode] = ["messages", "values"]
+            parts: list[Any] = [p async for p in graph.astream(said, CONFIG, stream_mode=modes)]
+    tokens = [data[0] for mode, data in parts if mode == "messages"]
+    answer = parts[-1][1]["messages"][-1]
+    assert {token.id for token in tokens} == {answer.id}
+    assert "".join(token.text for token in tokens) == answer.text == "One, two, three, four."
+    reader = TurnReader(None)
+    events = [event for mode, data in parts for event in reader.read(mode, data)]
+    assert "".join(event.text for event in events if isinstance(event, TextEvent)) == answer.text
+
+
+@pytest.mark.parametrize(
+    ("rest", "text"),
+    [
+        (cut("ee, fo"), "One, two, three, fo"),
+        (ModelReply(text=""), "One, two, thr"),
+        (ModelReply(status=400), "One, two, thr"),
+    ],
+)
+async def test_people_are_told_if_the_text_is_still_cut(
+    tmp_path: Path, rest: ModelReply, text: str
+) -> None:
+    async with FakeModelServer() as server:
+        server.reply(cut("One, two, thr"), rest, "Never asked for.")
+        _, message = await answer_to(tmp_path, server)
+    assert message.text == f"{text}\n\n{ENGLISH.answer_cut_off}"
+    assert server.replies_left == 1
+
+
+async def test_a_continued_answer_may_go_on_with_a_call(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(cut("I will lo"), replace(LOOK, text="ok."), "Nothing there.")
+        async with agents_with(tmp_path, openai_at(server)) as agents:
+            _, messages = await turn(agents, "look")
+    assert [m.text for m in messages if m.type == "ai"] == ["I will look.", "Nothing there."]
+    assert messages[-2].type == "tool"
+
+
+async def test_a_continued_answer_keeps_thinking_and_calls_in_order(tmp_path: Path) -> None:
+    async with FakeModelServer(ModelSwitches(strict=True)) as server:
+        first = ModelReply(reasoning="Hm.", text="I will lo", finish_reason="max_tokens")
+        server.reply(first, replace(LOOK, reasoning="Go.", text="ok."), "Nothing there.")
+        entry = claude_at(server, supports_thinking=True, thinking=THINKING)
+        async with agents_with(tmp_path, entry) as agents:
+            spoken, messages = await turn(agents, "look", thinking_enabled=True)
+    assert server.refusals == []
+    assert spoken == "I will look.Nothing there."
+    assert [b["type"] for b in messages[1].content] == ["thinking", "text", "tool_use"]
+    assert messages[1].text == "I will look."
 
 
 # ---- errors ------------------------------------------------------------------------------------

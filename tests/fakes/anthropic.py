@@ -20,7 +20,9 @@ LOOKBACK_BLOCKS = 20
 The source of both numbers: platform.claude.com/docs/en/build-with-claude/prompt-caching."""
 
 
-def events(thinking: str, text: str, calls: list[Event], usage: dict[str, Any]) -> Iterator[Event]:
+def events(
+    thinking: str, text: str, calls: list[Event], usage: dict[str, Any], reason: str | None = None
+) -> Iterator[Event]:
     """Yield the events of one answer: thinking, a text, then tool calls {id, name, arguments}."""
     cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
     begun = {
@@ -44,7 +46,8 @@ def events(thinking: str, text: str, calls: list[Event], usage: dict[str, Any]) 
         for delta in deltas:
             yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
-    delta = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
+    reason = reason or ("tool_use" if calls else "end_turn")
+    delta = {"stop_reason": reason, "stop_sequence": None}
     ended = {"output_tokens": usage["completion_tokens"]}
     yield {"type": "message_delta", "delta": delta, "usage": ended}
     yield {"type": "message_stop"}

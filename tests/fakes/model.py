@@ -266,7 +266,8 @@ class FakeModelServer:
             error = {"type": kind, "message": reply.error_text}
             return web.json_response({"type": "error", "error": error}, status=reply.status)
         usage = self._usage(request, reply)
-        events = anthropic.events(reply.reasoning, reply.text, _ready_calls(reply), usage)
+        calls, reason = _ready_calls(reply), reply.finish_reason
+        events = anthropic.events(reply.reasoning, reply.text, calls, usage, reason)
         return await self._send_events(http, request, reply, map(responses.frame, events))
 
     async def _send_events(
