@@ -54,7 +54,7 @@ SKILLS = 50
 FACTS = 100
 UPLOADS = 20
 STEPS = 16
-"""Tool calls of a run: one after the other, or all at once."""
+"""Tool calls of a run: one after another, or all at once."""
 
 MANY_TOOLS = 500
 TURNS = 50
@@ -94,7 +94,7 @@ def office_note(number: int) -> BaseTool:
 
 
 class InstantModel(BaseChatModel):
-    """Calls `note` as the last person's message says, "STEPS CALLS": so many times, so many calls at once."""
+    """Calls `note` as the last human message, "STEPS CALLS", requests: CALLS calls at once, STEPS times."""
 
     model_name: str = "instant"
 
@@ -256,7 +256,7 @@ async def _costs(graph: Any) -> tuple[float, float]:  # noqa: ANN401 - either gr
 
 
 async def _cpu(graph: AgentGraph, steps: int, calls: int) -> float:
-    """Return the CPU seconds of the least disturbed of some equal runs."""
+    """Return the CPU seconds of the fastest of several equal runs."""
     times = []
     for _ in range(RUNS):
         messages = [*_history(), HumanMessage(f"{PARAGRAPH} {steps} {calls}")]

@@ -1,8 +1,8 @@
-"""The servers of those who make a burst, in a process of their own: a bot that gets much to do, and the model.
+"""The servers that create a burst, in their own process: the platform of a busy bot, and the model.
 
 Run as `python -m tests.lab.benchmarks.burst_servers`. The first line of its output is a JSON object of addresses.
-Each line of its input is a JSON object, `{"text": "hello", "people": 2, "messages": 3}`: so many people write so many
-messages each to the bot, at once. With `"wait": true`, a line of output says that the bot has shown something.
+Each line of its input is a JSON object, `{"text": "hello", "people": 2, "messages": 3}`: this many people each write
+this many messages to the bot at once. With `"wait": true`, it prints a line once the bot has shown something.
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.fakes.telegram import TelegramServer
 
 TOKEN = "111:busy"
 ANSWER_S = 3.0
-"""How long the model takes for people of the other channel: they see a sign first."""
+"""How long the model takes to answer people on the other channel. They see an indicator first."""
 
 WITHIN_S = 60.0
 

@@ -1,10 +1,9 @@
-"""Bursts: what others wait for while something arrives at once, in the real `parley serve`.
+"""Bursts: how long other people wait while much arrives at once, in the real `parley serve`.
 
-Each burst reports, for people of another channel: how long a command takes to be answered, how long their messages
-take to show a first sign (typing, or the answer), and the service's peak memory. Times are between this process's
-platform server and back; those who make the burst, and the model, are servers in a process of their own
-(`burst_servers.py`). Beside each command, one is sent to a bot that does nothing but answer it
-(`hand_written_help.py`): what that takes is the machine's.
+Each burst reports, for people on another channel: the time until a command is answered, the time until a message shows
+a first sign (typing, or the answer), and the service's peak memory. Times are measured at this process's platform
+server. The burst and the model come from another process (`burst_servers.py`). With each command, one is sent to a bot
+that only answers it (`hand_written_help.py`): that time is the machine's share.
 """
 
 import os
@@ -33,12 +32,12 @@ CROWD = 400
 
 SENDERS = 2_000
 MESSAGES = 5
-"""Of each of them: 10,000 events in all."""
+"""Messages of each of them: 10,000 events in all."""
 
 STREAMS = 100
 STREAM_TOKENS = 500
 PEOPLE = 40
-"""People of the other channel: each of them runs a command, and writes a message."""
+"""People on the other channel. Each runs a command and writes a message."""
 
 NOTHING = "nothing else"
 INTERVAL_S = 0.1
@@ -46,14 +45,15 @@ WITHIN_S = 120.0
 MAX_LINE = 10_000
 
 MAX_MORE_MB = 128
-"""What a burst may take: as much as the events of all active runs may (`gateway.runtime.runs.RuntimeSettings`)."""
+"""The memory that a burst may use: the limit for the events of all active runs
+(`gateway.runtime.runs.RuntimeSettings`).
+"""
 
 
 @dataclass(kw_only=True)
 class Watch:
-    """What people of the other channel waited for, seconds; and the service's memory in MB.
-
-    `reference`: what those waited for who sent a command to the bot that does nothing else.
+    """How long people on the other channel waited, seconds, and the service's memory, MB. `reference`: how long the bot
+    that only answers commands took.
     """
 
     commands: list[float] = field(default_factory=list)
@@ -65,13 +65,13 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The running service with two bots, and the bot beside it.
+    """The running service with two bots, and the reference bot.
 
     Attributes:
         crowd: Takes the lines that `burst_servers.py` reads.
-        told: The lines that it writes.
-        other: The server of the bot that has no burst.
-        by_hand: The server of the bot that does nothing but answer a command.
+        told: The lines that they print.
+        other: The platform server of the bot without a burst.
+        by_hand: The platform server of the reference bot.
         service: The service.
     """
 
@@ -84,7 +84,7 @@ class Scene:
     async def write(
         self, text: str, *, people: int = 1, messages: int = 1, wait: bool = False
     ) -> None:
-        """Have people write to the busy bot, all at once; `wait` until it has shown anything."""
+        """Send messages of many people to the busy bot at once. `wait`: until it has shown something."""
         assert self.crowd.stdin is not None
         burst = {"text": text, "people": people, "messages": messages, "wait": wait}
         await self.crowd.stdin.send(orjson.dumps(burst) + b"\n")
@@ -93,7 +93,7 @@ class Scene:
 
 
 def run() -> list[Figure]:
-    """Measure and return the figures; of the bursts that PARLEY_BENCH_BURSTS names, or of all."""
+    """Measure the bursts that PARLEY_BENCH_BURSTS names, or all, and return the figures."""
     return anyio.run(_measure)
 
 
@@ -165,35 +165,35 @@ async def platform_events(scene: Scene) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def long_answer(scene: Scene) -> AsyncIterator[None]:
-    """The model sends a long answer without a pause to somebody at another bot."""
+    """The model sends a long answer without a pause to a person at another bot."""
     await scene.write("say 100000 words")
     yield
 
 
 @asynccontextmanager
 async def many_answers(scene: Scene) -> AsyncIterator[None]:
-    """The model sends many answers, each without a pause, to people of another bot."""
+    """The model sends many answers, each without a pause, to people at another bot."""
     await scene.write("say 5000 words", people=50)
     yield
 
 
 @asynccontextmanager
 async def large_table(scene: Scene) -> AsyncIterator[None]:
-    """The model answers somebody at another bot with a Markdown table."""
+    """The model answers a person at another bot with a Markdown table."""
     await scene.write("draw a table")
     yield
 
 
 @asynccontextmanager
 async def large_tool_result(scene: Scene) -> AsyncIterator[None]:
-    """A tool returns 50 MB to the agent of somebody at another bot."""
+    """A tool returns 50 MB to the agent of a person at another bot."""
     await scene.write("fetch everything")
     yield
 
 
 @asynccontextmanager
 async def unread_streams(scene: Scene) -> AsyncIterator[None]:
-    """Clients of the API start runs and read nothing of their streams."""
+    """API clients start runs and do not read their streams."""
     body = orjson.dumps(
         {
             "assistant_id": "lead_agent",
@@ -240,7 +240,7 @@ async def _watch(scene: Scene) -> Watch:
 
 
 async def _ask(server: TelegramServer, person: int, text: str, times: list[float]) -> None:
-    """Write to a bot; add how long it took to show anything."""
+    """Write to a bot, and record how long it took to show something."""
     began = time.perf_counter()
     server.dm(text, user=person)
     await _wait(server, person)
@@ -248,7 +248,7 @@ async def _ask(server: TelegramServer, person: int, text: str, times: list[float
 
 
 async def _wait(server: TelegramServer, person: int) -> None:
-    """Wait until the bot showed anything in somebody's private chat."""
+    """Wait until the bot has shown something in a person's private chat."""
     await server.wait_for(lambda: any(chat == person for _, chat, _ in server.log), WITHIN_S)
 
 
@@ -258,7 +258,7 @@ def _memory_mb(service: Service) -> float:
 
 @asynccontextmanager
 async def _two_bots() -> AsyncIterator[Scene]:
-    """Run the service with two bots, and the one beside it; all have answered somebody."""
+    """Run the service with two bots and the reference bot. Each has answered a message."""
     async with (
         TelegramServer(token="222:other") as other,
         TelegramServer(token="333:hand") as by_hand,
@@ -308,7 +308,7 @@ async def _two_bots() -> AsyncIterator[Scene]:
 async def _program(
     module: str, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Process]:
-    """Run a module of this package in a process of its own; kill it at the end."""
+    """Run a module of this package in its own process, and kill it at the end."""
     process = await anyio.open_process(
         [sys.executable, "-m", f"tests.lab.benchmarks.{module}"],
         stderr=None,

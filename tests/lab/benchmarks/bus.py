@@ -1,4 +1,4 @@
-"""The bus: how fast and how evenly messages become runs, on a real journal; and whether anybody waits for others."""
+"""The bus: how fast and how evenly messages become runs, with a real journal, and whether people wait for others."""
 
 import gc
 import shutil
@@ -72,7 +72,7 @@ DEERFLOW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningBus:
-    """A bus, and the platform that it answers on."""
+    """A bus and its platform."""
 
     bus: Bus
     platform: FakePlatform
@@ -103,7 +103,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Round:
-    """What was measured one after the other.
+    """Results of messages that were measured one after another.
 
     Attributes:
         known: A message of a conversation that exists, up to its run's start.
@@ -205,7 +205,9 @@ async def starts(full: Path | None, *, known: int, store: StoreConfig = SQLITE) 
 
 
 async def _sdk_alone(*, hangs: bool) -> Load:
-    """Start runs of the embedded runtime with the SDK; up to the graph's step if it hangs, else to their end."""
+    """Start runs of the embedded runtime with the SDK. Measure up to the graph's step if it hangs, else to their
+    end.
+    """
     started: dict[str, float] = {}
     async with _runtime(started, hangs=hangs) as app, _client(app) as client:
         sdk = LangGraphClient(client)
@@ -228,7 +230,7 @@ async def _sdk_alone(*, hangs: bool) -> Load:
 
 
 async def _through_bus(*, hangs: bool) -> Load:
-    """Start the same runs by messages; up to the graph's step if it hangs, else up to the delivered answer."""
+    """Start the same runs by messages. Measure up to the graph's step if it hangs, else up to the delivered answer."""
     started: dict[str, float] = {}
     async with (
         _runtime(started, hangs=hangs) as app,
@@ -296,7 +298,7 @@ async def _say_all(bus: Bus, texts: list[str]) -> None:
 
 
 async def paced(full: Path | None, *, store: StoreConfig = SQLITE) -> list[float]:
-    """Return the seconds from receive to run start of messages that come at a steady rate."""
+    """Return the seconds from receive to run start, for messages that arrive at a steady rate."""
     runs = InstantRuns()
     async with running_bus(runs, full=full, known=CHATS, store=store) as harness:
         sent = await at_rate(harness.bus)
@@ -307,7 +309,7 @@ async def paced(full: Path | None, *, store: StoreConfig = SQLITE) -> list[float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PacedMessages:
-    """Messages at a steady rate.
+    """The results of messages that arrive at a steady rate.
 
     Attributes:
         seconds: From receive to the first step of a graph, of each message.
@@ -335,7 +337,7 @@ async def _paced_embedded(rate: int) -> _PacedMessages:
 async def at_rate(
     bus: Bus, rate: int = RATE, *, seconds: float = PACED_S, prefix: str = "p"
 ) -> dict[str, float]:
-    """Receive messages at a steady rate; return when each was received, by its text: `prefix` and its number."""
+    """Receive messages at a steady rate. Return when each was received, by its text (`prefix` and its number)."""
     sent: dict[str, float] = {}
     async with anyio.create_task_group() as tasks:
         began = time.perf_counter()
@@ -375,7 +377,7 @@ async def _client(runs: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def _runs(client: httpx.AsyncClient, runs: ASGIApp) -> Runs:
-    """Return the runs as the service has them; of an application that only plays a server, over its API."""
+    """Return the run port that the service uses, or a remote one for an application that simulates a server."""
     if isinstance(runs, Application):
         return EmbeddedRuns(lambda: runs.state.services)
     return RemoteRuns(LangGraphClient(client))
@@ -390,11 +392,11 @@ async def running_bus(
     max_runs: int = MESSAGES,
     store: StoreConfig = SQLITE,
 ) -> AsyncIterator[RunningBus]:
-    """Run a bus between a platform in memory and a runs API in this process.
+    """Run a bus with a platform in memory and a runs API in this process.
 
     Args:
         runs: The runs API.
-        full: A folder whose database it begins with; None = an empty one.
+        full: A folder whose database is copied; None = an empty database.
         known: Conversations "c0", "c1", ... that are mapped before it starts.
         max_runs: Runs at once.
         store: The database.
@@ -430,7 +432,7 @@ async def running_bus(
 
 @asynccontextmanager
 async def _runtime(started: dict[str, float], *, hangs: bool = False) -> AsyncIterator[ASGIApp]:
-    """Run the embedded runtime with a graph of one node that notes when it was reached, and may stay there."""
+    """Run the embedded runtime with a graph of one step that records when it was reached, and may hang there."""
 
     async def note(state: MessagesState) -> MessagesState:
         started[str(state["messages"][-1].content)] = time.perf_counter()
@@ -458,11 +460,11 @@ async def _runtime(started: dict[str, float], *, hangs: bool = False) -> AsyncIt
 
 
 def _mapper(prefix: str, first: int, count: int) -> Callable[[Transaction], None]:
-    """Return work that maps so many conversations."""
+    """Return work that maps this many conversations."""
 
     def work(tx: Transaction) -> None:
         for number in range(first, first + count):
-            # In use until just now: a conversation that nobody used for long is pruned.
+            # Used just now, because unused conversations are pruned.
             at = time.time() + number * 1e-6
             tx.run(
                 _MAP, {"chat": f"{prefix}{number}", "thread_id": str(UUID(int=number)), "at": at}

@@ -1,4 +1,6 @@
-"""kill -9, twenty times at random, while people write on all three platforms: what is lost, doubled, uncertain."""
+"""kill -9, twenty times at random, while people write on all three platforms: counts lost, doubled and uncertain
+answers.
+"""
 
 import logging
 import random
@@ -50,7 +52,7 @@ class PatientServers(PlatformServers):
 
 
 class _Ledger:
-    """Who said what, and where the answers must appear."""
+    """The messages that people sent, and where their answers must appear."""
 
     def __init__(self, platforms: PlatformServers) -> None:
         self._town = platforms
@@ -62,7 +64,7 @@ class _Ledger:
         self.said: dict[str, ChatUser] = {}
 
     async def talk(self, *, task_status: TaskStatus[None]) -> None:
-        """Say one thing after the other, each person in turn."""
+        """Send one message after another, each person in turn."""
         task_status.started()
         while True:
             user = self.users[len(self.said) % len(self.users)]
@@ -80,7 +82,7 @@ class _Ledger:
         return found
 
     def seen(self) -> int:
-        """Return how many answers stand anywhere; cheap, for it is asked while the service starts."""
+        """Return the number of answers on all platforms. Cheap, because it is called while the service starts."""
         platforms = self._town
         words = [m.text for m in platforms.slack.workspace.posted if m.bot_id]
         words += [m.text for m in platforms.feishu.state.messages.values() if m.by_bot]
@@ -93,12 +95,12 @@ class _Ledger:
         return sum(text.startswith("You said") for text in words)
 
     def open(self) -> list[str]:
-        """Return what was not answered yet."""
+        """Return the messages without an answer."""
         answered = self.answers()
         return [text for text in self.said if not answered[text]]
 
     def apologies(self) -> Counter[str]:
-        """Return how often the bot said that it did not take, or gave up, a message."""
+        """Return how often the bot said that it refused or gave up a message."""
         heard = [text for user in self.users for text in user.bot_messages()]
         return Counter(
             {why: sum(words in text for text in heard) for why, words in APOLOGIES.items()}
@@ -150,7 +152,7 @@ async def _measure() -> list[Figure]:
 async def _under_fire(
     service: Service, ledger: _Ledger, dice: random.Random, channels: tuple[str, ...]
 ) -> list[float]:
-    """Kill and start again; return the seconds from each start to the first answer after it, sorted."""
+    """Kill and restart the service. Return the seconds from each start to the next answer, sorted."""
     returns: list[float] = []
     async with anyio.create_task_group() as people:
         await people.start(ledger.talk)

@@ -1,4 +1,4 @@
-"""What a benchmark tells: figures with their bars, and how they are printed."""
+"""The figures of benchmarks, with their bars, and how they are printed."""
 
 import os
 import re
@@ -20,11 +20,10 @@ class Figure(NamedTuple):
     """One measured number.
 
     Attributes:
-        what: What was measured.
-        value: The number.
+        what: The measured quantity. value: The number.
         unit: Its unit.
-        bar: What SPEC 8 asks, as "< 1.5" or ">= 300"; "" where it asks nothing.
-        peers: What others do, with the source.
+        bar: The bar of SPEC 8, such as "< 1.5" or ">= 300"; "" = none.
+        peers: Figures of other software, with their source.
     """
 
     what: str
@@ -100,14 +99,13 @@ def paired(
     """Return the medians of both sides and of the ratio of Parley's value to the reference's of the same round.
 
     Args:
-        name: What was measured.
+        name: The measured quantity.
         unit: Its unit.
-        bar: What is asked of the ratio.
+        bar: The bar of the ratio.
         pairs: One a round: the reference's value, Parley's.
-        sides: What the reference and Parley are called.
-        peers: What others do.
-
-    >>> [(figure.what, figure.value) for figure in paired("CPU", "ms", "", [(10.0, 10.0), (10.0, 12.0), (8.0, 8.8)])]
+        sides: The names of the reference and of Parley.
+        peers: Figures of other software. >>> [(figure.what, figure.value) for figure in paired("CPU", "ms", "", [(10.0,
+        10.0), (10.0, 12.0), (8.0, 8.8)])]
     [('CPU, bare', 10.0), ('CPU, Parley', 10.0), ('CPU, ratio (1.00 to 1.20)', 1.1)]
     """
     theirs, own = (statistics.median(side) for side in zip(*pairs, strict=True))

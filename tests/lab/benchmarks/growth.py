@@ -1,4 +1,4 @@
-"""A long conversation: what its turns cost as it grows, in time and on disk, through the real lead agent."""
+"""A long conversation with the real lead agent: the cost of turns as it grows, in time and on disk."""
 
 import gc
 import sqlite3
@@ -138,7 +138,7 @@ async def _post(client: httpx.AsyncClient, thread_id: str) -> httpx.Response:
 
 
 def _check(answer: httpx.Response) -> None:
-    """Check the answer: a client's work, which is not measured."""
+    """Check the answer. This is the client's work and is not measured."""
     answer.raise_for_status()
     last = answer.json()["messages"][-1]
     if last["type"] != "ai" or "You said" not in last["content"]:
@@ -146,7 +146,7 @@ def _check(answer: httpx.Response) -> None:
 
 
 def _size(home: Path) -> int:
-    """Return the bytes of the databases, what waits in their write-ahead logs (up to 4 MB each) written back."""
+    """Return the size of the databases, bytes, after their write-ahead logs (up to 4 MB each) were written back."""
     for file in home.glob("*.db"):
         with closing(sqlite3.connect(file)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,7 +1,7 @@
-"""A Telegram bot that answers `/help` and does nothing else: the reference of `bursts.py`. It keeps nothing.
+"""A Telegram bot that only answers `/help`: the reference of `bursts.py`. It stores nothing.
 
-Run `python -m tests.lab.benchmarks.hand_written_help` with TELEGRAM_URL and TELEGRAM_TOKEN. Its times beside a
-burst at Parley are those of the machine: it shares the processors with the burst, and nothing else.
+Run `python -m tests.lab.benchmarks.hand_written_help` with TELEGRAM_URL and TELEGRAM_TOKEN. During a burst at Parley,
+it shares only the processors with the burst, so its times are the machine's.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A Slack bot as one writes it by hand: the reference of `turns.py`. Nothing is durable but its checkpoints.
+"""A typical hand-written Slack bot: the reference of `turns.py`. Only its checkpoints are durable.
 
 Run as `python -m tests.lab.benchmarks.hand_written_slack FOLDER` with SLACK_URL, SLACK_BOT_TOKEN, SLACK_APP_TOKEN and
 MODEL_URL.
@@ -23,7 +23,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 @tool
 def write_todos(todos: list[dict[str, str]]) -> str:
-    """Update the list of things to do."""
+    """Update the to-do list."""
     return f"Updated the list: {len(todos)}"
 
 

@@ -1,4 +1,4 @@
-"""A Telegram bot as one writes it by hand: the reference of `turns.py`. Nothing is durable but its checkpoints.
+"""A typical hand-written Telegram bot: the reference of `turns.py`. Only its checkpoints are durable.
 
 Run as `python -m tests.lab.benchmarks.hand_written_telegram FOLDER` with TELEGRAM_URL, TELEGRAM_TOKEN and MODEL_URL.
 """
@@ -21,7 +21,7 @@ from telegram.ext import ApplicationBuilder, ContextTypes, MessageHandler, filte
 
 @tool
 def write_todos(todos: list[dict[str, str]]) -> str:
-    """Update the list of things to do."""
+    """Update the to-do list."""
     return f"Updated the list: {len(todos)}"
 
 

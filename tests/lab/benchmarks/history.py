@@ -1,4 +1,4 @@
-"""A long history: what pruning and searching cost a database with a million rows in it."""
+"""A long history: the cost of pruning and searching in a database with a million rows."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,9 @@ from store.transaction import T
 from tests.lab.benchmarks.figures import Figure, percentile
 
 TURNS = 200_000
-"""Each has a row in the inbox, the outbox, the runs and the topics, and two received ids: 1.2 million rows."""
+"""Number of turns. Each has a row in the inbox, the outbox, the runs and the topics, and two received IDs: 1.2 million
+rows.
+"""
 
 CHATS = 20_000
 OLD = TURNS // 20
@@ -63,11 +65,7 @@ _FILL_CHATS = (
 
 
 class _TimedDatabase(Database):
-    """Notes how long each transaction takes, commit included, and each read.
-
-    Attributes:
-        took: Seconds.
-    """
+    """Records how long each transaction, including its commit, and each read takes. Attributes: took: Seconds."""
 
     def __init__(self, database: Database) -> None:
         vars(self).update(vars(database))
@@ -148,7 +146,7 @@ def _searches(database: Database) -> dict[str, Callable[[], Awaitable[object]]]:
 
 
 async def _timed(search: Callable[[], Awaitable[object]]) -> float:
-    """Return the median of some rounds, seconds."""
+    """Return the median of several rounds, seconds."""
     took = []
     for _ in range(ROUNDS):
         began = time.perf_counter()

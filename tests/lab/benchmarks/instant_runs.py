@@ -1,6 +1,7 @@
-"""The least that answers the bus in the LangGraph wire API: says when a run was asked for, and what it was told to.
+"""The smallest server of the LangGraph API that the bus can use. It records when each run was requested, and gives
+scripted answers.
 
-An ASGI application for `StreamingASGITransport`, so that what is measured is the bus, its SDK and its journal.
+An ASGI application for `StreamingASGITransport`, so that only the bus, its SDK and its journal are measured.
 """
 
 import time
@@ -23,18 +24,18 @@ async def ok(text: str) -> AsyncIterator[str]:
 
 
 async def never(text: str) -> AsyncIterator[str]:
-    """Answer never."""
+    """Never answer."""
     await anyio.sleep_forever()
     yield ""
 
 
 @dataclass
 class InstantRuns:
-    """Threads and runs that exist only as long as their stream.
+    """Threads and runs that exist only while their stream is open.
 
     Attributes:
-        said: What runs answer.
-        started: By the text of the human message, when its run was asked for (`time.perf_counter`).
+        said: The answer of each run.
+        started: When each run was requested (`time.perf_counter`), by the text of its human message.
     """
 
     said: Said = ok
@@ -51,7 +52,7 @@ class InstantRuns:
             await _answer(send, {"thread_id": body.get("thread_id"), "metadata": {}})
 
     async def until(self, count: int, within_s: float = 120.0) -> None:
-        """Wait until so many runs were asked for."""
+        """Wait until this many runs were requested."""
         with anyio.fail_after(within_s):
             while len(self.started) < count:
                 await self.changed.wait()

@@ -1,6 +1,6 @@
-"""The runs API under load: an instant graph over SQLite, and 500 tokens without delay; beside the bare parts.
+"""The runs API under load: an instant graph on SQLite, and 500 tokens without delay, compared with the bare libraries.
 
-`python -m tests.lab.benchmarks.langgraph` prints it alone. The server is a process of its own; the CPU is its own.
+`python -m tests.lab.benchmarks.langgraph` prints it alone. The server has its own process, and only its CPU counts.
 """
 
 import statistics
@@ -37,7 +37,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Round:
-    """What one server did in one round.
+    """The results of one server in one round.
 
     Attributes:
         busy: With 16 clients.
@@ -62,7 +62,7 @@ PEERS = {
     "32 streams, first token, p99": "DeerFlow 758, langgraph dev 900, aegra 460",
     "32 streams, slowest": "DeerFlow 38.1, aegra 43.5, langgraph dev 47.7",
 }
-"""The peers' servers under the same load, measured for SPEC 8 in other hours."""
+"""Other servers under the same load, measured for SPEC 8 at other times."""
 
 _RUN = {"assistant_id": "instant", "input": {"n": 1}}
 _STREAM = {

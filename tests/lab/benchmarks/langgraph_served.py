@@ -1,6 +1,6 @@
-"""The servers that tests/lab/benchmarks/langgraph.py loads: Parley's, and a minimal one with FastAPI and LangGraph.
+"""The servers for tests/lab/benchmarks/langgraph.py: Parley's, and a minimal one with FastAPI and LangGraph.
 
-Run as `python -m tests.lab.benchmarks.langgraph_served ours|bare FOLDER [URL]`; prints its port. URL: of a database.
+Run as `python -m tests.lab.benchmarks.langgraph_served ours|bare FOLDER [URL]`; prints its port. URL = the database's.
 """
 
 import gc

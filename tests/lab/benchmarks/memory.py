@@ -1,4 +1,4 @@
-"""What the running service keeps in memory: for conversations that were touched, and for streams that are open."""
+"""Memory of the running service for each used conversation and each open stream."""
 
 import os
 import resource
@@ -18,16 +18,18 @@ from tests.lab.benchmarks.figures import QUICK, Figure
 
 CONVERSATIONS = 1000 if os.environ.get(QUICK) else 10_000
 WARM = 300
-"""Conversations before the first look: pools and caches fill with them."""
+"""Conversations before the first measurement, which fill pools and caches."""
 
 AT_ONCE = 8
 STREAMS, WARM_STREAMS = 1000, 250
 RUNS = 700
-"""With those that warm up less than 1,000: openai's client opens no more connections."""
+"""Together with the ones before, less than 1,000, because openai's client opens no more connections."""
 
 SETTLE_S = 3.0
 FORGET_S = 90.0
-"""Finished runs are kept for a minute, so that clients can join them; memory waits until a conversation is quiet."""
+"""Finished runs are kept for a minute, so that clients can join them. Memory extraction waits until a conversation is
+quiet.
+"""
 
 WITHIN_S = 600.0
 ANSWER = '"final":true'
@@ -44,7 +46,7 @@ def run() -> list[Figure]:
 
 
 async def _measure() -> list[Figure]:
-    # Many idle streams: the client needs descriptors, too.
+    # The client needs descriptors for many idle streams, too.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     grown = await _touch()
@@ -73,7 +75,7 @@ async def _serving(model: FakeModelServer) -> AsyncIterator[tuple[Service, httpx
 
 
 async def _touch() -> float:
-    """Return by how many bytes the service grows when so many conversations get an answer."""
+    """Return how much the service grows when this many conversations get an answer, bytes."""
     async with FakeModelServer() as model, _serving(model) as (service, client):
         await _ask_all(client, range(WARM))
         before = await _settled(service, FORGET_S)
@@ -128,7 +130,7 @@ async def _new_thread(client: httpx.AsyncClient) -> str:
 
 
 async def _settled(service: Service, rest_s: float = SETTLE_S) -> float:
-    """Return the resident bytes of the service after some rest."""
+    """Return the resident bytes of the service after it was idle."""
     await anyio.sleep(rest_s)
     return float(psutil.Process(service.pid).memory_info().rss)
 

@@ -1,4 +1,4 @@
-"""The history of the figures that have a bar: one table in the docs, a column for each commit that was measured."""
+"""The history of figures with a bar: a table in the docs with a column for each measured commit."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Growing replies: what folding a stream costs, and how soon its last token stands on the card."""
+"""Growing replies: the cost of folding a stream, and how soon its last token is on the card."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -53,7 +53,7 @@ def run() -> list[Figure]:
 
 
 def _fold() -> list[Figure]:
-    """Fold as a turn does: the text is put together when a patch is due."""
+    """Fold as a turn does: the text is joined when a patch is due."""
     short, long = (min(_folded(size) for _ in range(5 * ROUNDS)) for size in (SHORT, LONG))
     return [
         Figure("fold: CPU, 400,000 / 100,000 characters", long / short, "x", "<= 4.4", FOLD_PEERS),
@@ -77,7 +77,7 @@ def _folded(size: int) -> float:
 
 
 async def _turns() -> list[Figure]:
-    """Run whole turns with a card: from the wire to the last patch, everything included."""
+    """Run whole turns with a card, from the wire to the last patch."""
     short = min([await _turn(SHORT) for _ in range(ROUNDS)])
     long = min([await _turn(LONG) for _ in range(ROUNDS)])
     return [
@@ -87,7 +87,7 @@ async def _turns() -> list[Figure]:
 
 
 async def _at_once() -> list[Figure]:
-    """Let the model send a long answer at once: CPU of the real service for each token up to the card."""
+    """Send a long answer of the model at once. Measure the real service's CPU for each token up to the card."""
     answer = "word " * TOKENS
     async with (
         FakeModelServer(answer=lambda _: ModelReply(text=answer)) as model,
@@ -139,7 +139,7 @@ async def _turn(size: int) -> float:
 
 
 async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int) -> None:
-    """Say one message in each of so many chats and wait until the answers stand there whole."""
+    """Send one message in each of this many chats, and wait until the answers are complete."""
     with TemporaryDirectory() as folder:
         transport = StreamingASGITransport(runs)
         async with (
@@ -173,7 +173,7 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
 
 
 async def _last_tokens() -> list[Figure]:
-    """Say a last word, keep the run going, and see when the word stands on the card."""
+    """Send a last word without ending the run, and measure when the word is on the card."""
     spoken: dict[str, float] = {}
 
     async def said(text: str) -> AsyncIterator[str]:
@@ -202,7 +202,7 @@ _LAGS = "DeerFlow: 9.2 s late at 200 tok/s, 16.5 s at 80 tok/s and 0.3 s a patch
 
 
 class _Roomy(CardPlatform):
-    """Has cards of Feishu's size."""
+    """A platform with cards of Feishu's size."""
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
@@ -211,7 +211,7 @@ class _Roomy(CardPlatform):
 
 
 class _WatchedPlatform(CardPlatform):
-    """Notes when a chat's last word was there."""
+    """Records when a chat's last word was shown."""
 
     def __init__(self, *, patch_interval_s: float) -> None:
         super().__init__(patch_interval_s=patch_interval_s)

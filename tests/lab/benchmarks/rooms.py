@@ -1,4 +1,4 @@
-"""Which files of ours a private hello on Telegram passes, and which modules from its conversation to the graph.
+"""Lists the files that a private hello on Telegram enters, and the modules from its conversation to the graph.
 
 Profiles the whole service in this process, with a fake Telegram and a fake model server:
 
@@ -30,7 +30,7 @@ AFTER_START = "bus/conversation/steps.py", "set_run"
 RUN_BEGINS = "gateway/runtime/runs.py", "_begin"
 GRAPH = "langgraph/pregel/main.py", "astream"
 SETTLE_S = 0.5
-"""After the answer is sent, for what is stored of that."""
+"""Time for writes after the answer was sent, seconds."""
 
 
 class Rooms:
@@ -38,9 +38,9 @@ class Rooms:
 
     Attributes:
         returns: Returns of functions by file, of `COUNTED` packages. A coroutine that waits returns too.
-        way: The modules that the start of the run passes: those that call each other from the turn's `start` to the
-            beginning of the run, and from there to the graph.
-        entered: All modules that are entered meanwhile, also those that only return something.
+        way: The modules that call each other from the turn's `start` to the beginning of the run, and from there to the
+        graph.
+        entered: All modules that are entered meanwhile, including those that only return a value.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Rooms:
         self._has_reached_graph = False
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Note an event of the interpreter."""
+        """Record an event of the interpreter."""
         if not self.is_on or event not in ("call", "return"):
             return
         file = frame.f_code.co_filename
@@ -90,7 +90,7 @@ class Rooms:
 
 
 async def measure(database_url: str = "") -> Rooms:
-    """Return what the first message of a second person passes."""
+    """Return the files and modules that the first message of a second person enters."""
     rooms = Rooms()
     threading.setprofile(rooms)
     sys.setprofile(rooms)
@@ -123,7 +123,7 @@ async def _hello(telegram: TelegramServer, person: int) -> None:
 
 
 def main() -> None:
-    """Print what is passed."""
+    """Print the files and modules."""
     rooms = anyio.run(measure, sys.argv[1] if len(sys.argv) > 1 else "")
     files = sorted(path for path, count in rooms.returns.items() if count)
     for path in files:

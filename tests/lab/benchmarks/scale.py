@@ -1,6 +1,6 @@
-"""Several nodes on one PostgreSQL database: what a turn costs, and what people notice when a node ends.
+"""Several nodes on one PostgreSQL database: the cost of a turn, and what people notice when a node ends.
 
-One node on SQLite and `NODES` nodes on PostgreSQL run as real processes, one after the other, against the same platform
+One node on SQLite and `NODES` nodes on PostgreSQL run as real processes, one after another, against the same platform
 and model servers. CPU is what the processes have used, PostgreSQL's apart. The variable `PARLEY_BENCH_REPLACEMENTS`
 says how often all nodes are replaced while people talk; the bar asks for 100. `PARLEY_BENCH_SNAPSHOT_S` says for how
 long a snapshot is held open; the bar asks for 600.
@@ -27,16 +27,16 @@ ROUNDS = rounds(3)
 REPLACEMENTS = int(os.environ.get("PARLEY_BENCH_REPLACEMENTS", "3"))
 PEOPLE = 50
 MESSAGES = 4
-"""Of each person, one after the answer to the other."""
+"""Messages of each person. Each waits for the answer to the one before."""
 
 TALKERS = 20
 """People who talk while nodes are replaced."""
 
 THINKING_S = 1.0
-"""How long they think about an answer: two processors have to do for nodes that start, too."""
+"""How long people think about an answer, because nodes that start need the two processors, too."""
 
 CALM_S = 10.0
-"""For so long they talk before the first node is replaced."""
+"""How long people talk before the first node is replaced."""
 
 SLOW = "slowly"
 """A message with this word is answered in two seconds."""
@@ -46,7 +46,7 @@ class SlowModel(FakeModelServer):
     """Answers with twenty words.
 
     Attributes:
-        asked_at: When it was asked for each message (`time.perf_counter`).
+        asked_at: When it was called for each message (`time.perf_counter`).
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ async def _measure(server: PostgresServer) -> list[Figure]:
 
 
 async def _costs(platform: Telegram, model: SlowModel, server: PostgresServer) -> list[Figure]:
-    """Compare whole turns of both engines, and those beside a snapshot that is held open with the others."""
+    """Compare whole turns of both engines, and turns with and without an open snapshot."""
     engines: list[tuple[float, float]] = []
     snapshots: list[tuple[float, float]] = []
     rates: list[tuple[float, float]] = []
@@ -124,7 +124,7 @@ async def _costs(platform: Telegram, model: SlowModel, server: PostgresServer) -
 
 
 async def _load(platform: Telegram, cluster: Cluster, first: int = 0) -> tuple[float, float]:
-    """Let people write as fast as they are answered; return CPU milliseconds of a turn, and answers per second."""
+    """Send messages as fast as they are answered. Return the CPU milliseconds of a turn, and the answers per second."""
     before, began = cluster.cpu_s(), time.perf_counter()
     async with anyio.create_task_group() as tasks:
         for person in range(first, first + PEOPLE):
@@ -140,9 +140,8 @@ async def _talk(platform: Telegram, person: int, messages: int) -> None:
 
 
 async def _ends(platform: Telegram, model: SlowModel, cluster: Cluster) -> list[Figure]:
-    """Let a node end while everybody waits for an answer; measure when another one goes on with its turns.
-
-    A turn goes on when the model is asked for it again: what the dead node had of its answer is lost.
+    """End a node while everybody waits for an answer, and measure when another node continues its turns. A turn
+    continues when the model is called again, because the dead node's part of the answer is lost.
     """
     usual, _, _ = await _ask_slowly(platform, model, "as usual")
     figures: list[Figure] = []
@@ -169,9 +168,9 @@ async def _ask_slowly(
     cluster: Cluster | None = None,
     how: signal.Signals = signal.SIGKILL,
 ) -> tuple[float, float, list[float]]:
-    """Let everybody ask for a slow answer; the oldest node of `cluster` ends while the model speaks to everybody.
+    """Ask for slow answers for everybody, and end the oldest node of `cluster` while the model answers.
 
-    Return the seconds of the slowest answer, when the node ended, and when the model was asked.
+    Return the seconds of the slowest answer, when the node ended, and when the model was called.
     """
     waits: list[float] = []
     texts = [f"{SLOW} please, {person}, {text}" for person in range(TALKERS)]
@@ -212,7 +211,7 @@ async def _replacements(
         for _ in range(REPLACEMENTS * NODES):
             await cluster.replace()
         is_over.set()
-    await anyio.sleep(2)  # what would be doubled comes now
+    await anyio.sleep(2)  # doubled answers would arrive now
     answers = sum(platform.answered[person] for person in people) - before
     texts = [message.text for person in people for message in telegram.answers(5000 + person)]
     name = f"nodes: all replaced {REPLACEMENTS} times"

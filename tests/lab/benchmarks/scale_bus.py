@@ -1,4 +1,4 @@
-"""The bus of nodes on PostgreSQL: messages a second, and from one node to another."""
+"""The bus of nodes on PostgreSQL: messages per second, and the time from one node to another."""
 
 import gc
 import statistics
@@ -90,11 +90,11 @@ def _map_conversations(url: str) -> None:
         connection.execute(_MAP, {"last": MAPPED - 1, "at": time.time()})
         connection.commit()
         connection.autocommit = True
-        connection.execute("VACUUM ANALYZE conversation")  # as the server does by itself, later
+        connection.execute("VACUUM ANALYZE conversation")  # PostgreSQL does this by itself later
 
 
 async def _wakeups(server: PostgresServer) -> list[Figure]:
-    """Let a node in another process receive everything; measure what this one starts runs for."""
+    """Receive all messages at a node in another process, and measure the runs that this node starts."""
     with server.database() as url:
         runs = InstantRuns()
         async with receiving_node(url) as other, running_bus(runs, store=StoreConfig(url=url)):

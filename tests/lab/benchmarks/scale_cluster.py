@@ -18,14 +18,14 @@ NODES = 2
 
 
 class Cluster:
-    """Nodes with the same configuration, each with a folder of its own.
+    """Nodes with the same configuration, each with its own folder.
 
     Args:
-        folder: Where their folders are made.
+        folder: Contains their folders.
         config: Their configuration.
 
     Attributes:
-        nodes: Those that were not stopped, oldest first.
+        nodes: The running nodes, oldest first.
     """
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
@@ -45,7 +45,7 @@ class Cluster:
         await node.until_connected("telegram")
 
     async def replace(self) -> None:
-        """Start a node, then stop the oldest. Raises ValueError: that one did not end well."""
+        """Start a node, then stop the oldest. Raises ValueError if it did not end with code 0."""
         await self.add()
         if code := await self.nodes.pop(0).stop():
             raise ValueError(f"a node that was stopped ended with code {code}")
@@ -66,7 +66,7 @@ async def running_cluster(
     platform: Platform, model: FakeModelServer, url: str | None
 ) -> AsyncIterator[Cluster]:
     """Run `NODES` nodes on a database of PostgreSQL; None = one on SQLite."""
-    # One node runs the agents of all while it is the only one.
+    # While there is only one node, it runs all agents.
     channels = {platform.name: platform.channel(), "max_concurrent_runs": 100}
     config = {**with_model(model.base_url), "channels": channels}
     if url is not None:
@@ -84,7 +84,7 @@ async def running_cluster(
 
 
 def server_cpu_s(server: PostgresServer) -> float:
-    """Return the CPU seconds of PostgreSQL's processes, those that have ended too."""
+    """Return the CPU seconds of PostgreSQL's processes, including the ones that have ended."""
     data = Path(server.control[server.control.index("-D") + 1])
     main = psutil.Process(int((data / "postmaster.pid").read_text().split("\n", 1)[0]))
     ended = main.cpu_times()

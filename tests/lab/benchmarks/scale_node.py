@@ -1,9 +1,8 @@
-"""A node that receives messages at a steady rate, in a process of its own.
+"""A node that receives messages at a steady rate, in its own process.
 
 `python -m tests.lab.benchmarks.scale_node URL` starts it.
-It prints a line when it is a node, waits for a line, and prints as JSON when it received each message, by its text,
-and what it started runs for itself. It ends with its input. Times are of `time.perf_counter`, which the processes of
-a machine share.
+It prints a line when it has joined, waits for a line, and prints a `NodeRecord` as JSON. It ends with its input. Times
+are `time.perf_counter`, which all processes of a machine share.
 """
 
 import gc
@@ -30,11 +29,11 @@ _SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """What such a node did.
+    """What such a node received and started.
 
     Attributes:
         sent: When each message was received (`time.perf_counter`), by its text.
-        started: What it started runs for itself.
+        started: The messages for which it started runs itself.
     """
 
     sent: dict[str, float]
@@ -42,7 +41,7 @@ class NodeRecord:
 
 
 class ReceivingNode:
-    """The process, seen from the one that started it."""
+    """The node's process, for the process that started it."""
 
     def __init__(self, process: anyio.abc.Process) -> None:
         assert process.stdin is not None
@@ -51,18 +50,18 @@ class ReceivingNode:
         self._lines = BufferedByteReceiveStream(process.stdout)
 
     async def is_up(self) -> None:
-        """Wait until it is a node."""
+        """Wait until it has joined."""
         await self._lines.receive_until(b"\n", _MAX_LINE)
 
     async def receive(self) -> NodeRecord:
-        """Let it receive messages "p0", "p1", ... of the chats "c0", "c1", ..., until runs of all have started."""
+        """Make it receive messages "p0", "p1", ... of the chats "c0", "c1", ..., until all their runs have started."""
         await self._stdin.send(b"go\n")
         return NodeRecord(**json.loads(await self._lines.receive_until(b"\n", _MAX_LINE)))
 
 
 @asynccontextmanager
 async def receiving_node(url: str) -> AsyncIterator[ReceivingNode]:
-    """Run one on this database, in which it maps the conversations "c0", "c1", ..."""
+    """Run a node on this database, in which it maps the conversations "c0", "c1", ..."""
     command = [sys.executable, "-m", "tests.lab.benchmarks.scale_node", url]
     async with await anyio.open_process(command, stdin=PIPE, stdout=PIPE, stderr=None) as process:
         node = ReceivingNode(process)

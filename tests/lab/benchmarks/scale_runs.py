@@ -1,4 +1,4 @@
-"""The runs API of nodes on PostgreSQL: what runs cost that mostly wait, and how late another node shows them."""
+"""The runs API of nodes on PostgreSQL: the cost of runs that mostly wait, and the delay at another node."""
 
 import time
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ AT_ONCE = 100
 STREAMS = 10
 PARTS = 100
 PART_S = 0.02
-"""A run's events come so far apart, seconds: the words of a fast model."""
+"""Seconds between events of a run: the words of a fast model."""
 
 
 def measure(server: PostgresServer) -> list[Figure]:
@@ -43,7 +43,7 @@ async def _measure(server: PostgresServer) -> list[Figure]:
 
 
 async def _waiting_runs(server: PostgresServer) -> list[Figure]:
-    """Execute runs of one second each at a server, `AT_ONCE` at a time; their clients wait for them."""
+    """Execute runs of one second each on a server, `AT_ONCE` at a time. Their clients wait for them."""
     with server.database() as url:
         async with served("ours", url) as (session, process):
             await _execute(session, AT_ONCE)
@@ -100,7 +100,7 @@ async def _streams(server: PostgresServer) -> list[Figure]:
                         thread, ASSISTANT, input=_said("hi"), stream_mode=["custom"]
                     )
                     tasks.start_soon(follow, thread, run["run_id"])
-    # The first ones may have been there before their reader was.
+    # The first events may be older than their reader.
     added = [(there[key] - at) * 1000 for key, at in here.items() if key[1] >= PARTS // 4]
     if len(there) != STREAMS * PARTS:
         raise ValueError(f"{len(there)} of {STREAMS * PARTS} events arrived at the other node")
@@ -112,7 +112,7 @@ async def _streams(server: PostgresServer) -> list[Figure]:
 
 
 async def _note(api: ApiServer, thread: str, run: str, seen: dict[tuple[str, Any], float]) -> None:
-    """Follow a run; note when each of its events arrived."""
+    """Follow a run, and record when each of its events arrived."""
     async for part in api.sdk.runs.join_stream(thread, run, stream_mode=["custom"]):
         if part.event == "custom":
             seen[run, part.data] = time.perf_counter()

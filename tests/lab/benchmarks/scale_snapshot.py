@@ -1,6 +1,6 @@
-"""Whole turns of two nodes beside a snapshot that is held open, as a dump or a long query holds one.
+"""Whole turns of two nodes while a snapshot is open, as during a dump or a long query.
 
-People write for as long as it is held: `PARLEY_BENCH_SNAPSHOT_S` seconds; the bar asks for 600.
+People write while it is open: `PARLEY_BENCH_SNAPSHOT_S` seconds. The bar asks for 600.
 """
 
 import os
@@ -14,10 +14,10 @@ from tests.lab.benchmarks.turns import Platform
 
 SECONDS = float(os.environ.get("PARLEY_BENCH_SNAPSHOT_S", "20"))
 RATE = 20
-"""Messages a second meanwhile: a third of what both nodes can answer."""
+"""Messages per second meanwhile: a third of what both nodes can answer."""
 
 FIRST, PEOPLE = 4_000, 200
-"""Who writes: each one message after the answer to the one before."""
+"""People who write. Each waits for the answer to the message before."""
 
 BURST = 400
 """Messages of all of them, as fast as they are answered."""
@@ -35,7 +35,7 @@ async def measure(platform: Platform, url: str) -> list[Figure]:
         turns = await _talk(platform)
         held = await _bursts(platform)
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("VACUUM")  # as the server does by itself, later
+        connection.execute("VACUUM")  # PostgreSQL does this by itself later
     after = await _bursts(platform)
     name = f"nodes: snapshot held for {SECONDS:.0f} s and {turns} turns"
     return [
@@ -47,7 +47,7 @@ async def measure(platform: Platform, url: str) -> list[Figure]:
 
 
 async def _talk(platform: Platform) -> int:
-    """Let people write at a steady rate; return how many messages."""
+    """Send messages at a steady rate. Return their number."""
     messages = round(SECONDS * RATE)
     began = anyio.current_time()
     free = [*range(PEOPLE)]
@@ -69,7 +69,7 @@ async def _bursts(platform: Platform) -> float:
 
 
 async def _burst(platform: Platform) -> float:
-    """Let people write as fast as they are answered; return answers per second."""
+    """Send messages as fast as they are answered. Return the answers per second."""
     began, numbers = anyio.current_time(), iter(range(BURST))
 
     async def talk(person: int) -> None:

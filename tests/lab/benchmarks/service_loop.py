@@ -1,4 +1,4 @@
-"""Runs a benchmark as `parley serve` runs the service: its event loop."""
+"""Runs a benchmark in the event loop of `parley serve`."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""From `parley serve` to the first 200 of /health and to the first answer, and what the idle service keeps."""
+"""The time from `parley serve` to the first 200 of /health and to the first answer, and the idle service's memory."""
 
 import statistics
 import subprocess
@@ -21,7 +21,7 @@ from tests.people.platforms import PlatformServers
 
 ROUNDS = rounds(5)
 SETTLE_S = 2.0
-"""After the channels are connected, for what is imported in the background."""
+"""Time for imports in the background after the channels are connected, seconds."""
 
 PEERS_START = "DeerFlow 8.0 s, aegra 4.3 s, langgraph dev 0.85 s"
 PEERS_MEMORY = "DeerFlow 225 MB, aegra 158 MB, langgraph dev 128 MB"
@@ -64,9 +64,8 @@ async def _services() -> list[Figure]:
 
 
 async def _started(channels: Mapping[str, Any], *names: str) -> tuple[float, float, float, int]:
-    """Return seconds to healthy, to answered requests, to connected, and resident bytes when idle.
-
-    Of a service with an empty folder.
+    """Return the seconds until the service is healthy, answers requests and is connected, and its idle resident bytes.
+    The folder is empty.
     """
     with TemporaryDirectory() as folder:
         service = Service(Path(folder), {"channels": dict(channels)})
@@ -115,7 +114,7 @@ async def _answered(telegram: Telegram, model: FakeModelServer, number: int) -> 
 
 
 async def _ask(telegram: Telegram, service: Service, person: int) -> float:
-    """Write, start the service, and return the seconds to the answer."""
+    """Send a message, start the service, and return the seconds until the answer."""
     began = time.perf_counter()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(service.launch)

@@ -1,7 +1,7 @@
-"""Whole turns, event at the platform to answer at the platform: `parley serve` beside a bot written by hand.
+"""Whole turns, from the platform's event to the answer there: `parley serve` compared with a hand-written bot.
 
-Both run as processes of their own against the same platform and model servers, in alternating rounds. CPU is what
-the process has used, so that it does not depend on who else uses the machine.
+Each runs in its own process with the same platform and model servers, in alternating rounds. CPU is the process's own,
+so it hardly depends on other processes of the machine.
 """
 
 import os
@@ -30,11 +30,11 @@ from tests.lab.benchmarks.figures import Figure, paired, percentile, rounds
 ROUNDS = rounds(5)
 CHATS = 50
 MESSAGES = 4
-"""In each chat, one after the answer to the other."""
+"""Messages in each chat. Each follows the answer to the one before."""
 
 IDLE_CHATS = 20
 CROWD = 95
-"""With the one who asks whether the bot is there, fewer than the 100 people a minute that Slack tells about."""
+"""Together with the person who checks that the bot answers, fewer than Slack's 100 user lookups a minute."""
 ANSWER_WITHIN_S = 120.0
 CONNECT_WITHIN_S = 30.0
 WORDS = " ".join(f"word{number}" for number in range(20))
@@ -42,7 +42,7 @@ TODOS = {"todos": [{"id": "todo-1", "title": "Answer", "status": "in_progress"}]
 
 
 class Platform(ABC):
-    """A platform server with people who write in private, and a count of the answers that each has got."""
+    """A platform server with people who write in private chats, and the number of answers that each got."""
 
     name = ""
 
@@ -53,22 +53,22 @@ class Platform(ABC):
 
     @abstractmethod
     def write(self, person: int, text: str) -> None:
-        """Let somebody write to the bot."""
+        """Send a person's message to the bot."""
 
     @abstractmethod
     async def count(self) -> None:
-        """Count answers as they arrive, for ever."""
+        """Count answers as they arrive, until canceled."""
 
     @abstractmethod
     def reference(self) -> dict[str, str]:
-        """Return the environment of the bot written by hand."""
+        """Return the environment of the hand-written bot."""
 
     @abstractmethod
     def channel(self) -> dict[str, Any]:
         """Return the configuration of the channel."""
 
     async def ask(self, person: int, text: str) -> float:
-        """Write, wait for the answer; return the seconds in between."""
+        """Send a message, and return the seconds until the answer."""
         waiting = self._waiting[person] = anyio.Event()
         began = time.perf_counter()
         self.write(person, text)
@@ -152,7 +152,7 @@ class Slack(Platform):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one bot did in one round; times in seconds."""
+    """The results of one bot in one round. Times in seconds."""
 
     cpu: float
     rate: float
@@ -176,7 +176,7 @@ async def _measure() -> list[Figure]:
 
 
 def _reply(request: ModelRequest) -> ModelReply:
-    """Answer with 20 words at once; after one tool call where the message asks for a tool."""
+    """Answer with 20 words at once, after a tool call if the message asks for one."""
     last = request.messages[-1]
     if last["role"] == "user" and "use a tool" in request.last_user_text:
         return ModelReply(calls=(ToolCall("write_todos", TODOS),))
@@ -227,7 +227,7 @@ async def _round(platform: Platform, process: psutil.Process) -> Round:
     quiet = range(IDLE_CHATS)
     for person in quiet:
         await platform.ask(person, "warm up")
-    # One message a second is what a chat takes of a bot, so each of these waits in a chat of its own.
+    # A chat accepts one message of a bot per second, so each of these waits in its own chat.
     idle = [await platform.ask(person, "idle") for person in quiet]
     before, began = _cpu(process), time.perf_counter()
     await _load(platform, CHATS, MESSAGES, "hello")

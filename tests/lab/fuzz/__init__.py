@@ -1,1 +1,1 @@
-"""Generated hostile input for every parser: each input is made from a seed, a target and a number alone."""
+"""Generated hostile input for every parser: each input depends only on a seed, a target and a number."""

@@ -1,6 +1,6 @@
 """Runs all parsers on generated input: `python -m tests.lab.fuzz --count 1000000`.
 
-Prints a table of what became of them. A failure names the input, which can be repeated alone.
+Prints a table of the outcomes. A failure names the input, which can be repeated alone.
 """
 
 import argparse

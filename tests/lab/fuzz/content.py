@@ -1,4 +1,4 @@
-"""Targets: texts, files and structured data that people, models, servers and operators bring."""
+"""Targets: texts, files and structured data from people, models, servers and operators."""
 
 import gzip
 import io
@@ -68,17 +68,17 @@ HIDDEN = frozenset(map(chr, (*range(32), *range(0x7F, 0xA0), *range(0x202A, 0x20
     "\n",
     "\t",
 }
-"""Characters that steer a terminal, or show text in another order than it has."""
+"""Characters that control a terminal or change the order of text."""
 
 
 @cache
 def scratch() -> Path:
-    """Return a folder of this process in memory, if there is one; emptied by those who use it."""
+    """Return this process's folder, in memory if possible. Users empty it."""
     memory = Path("/dev/shm")  # noqa: S108 - a fresh folder in it
     return Path(tempfile.mkdtemp(prefix="parley-fuzz-", dir=memory if memory.is_dir() else None))
 
 
-# ---- what people and models write -------------------------------------------------------------------------------
+# ---- texts of people and models -------------------------------------------------------------------------------
 
 
 def markdown(rng: Random) -> str:
@@ -151,7 +151,7 @@ def skill_manifests(rng: Random) -> str:
 
 
 def skill_archives(rng: Random) -> str:
-    """Unpack a skill; nothing may appear beside its folder."""
+    """Unpack a skill. Nothing may appear outside its folder."""
     folder = scratch() / "skill"
     into = folder / "into"
     into.mkdir(parents=True)
@@ -195,7 +195,7 @@ def mcp_servers(rng: Random) -> str:
 
 
 def mcp_messages(rng: Random) -> str:
-    """Read a line and a result of a server."""
+    """Read a line and a result from a server."""
     found = parse_message(damage_bytes(rng, rng.choice(MESSAGES)))
     try:
         assert result_text(CallToolResult.model_validate(damage_json(rng, RESULTS[0], RESULTS)))
@@ -251,7 +251,7 @@ EVENTS = ("metadata", "messages", "messages-tuple", "values", "custom", "error",
 
 
 def stream_events(rng: Random) -> str:
-    """Read what a LangGraph server streams, and what the service streams to a terminal."""
+    """Read streams of a LangGraph server, and of the service to a terminal."""
     part = parse_part(rng.choice(EVENTS), damage_json(rng, rng.choice(PARTS), PARTS))
     line = {"kind": "message", "id": "1", "text": "a", "final": True}
     with suppress(ValidationError):
@@ -270,7 +270,7 @@ ROWS: list[Any] = [
 
 
 def stored_rows(rng: Random) -> str:
-    """Read rows that were damaged, or written by another version."""
+    """Read rows that were damaged or that another version wrote."""
     body = json.dumps(damage_json(rng, rng.choice(ROWS), ROWS))
     if rng.random() < 0.3:
         body = damage_text(rng, body)
@@ -323,7 +323,7 @@ async def _read_form(kind: str, pieces: list[bytes]) -> str:
 
 
 def finished(coroutine: Coroutine[Any, Any, str]) -> str:
-    """Return the result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that does not wait."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -331,12 +331,12 @@ def finished(coroutine: Coroutine[Any, Any, str]) -> str:
     raise AssertionError("it waits")
 
 
-# ---- what operators bring ---------------------------------------------------------------------------------------
+# ---- files of operators ---------------------------------------------------------------------------------------
 
 
 @cache
 def configuration() -> tuple[str, ...]:
-    """Return the example configuration in pieces, each of them a configuration."""
+    """Return parts of the example configuration, each a valid configuration."""
     text = (ROOT / "config.example.yaml").read_text("utf-8")
     tree = yaml.safe_load(text)
     return tuple(yaml.safe_dump({key: value}) for key, value in tree.items())
@@ -393,7 +393,7 @@ def backup() -> bytes:
 
 
 def backups(rng: Random) -> str:
-    """Unpack a backup; nothing may appear beside its folder."""
+    """Unpack a backup. Nothing may appear outside its folder."""
     data = gzip.compress(damage_bytes(rng, backup()), 1)
     folder = scratch() / "restore"
     into = folder / "into"

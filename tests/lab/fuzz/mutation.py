@@ -44,7 +44,7 @@ def damage_bytes(rng: Random, original: bytes) -> bytes:
 
 
 def damage_text(rng: Random, original: str) -> str:
-    """Damage a text; lone surrogates can come out of it, as out of JSON."""
+    """Damage a text. The result may contain lone surrogates, as JSON may."""
     data = damage_bytes(rng, original.encode("utf-8", "surrogatepass"))
     return _decoded(rng, data)
 
@@ -62,9 +62,7 @@ def damage_json(rng: Random, original: Any, others: Sequence[Any] = ()) -> Any: 
     """Replace, remove, add and mix up to six parts of a JSON value.
 
     Args:
-        rng: Decides everything.
-        original: It is not changed.
-        others: Values whose parts may come in.
+        rng: Makes all decisions. original: The value, which is not changed. others: Values whose parts may be added.
     """
     root = [copy.deepcopy(original)]
     for _ in range(rng.randint(0, 6)):
@@ -109,5 +107,5 @@ def _nested(rng: Random, value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def to_json(value: Any) -> bytes:  # noqa: ANN401 - JSON
-    """Return a value as a platform sends it."""
+    """Return a value in the form in which a platform sends it."""
     return json.dumps(value, ensure_ascii=True).encode()

@@ -248,7 +248,7 @@ FORWARDED = [
 
 
 def meaning(found: object) -> str:
-    """Return an outcome; what is accepted must be fit for the journal."""
+    """Return an outcome. An accepted message must fit into the journal."""
     if isinstance(found, IgnoredEvent):
         assert len(found.reason) < 100
         return "ignored"
@@ -264,7 +264,7 @@ def meaning(found: object) -> str:
 def slack_events(rng: Random) -> str:
     body = damage_json(rng, rng.choice(SLACK_EVENTS), SLACK_EVENTS)
     if not isinstance(body, Mapping):
-        return "refused"  # Bolt hands over objects only
+        return "refused"  # Bolt passes only objects
     find_installation(body, ["T1", "E1"])
     classify(body, SLACK)
     parse_button_press(body, SLACK)
@@ -284,7 +284,7 @@ def telegram_updates(rng: Random) -> str:
 
 
 def feishu_page(items: list[JsonNode]) -> str:
-    """Read messages that the API shows, as forwarded ones and as one that somebody replied to."""
+    """Read messages from the API as forwarded messages and as a message that was replied to."""
     try:
         read = read_message(items[0], names={}, held=items[1:]) if items else None
     except UnsupportedContent:
@@ -338,7 +338,7 @@ def sealed(rng: Random, plain: bytes) -> bytes:
 
 
 def feishu_webhooks(rng: Random) -> str:
-    """Bodies with and without a right signature; nothing but a refusal may come of them."""
+    """Handle bodies with and without a valid signature. All must be refused."""
     body = to_json(damage_json(rng, rng.choice(FEISHU_EVENTS)))
     if (kind := rng.random()) < 0.5:
         body = json.dumps({"encrypt": base64.b64encode(sealed(rng, body)).decode()}).encode()

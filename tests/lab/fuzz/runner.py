@@ -13,20 +13,20 @@ from random import Random
 from types import FrameType
 
 HANG_S = 5.0
-"""CPU seconds for one input: a hundred times what the slowest takes."""
+"""CPU seconds for one input: a hundred times the slowest."""
 
 MAX_GROWTH_MB = 200
-"""How much the process may grow while a target runs: caches are warm long before."""
+"""How much the process may grow while a target runs, after caches are warm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A parser and what is fed to it.
+    """A parser and its inputs.
 
     Attributes:
         weight: Its share of a long run, relative to the others: slow parsers get less.
         run: Makes an input and gives it to the parser; returns a word for the outcome ("accepted", "refused").
-            Raises whatever a caller of the parser would not expect.
+            Raises only what a caller of the parser does not expect.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Target:
 
 @dataclass(slots=True)
 class FuzzResult:
-    """What became of the inputs of one target.
+    """The results of one target.
 
     Attributes:
         slowest_s: CPU time of the slowest input.
@@ -51,7 +51,7 @@ class FuzzResult:
 
 
 class TooSlowError(Exception):
-    """An input took more CPU time than it may."""
+    """An input took too much CPU time."""
 
 
 def fuzz(
@@ -60,8 +60,7 @@ def fuzz(
     """Run inputs `first` to `first + count - 1`, each for `hang_s` of CPU time at most.
 
     Raises:
-        AssertionError: One of them failed; the message says how to repeat it. Or files were left open, or
-            memory grew.
+        AssertionError: An input failed (the message says how to repeat it), files stayed open, or memory grew.
     """
     result = FuzzResult(target.name)
     descriptors, before = _open_files(), _peak_mb()

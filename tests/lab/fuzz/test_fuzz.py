@@ -1,4 +1,4 @@
-"""Every parser on some generated inputs; on many with PARLEY_TEST_LONG=1."""
+"""Runs every parser on some generated inputs, or on many with PARLEY_TEST_LONG=1."""
 
 import logging
 import os

@@ -51,7 +51,7 @@ def slack_webhook() -> SlackWebhook:
 
 
 def slack_request(rng: Random) -> WebhookRequest:
-    """Return an event, a slash command or a button press as Slack posts it, damaged, signed rightly or not."""
+    """Return a damaged event, slash command or button press in Slack's form, with a valid or invalid signature."""
     payload = damage_json(rng, rng.choice(SLACK_EVENTS), SLACK_EVENTS)
     kind, body = "application/json", to_json(payload)
     if (form := rng.random()) < 0.3:
@@ -81,7 +81,7 @@ def perhaps_strange(rng: Random, value: str, *others: str) -> str:
 
 
 def slack_webhooks(rng: Random) -> str:
-    """Nothing but a refusal may come of a request until it is known what it says."""
+    """A request must be refused until its content is known."""
     request = slack_request(rng)
     try:
         signature, content = slack_webhook().verify(request)
@@ -122,7 +122,7 @@ def telegram_webhook(intake: RecordingIntake) -> TelegramWebhook:
 
 
 def telegram_webhooks(rng: Random) -> str:
-    """What carries the secret and is JSON is acknowledged: Telegram would send it again and again otherwise."""
+    """JSON with the right secret is acknowledged, because Telegram would otherwise repeat it forever."""
     body = to_json(damage_json(rng, rng.choice(TELEGRAM_UPDATES), TELEGRAM_UPDATES))
     body = damage_bytes(rng, body) if rng.random() < 0.5 else body
     token = perhaps_strange(rng, SECRET, SECRET.upper(), f"{SECRET} ")

@@ -1,4 +1,4 @@
-"""`python -m tests.lab.pictures` draws the pictures of the documentation anew, into docs/pictures."""
+"""`python -m tests.lab.pictures` redraws the pictures of the documentation in docs/pictures."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Which pictures there are, by file name, and where they are."""
+"""All pictures by file name, and their folder."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -21,4 +21,4 @@ PICTURES: Mapping[str, Callable[[], str]] = {
 SCREENSHOTS: Mapping[str, Callable[[Path], Awaitable[None]]] = {
     "console.png": take_console_screenshot
 }
-"""Taken in a real browser, so no two are alike to the byte: tests do not compare them."""
+"""Taken in a real browser. Their bytes differ each time, so tests do not compare them."""

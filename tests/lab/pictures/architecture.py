@@ -34,7 +34,7 @@ _COLORS = {
 
 
 def architecture_diagram() -> str:
-    """Return the diagram as SVG: packages above those that they import, each with its parts by layer."""
+    """Return the diagram as SVG: each package is above the packages that it imports, with its parts by layer."""
     left, right = (_MARGIN, _COLUMN), (_MARGIN + _COLUMN + _GAP, _COLUMN)
     parts = {name: _parts_of(name) for name in _CONTENTS}
     heights = {name: 58 + _ROW * (len(rows) - 1) for name, rows in parts.items()}
@@ -70,7 +70,7 @@ def _package(name: str, corner: svg.Point, size: svg.Point, rows: list[list[str]
 
 
 def _parts_of(package: str) -> list[list[str]]:
-    """Return rows of the parts of a package, its folders, from the top down where a contract orders them."""
+    """Return a package's folders in rows, from the top down if a contract orders them."""
     folder = ROOT / package
     found = sorted(path.parent.name for path in folder.glob("*/__init__.py"))
     layers = [

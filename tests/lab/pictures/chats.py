@@ -1,4 +1,4 @@
-"""Pictures of chats: what the simulated platforms received from the real service, in each platform's plain look."""
+"""Pictures of chats: messages of the real service at the simulated platforms, in each platform's look."""
 
 import re
 import tempfile
@@ -31,13 +31,13 @@ QUESTION = {
 ANSWER = "Green it is. The order is in `orders/paint.md`; the painters can come on Monday."
 LAST_WORD = "Monday"
 THINKING_S = 2.0
-"""How long the model thinks before it asks: people see that it works."""
+"""How long the model thinks before it asks, so that the indicator is shown."""
 
 COLUMNS = 36
 """Characters in a line of a message."""
 
 PANEL, GAP, LINE, SIZE = 340, 14, 18, 13
-"""Width of a panel, space between two things, height of a line, and size of the letters, pixels."""
+"""Width of a panel, gap, line height and font size, pixels."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Look:
-    """The colors of a platform. `has_bubbles`: messages are in bubbles, the person's at the right."""
+    """The colors of a platform. `has_bubbles`: messages are in bubbles, the person's on the right."""
 
     page: str
     own: str
@@ -77,7 +77,7 @@ LOOKS = {
 
 @cache
 def record_chats() -> dict[str, list[Moment]]:
-    """Ask the agent for something on each platform, and answer its question; return what people see, by platform."""
+    """Ask the agent for something on each platform, and answer its question. Return the chat by platform."""
     return anyio.run(_record)
 
 
@@ -99,7 +99,7 @@ def _answer(request: ModelRequest) -> ModelReply:
 
 
 async def _talk(user: ChatUser) -> list[Moment]:
-    """Return the moments of the chat; where an answer grows, with its first look."""
+    """Return the moments of the chat, including the first version of an answer that grows."""
     asked, moments = ChatMessage(REQUEST, author=""), []
     await user.send(REQUEST)
     await eventually(lambda: CHOICE in user.button_labels())
@@ -224,7 +224,7 @@ def _lines(lines: Sequence[str], left: int, top: int) -> str:
 
 
 def _code(line: str) -> str:
-    """Return a line with what is between backticks in the letters of code."""
+    """Return a line with the text between backticks in the font for code."""
     code = rf'<tspan font-family="{MONO}" font-size="12" fill="#c0334d">\1</tspan>'
     return re.sub("`([^`]+)`", code, escape(line, quote=False))
 

@@ -1,4 +1,4 @@
-"""The picture of the console: the real page in a real browser, on a service that people have just written to."""
+"""The picture of the console: the real page in a real browser, of a service that has just received messages."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

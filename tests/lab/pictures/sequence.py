@@ -1,4 +1,4 @@
-"""The sequence diagram of a message's way; each step names the code that does it."""
+"""The sequence diagram of a message's path. Each step names the code that does it."""
 
 from tests.lab.pictures import svg
 

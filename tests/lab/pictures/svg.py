@@ -78,7 +78,7 @@ def arrow(start: Point, end: Point, *, bend: float = 0, dashed: bool = False) ->
 
 
 def beside(start: Point, end: Point, distance: float) -> Point:
-    """Return the point so far to the left of the middle of a line."""
+    """Return the point at this distance to the left of the middle of a line."""
     x, y = end[0] - start[0], end[1] - start[1]
     length = hypot(x, y) or 1
     return (

@@ -23,17 +23,17 @@ SCRIPT = (
     ("ask me something", "3. Blue"),
     ("2", "You said: 2"),
 )
-"""What a person types, and what the answer has in it."""
+"""The typed lines, each with a text that its answer contains."""
 
 WORKING = "Ctrl-C stops"
-"""Is shown while the agent works, with the seconds."""
+"""The indicator, which is shown with the seconds while the agent works."""
 
 SHOWN_HOME = "/home/ada/parley/.parley"
-"""The data folder in the picture; that of the recording has another name each time."""
+"""The data folder in the picture. The real one has another name each time."""
 
 TYPED_AT_ONCE = 2
 KEY_S, BEFORE_ENTER_S, READING_S, END_S = 0.09, 0.5, 2.2, 4.0
-"""How long the picture shows a keystroke, a line before Enter is pressed, an answer, and the last one."""
+"""How long to show a keystroke, a line before Enter, an answer, and the last answer, seconds."""
 
 CELL = (8.4, 19.0)
 """Width and height of a character, pixels."""
@@ -48,7 +48,7 @@ COLORS = {
 
 @dataclass(frozen=True)
 class TextRun:
-    """Characters of one look, beside each other in a row."""
+    """Characters with the same style, next to each other in a row."""
 
     column: int
     text: str
@@ -61,14 +61,14 @@ Row = tuple[TextRun, ...]
 
 @dataclass(frozen=True)
 class Frame:
-    """A screen, and how long it is shown, seconds."""
+    """A screen and how long to show it, seconds."""
 
     rows: tuple[Row, ...]
     shown_s: float
 
 
 class _Recorder:
-    """A terminal's screen, and the frames that were taken of it."""
+    """A terminal's screen and its recorded frames."""
 
     def __init__(self, terminal: Terminal, home: Path) -> None:
         self.frames: list[Frame] = []
@@ -78,18 +78,18 @@ class _Recorder:
         self._stream = pyte.ByteStream(self._screen)
 
     def text(self) -> str:
-        """Return what the screen shows."""
+        """Return the screen's content."""
         return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
 
     async def until(self, condition: Callable[[str], bool]) -> None:
-        """Show what is printed until the screen's text is as it should be. Raises TimeoutError."""
+        """Read output until the screen's text is the expected one. Raises TimeoutError."""
         with anyio.fail_after(60):
             while not condition(self.text()):
                 await anyio.wait_readable(self._terminal._descriptor)
                 self._stream.feed(os.read(self._terminal._descriptor, 65536))
 
     def take(self, shown_s: float) -> None:
-        """Take a frame of the screen."""
+        """Record a frame of the screen."""
         rows = tuple(tuple(self._runs(number)) for number in range(ROWS))
         self.frames.append(Frame(rows, shown_s))
 
@@ -115,7 +115,7 @@ class _Recorder:
 
 
 async def record() -> list[Frame]:
-    """Type the script at a terminal; return what the screen shows."""
+    """Type the script at a terminal. Return the frames."""
     with tempfile.TemporaryDirectory(prefix="") as folder:
         home = Path(folder) / "home"
         config = write_config(Path(folder), {})
@@ -138,7 +138,7 @@ async def record() -> list[Frame]:
 
 
 def is_waiting(shown: str) -> bool:
-    """Return whether the terminal waits for the person: the agent does not work."""
+    """Return whether the terminal waits for input, because the agent does not work."""
     return shown.endswith(PROMPT) and WORKING not in shown
 
 
@@ -148,7 +148,7 @@ def terminal_recording() -> str:
 
 
 def draw(frames: Sequence[Frame]) -> str:
-    """Return an animated picture that repeats; where pictures do not move, its last frame."""
+    """Return an animated picture that repeats. Viewers without animation show its last frame."""
     width, height = COLUMNS * CELL[0] + 2 * MARGIN, ROWS * CELL[1] + BAR + MARGIN
     total_s = sum(frame.shown_s for frame in frames)
     rows = [
@@ -199,7 +199,7 @@ def _span(run: TextRun) -> str:
 
 
 def _animation(start: float, end: float, total_s: float) -> str:
-    """Return what shows a text from one part of the time to another."""
+    """Return the animation that shows a text during a part of the time."""
     if start == 0 and end == 1:
         return ""
     steps = [(0.0, "hidden"), (start, "visible"), (end, "hidden")]

@@ -1,4 +1,4 @@
-"""The pictures of the documentation show the program as it is, and pages show them."""
+"""The pictures of the documentation show the present program, and pages contain them."""
 
 import importlib
 from operator import attrgetter
@@ -9,7 +9,7 @@ from tests.lab.pictures.all_pictures import FOLDER, PICTURES, SCREENSHOTS
 from tests.lab.pictures.sequence import PARTICIPANTS, STEPS
 
 MAX_BYTES = 1_500_000
-"""Of all pictures together: they are in every clone."""
+"""Maximum size of all pictures, bytes, because they are in every clone."""
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -1,1 +1,1 @@
-"""Soak test: hours of turns with faults on the real service; what it uses must not grow."""
+"""Soak test: hours of turns with faults on the real service, whose resources must not grow."""

@@ -1,4 +1,4 @@
-"""`make soak`, or `python -m tests.lab.soak --hours 2`: exits with 1 if something grows that must not."""
+"""`make soak`, or `python -m tests.lab.soak --hours 2`: exits with 1 if a value grows that must not."""
 
 import argparse
 import logging
@@ -15,14 +15,14 @@ from tests.lab.soak.samples import Sample, problems
 
 
 def main() -> int:
-    """Run a soak test and write its page after each sample; return the exit code."""
+    """Run a soak test, and write its page after each sample. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.lab.soak")
     parser.add_argument("--hours", type=float, default=2.0, help="length (default: 2)")
     parser.add_argument("--rate", type=float, default=20.0, help="messages a second (default: 20)")
     parser.add_argument("--seed", type=int, default=1, help="who writes when, and what breaks")
     parser.add_argument("--report", type=Path, default=Path("soak-report.html"), metavar="FILE")
     arguments = parser.parse_args()
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # connections break on purpose
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # breaks connections on purpose
     options = SoakOptions(
         seed=arguments.seed, minutes=arguments.hours * 60, turns_per_s=arguments.rate
     )

@@ -10,7 +10,7 @@ WIDTH, HEIGHT = 640, 90
 
 
 def summary_rows(samples: Sequence[Sample]) -> list[tuple[str, str, str, str, str]]:
-    """Return for each value: its name, first and last sample, growth an hour, growth per 1,000 turns."""
+    """Return the name, first and last sample, growth per hour and growth per 1,000 turns of each value."""
     counted = after_warm_up(samples)
     rows = []
     for name in samples[0].values:

@@ -1,4 +1,4 @@
-"""A soak test from start to end: people write at a steady rate, things break, and the service is sampled."""
+"""A soak test from start to end: people write at a steady rate, faults happen, and the service is sampled."""
 
 import random
 import re
@@ -22,21 +22,21 @@ from tests.prove.run import FORGET_S, make_platforms, service_config
 from tests.prove.service import ProvenService, SmallDisk, Timeline
 
 MESSAGES_A_THREAD = 12
-"""After so many messages in a place, somebody says /new there."""
+"""After this many messages in a chat, a person sends /new there."""
 
 FAULTS = (*sorted(ONE_PLATFORM), FaultKind.MODEL_OFFLINE, FaultKind.DATABASE_LOCKED)
-"""The process is not ended: what it uses is looked at."""
+"""The process is not killed, because its resources are sampled."""
 
 GROUP_WEIGHT = 0.2
-"""Share of a group's messages, relative to those of a person: Telegram takes 20 messages a minute of a group."""
+"""A group's share of messages, relative to a person's, because Telegram accepts 20 messages per minute in a group."""
 
 TOOL_EVERY, FAILURE_EVERY = 10, 50
-"""Every so many requests the model calls a tool, or fails once."""
+"""After this many requests, the model calls a tool or fails once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakOptions:
-    """How long, how fast, and how often something breaks."""
+    """The length of the test, the rate of messages, and the rate of faults."""
 
     seed: int
     minutes: float
@@ -47,7 +47,7 @@ class SoakOptions:
 
 
 class SoakModel:
-    """Answers at once; calls a tool or fails now and then."""
+    """Answers at once. Sometimes it calls a tool or fails."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -69,7 +69,7 @@ class SoakModel:
 async def run_soak(
     options: SoakOptions, folder: Path, on_sample: Callable[[Sample], None]
 ) -> list[Sample]:
-    """Run a soak test in an empty folder; call `on_sample` with each sample, and return all."""
+    """Run a soak test in an empty folder. Call `on_sample` with each sample, and return all samples."""
     random_ = random.Random(options.seed)  # noqa: S311 - repeatable, not secret
     timeline, model, port = Timeline(), SoakModel(), free_port()
     async with AsyncExitStack() as stack:
@@ -101,7 +101,7 @@ async def run_soak(
 
 
 async def _write(places: Sequence[Place], turns_per_s: float, random_: random.Random) -> None:
-    """Say something somewhere, at a steady rate on average; start a new thread now and then."""
+    """Send messages to random chats at a steady average rate. Start a new thread now and then."""
     weights = [
         place.traits.weight * (1.0 if place.traits.private else GROUP_WEIGHT) for place in places
     ]
@@ -143,7 +143,7 @@ async def _forget_requests(server: FakeModelServer, platforms: Sequence[Simulate
 async def _sample(
     service: ProvenService, options: SoakOptions, on_sample: Callable[[Sample], None]
 ) -> list[Sample]:
-    """Take samples until the time is over. Raises OSError or httpx.ConnectError: the process ended."""
+    """Take samples until the time is over. Raises OSError or httpx.ConnectError if the process ended."""
     samples: list[Sample] = []
     started = anyio.current_time()
     async with service.service.client() as client:

@@ -1,4 +1,4 @@
-"""What a process uses, sampled over time, and how much of it grows. The arithmetic is pure."""
+"""A process's resources, sampled over time, and their growth. The arithmetic is pure."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 MB = 1_000_000
 
 WARM_UP_SHARE = 0.5
-"""Share of the samples, the first ones, that no growth is computed from: caches and pools fill."""
+"""The share of first samples that are ignored, because caches and pools fill."""
 
 MAX_MB_AN_HOUR = 1.0
 
@@ -22,12 +22,14 @@ MAX_MORE = {
     "open deliveries": 20,
     "WAL, MB": 4.0,
 }
-"""How much the median of the last third may be above that of the third before: faults make peaks, a leak raises all."""
+"""How far the median of the last third may exceed the median of the third before. Faults cause peaks, and a leak raises
+all.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What was used at one moment. `at_s` counts from the start; `turns` are those that ended until then."""
+    """The resources in use at one moment. `at_s`: since the start. `turns`: the number of finished turns."""
 
     at_s: float
     turns: int
@@ -36,14 +38,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A straight line through the samples: its slope, and the standard error of the slope; both per hour or turns."""
+    """A straight line through the samples: its slope and the slope's standard error, both per hour or per turns."""
 
     slope: float
     error: float
 
     @property
     def exceeds(self) -> bool:
-        """Whether the slope is above the bar by more than chance explains (two standard errors)."""
+        """Whether the slope exceeds the bar by more than two standard errors."""
         return self.slope - 2 * self.error > MAX_MB_AN_HOUR
 
 
@@ -77,7 +79,7 @@ def growth_of(samples: Sequence[Sample], name: str) -> Growth:
 
 
 def per_thousand_turns(samples: Sequence[Sample], growth: Growth) -> Growth:
-    """Return a growth an hour, and its error, as one per 1,000 turns, at the rate of these samples."""
+    """Convert a growth per hour and its error to 1,000 turns, at the rate of these samples."""
     hours = (samples[-1].at_s - samples[0].at_s) / 3600
     turns = samples[-1].turns - samples[0].turns
     thousands = hours / turns * 1000 if turns else math.nan
@@ -85,7 +87,7 @@ def per_thousand_turns(samples: Sequence[Sample], growth: Growth) -> Growth:
 
 
 def problems(samples: Sequence[Sample]) -> list[str]:
-    """Return what grows that must not."""
+    """Return the values that grow and must not."""
     counted = after_warm_up(samples)
     found = []
     rss = growth_of(counted, "RSS, MB")
@@ -109,7 +111,7 @@ def problems(samples: Sequence[Sample]) -> list[str]:
 def take_sample(
     pid: int, home: Path, log: Path, metrics: str, *, at_s: float, turns: int
 ) -> Sample:
-    """Return what a process uses now. Raises OSError: it ended meanwhile."""
+    """Return the resources of a process. Raises OSError if it has ended."""
     process = Path("/proc") / str(pid)
     status = dict(
         line.split(":", maxsplit=1) for line in (process / "status").read_text().splitlines()
@@ -130,7 +132,7 @@ def take_sample(
 
 
 def read_gauge(metrics: str, name: str) -> float:
-    """Return the value of a metric; its name with its labels, if it has some.
+    """Return the value of a metric. The name includes its labels, if any.
 
     >>> read_gauge("parley_up 1.0\\nparley_event_loop_tasks 25.0\\n", "parley_event_loop_tasks")
     25.0
