@@ -1,6 +1,7 @@
 """Threads' folders on disk: `{home}/threads/{thread_id}/user-data` and `acp-workspace`."""
 
 import errno
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from agent.errors import ThreadIdInvalid
 from agent.paths import ACP_WORKSPACE, OUTPUTS, UPLOADS, WORKSPACE, Mount
 
 _THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,30 @@ class ThreadStorage:
         except (OSError, RecursionError):
             _force_delete(root)
         return True
+
+
+def create_file(folder: Path, name: str, content: bytes) -> int:
+    """Create a file in a thread's folder. Return a descriptor at its start, which the caller closes.
+
+    Never follow a link, because the agent's commands may have put one in its place.
+
+    Raises:
+        FileExistsError: The name is taken.
+        OSError: The file cannot be written.
+    """
+    parent = os.open(folder, _FOLDER)
+    try:
+        descriptor = os.open(name, _NEW_FILE, 0o644, dir_fd=parent)
+    finally:
+        os.close(parent)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _force_delete(folder: Path) -> None:

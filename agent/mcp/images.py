@@ -5,13 +5,14 @@ import hashlib
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 
 from mcp.types import CallToolResult, ImageContent
 
 from agent.errors import SandboxError
 from agent.paths import OUTPUTS
 from agent.state import ViewedImage
-from agent.thread_storage import SpaceMeter, ThreadFolders
+from agent.thread_storage import SpaceMeter, ThreadFolders, create_file
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +26,6 @@ SUFFIXES: Mapping[str, str] = {
     "image/webp": ".webp",
 }
 """The image types that all models with vision accept."""
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def save_images(
@@ -50,7 +48,10 @@ def save_images(
             folders.create()
             if meter is not None:
                 meter.require_space(len(data))
-            _write_new(folders, path.removeprefix(f"{OUTPUTS}/"), data)
+            # The same image may exist already. It is checked again when it is shown.
+            with suppress(FileExistsError):
+                name = path.removeprefix(f"{OUTPUTS}/")
+                os.close(create_file(folders.outputs, name, data))
         except (OSError, ValueError, SandboxError) as error:
             log.warning("cannot save an image of an MCP server: %s", error)
             continue
@@ -65,15 +66,3 @@ def image_path(image: ImageContent) -> str | None:
         return None
     data = image.data.encode("utf-8", "replace")  # a server can send any character
     return f"{OUTPUTS}/mcp-{hashlib.sha256(data).hexdigest()[:16]}{suffix}"
-
-
-def _write_new(folders: ThreadFolders, name: str, data: bytes) -> None:
-    """Create a file. Never follow a link, because the agent's commands may have put one in its place."""
-    folder = os.open(folders.outputs, _FOLDER)
-    try:
-        with os.fdopen(os.open(name, _NEW_FILE, 0o644, dir_fd=folder), "wb") as file:
-            file.write(data)
-    except FileExistsError:
-        return  # the same image exists already; it is checked again when it is shown
-    finally:
-        os.close(folder)

@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from email.message import Message
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 import anyio.to_thread
 
 from agent.errors import ConversionFailed
 from agent.paths import WORKSPACE
-from agent.thread_storage import ThreadFolders
+from agent.thread_storage import create_file
 from agent.tools.services import ToolServices
 from agent.tools.web.client import WebResponse
 from agent.tools.web.page import with_title
@@ -33,8 +34,6 @@ _SUFFIXES: Mapping[str, str] = {
     "image/webp": ".webp",
     "application/zip": ".zip",
 }
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 async def save_download(answer: WebResponse, services: ToolServices, thread_id: str) -> str:
@@ -52,7 +51,7 @@ async def save_download(answer: WebResponse, services: ToolServices, thread_id: 
         folders.create()
         if meter is not None:
             meter.require_space(len(content))
-        return _write_new(folders, name, content)
+        return _create_file(folders.workspace, name, content)
 
     name = file_name(answer)
     saved, descriptor = await anyio.to_thread.run_sync(save, name, answer.body)
@@ -97,24 +96,11 @@ def file_name(answer: WebResponse) -> str:
     return f"{stem[:MAX_NAME_CHARS]}{suffix}"
 
 
-def _write_new(folders: ThreadFolders, name: str, content: bytes) -> tuple[str, int]:
-    """Create a file under a name that is free. Return the name, and a descriptor at the start of the file.
-
-    Never follow a link, because the agent's commands may have put one in its place.
-    """
+def _create_file(folder: Path, name: str, content: bytes) -> tuple[str, int]:
+    """Create a file under a name that is free. Return the name and the file's descriptor."""
     path = PurePosixPath(name)
-    folder = os.open(folders.workspace, _FOLDER)
-    try:
-        for number in range(1000):
-            free = f"{path.stem}_{number}{path.suffix}" if number else name
-            try:
-                descriptor = os.open(free, _NEW_FILE, 0o644, dir_fd=folder)
-            except FileExistsError:
-                continue
-            with os.fdopen(os.dup(descriptor), "wb") as file:
-                file.write(content)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            return free, descriptor
-    finally:
-        os.close(folder)
+    for number in range(1000):
+        free = f"{path.stem}_{number}{path.suffix}" if number else name
+        with suppress(FileExistsError):
+            return free, create_file(folder, free, content)
     raise FileExistsError(name)
