@@ -72,7 +72,7 @@ class _Exchange(httpx.AsyncByteStream):
         self._chunks = asyncio.Queue[bytes | None](BUFFERED_CHUNKS)
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
-        """Call the application. Its error goes to whoever made the request."""
+        """Call the application. Its error goes to the caller."""
         try:
             await app(scope, self._receive, self._send)
         except Exception as error:  # noqa: BLE001 - handed to whoever made the request

@@ -52,7 +52,7 @@ ALLOWED = {
 """Functions that may block the event loop, and why: no client is served yet, or it happens once."""
 
 Place = str
-"""`agent/prompt.py:load`: the function of ours that makes the call, or that of a library."""
+"""`agent/prompt.py:load`: our function that makes the call, or a library's."""
 
 
 @cache

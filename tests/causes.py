@@ -44,7 +44,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception's last frames in our code and its message, after those of its causes."""
+    """Return the last frames in our code and the message of an exception, after its causes'."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

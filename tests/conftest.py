@@ -142,7 +142,7 @@ def blocking_report() -> BlockingReport:
 
 @pytest.fixture(autouse=True)
 def free_event_loop(blocking_report: BlockingReport) -> Iterator[None]:
-    """Fail a test in which the event loop was blocked: its own, or that of a service that it started."""
+    """Fail a test in which its event loop, or a service's that it started, was blocked."""
     yield
     found = blocking_report.read_new()
     assert found == set(), "blocks the event loop; tests/blocking.py lists what may"

@@ -1,4 +1,4 @@
-"""Wait for what no event announces: `eventually` asks until a condition holds, or fails with what it last saw.
+"""Wait for a condition without an event: `eventually` checks until it holds, or fails with the last value.
 
 That a call does *not* return is `is_waiting`, which needs no time.
 """

@@ -281,7 +281,7 @@ def fork_parley(
     *,
     module: str = "gateway",
 ) -> ParleyProcess:
-    """Fork `python -m MODULE ARGUMENTS` with these standard files, in an environment of which `can_fork` is true."""
+    """Fork `python -m MODULE ARGUMENTS` with these standard files, in an environment for which `can_fork` is true."""
     report = str(report_file()) if is_test_suite() else ""
     request = _Request([*arguments], dict(environment), str(folder), module, report)
     return _server_for(environment).start(request, files)
@@ -297,7 +297,7 @@ def _server_for(environment: Mapping[str, str]) -> _ForkServer:
 
 @atexit.register
 def close_servers() -> None:
-    """End what forks. From then on its CPU time, and that of what it forked and has ended, is that of children."""
+    """End what forks. From then on, the CPU time of the process and of its ended children counts as children's."""
     for key, server in list(_servers.items()):
         if not server.is_shared:
             _servers.pop(key).close()
@@ -459,7 +459,7 @@ def _import_modules() -> None:
 
 
 def _rehearse() -> None:
-    """Have a service answer: worth its second of CPU where many services follow."""
+    """Get an answer from a service. This is worth a second of CPU if many services follow."""
     try:
         importlib.import_module("tests.rehearsal").rehearse()
     except Exception:  # noqa: BLE001 - what is broken, the tests of it say

@@ -26,7 +26,7 @@ def keep_port(port: int) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on, another one with each call.
+    """Return a free port of the loopback interface, another one with each call.
 
     Raises:
         OSError: All ports of this process are taken.

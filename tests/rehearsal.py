@@ -52,7 +52,7 @@ def _kept_settings() -> Iterator[None]:
     finally:
         for thread in threading.enumerate():
             if thread.name.startswith("AnyIO worker"):
-                thread.join(WITHIN_S)  # It was told to end when the event loop did.
+                thread.join(WITHIN_S)  # It was asked to end when the event loop did.
         logging.disable(level)
         resource.setrlimit(resource.RLIMIT_NOFILE, files)
 

@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have workers run the tests if there are to be any."""
+    """Run the tests in workers, if there are any."""
     if config.option.workers > 0:
         config.pluginmanager.register(Workers(config.option.workers))
 
@@ -252,7 +252,7 @@ def _become_worker(config: pytest.Config, number: int) -> None:
 
 @dataclass
 class _TerminalWriter:
-    """What is left of the terminal in a worker: pytest-timeout writes the stacks of threads."""
+    """The part of the terminal that a worker needs: pytest-timeout writes the stacks of threads."""
 
     _tw: object
 

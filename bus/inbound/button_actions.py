@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 class ButtonActions:
     """Carries out button presses in the presser's name.
 
-    A press becomes a message of the presser. It is accepted like a written message before the press is answered. Its
-    event ID is that of the question, so only the first press counts.
+    A press becomes a message of the presser. It is accepted like a written message before the press is answered. It
+    has the question's event ID, so only the first press counts.
     """
 
     def __init__(

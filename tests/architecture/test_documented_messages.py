@@ -28,7 +28,7 @@ OF_PLATFORMS = {
 _HEADER = re.compile(r"^\| [^|]*(?:message|symptom)[^|]* \|")
 _QUOTED = re.compile(r"`([^`]+)`|\"([^\"]+)\"")
 _VARIES = re.compile(r"\.\.\.|;|\(\w+\)|\b\w+(?:\.\w+)+\b|GET /\S+|\w+: true")
-"""In a quoted message: what is left out, codes, and keys of the configuration; what is no message."""
+"""In a quoted message: omitted text, codes, and keys of the configuration; what is no message."""
 
 
 def quoted(page: Path) -> Iterator[str]:

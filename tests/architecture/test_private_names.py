@@ -37,7 +37,7 @@ def own_names() -> set[str]:
 
 
 def imported_names(node: ast.AST) -> list[str]:
-    """Return the parts of what a statement imports from other packages."""
+    """Return the parts of the names that a statement imports from other packages."""
     match node:
         case ast.Import(names=names):
             modules = [alias.name for alias in names]

@@ -1,4 +1,4 @@
-"""Names of people, channels and user groups, of which Slack's events contain only IDs."""
+"""Names of people, channels and user groups. Slack's events contain only their IDs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

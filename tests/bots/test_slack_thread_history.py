@@ -381,7 +381,7 @@ async def test_a_mention_alone_is_about_the_thread_and_nothing_else(tmp_path: Pa
         root = slack.say("The ferry is late.", user="UANN")
         asked = slack.mention("", thread_ts=root.ts)
         await eventually(lambda: is_answered(slack, asked))
-        # Slack tells of it twice.
+        # Slack reports it twice.
         await eventually(lambda: harness.bus.counters()["slack", Disposition.DUPLICATE] == 1)
         assert harness.prompts() == ["[Earlier in this thread]\n> UANN: The ferry is late."]
         assert len(slack.texts("C1")) == 1

@@ -57,7 +57,7 @@ SENT = {"message_id": 33, "date": AT, "chat": PRIVATE, "from": BOB}
 
 Kind = Literal["read", "named", "quoted", "around", "service"]
 """Read: in words, or as a file. Named: the message says that it is there. Quoted: the person points at it. Around: it
-says nothing beside the content. Service: nobody wrote it, so nobody waits for an answer."""
+says nothing beside the content. Service messages have no author who waits for an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -150,7 +150,7 @@ def test_forwarded_words_are_somebody_elses(origin: dict[str, Any], name: str) -
     photo = accepted(photo=PHOTO, forward_origin=origin)
     assert photo.prompt == f"[Forwarded]\n> {name}: [File: photo_u.jpg]"
     assert (len(photo.attachments), photo.is_forwarded) == (1, True)
-    # A command that somebody else wrote is not run here.
+    # A command that another person wrote is not run here.
     assert accepted(text="/new", forward_origin=origin).prompt.endswith(": /new")
     assert accepted(text="/new@Other_Bot", forward_origin=origin).prompt.endswith("/new@Other_Bot")
     group_command = accepted(chat=PLAIN, text="/new", forward_origin=origin)

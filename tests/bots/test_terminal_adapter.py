@@ -124,7 +124,7 @@ async def test_without_a_terminal_a_message_is_kept_for_a_while(tmp_path: Path) 
 
 
 async def test_an_indicator_for_nobody_is_not_tried_again(tmp_path: Path) -> None:
-    """Before, each was kept for ten minutes, with a task, after a client got its answer and left."""
+    """A session must not keep a task for ten minutes after its client got the answer and left."""
     adapter = TerminalAdapter(files=tmp_path)
     await adapter.show_working(PLACE)
     await adapter.show_finished(PLACE, ok=True)

@@ -206,7 +206,7 @@ async def test_messages_between_people_get_no_indicator(tmp_path: Path) -> None:
         await eventually(lambda: h.platform.texts[-1] == "Hello you")
         assert len(h.platform.texts) == 2
         assert resumed(h) == [{"decisions": [APPROVE]}]
-        # Those of the question and of the decision.
+        # The indicators of the question and of the decision.
         await eventually(lambda: platform.marks == {"root": "done", f"e{h.sent}": "done"})
 
 

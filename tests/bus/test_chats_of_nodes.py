@@ -571,7 +571,7 @@ async def test_a_chat_that_migrates_keeps_its_owner(store: StoreConfig, tmp_path
         )
         await other.send("second", chat="c2", event="e2")
         gate.set()
-        # The second one has another queue, that of the new id: either answer may be the first.
+        # The second message has the queue of the new ID, so either answer may be first.
         await eventually(lambda: sorted(owner.platform.texts) == ["Hello you", "firstanswer"])
         assert other.platform.texts == []
 

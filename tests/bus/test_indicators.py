@@ -60,7 +60,7 @@ async def test_an_outcome_that_is_rate_limited_survives_kills_and_holds_nothing_
     platform, clock = CardPlatform(), OffsetClock()
     platform.fail("finished", DeliveryError("429", retryable=True, retry_after_s=90.0))
     async with pump(platform, tmp_path, clock) as delivery:
-        for key in ("a", "b"):  # b is closed so much later that a start repeats its indicator alone
+        for key in ("a", "b"):  # b is closed so late that a start repeats only its indicator
             row = replace(answer(key), conversation=CONVERSATION)
             await delivery.enqueue(CONVERSATION, [row])
             await settle(delivery, key)
@@ -312,7 +312,7 @@ async def test_an_answer_that_comes_at_once_has_no_working_indicator_in_its_way(
 
 
 class NotingPlatform(TypingPlatform):
-    """Records what it is told about the working indicator at the end."""
+    """Records the calls about the working indicator at the end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -59,7 +59,7 @@ class Rig(ABC):
         return self.unacknowledged() == 0
 
     async def overtake(self, recorder: RecordingIntake) -> None:
-        """Let a room's message be received and acknowledged after a private one that is not stored yet."""
+        """Receive and acknowledge a group's message after a private one that is not stored yet."""
         await self.say_in_room("later")
         await eventually(lambda: "later" in recorder.texts and self.unacknowledged() <= 1)
 

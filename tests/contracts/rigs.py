@@ -123,7 +123,9 @@ class TelegramRig(RemoteRig):
 
     @override
     async def overtake(self, recorder: RecordingIntake) -> None:
-        """Let a later poll deliver a message. A poll acknowledges updates before its offset. So far, there are none."""
+        """Deliver a message with a later poll. A poll acknowledges updates before its offset. So far, there are
+        none.
+        """
         await self.say_in_room("later")
         await eventually(lambda: "later" in recorder.texts)
         assert self.unacknowledged() == 2

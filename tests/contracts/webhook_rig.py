@@ -98,7 +98,9 @@ class TelegramWebhookRig(TelegramRig):
 
     @override
     async def overtake(self, recorder: RecordingIntake) -> None:
-        """Let a request without the secret get a response, because this fake delivers one update after the other."""
+        """Wait for the response to a request without the secret, because this fake delivers one update after
+        another.
+        """
         assert (await self._telegram.pusher.caller.post(b"{}", {})).status == 401
 
     def _made(self, token: str | None = None) -> Adapter:

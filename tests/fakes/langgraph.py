@@ -295,7 +295,7 @@ class FakeLangGraph:
             self._emit(run, "values", {"messages": list(messages), **told})
 
     def _answer(self, run: FakeRun) -> None:
-        """Take an answer to the thread's interrupts. New input drops them."""
+        """Store an answer to the thread's interrupts. New input drops them."""
         resume = (run.body.get("command") or {}).get("resume")
         waits = self.waits.pop(run.thread_id, [])
         if isinstance(resume, dict) and any(one["id"] in resume for one in waits):

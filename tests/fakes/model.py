@@ -53,8 +53,8 @@ class ModelReply:
         reasoning_field: What the server calls it: `reasoning` (vLLM) or `reasoning_content` (DeepSeek).
         first_token_delay_s: Pause before the first chunk; None = the server's.
         token_delay_s: Pause before each further chunk; None = the server's.
-        hang_after: Stop after so many words and keep the connection open; None = never.
-        drop_after: Break the connection after so many words; None = never.
+        hang_after: Stop after this many words and keep the connection open; None = never.
+        drop_after: Break the connection after this many words; None = never.
         status: An HTTP error instead of an answer, when not 200.
         error_code: The code in its body; None = the status.
         error_text: The message in its body.

@@ -31,7 +31,7 @@ class SlackMessage:
 
     @property
     def words(self) -> str:
-        """The visible text: that of the blocks if there are any, else the text."""
+        """The visible text: the blocks' text if there are blocks, else the text."""
         return "\n".join(filter(None, map(block_words, self.blocks))) or self.text
 
     @property

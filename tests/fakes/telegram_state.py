@@ -205,7 +205,7 @@ class TelegramState:
         self.push({"message": self._service(chat, {"migrate_to_chat_id": to})})
         self.push({"message": self._service(to, {"migrate_from_chat_id": chat})})
 
-    # What is there to see.
+    # The visible content.
 
     @property
     def last_update(self) -> int:

@@ -258,7 +258,7 @@ async def test_a_client_that_does_not_read_is_disconnected(headers: bytes) -> No
 
 @asynccontextmanager
 async def read_slowly(port: int, kind: str) -> AsyncIterator[Callable[[int], Awaitable[bytes]]]:
-    """Ask for the answer of `PausingApplication`; yield what reads so many bytes of it."""
+    """Ask for the answer of `PausingApplication`; yield a function that reads this many bytes of it."""
     if kind == "websocket":
         url = f"ws://127.0.0.1:{port}/pausing"
         async with connect(url, max_size=None, compression=None) as websocket:

@@ -46,7 +46,7 @@ def context_of(group: str | None) -> Context:
 
 
 def hop(loop: FairEventLoop, group: str, count: int, done: Callable[[], None]) -> None:
-    """Schedule a callback that schedules the next one, so many times; then call `done`."""
+    """Schedule a callback that schedules the next one, this many times; then call `done`."""
 
     def next_hop(left: int) -> None:
         if left:
@@ -232,7 +232,7 @@ def test_a_callback_takes_no_more_calls_than_in_asyncio_and_fewer_in_a_group() -
             calls += event == "call"
 
         context = context_of(group)
-        loop.call_soon(str, context=context)  # the first one of a group starts its queue
+        loop.call_soon(str, context=context)  # the first callback of a group starts its queue
         sys.setprofile(count)
         try:
             loop.call_soon(str, context=context)

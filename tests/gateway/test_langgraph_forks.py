@@ -17,7 +17,7 @@ async def test_the_checkpoint_may_be_among_the_options(tmp_path: Path) -> None:
         config = {"configurable": {"checkpoint_id": first["checkpoint_id"], "thread_id": thread}}
         forked = await api.sdk.runs.wait(thread, "instant", input={"n": 7}, config=config)
         assert forked == {"messages": [], "n": 8}
-        # What is named apart counts more.
+        # A separate checkpoint_id takes precedence.
         newest = (await api.sdk.threads.get_state(thread))["checkpoint_id"]
         config = {"configurable": {"checkpoint_id": first["checkpoint_id"]}}
         body = {"assistant_id": "instant", "input": {"answer": "x"}, "config": config}

@@ -90,7 +90,7 @@ DECIDED: dict[int, set[str]] = {
     },
     79: {"!status 200 | 404"},  # an unknown run
     80: {"!status 200 | 404"},
-    82: _FROM_THE_START,  # their id is none of ours: everything
+    82: _FROM_THE_START,  # their ID is not ours: everything
     83: {"+metadata", "!order values | metadata values"},  # control events pass the filter
     85: _FROM_THE_START,
     128: {"-metadata.graph_id", "-metadata.thread_id"},

@@ -143,7 +143,7 @@ async def test_changes_are_written_down_without_bodies_and_tokens(tmp_path: Path
         assert made.status_code == 200
         assert (await client.put("/api/skills/nothing", json={"enabled": True})).status_code == 404
         assert (await client.delete(f"/api/threads/{THREAD}")).status_code == 404
-        # Requests that are not an admin's actions, or not from somebody who may act:
+        # Requests that are not an admin's actions, or whose sender may not act:
         await client.get("/api/memory")
         await client.post("/api/threads", json={})
         await client.post("/api/langgraph/threads/search", json={})

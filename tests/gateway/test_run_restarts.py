@@ -48,7 +48,7 @@ def shared(request: pytest.FixtureRequest) -> str:
 
 
 async def kill_during(home: Path, url: str, *requests: dict[str, Any]) -> list[str]:
-    """Have a process start runs, and kill it while `slow` waits in its second node; return their ids."""
+    """Start runs in a process, and kill it while `slow` waits in its second node; return their ids."""
     arguments = [str(home), url, json.dumps(requests)]
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -95,7 +95,7 @@ async def wait_taken(runs: RunManager, run_id: str) -> LocalRun:
 
 
 async def wait_finished(runs: RunManager, graphs: Graphs, run_id: str) -> LocalRun:
-    """Let a run of `slow` that this process has taken end; return it."""
+    """End a run of `slow` that this process has taken; return it."""
     live = await wait_taken(runs, run_id)
     graphs.gate.set()
     with anyio.fail_after(60):
@@ -301,7 +301,7 @@ async def test_a_run_that_ends_its_process_three_times_is_given_up(
 async def test_a_run_whose_client_starts_it_again_is_interrupted(
     tmp_path: Path, shared: str
 ) -> None:
-    """As those of the bus."""
+    """Runs of the bus are of this kind."""
     [run_id] = await kill_during(tmp_path, shared, {**SLOW, "restartable": False})
     async with next_process(tmp_path, shared) as (runs, _, _):
 

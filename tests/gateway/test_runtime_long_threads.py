@@ -69,7 +69,7 @@ async def _run(runs: RunManager, *texts: str) -> LocalRun:
 
 
 async def _comparisons(runs: RunManager, text: str) -> int:
-    """Return how many chunks of messages a run compares with what was saved."""
+    """Return how many chunks of messages a run compares with the saved ones."""
     compared = 0
 
     def count(frame: FrameType, event: str, _: object) -> None:

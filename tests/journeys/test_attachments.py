@@ -40,7 +40,7 @@ def _blocks(request: ModelRequest) -> list[dict[str, object]]:
 async def sends(
     platforms: PlatformServers, user: ChatUser, name: str, data: bytes, mime: str
 ) -> None:
-    """Let a person send a file in a private chat."""
+    """Send a person's file in a private chat."""
     match user.channel:
         case "slack":
             file = platforms.slack.file(name, data, mime)

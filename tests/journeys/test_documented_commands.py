@@ -36,7 +36,7 @@ NEEDS = {
     r".*parley migrate": "PostgreSQL: tests/journeys/test_migrate.py",
     r".*\.venv-peers/": "LangGraph's own server: tests/journeys/test_langgraph_dev.py",
 }
-"""Beginnings of commands that are not run here, and what they need."""
+"""Prefixes of commands that are not run here, with the reason."""
 
 
 def blocks(page: Path) -> list[list[str]]:

@@ -138,7 +138,7 @@ async def _has_read_everything(user: ChatUser) -> None:
 
 
 def _called(platforms: PlatformServers) -> list[str]:
-    """Return all text that would notify somebody. Slack's fake finds such text itself."""
+    """Return all text that would notify a person. Slack's fake finds such text itself."""
     return [*_called_on_telegram(platforms), *_called_on_feishu(platforms)]
 
 

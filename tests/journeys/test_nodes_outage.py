@@ -1,6 +1,6 @@
 """Two nodes without their database, for a short while or, with PARLEY_TEST_LONG=1, for 60 seconds.
 
-Nothing is lost, and nobody has to do anything.
+Nothing is lost, and no action is needed.
 """
 
 import os
@@ -64,7 +64,7 @@ def stopped(server: PostgresServer) -> Iterator[Outage]:
 
 @contextmanager
 def failed_over(server: PostgresServer) -> Iterator[Outage]:
-    """The primary is gone; its replica can only be read, until it is promoted. What was committed is in both."""
+    """The primary is gone; its replica can only be read, until it is promoted. Committed messages are in both."""
     with server.database() as url, server.replica() as replica:
         host = replica.url.split("@")[1].split("/")[0]
         _require_replica(server, "'*'")

@@ -25,7 +25,7 @@ async def freeze(service: Service) -> None:
 
 
 class Watcher:
-    """What a client of the newer protocol is sent on one connection, in the order of its arrival."""
+    """The events that a client of the newer protocol gets on one connection, in order."""
 
     def __init__(self) -> None:
         self.frames: list[Json] = []
@@ -70,7 +70,7 @@ class Watcher:
         return [one["data"]["event"] for one in told if not one["namespace"]]
 
     def check(self, run_id: str) -> None:
-        """Both attempts, told apart by a gap; no event twice; one end."""
+        """Both attempts, separated by a gap; no event twice; one end."""
         events = [frame for frame in self.frames if frame["type"] == "event"]
         numbers = [event["seq"] for event in events]
         assert numbers == sorted(set(numbers))

@@ -99,7 +99,7 @@ async def test_a_message_is_one_trace_from_intake_to_delivery(tmp_path: Path) ->
 
 
 async def check_metrics_and_logs(collector: OtlpCollector, service: Service) -> None:
-    """The metrics are those of /metrics, and the logs those of the console."""
+    """The metrics equal /metrics, and the logs equal the console's."""
 
     def finished() -> float:
         _, points = collector.metrics.get("parley_runs", ("", []))

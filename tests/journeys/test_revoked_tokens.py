@@ -1,4 +1,4 @@
-"""Tokens are revoked while the service runs: its status shows that as soon as somebody writes."""
+"""Tokens are revoked while the service runs: its status shows that with the next message."""
 
 from pathlib import Path
 

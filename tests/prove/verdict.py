@@ -225,7 +225,7 @@ class _VerdictBuilder:
     def judge(self, sent: SentMessage) -> MessageHistory:
         """Find a message's history and its outcome."""
         rows = list(self._rows[sent.channel, sent.chat, sent.message_id])
-        # Files and words that were sent together have one row, that of the first message.
+        # Files and words that were sent together have one row, the first message's.
         rows = rows or [row for row in self._by_mark[sent.id] if row.chat == sent.chat]
         # The row of a gesture's first message has the content of the others, and the answer.
         rows = [self._by_id.get(row.body.get("part_of") or row.id, row) for row in rows]

@@ -198,7 +198,7 @@ def _pages_read(url: str, *, from_id: int) -> int:
     key = {name: getattr(KEY, name) for name in ("channel", "workspace", "chat", "topic")}
     values = {**key, "now": 1.0, "from_id": from_id}
     with psycopg.connect(url) as connection:
-        # What the planner knows of a server that has run for a while.
+        # The planner's statistics on a server that has run for a while.
         connection.execute("ANALYZE outbox")
         explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}"
         for number, name in enumerate(names, start=1):

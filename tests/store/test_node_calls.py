@@ -279,7 +279,7 @@ def sessions_of_others(url: str, node: int) -> int:
 
 
 def queue_use(url: str) -> float:
-    """Return how full the queue of signals is that somebody has not read yet; 1 = full."""
+    """Return how full the queue of unread signals is; 1 = full."""
     with psycopg.connect(url) as connection:
         [[used]] = connection.execute("SELECT pg_notification_queue_usage()").fetchall()
     return float(used)

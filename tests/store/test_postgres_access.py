@@ -154,7 +154,7 @@ async def test_a_certificate_replaces_the_password(
 async def test_sessions_of_another_role_that_are_ending_are_waited_for(
     server: PostgresServer, folder: Path, tmp_path: Path
 ) -> None:
-    """Those of a process that ended just now: this role has not the right to end them."""
+    """Sessions of a process that ended just now, which this role may not end."""
     options = (
         f"sslmode=verify-full&sslrootcert={folder}/ca.crt"
         f"&sslcert={folder}/user.crt&sslkey={folder}/user.key"
