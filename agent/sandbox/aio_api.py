@@ -32,6 +32,10 @@ CHUNK_BYTES = 256 * 1024
 SCRATCH = "/tmp/.parley"  # noqa: S108 - in the sandbox, which one thread has for itself
 """Parley's folder in a sandbox."""
 
+NO_ADDRESS = (
+    "sandbox.provisioner.url: set the provisioner's address, which sandbox.use: provisioner needs"
+)
+
 _TOUCH = f"mkdir -p {SCRATCH} && touch {SCRATCH}/used"
 _IDLE = f'echo "$(($(date +%s) - $(stat -c %Y {SCRATCH}/used)))"'
 _UNREACHABLE = "the sandbox provisioner does not respond; see the log"
@@ -276,7 +280,7 @@ class AioSandboxClient:
 def find_provisioner_problem(url: str, api_key: str) -> str | None:
     """Return why a provisioner cannot be used, or None. Blocking: asks it for its sandboxes."""
     if not url:
-        return "sandbox.provisioner.url: sandbox.use: provisioner needs the provisioner's address"
+        return NO_ADDRESS
     headers = {"X-API-Key": api_key} if api_key else {}
     try:
         address = f"{url.rstrip('/')}/api/sandboxes"

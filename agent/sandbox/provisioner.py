@@ -12,7 +12,12 @@ from typing_extensions import override
 from agent.config import SandboxConfig
 from agent.errors import SandboxError, SandboxLost, SandboxUnusable
 from agent.paths import WORKSPACE, MountTable
-from agent.sandbox.aio_api import AioSandboxClient, ProvisionerClient, open_http_client
+from agent.sandbox.aio_api import (
+    NO_ADDRESS,
+    AioSandboxClient,
+    ProvisionerClient,
+    open_http_client,
+)
 from agent.sandbox.disk import disk_limits
 from agent.sandbox.docker_cli import installation_id
 from agent.sandbox.file_sync import FileSync
@@ -82,7 +87,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
     ) -> None:
         self._config = config.provisioner
         if not self._config.url:
-            raise SandboxUnusable("sandbox.provisioner.url is missing")
+            raise SandboxUnusable(NO_ADDRESS)
         super().__init__(
             folders,
             mounts=configured_mounts(config.mounts),

@@ -446,7 +446,7 @@ async def test_problems_of_the_provisioner_are_named(provisioner: FakeProvisione
     assert await problem(url=provisioner.url, api_key=API_KEY) is None
     assert "refuses the key" in (await problem(url=provisioner.url, api_key="other") or "")
     assert "does not respond" in (await problem(url="http://127.0.0.1:9") or "")
-    assert "needs the provisioner's address" in (await problem() or "")
+    assert "set the provisioner's address" in (await problem() or "")
     with pytest.raises(SandboxError, match="refused the request"):
         async with sandboxes(provisioner, keys={"api_key": "other"}) as provider:
             await run(provider, "true")

@@ -108,6 +108,12 @@ MODEL = "models: [{name: a, use: 'langchain_openai:ChatOpenAI', model: m, api_ke
     [
         (MODEL.replace("KEY", "temperature: hot"), "models: a: temperature: Input should be"),
         (MODEL.replace("KEY", "base_url: 'localhost:1/v1'"), "models[0].base_url: must start with"),
+        ("sandbox: {use: provisioner}", "sandbox.provisioner.url: set the provisioner's address"),
+        (
+            "sandbox: {use: 'deerflow.community.aio_sandbox:AioSandboxProvider',"
+            " provisioner_url: 'http://127.0.0.1:9', provisioner_api_key: secret}",
+            "sandbox.provisioner.url: http://127.0.0.1:9 does not respond",
+        ),
         ("skills: {path: /no/such/skills}", "skills.path: there is no folder /no/such/skills"),
         (
             "channels: {feishu: {enabled: true, app_id: cli_a, app_secret: b, domain: open.feishu.cn}}",
