@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
 
 from agent.locales.en import ENGLISH
 from agent.middleware.todo_list import PARALLEL_CALLS_ERROR, PROMPT
 from agent.paths import WORKSPACE
 from agent.user_messages import PLAN_REMINDER
 from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.plain_agent import THREAD
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel, registered
 
@@ -165,3 +167,18 @@ async def test_a_list_that_was_summed_up_is_shown_again(tmp_path: Path) -> None:
     assert [m.name for m in shown[1:3]] == ["summary", PLAN_REMINDER]
     assert "- [completed] todo-1: first\n- [in_progress] todo-2: second" in shown[2].text
     assert not [m for m in state["messages"] if m.name in ("summary", PLAN_REMINDER)]
+
+
+@pytest.mark.parametrize("todos", ["soon", [{"content": "look", "status": "pending"}], [1], {}])
+async def test_steps_of_another_form_in_the_state_are_left_out(
+    tmp_path: Path, todos: object
+) -> None:
+    """Clients of the API can write anything into the state."""
+    model = ScriptedChatModel.playing("Done.")
+    async with open_agent(tmp_path, model, QUIET) as harness:
+        config: RunnableConfig = {"configurable": {"thread_id": THREAD, "is_plan_mode": True}}
+        graph = await harness.factory.graph_for(config)
+        await graph.aupdate_state(config, {"todos": todos})
+        messages = await plan(harness)
+    assert messages[-1].text == "Done."
+    assert len(model.prompts) == 1
