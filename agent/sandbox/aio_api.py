@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 CALL_S = 30.0
 """Time limit of one request, seconds. DeerFlow's provisioner waits up to 10 s for a sandbox's address."""
 
+SCRIPT_S = 300.0
+"""Time limit of a script that copies a thread's files, seconds: 2 GB at 7 MB/s."""
+
 MAX_RESPONSE_BYTES = 16_000_000
 MAX_OUTPUT_CHARS = 2_000_000
 """How much of a command's stdout and stderr the sandbox returns, characters; it drops the middle of longer ones."""
@@ -138,18 +141,19 @@ class AioSandboxClient:
         """Return whether its shell works. It may answer before its shell does."""
         try:
             await self._call("GET", "sandbox")
-            return (await self.run_script("echo ready")).strip() == "ready"
+            return (await self.run_script("echo ready", timeout_s=CALL_S)).strip() == "ready"
         except SandboxError:
             return False
 
-    async def run_script(self, script: str) -> str:
-        """Run one of Parley's own scripts. Return its stdout.
+    async def run_script(self, script: str, *, timeout_s: float = SCRIPT_S) -> str:
+        """Run one of Parley's own scripts, for at most `timeout_s` seconds. Return its stdout.
 
         Raises:
             SandboxLost: The sandbox does not respond.
             SandboxError: The script failed.
         """
-        data = await self._execute({"command": script, "hard_timeout": CALL_S}, CALL_S)
+        request = {"command": script, "hard_timeout": timeout_s}
+        data = await self._execute(request, timeout_s + CALL_S)
         await self._close_session(data.get("session_id"))
         if data.get("exit_code") != 0:
             log.warning("sandbox %s: %.300s: %.300r", self._url, script, data.get("stderr"))
@@ -159,7 +163,7 @@ class AioSandboxClient:
     async def idle_seconds(self) -> float:
         """Return the time since the last command of any process of Parley. Raises SandboxError."""
         try:
-            return float(await self.run_script(_IDLE))
+            return float(await self.run_script(_IDLE, timeout_s=CALL_S))
         except ValueError as error:
             raise SandboxError("the sandbox does not say when it was used") from error
 

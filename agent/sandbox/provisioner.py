@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 CHECK_S = 60.0
 """Longest interval between checks for idle sandboxes, seconds."""
 
-POLL_S = 0.5
-"""Interval between checks whether a sandbox is ready, seconds."""
+POLL_S, MAX_POLL_S = 0.25, 2.0
+"""First and longest interval between checks whether a sandbox is ready, seconds."""
 
 STOP_S = 10.0
 """Time limit for deleting all sandboxes at shutdown, seconds. The next start deletes the rest once they are idle."""
@@ -196,20 +196,23 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
         """
         sandbox_id, limit_s = self._id(thread_id), self._config.start_timeout_seconds
         with anyio.move_on_after(limit_s):
+            pause_s = POLL_S
             while True:
                 try:
-                    url = await self._provisioner.create(sandbox_id, thread_id)
-                except SandboxLost:  # it may still be starting
-                    await anyio.sleep(POLL_S)
-                    continue
-                client = AioSandboxClient(self._http, url)
-                if await client.is_ready():
-                    log.info("sandbox %s is ready", sandbox_id)
-                    return client
-                if await self._provisioner.status(sandbox_id) == "Failed":
+                    client = AioSandboxClient(
+                        self._http, await self._provisioner.create(sandbox_id, thread_id)
+                    )
+                    if await client.is_ready():
+                        log.info("sandbox %s is ready", sandbox_id)
+                        return client
+                    status = await self._provisioner.status(sandbox_id)
+                except SandboxLost:  # the provisioner may be starting, too
+                    status = ""
+                if status == "Failed":
                     await self._provisioner.delete(sandbox_id)
                     raise SandboxError("the sandbox cannot be started; see the provisioner's log")
-                await anyio.sleep(POLL_S)
+                await anyio.sleep(pause_s)
+                pause_s = min(2 * pause_s, MAX_POLL_S)
         with anyio.move_on_after(STOP_S, shield=True):
             await self._delete_by_id(sandbox_id)
         log.error("sandbox %s was not ready within %g s", sandbox_id, limit_s)
