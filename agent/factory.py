@@ -102,6 +102,8 @@ class AgentFactory:
         checkpointer: Stores threads; None = the caller supplies one later (LangGraph Server does).
         available_skills: Names of the skills the agent may use; None = all enabled skills.
         middleware: The embedding program's middleware; see `join_middleware`.
+        revision: The configuration; None = that of the services.
+        languages: The prompt's language of each thread; None = unknown.
 
     Raises:
         ObjectNotImportable: The configuration names a tool that cannot be imported.
@@ -114,14 +116,16 @@ class AgentFactory:
         *,
         available_skills: Collection[str] | None = None,
         middleware: Sequence[Middleware] = (),
+        revision: ConfigRevision | None = None,
+        languages: OrderedDict[str, str] | None = None,
     ) -> None:
         self.services = services
-        self._checkpointer = checkpointer
+        self.checkpointer = checkpointer
         self._available_skills = available_skills
         self._extra_middleware = middleware
-        self._revision = ConfigRevision.load(services.config.get(), services)
+        self._revision = revision or ConfigRevision.load(services.config.get(), services)
         self._graphs: OrderedDict[AgentSpec, AgentGraph] = OrderedDict()
-        self._languages: OrderedDict[str, str] = OrderedDict()
+        self.languages: OrderedDict[str, str] = OrderedDict() if languages is None else languages
         self._building = anyio.Lock()
         self._warned: set[str] = set()
 
@@ -163,11 +167,16 @@ class AgentFactory:
         thread_id = (config.get("configurable") or {}).get("thread_id")
         if not isinstance(thread_id, str):
             return options
-        language = self._languages.pop(thread_id, options.language)
-        self._languages[thread_id] = language
-        if len(self._languages) > MAX_LANGUAGES:
-            self._languages.popitem(last=False)
+        language = self.languages.pop(thread_id, options.language)
+        self.languages[thread_id] = language
+        if len(self.languages) > MAX_LANGUAGES:
+            self.languages.popitem(last=False)
         return replace(options, language=language)
+
+    @property
+    def revision(self) -> ConfigRevision:
+        """The configuration of runs that start now."""
+        return self._revision
 
     async def warm_up(self) -> None:
         """Build the graph for the default options, so that no run waits for imports.
@@ -197,7 +206,7 @@ class AgentFactory:
         """
         options, services = spec.options, self.services
         await self._warn_of_unmatched_names(spec)
-        model = await anyio.to_thread.run_sync(self._create_model, spec)
+        model = await anyio.to_thread.run_sync(self.create_model, spec)
         tools = deduplicate_tools(self._tools(spec))
         names = {tool.name for tool in tools}
         subagents = _SubagentGraphs(services, spec, tools) if options.subagent_enabled else None
@@ -220,7 +229,7 @@ class AgentFactory:
                 spec, model, title_model or None, catalog, delegates=subagents is not None
             ),
             state_schema=ThreadState,
-            checkpointer=self._checkpointer,
+            checkpointer=self.checkpointer,
         )
 
     def _lead_middleware(
@@ -293,7 +302,8 @@ class AgentFactory:
                 self._warned.add(line)
                 log.warning("%.500s", line)
 
-    def _create_model(self, spec: AgentSpec) -> BaseChatModel:
+    def create_model(self, spec: AgentSpec) -> BaseChatModel:
+        """Build the model of a spec. Blocking. Raises ModelUnusable."""
         return create_chat_model(
             spec.config,
             spec.model_name,

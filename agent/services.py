@@ -1,7 +1,7 @@
 """AgentServices: the services that all runs of the agent share. Opened once, and closed after the last run."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,6 +66,7 @@ class AgentSetup:
         environment: Values for `$NAME` in the extensions file.
         tracing: The tracers of runs.
         run_tracer: An additional tracer; None = none.
+        learns: Whether memory is extracted in the background. Otherwise it is only read.
     """
 
     config: AgentConfig
@@ -78,6 +79,7 @@ class AgentSetup:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: TracingConfig = field(default_factory=TracingConfig)
     run_tracer: HandlerFactory | None = None
+    learns: bool = True
 
     @property
     def files(self) -> Path:
@@ -190,7 +192,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
             maintained(sandboxes),
             background_tasks() as tasks,
             open_tracing(setup.tracing, setup.run_tracer) as tracing,
-            open_memory(setup.files, config.get, models.get, setup.mirror) as memory,
+            _opened_memory(setup, config, models) as memory,
             open_subagent_executor() as subagents,
             open_summarizer(models.get) as summarizer,
             open_mcp(
@@ -227,6 +229,14 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     finally:
         await http_client.aclose()
         await sandboxes.aclose()
+
+
+def _opened_memory(
+    setup: AgentSetup, config: CurrentConfig, models: AuxiliaryModels
+) -> AbstractAsyncContextManager[MemoryService]:
+    if setup.learns:
+        return open_memory(setup.files, config.get, models.get, setup.mirror)
+    return nullcontext(MemoryService(setup.files, config.get, models.get, mirror=setup.mirror))
 
 
 def _thread_storage(setup: AgentSetup, config: CurrentConfig) -> ThreadStorage:

@@ -34,6 +34,7 @@ from gateway.routes import (
     metrics,
     models,
     people,
+    prompt,
     skills,
     slack_install,
     suggestions,
@@ -150,8 +151,8 @@ def included_routes() -> list[BaseRoute]:
     for router in (health.router, metrics.router, webhooks.router, slack_install.router):
         root.include_router(router)
     for module in (
-        agents, artifacts, terminal, broadcasts, channels, people, mcp, memory, models, skills, uploads, suggestions,
-        tokens,
+        agents, artifacts, terminal, broadcasts, channels, people, prompt, mcp, memory, models, skills, uploads,
+        suggestions, tokens,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

@@ -22,6 +22,7 @@ COMMANDS = {
     "health": "gateway.commands.health",
     "chat": "gateway.commands.chat",
     "threads": "gateway.commands.threads",
+    "prompt": "gateway.commands.prompt",
     "pairing": "gateway.commands.pairing",
     "config": "gateway.commands.config",
     "backup": "gateway.commands.backup",
@@ -130,6 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_checks(command)
     _add_conversations(command)
+    _add_prompt(command("prompt", "Print the prompt that the next message in a chat would get."))
     config = command("config", "Maintain the configuration file.")
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
     text = "Add keys of newer versions; existing keys and comments are kept."
@@ -161,6 +163,18 @@ def _add_conversations(command: Callable[[str, str], argparse.ArgumentParser]) -
         metavar="N",
         help="maximum number of rows, 1 to 1000 (default: 50)",
     )
+
+
+def _add_prompt(prompt: argparse.ArgumentParser) -> None:
+    prompt.add_argument("--channel", required=True, metavar="NAME", help="slack, telegram, ...")
+    ids = {
+        "--chat": "the chat's ID on the platform (default: a new private chat)",
+        "--topic": "a topic or thread of the chat (default: that of the newest message)",
+        "--user": "the sender's ID on the platform (default: that of the newest message)",
+    }
+    for option, text in ids.items():
+        prompt.add_argument(option, default="", metavar="ID", help=text)
+    prompt.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:

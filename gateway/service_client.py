@@ -71,7 +71,7 @@ async def request_json(
     method: str,
     path: str,
     body: Mapping[str, Any] | None = None,
-    **query: int,
+    **query: str | int,
 ) -> dict[str, Any]:
     """Send a request, with a JSON body if there is one, and return its JSON object ({} if there is no body).
 

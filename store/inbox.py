@@ -56,6 +56,10 @@ _COUNT_UNFINISHED = """
 SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROUP BY state
 """
 _RECENT = f"{SELECT_ROWS} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
+_NEWEST_OF_CHAT = f"""{SELECT_ROWS}
+WHERE channel = :channel AND chat = :chat AND (topic = :topic OR :topic = '') AND inbox.kind = 'chat'
+ORDER BY inbox.id DESC LIMIT 1
+"""
 _BODIES = """
 SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit
@@ -321,6 +325,12 @@ class InboxStore:
         """Return rows, newest first; only those with an id below `before`."""
         params: Params = {"limit": limit, "before": before}
         return [inbox_row_from(row) for row in await self._database.read(_RECENT, params)]
+
+    async def find_newest(self, channel: str, chat: str, topic: str = "") -> InboxRow | None:
+        """Return the newest chat message of a chat, or of one topic of it; None if there is none."""
+        params: Params = {"channel": channel, "chat": chat, "topic": topic}
+        rows = await self._database.read(_NEWEST_OF_CHAT, params)
+        return inbox_row_from(rows[0]) if rows else None
 
     async def list_bodies(self, *, limit: int) -> list[AcceptedBody]:
         """Return the messages of the newest rows, newest first."""

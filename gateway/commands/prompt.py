@@ -1,0 +1,97 @@
+"""`parley prompt`: prints the prompt that the next message in a chat would get."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+
+from agent.factory import open_agent_factory
+from gateway.agent_setup import agent_setup_from_config
+from gateway.command_errors import CommandFailed
+from gateway.config import Config, load_config, prepare_process_for_agent
+from gateway.config_file import ConfigError
+from gateway.prompt_report import PromptPlace, report_prompt
+from gateway.service_client import open_service_client, request_json
+from gateway.text_table import format_table
+from store.checkpoints import open_checkpointer
+from store.database import Database
+from store.errors import RowNotFound
+
+COLUMNS = ("part", "name", "tokens")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the prompt, and the size of each part below it."""
+    config = _load_config(arguments.config)
+    place = PromptPlace(
+        channel=arguments.channel,
+        chat=arguments.chat,
+        topic=arguments.topic,
+        user=arguments.user,
+    )
+    try:
+        report = anyio.run(partial(_report, config, place))
+    except RowNotFound as error:
+        raise CommandFailed(str(error)) from None
+    text = json.dumps(report, ensure_ascii=False, indent=2) if arguments.json else _text(report)
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def _load_config(path: str | None) -> Config:
+    """Load the configuration. Variables that are not set, such as keys of models, do not matter here."""
+    try:
+        return load_config(path)
+    except ConfigError as error:
+        if not isinstance(error.partial, Config):
+            raise
+        for problem in error.problems:
+            sys.stderr.write(f"parley: {problem}\n")
+        return error.partial
+
+
+async def _report(config: Config, place: PromptPlace) -> Mapping[str, Any]:
+    async with open_service_client(config) as client:
+        if client is not None:
+            ids = {"chat": place.chat, "topic": place.topic, "user": place.user}
+            path = f"channels/{quote(place.channel, safe='')}/prompt"
+            return await request_json(client, "GET", path, None, **ids)
+    prepare_process_for_agent(config)
+    setup = replace(agent_setup_from_config(config), learns=False)
+    async with (
+        Database.open(config.database, config.home) as database,
+        open_checkpointer(config.home, database) as checkpointer,
+        open_agent_factory(setup, checkpointer) as agents,
+    ):
+        return asdict(await report_prompt(config, database, agents, place))
+
+
+def _text(report: Mapping[str, Any]) -> str:
+    thread = report["thread_id"] or "new"
+    lines = [
+        f"==== tools ({len(report['tools'])})",
+        *(json.dumps(tool, ensure_ascii=False) for tool in report["tools"]),
+        "==== system",
+        report["system"],
+    ]
+    for message in report["messages"]:
+        content = message.get("content")
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        calls = [json.dumps(call, ensure_ascii=False) for call in message.get("tool_calls") or ()]
+        lines += [f"==== {message['role']}", *([text] if text else []), *calls]
+    sizes: dict[str, int] = {}
+    for part in report["parts"]:
+        sizes[part["part"]] = sizes.get(part["part"], 0) + part["tokens"]
+    rows = [
+        *([part["part"], part["name"], part["tokens"]] for part in report["parts"]),
+        *(["sum", part, tokens] for part, tokens in sizes.items()),
+        ["sum", "all", report["tokens"]],
+    ]
+    heading = f"==== sizes (estimated tokens), model {report['model']}, thread {thread}"
+    return "\n".join([*lines, heading, format_table(COLUMNS, rows)])
