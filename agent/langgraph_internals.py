@@ -20,8 +20,10 @@ from langchain_core.tracers._streaming import (
     _StreamingCallbackHandler,
     _V2StreamingCallbackHandler,
 )
+from langgraph._internal._constants import CONFIG_KEY_CHECKPOINTER
 
 __all__ = [
+    "can_interrupt",
     "detached_context",
     "langsmith_checks_inline",
     "listening_model",
@@ -29,6 +31,14 @@ __all__ = [
     "step_tasks",
     "without_stream_handlers",
 ]
+
+# ---- interrupts --------------------------------------------------------------------------------
+
+
+def can_interrupt(config: Mapping[str, Any]) -> bool:
+    """Return whether a run can end with a question and go on with the answer: its graph stores checkpoints."""
+    return bool((config.get("configurable") or {}).get(CONFIG_KEY_CHECKPOINTER))
+
 
 # ---- the tasks of a run's steps ----------------------------------------------------------------
 

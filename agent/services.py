@@ -201,6 +201,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
                 lambda: config.get().mcp,
                 folders,
                 lambda: [tool.name for tool in config.get().tools],
+                models.get,
             ) as mcp,
         ):
             tasks.start_soon(anyio.to_thread.run_sync, uploads.sweep)

@@ -14,6 +14,7 @@ from agent.errors import AgentInvalid, AgentNotFound
 from agent.extensions import Extensions
 from agent.guardrails.factory import build_guardrail_provider
 from agent.guardrails.protocol import GuardrailProvider
+from agent.mcp.instructions import instructions_section
 from agent.mcp.registry import McpToolSet
 from agent.middleware.subagent_limit import clamp_concurrency
 from agent.options import RunOptions
@@ -112,7 +113,12 @@ class AgentSpec:
     def prompt_sections(self) -> tuple[str, ...]:
         """The sections of the system prompt that describe this agent."""
         soul = soul_section(self.custom_agent) if self.custom_agent is not None else ""
-        sections = (soul, profile_section(self.user_profile), skills_section(self.skills))
+        sections = (
+            soul,
+            profile_section(self.user_profile),
+            skills_section(self.skills),
+            instructions_section(self.mcp.instructions),
+        )
         return tuple(text for text in sections if text)
 
 

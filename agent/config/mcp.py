@@ -16,6 +16,7 @@ class McpConfig(Section):
         retry_seconds: First delay before a failed server is loaded again, seconds; doubles up to 300 s.
         idle_seconds: Idle time after which a session with a server, and the process of a stdio server, ends; seconds.
         max_sessions: Maximum number of open sessions with servers; one per server and thread.
+        sampling: Names and patterns of servers that may let Parley's default model answer during their tool calls.
         result_max_chars: Longer tool results are saved to a file, characters.
     """
 
@@ -26,4 +27,5 @@ class McpConfig(Section):
     retry_seconds: float = Field(default=5.0, gt=0, le=300, allow_inf_nan=False)
     idle_seconds: float = Field(default=600.0, gt=0, le=86400, allow_inf_nan=False)
     max_sessions: int = Field(default=256, ge=1, le=4096)
+    sampling: list[str] = Field(default_factory=list)
     result_max_chars: int = Field(default=50_000, ge=1000)

@@ -32,4 +32,11 @@ ENGLISH = AgentMessages(
     loop_detected="(I was repeating the same steps, so I stopped. "
     "Please tell me what to do differently, or ask for a smaller part.)",
     default_question="How should I continue?",
+    mcp_question="🔌 The MCP server “{server}” asks:",
+    mcp_accept="Accept",
+    mcp_decline="Decline",
+    mcp_skip="Skip",
+    mcp_yes="Yes",
+    mcp_no="No",
+    mcp_unfit="⚠️ This answer does not fit. Please try again.",
 )

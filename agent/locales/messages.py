@@ -32,6 +32,14 @@ class AgentMessages:
     """Replaces an answer when the turn repeats itself."""
     default_question: str
     """Replaces a question that the model left empty."""
+    mcp_question: str
+    """Introduces a question of the MCP server `server`. The next six are the buttons, and a note about an answer."""
+    mcp_accept: str
+    mcp_decline: str
+    mcp_skip: str
+    mcp_yes: str
+    mcp_no: str
+    mcp_unfit: str
 
     def model(self, reason: str) -> str:
         """Return the message for a failed model call."""

@@ -25,4 +25,11 @@ CHINESE = AgentMessages(
     step_limit_reached="（步骤数已用完，任务还没有完成。请把任务拆小一些再试。）",
     loop_detected="（我一直在重复相同的步骤，已停止。请告诉我应该怎样调整，或先处理其中一小部分。）",
     default_question="接下来我该怎么做？",
+    mcp_question="🔌 MCP 服务器“{server}”询问：",
+    mcp_accept="同意",
+    mcp_decline="拒绝",
+    mcp_skip="跳过",
+    mcp_yes="是",
+    mcp_no="否",
+    mcp_unfit="⚠️ 这个回答不符合要求，请再试一次。",
 )

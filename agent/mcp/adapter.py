@@ -1,5 +1,6 @@
 """Wraps MCP tools as LangChain tools. Importing this imports langchain-mcp-adapters."""
 
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -19,12 +20,15 @@ from langgraph.types import Command
 from mcp.types import CallToolResult, ImageContent, TextContent, Tool
 
 from agent.errors import McpError, ThreadIdMissing
+from agent.langgraph_internals import can_interrupt
+from agent.locales import messages_for
+from agent.mcp.calls import McpCaller, McpCallKey
 from agent.mcp.errors import describe_error
 from agent.mcp.images import save_images
 from agent.mcp.results import result_text
 from agent.mcp.schemas import tool_arguments
 from agent.mcp.tool_names import SERVER_KEY, TOOL_KEY, tool_name
-from agent.options import thread_id_for_run
+from agent.options import language_for_run, thread_id_for_run
 from agent.redaction import redact_error
 from agent.state import SHOWS_IMAGES, ViewedImage
 from agent.thread_storage import ThreadStorage
@@ -34,8 +38,11 @@ log = logging.getLogger(__name__)
 _UNUSED_CONNECTION: Connection = {"transport": "stdio", "command": "", "args": []}
 """The adapter requires one; `CallTool` opens the real connections."""
 
-CallTool = Callable[[MCPToolCallRequest, str | None], Awaitable[CallToolResult]]
-"""Calls a tool in a thread's session; None = without a thread."""
+TOOL_PROGRESS = "tool_progress"
+"""Type of the event with a running tool's progress text, in the run's stream (mode `custom`)."""
+
+CallTool = Callable[[MCPToolCallRequest, McpCaller], Awaitable[CallToolResult]]
+"""Calls a tool in a thread's session."""
 
 
 def langchain_tool(
@@ -56,7 +63,7 @@ def langchain_tool(
         handler: Callable[[MCPToolCallRequest], Awaitable[MCPToolCallResult]],  # noqa: ARG001
     ) -> MCPToolCallResult:
         named = request.override(args=arguments.for_server(request.args))
-        return await call(named, _thread_of(request))
+        return await call(named, _caller(request))
 
     async def format_result(
         request: MCPToolCallRequest,
@@ -117,6 +124,28 @@ def _failed(server: str, error: Exception) -> CallToolResult:
     reason = error.user_message if isinstance(error, McpError) else describe_error(error)
     text = f"MCP server '{server}' failed: {reason}"
     return CallToolResult(content=[TextContent(type="text", text=text)], isError=True)
+
+
+def _caller(request: MCPToolCallRequest) -> McpCaller:
+    runtime: Any = request.runtime
+    config: Mapping[str, Any] = getattr(runtime, "config", None) or {}
+    thread_id, call_id = _thread_of(request), getattr(runtime, "tool_call_id", None) or ""
+    step = str((config.get("configurable") or {}).get("checkpoint_ns") or "")
+
+    run = contextvars.copy_context()
+
+    def report(text: str) -> None:
+        """Write an event; LangGraph's writer works only in the context of the run."""
+        if runtime is not None:
+            event = {"type": TOOL_PROGRESS, "tool_call_id": call_id, "text": redact_error(text)}
+            run.run(runtime.stream_writer, event)
+
+    return McpCaller(
+        key=McpCallKey(thread_id, step, call_id),
+        messages=messages_for(language_for_run(getattr(runtime, "context", None), config)),
+        report=report,
+        can_ask=thread_id is not None and can_interrupt(config),
+    )
 
 
 def _thread_of(request: MCPToolCallRequest) -> str | None:

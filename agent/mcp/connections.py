@@ -1,17 +1,19 @@
 """Connects to MCP servers over stdio, SSE and streamable HTTP. Importing this imports the MCP SDK."""
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
 import httpx
+from anyio.abc import TaskGroup
 from mcp import ClientSession
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import (
+    INVALID_REQUEST,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
@@ -19,13 +21,25 @@ from mcp.types import (
     CancelledNotificationParams,
     ClientNotification,
     ClientRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    InitializeResult,
     ListToolsRequest,
     PaginatedRequestParams,
     RequestParams,
     Result,
+    ServerNotification,
     Tool,
+    ToolListChangedNotification,
 )
+from typing_extensions import override
 
+from agent.mcp.calls import McpCall
+from agent.mcp.elicitation import DECLINED
 from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
 from agent.mcp.process import StderrTail, run_server_process
 from agent.mcp.response_limits import limited_client
@@ -33,29 +47,84 @@ from agent.mcp.results import parse_result, parse_tools
 from agent.mcp.server_config import McpServerConfig
 from agent.trace_context import trace_headers
 
+TOO_MANY_SAMPLES = "a server may use the model only during its tool calls, and a few times in each"
+
 CANCEL_S = 1.0
 """Time limit for sending cancellations to a server."""
 
 
-class McpClient(ClientSession):
-    """Client session that records the requests whose callers were cancelled."""
+CLIENT = Implementation(name="parley", version="1")
 
-    def __init__(self, reader: Any, writer: Any) -> None:  # noqa: ANN401 - the SDK's streams
-        super().__init__(reader, writer)
+Sample = Callable[[CreateMessageRequestParams], Awaitable[CreateMessageResult | ErrorData]]
+"""Answers a server's request to the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpHandlers:
+    """What a server may send by itself.
+
+    Attributes:
+        on_tools_changed: Called when the server's tools changed.
+        sample: Answers its requests to the model; None = it may not send any.
+    """
+
+    on_tools_changed: Callable[["McpClient"], None]
+    sample: Sample | None = None
+
+
+class McpClient(ClientSession):
+    """Client session that knows its running calls, and records the requests whose callers were cancelled.
+
+    Args:
+        reader, writer: The SDK's streams.
+        handlers: What to do with requests and notifications of the server.
+        tasks: For the server's requests: a person may take minutes to answer, and the session must read on.
+
+    Attributes:
+        server: What the server said about itself; None = before the handshake.
+    """
+
+    def __init__(self, reader: Any, writer: Any, handlers: McpHandlers, tasks: TaskGroup) -> None:  # noqa: ANN401 - the SDK's streams
+        super().__init__(
+            reader,
+            writer,
+            elicitation_callback=self._elicit,
+            sampling_callback=self._sample if handlers.sample is not None else None,
+            message_handler=self._handle_message,
+            client_info=CLIENT,
+        )
+        self.server: InitializeResult | None = None
+        self._handlers = handlers
+        self._tasks = tasks
+        self._calls: list[McpCall] = []
         self._abandoned: list[int] = []
 
-    async def send_tool_call(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
+    @override
+    async def initialize(self) -> InitializeResult:
+        self.server = await super().initialize()
+        return self.server
+
+    async def send_tool_call(
+        self, name: str, arguments: dict[str, Any], call: McpCall
+    ) -> CallToolResult:
         """Call a tool. The SDK's method lists all tools first, to validate structured results, which are not used."""
-        request_id = self._request_id
         meta = RequestParams.Meta.model_validate(trace_headers()) if trace_headers() else None
         params = CallToolRequestParams(name=name, arguments=arguments, _meta=meta)
+        request_id = self._request_id
+        self._calls.append(call)
         try:
             # Read the raw answer: the SDK rejects a whole answer because of one unknown part.
-            answer = await self.send_request(ClientRequest(CallToolRequest(params=params)), Result)
+            answer = await self.send_request(
+                ClientRequest(CallToolRequest(params=params)),
+                Result,
+                progress_callback=call.report_progress,
+            )
         except anyio.get_cancelled_exc_class():
             # A cancelled task cannot send reliably; see `cancel_abandoned`.
             self._abandoned.append(request_id)
             raise
+        finally:
+            self._calls.remove(call)
         return parse_result(answer.model_extra or {})
 
     async def list_tool_page(self, cursor: str | None) -> tuple[list[Tool], str | None]:
@@ -77,6 +146,35 @@ class McpClient(ClientSession):
                     ClientNotification(CancelledNotification(params=params))
                 )
 
+    @override
+    async def _received_request(self, responder: Any) -> None:
+        self._tasks.start_soon(super()._received_request, responder)
+
+    async def _handle_message(self, message: object) -> None:
+        if isinstance(message, ServerNotification) and isinstance(
+            message.root, ToolListChangedNotification
+        ):
+            self._handlers.on_tools_changed(self)
+
+    async def _elicit(
+        self,
+        context: Any,  # noqa: ANN401, ARG002 - the SDK's signature
+        params: ElicitRequestParams,
+    ) -> ElicitResult:
+        """Let a person answer. The protocol does not say to which call a question belongs: take the oldest."""
+        call = next((one for one in self._calls if one.caller.can_ask), None)
+        return DECLINED if call is None else await call.ask(params)
+
+    async def _sample(
+        self,
+        context: Any,  # noqa: ANN401, ARG002 - the SDK's signature
+        params: CreateMessageRequestParams,
+    ) -> CreateMessageResult | ErrorData:
+        call = next(iter(self._calls), None)
+        if call is None or self._handlers.sample is None or not call.may_sample():
+            return ErrorData(code=INVALID_REQUEST, message=TOO_MANY_SAMPLES)
+        return await self._handlers.sample(params)
+
 
 @dataclass(frozen=True, kw_only=True)
 class McpConnection:
@@ -89,6 +187,7 @@ class McpConnection:
         timeout_s: Time limit for connecting. Callers limit the time for responses.
         headers: Additional headers.
         stderr: Collects the process's stderr.
+        handlers: What the server may send by itself.
     """
 
     config: McpServerConfig
@@ -97,6 +196,7 @@ class McpConnection:
     timeout_s: float
     headers: Mapping[str, str]
     stderr: StderrTail
+    handlers: McpHandlers
 
     def with_headers(self, headers: Mapping[str, str]) -> "McpConnection":
         """Return a copy with additional headers."""
@@ -114,8 +214,15 @@ async def open_client(connection: McpConnection) -> AsyncIterator[McpClient]:
         streams = run_server_process(connection.config, connection.stderr)
     else:
         streams = (_sse if connection.config.type == "sse" else _http)(connection)
-    async with streams as (reader, writer), McpClient(reader, writer) as client:
-        yield client
+    async with (
+        streams as (reader, writer),
+        anyio.create_task_group() as tasks,
+        McpClient(reader, writer, connection.handlers, tasks) as client,
+    ):
+        try:
+            yield client
+        finally:
+            tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager

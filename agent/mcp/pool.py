@@ -46,6 +46,10 @@ class McpSessionPool:
         """Start a task that outlives the current run and inherits none of its context variables."""
         contextvars.Context().run(lambda: self._tasks.start_soon(work))
 
+    def start_call(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start a task of a tool call. It may outlive the run; the server is told the run's trace."""
+        self._tasks.start_soon(work)
+
     def get_or_open(
         self, key: Key, connect: Connect, connect_timeout_s: float, idle_s: float
     ) -> McpSession:

@@ -4,7 +4,8 @@ The MCP SDK is imported with the first configured server: the import takes a sec
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+import operator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
+from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from agent.background import background_tasks
@@ -56,10 +58,17 @@ class McpServerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpToolSet:
-    """The available tools. The version changes when they change; 0 = there have never been any."""
+    """What the servers offer an agent.
+
+    Attributes:
+        version: Changes with the rest; 0 = there has never been anything.
+        tools: The available tools.
+        instructions: What servers say about their use, by server.
+    """
 
     version: int = 0
     tools: tuple[BaseTool, ...] = field(default=(), compare=False)
+    instructions: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 class McpToolRegistry:
@@ -74,6 +83,7 @@ class McpToolRegistry:
         tasks: Owns all background work; outlives every run.
         folders: Where images of results are saved.
         configured: Returns the names of the tools of the configuration.
+        model: Returns the model for servers in `mcp.sampling`; None = no server may use it.
 
     Attributes:
         settings: The servers' configuration, for the API.
@@ -88,12 +98,14 @@ class McpToolRegistry:
         tasks: TaskGroup,
         folders: ThreadStorage,
         configured: Callable[[], Collection[str]] = frozenset,
+        model: Callable[[], Awaitable[BaseChatModel]] | None = None,
     ) -> None:
         self._extensions = extensions
         self._configured = configured
         self._environment = environment
         self._limits = limits
         self._folders = folders
+        self._model = model
         self.settings = McpSettings(extensions, environment, limits)
         self.sessions = McpSessionPool(tasks, lambda: limits().max_sessions)
         self._servers: dict[str, McpServer] = {}
@@ -222,6 +234,7 @@ class McpToolRegistry:
             certificates=load_certificates(),
             interceptors=tuple(build_interceptor(use) for use in interceptors),
             folders=self._folders,
+            model=self._model,
         )
 
     def _start(
@@ -247,9 +260,15 @@ class McpToolRegistry:
             for key, name in self._names.items()
             for tool in [given[key]]
         )
-        held = self._tool_set.tools
-        if len(tools) != len(held) or any(a is not b for a, b in zip(tools, held, strict=True)):
-            self._tool_set = McpToolSet(version=self._tool_set.version + 1, tools=tools)
+        instructions = {
+            server.name: server.instructions for server in loaded if server.instructions
+        }
+        held = self._tool_set
+        is_same = len(tools) == len(held.tools) and all(map(operator.is_, tools, held.tools))
+        if not is_same or instructions != held.instructions:
+            self._tool_set = McpToolSet(
+                version=held.version + 1, tools=tools, instructions=instructions
+            )
             self._warn_of_renamed(given)
 
     def _warn_of_renamed(self, given: Iterable[tuple[str, str]]) -> None:
@@ -290,10 +309,11 @@ async def open_mcp(
     limits: Callable[[], McpConfig],
     folders: ThreadStorage,
     configured: Callable[[], Collection[str]] = frozenset,
+    model: Callable[[], Awaitable[BaseChatModel]] | None = None,
 ) -> AsyncIterator[McpToolRegistry]:
     """Open the MCP registry; it connects to servers when tools are first requested."""
     async with background_tasks() as tasks:
-        tools = McpToolRegistry(extensions, environment, limits, tasks, folders, configured)
+        tools = McpToolRegistry(extensions, environment, limits, tasks, folders, configured, model)
         try:
             yield tools
         finally:

@@ -2,37 +2,53 @@
 
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 import anyio
 import httpx
 from langchain_core.tools import BaseTool
 from langchain_mcp_adapters.interceptors import MCPToolCallRequest, ToolCallInterceptor
+from langgraph.errors import GraphInterrupt
 from mcp import McpError as SdkError
-from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent, Tool
+from mcp.types import (
+    CONNECTION_CLOSED,
+    CallToolResult,
+    TextContent,
+    Tool,
+)
 
 from agent.config.mcp import McpConfig
 from agent.errors import McpCallFailed, McpServerUnusable
 from agent.mcp.adapter import langchain_tool
-from agent.mcp.connections import McpClient, McpConnection, open_client
+from agent.mcp.calls import McpCall, McpCaller, McpCallKey
+from agent.mcp.connections import McpClient, McpConnection, McpHandlers, open_client
 from agent.mcp.errors import ENDED, describe_error
 from agent.mcp.oauth import OAuthTokenSource
 from agent.mcp.pool import McpSessionPool
 from agent.mcp.process import StderrTail
 from agent.mcp.response_limits import limited_client
+from agent.mcp.sampling import SamplingModel, sample
 from agent.mcp.server_config import McpServerConfig
 from agent.mcp.session import McpSession, McpSessionLost
 from agent.thread_storage import ThreadStorage
+from agent.tool_names import matches
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 State = Literal["connecting", "connected", "failed"]
 
 MAX_TOOLS = 500
 """Maximum number of tools: more than any model accepts. It stops a server whose list never ends."""
 MAX_PAUSE_S = 300.0
+LIST_PAUSE_S = 1.0
+"""Shortest time between two lists after announcements of changes, seconds."""
+INSTRUCTIONS_CHARS = 2_000
+"""Longest instructions of a server, characters: they are in every request."""
 STDERR_WAIT_S = 0.5
 """How long to wait for the last stderr output of a failed server, seconds."""
 MIN_SECRET_CHARS = 6
@@ -53,6 +69,7 @@ class McpServerFactory:
         certificates: For HTTPS.
         interceptors: Wrap every call, outermost first.
         folders: Where images of results are saved.
+        model: Returns the model for servers in `mcp.sampling`; None = no server may use it.
     """
 
     sessions: McpSessionPool
@@ -60,6 +77,7 @@ class McpServerFactory:
     certificates: ssl.SSLContext
     interceptors: tuple[ToolCallInterceptor, ...]
     folders: ThreadStorage
+    model: SamplingModel | None
 
     def create(self, name: str, config: McpServerConfig) -> "McpServer":
         """Create a server; it does nothing before `load`."""
@@ -74,6 +92,9 @@ class McpServer:
         error: Why it could not be loaded, for people.
         attempts: Number of loading attempts.
         first_attempt_done: Set after the first attempt.
+        instructions: What the server says about its use, for the model.
+        has_resources: Whether it offers resources.
+        has_prompts: Whether it offers prompts.
     """
 
     def __init__(self, name: str, config: McpServerConfig, factory: McpServerFactory) -> None:
@@ -84,6 +105,14 @@ class McpServer:
         self.error: str | None = None
         self.attempts = 0
         self.first_attempt_done = anyio.Event()
+        self.instructions = ""
+        self.has_resources = self.has_prompts = False
+        self._listed: list[Tool] = []
+        self._waiting: dict[McpCallKey, McpCall] = {}
+        self._on_loaded: Callable[[], None] = lambda: None
+        self._changed_in: McpClient | None = None
+        self._is_listing = False
+        self._watching: McpSession | None = None
         self._loading = anyio.CancelScope()
         self._stderr = StderrTail()
         self._is_retired = False
@@ -104,51 +133,105 @@ class McpServer:
     async def load(self, on_loaded: Callable[[], None]) -> None:
         """Load the tools. Retry with growing pauses until it succeeds or the server is retired.
 
+        If the server announces changes of its tools over HTTP, keep a connection, and load again when that ends.
+
         Args:
-            on_loaded: Called when the tools are available.
+            on_loaded: Called when the tools are available, and when they change.
         """
-        pause = self.factory.limits().retry_seconds
+        self._on_loaded = on_loaded
         with self._loading:
-            while not await self._try_load():
+            while True:
+                pause = self.factory.limits().retry_seconds
+                while not await self._try_load():
+                    await anyio.sleep(pause)
+                    pause = min(pause * 2, MAX_PAUSE_S)
+                on_loaded()
+                if self._watching is None:
+                    break
+                await self._watching.ended.wait()
                 await anyio.sleep(pause)
-                pause = min(pause * 2, MAX_PAUSE_S)
-            on_loaded()
         self.first_attempt_done.set()
 
     def retire(self) -> None:
         """Stop loading. Close the sessions when the runs that still use them leave them idle."""
         self._is_retired = True
         self._loading.cancel()
+        if self._watching is not None:
+            self._watching.close()
         self.factory.sessions.drop(self, after_idle_s=RETIRED_IDLE_S)
 
-    async def call(self, request: MCPToolCallRequest, thread_id: str | None) -> CallToolResult:
+    async def call(self, request: MCPToolCallRequest, caller: McpCaller) -> CallToolResult:
         """Call a tool in the thread's session. If the session was lost before the call, retry once in a new one.
 
         Raises:
             McpCallFailed: No response in time, or the server ended during the call.
             McpServerUnusable: There is no connection.
+            GraphInterrupt: The server asks a person. The run must end, and the next one joins the call.
         """
+        key = caller.key
+        call = self._waiting.pop(key, None)
+        if call is None or call.is_over:
+            call = McpCall(caller)
+            self.factory.sessions.start_call(
+                partial(call.run, partial(self._call_with_retry, request, call))
+            )
+        call.caller, is_joined = caller, True
+        timeout_s = self.factory.limits().call_timeout_seconds
         try:
-            return await self._call(request, thread_id)
+            while (question := await call.wait(timeout_s)) is not None:
+                call.answer(question, self.name, is_joined=is_joined)
+                is_joined = False
+        except GraphInterrupt:
+            self._waiting[key] = call
+            raise
+        except TimeoutError as error:
+            if self.config.type == "stdio" and call.session is not None:
+                call.session.close()  # the server may hang forever: the next call gets a new process
+            reason = f"it did not respond within {timeout_s:g} seconds"
+            raise McpCallFailed(reason) from error
+        finally:
+            if self._waiting.get(key) is not call:
+                call.cancel()
+        return call.result()
+
+    async def request(
+        self, thread_id: str | None, request: Callable[[McpClient], Awaitable[T]]
+    ) -> T:
+        """Send another request than a tool call, in the thread's session.
+
+        Raises:
+            McpError: There is no response, or it is an error.
+        """
+        limits = self.factory.limits()
+        session, is_kept = self._session({}, thread_id, limits)
+        try:
+            with anyio.fail_after(limits.call_timeout_seconds):
+                return await session.call(request)
+        except TimeoutError as error:
+            raise McpCallFailed("it did not respond in time") from error
+        except SdkError as error:
+            raise McpCallFailed(self._without_secrets(describe_error(error))) from error
+        finally:
+            if not is_kept:
+                session.close()
+
+    async def _call_with_retry(self, request: MCPToolCallRequest, call: McpCall) -> CallToolResult:
+        try:
+            return await self._call(request, call)
         except McpSessionLost as error:
             if error.may_have_run:
                 raise McpCallFailed(ENDED) from error
-        return await self._call(request, thread_id)
+        return await self._call(request, call)
 
-    async def _call(self, request: MCPToolCallRequest, thread_id: str | None) -> CallToolResult:
-        limits = self.factory.limits()
-        session, is_kept = self._session(request, thread_id, limits)
+    async def _call(self, request: MCPToolCallRequest, call: McpCall) -> CallToolResult:
+        thread_id = call.caller.key.thread_id
+        session, is_kept = self._session(request.headers or {}, thread_id, self.factory.limits())
+        call.session = session
         try:
-            with anyio.fail_after(limits.call_timeout_seconds):
-                result = await session.call(
-                    lambda client: client.send_tool_call(request.name, request.args)
-                )
-                return self._masked(result) if result.isError else result
-        except TimeoutError as error:
-            if self.config.type == "stdio":
-                session.close()  # the server may hang forever: the next call gets a new process
-            reason = f"it did not respond within {limits.call_timeout_seconds:g} seconds"
-            raise McpCallFailed(reason) from error
+            result = await session.call(
+                lambda client: client.send_tool_call(request.name, request.args, call)
+            )
+            return self._masked(result) if result.isError else result
         except SdkError as error:
             if error.error.code == CONNECTION_CLOSED:
                 session.close()
@@ -162,13 +245,13 @@ class McpServer:
                 session.close()
 
     def _session(
-        self, request: MCPToolCallRequest, thread_id: str | None, limits: McpConfig
+        self, headers: Mapping[str, str], thread_id: str | None, limits: McpConfig
     ) -> tuple[McpSession, bool]:
         """Return a session for a call, and whether it stays open: servers keep state between calls."""
-        connection = self._connection(limits).with_headers(request.headers or {})
+        connection = self._connection(limits).with_headers(headers)
         sessions, timeout_s = self.factory.sessions, limits.connect_timeout_seconds
         # An interceptor's headers belong to the connection and may differ for each call.
-        if thread_id is None or (request.headers and self.config.type != "stdio"):
+        if thread_id is None or (headers and self.config.type != "stdio"):
             return sessions.open(lambda: open_client(connection), timeout_s), False
         idle_s = limits.idle_seconds
         if self._is_retired:
@@ -178,12 +261,9 @@ class McpServer:
 
     async def _try_load(self) -> bool:
         self.attempts += 1
-        factory = self.factory
+        self._is_loaded = False
         try:
-            self.tools = tuple(
-                langchain_tool(self.name, tool, self.call, factory.interceptors, factory.folders)
-                for tool in await self._list_tools()
-            )
+            self._set_tools(await self._list_tools())
         except Exception as error:
             self._set_error(describe_error(error))
             log.debug("MCP server %s cannot be loaded", self.name, exc_info=error)
@@ -194,6 +274,40 @@ class McpServer:
             return True
         finally:
             self.first_attempt_done.set()
+
+    def _set_tools(self, listed: list[Tool]) -> bool:
+        """Replace the tools. Return whether they changed."""
+        if listed == self._listed and self.tools:
+            return False
+        factory = self.factory
+        self.tools = tuple(
+            langchain_tool(self.name, tool, self.call, factory.interceptors, factory.folders)
+            for tool in listed
+        )
+        self._listed = listed
+        return True
+
+    def _tools_changed(self, client: McpClient) -> None:
+        """List the tools again, in the session that announced the change: others may have other tools."""
+        self._changed_in = client
+        if not self._is_listing and not self._is_retired:
+            self._is_listing = True
+            self.factory.sessions.start(self._list_again)
+
+    async def _list_again(self) -> None:
+        while (client := self._changed_in) is not None:
+            self._changed_in = None
+            try:
+                with anyio.fail_after(self.factory.limits().discovery_timeout_seconds):
+                    if self._set_tools(await _all_tools(client)):
+                        log.info("MCP server %s now provides %d tools", self.name, len(self.tools))
+                        self._on_loaded()
+            except Exception as error:  # noqa: BLE001 - the tools stay as they are
+                log.warning(
+                    "MCP server %s: cannot list tools: %s", self.name, describe_error(error)
+                )
+            await anyio.sleep(LIST_PAUSE_S)
+        self._is_listing = False
 
     def _set_error(self, fault: str) -> None:
         """Record why the server cannot be used, and log the reason when it changes."""
@@ -228,19 +342,39 @@ class McpServer:
         session = self.factory.sessions.open(
             lambda: open_client(connection), limits.connect_timeout_seconds
         )
+        self._watching = None
         try:
             await session.wait_ready()
             with anyio.fail_after(limits.discovery_timeout_seconds):
-                return await session.call(_all_tools)
+                listed, announces_changes = await session.call(self._read_server)
         except Exception:
             session.close()
             with anyio.move_on_after(STDERR_WAIT_S):
                 await session.ended.wait()
             raise
-        finally:
+        if announces_changes and self.config.type != "stdio" and not self._is_retired:
+            self._watching = session
+        else:
             session.close()
+        return listed
+
+    async def _read_server(self, client: McpClient) -> tuple[list[Tool], bool]:
+        """Return the server's tools, and whether it announces changes of them. Record what else it offers."""
+        offers = client.server.capabilities if client.server is not None else None
+        text = (client.server.instructions if client.server is not None else None) or ""
+        self.instructions = text.strip()[:INSTRUCTIONS_CHARS]
+        self.has_resources = offers is not None and offers.resources is not None
+        self.has_prompts = offers is not None and offers.prompts is not None
+        has_tools = (
+            offers is None
+            or offers.tools is not None
+            or not (self.has_resources or self.has_prompts)
+        )
+        announces = offers is not None and offers.tools is not None and offers.tools.listChanged
+        return await _all_tools(client) if has_tools else [], bool(announces)
 
     def _connection(self, limits: McpConfig) -> McpConnection:
+        model = self.factory.model if matches(self.name, limits.sampling) else None
         return McpConnection(
             config=self.config,
             tokens=self._tokens,
@@ -248,6 +382,10 @@ class McpServer:
             timeout_s=limits.connect_timeout_seconds,
             headers={},
             stderr=self._stderr,
+            handlers=McpHandlers(
+                on_tools_changed=self._tools_changed,
+                sample=None if model is None else partial(sample, model),
+            ),
         )
 
 

@@ -38,6 +38,7 @@ class RunProgress:
     def __init__(self) -> None:
         self._calls: dict[str, str] = {}
         self._subagents: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
         self._todos: Sequence[Mapping[str, Any]] = []
 
     def update(self, messages: Sequence[Message], todos: object) -> bool:
@@ -48,6 +49,7 @@ class RunProgress:
         )
         changed = calls != self._calls or plan != self._todos
         self._calls, self._todos = calls, plan
+        self._texts = {call: text for call, text in self._texts.items() if call in calls}
         return changed
 
     def add_event(self, data: object) -> bool:
@@ -55,6 +57,11 @@ class RunProgress:
         if not isinstance(data, Mapping):
             return False
         kind, task = str(data.get("type")), str(data.get("task_id"))
+        if kind == "tool_progress":
+            call, text = str(data.get("tool_call_id")), _flat(str(data.get("text") or ""))
+            is_new = call in self._calls and self._texts.get(call) != text
+            self._texts[call] = text
+            return is_new
         if kind == "task_started":
             self._subagents[task] = _flat(str(data.get("description") or ""))
             return True
@@ -66,7 +73,10 @@ class RunProgress:
             f"{STATUS_EMOJI.get(str(todo.get('status')), PENDING_EMOJI)} {_flat(str(todo.get('title') or ''))}"
             for todo in self._todos
         ]
-        tools = [f"{TOOL_EMOJI} {call}" for call in self._calls.values()]
+        tools = [
+            f"{TOOL_EMOJI} {call}{f': {self._texts[key]}' if self._texts.get(key) else ''}"
+            for key, call in self._calls.items()
+        ]
         others = [
             f"{SUBAGENT_EMOJI} {what or words.progress_subagent}"
             for what in self._subagents.values()
