@@ -8,8 +8,10 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import or_
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -60,18 +62,39 @@ class Extensions:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Disabled:
+    """Names that are disabled outside of the file in use."""
+
+    skills: frozenset[str] = frozenset()
+    servers: frozenset[str] = frozenset()
+
+    def __or__(self, other: "_Disabled") -> "_Disabled":
+        return _Disabled(self.skills | other.skills, self.servers | other.servers)
+
+
 class ExtensionsFile:
-    """Reads and updates the file.
+    """Reads and updates the file. It may appear, vanish or move between its places while the service runs.
+
+    The first place with a file is in use. What another place's file disables stays disabled unless the file in use
+    says `"enabled": true`, and so does what was disabled in the file that was in use before it moved or vanished.
 
     Args:
-        path: The file's path; the file need not exist.
+        places: The file's possible paths, the first existing one in use. New files are created in the last one.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, *places: Path) -> None:
+        self._places = places
+        self._path = places[-1]
         self._current = Extensions()
         self._signature = _ABSENT
+        self._kept = _Disabled()
         self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """The path in use at the last reading, or of a file to be created."""
+        return self._path
 
     async def load(self) -> Extensions:
         """Return the current content, read in a worker thread."""
@@ -102,7 +125,8 @@ class ExtensionsFile:
 
     def _update(self, change: Callable[[ExtensionsDocument], None]) -> Extensions:
         with self._lock:
-            raw = self._bytes()
+            self._read()
+            raw = _bytes(self._path)
             document = {} if raw is None else _document(raw)
             _parsed(document, _ABSENT)
             change(document)
@@ -116,19 +140,52 @@ class ExtensionsFile:
             return self._read()
 
     def _read(self) -> Extensions:
-        try:
-            raw = self._bytes()
-        except ExtensionsInvalid as error:
-            return self._with_error("unreadable", error)
-        signature = _ABSENT if raw is None else hashlib.sha256(raw).hexdigest()
+        found: list[tuple[Path, bytes]] = []
+        for place in self._places:
+            try:
+                raw = _bytes(place)
+            except ExtensionsInvalid as error:
+                if found:
+                    log.warning("%s: %s", place, error)
+                    continue
+                self._path = place
+                return self._with_error("unreadable", error)
+            if raw is not None:
+                found.append((place, raw))
+        signature = _signature(found)
         if signature == self._signature:
             return self._current
+        path = found[0][0] if found else self._places[-1]
         try:
-            current = Extensions() if raw is None else _parsed(_document(raw), signature)
+            document = _document(found[0][1]) if found else {}
+            current = _parsed(document, signature)
         except ExtensionsInvalid as error:
+            self._path = path
             return self._with_error(signature, error)
-        self._current, self._signature = current, signature
-        return current
+        if path != self._path:
+            self._kept |= _disabled_in(self._current)
+        self._path, self._signature = path, signature
+        others = [_disabled_in(_parsed_or_empty(place, raw)) for place, raw in found[1:]]
+        self._kept = _not_mentioned(document, self._kept)
+        disabled = reduce(or_, map(partial(_not_mentioned, document), others), self._kept)
+        self._current = self._with_disabled(current, disabled)
+        return self._current
+
+    def _with_disabled(self, current: Extensions, disabled: _Disabled) -> Extensions:
+        """Disable what another file disables, and say so."""
+        servers = disabled.servers & current.mcp_servers.keys()
+        if names := sorted(disabled.skills | servers):
+            log.warning(
+                '%s: still disabled, as in an earlier or another file: %s. To enable one, set "enabled": true',
+                self._path,
+                ", ".join(names),
+            )
+        off = {name: {**current.mcp_servers[name], "enabled": False} for name in servers}
+        return replace(
+            current,
+            mcp_servers=MappingProxyType({**current.mcp_servers, **off}),
+            skills=MappingProxyType({**current.skills, **dict.fromkeys(disabled.skills, False)}),
+        )
 
     def _with_error(self, signature: str, error: ExtensionsInvalid) -> Extensions:
         """Return the previous content with an error. Log the error once per version of the file."""
@@ -138,19 +195,58 @@ class ExtensionsFile:
         self._current = replace(self._current, error=error.user_message)
         return self._current
 
-    def _bytes(self) -> bytes | None:
-        try:
-            with self._path.open("rb") as file:
-                raw = file.read(MAX_BYTES + 1)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise ExtensionsInvalid(
-                f"the extensions file cannot be read: {error.strerror}"
-            ) from error
-        if len(raw) > MAX_BYTES:
-            raise ExtensionsInvalid(f"the extensions file is larger than {MAX_BYTES} bytes")
-        return raw
+
+def _bytes(path: Path) -> bytes | None:
+    """Return a file's content; None = there is no file. Raises ExtensionsInvalid if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ExtensionsInvalid(f"the extensions file cannot be read: {error.strerror}") from error
+    if len(raw) > MAX_BYTES:
+        raise ExtensionsInvalid(f"the extensions file is larger than {MAX_BYTES} bytes")
+    return raw
+
+
+def _signature(found: Sequence[tuple[Path, bytes]]) -> str:
+    if not found:
+        return _ABSENT
+    digest = hashlib.sha256()
+    for path, raw in found:
+        digest.update(f"{path}\0{len(raw)}\0".encode("utf-8", "surrogateescape") + raw)
+    return digest.hexdigest()
+
+
+def _parsed_or_empty(path: Path, raw: bytes) -> Extensions:
+    try:
+        return _parsed(_document(raw), "")
+    except ExtensionsInvalid as error:
+        log.warning("%s, which is not in use: %s", path, error)
+        return Extensions()
+
+
+def _disabled_in(extensions: Extensions) -> _Disabled:
+    servers = extensions.mcp_servers.items()
+    return _Disabled(
+        frozenset(name for name, is_enabled in extensions.skills.items() if not is_enabled),
+        frozenset(name for name, entry in servers if not _is_enabled(entry)),
+    )
+
+
+def _not_mentioned(document: ExtensionsDocument, disabled: _Disabled) -> _Disabled:
+    """Return the names about which a document does not say whether they are enabled."""
+    skills = document.get(SKILLS) or {}
+    servers = document.get(_key(document, SERVERS)) or {}
+
+    def is_open(entry: object) -> bool:
+        return isinstance(entry, dict) and "enabled" not in entry
+
+    return _Disabled(
+        frozenset(n for n in disabled.skills if n not in skills or is_open(skills[n])),
+        frozenset(n for n in disabled.servers if n not in servers or is_open(servers[n])),
+    )
 
 
 def section(document: ExtensionsDocument, name: str) -> ExtensionsDocument:

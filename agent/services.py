@@ -60,7 +60,7 @@ class AgentSetup:
         home: The data folder.
         storage: Storage of the files that all nodes need.
         mirror: Copies these files between nodes.
-        extensions_path: The file with MCP servers and disabled skills; None = `extensions_config.json` in `files`.
+        extensions: Places of the file with MCP servers and disabled skills; () = `extensions_config.json` in `files`.
         sandboxes: The sandbox provider; None = as configured.
         base_dir: The base of relative paths in the configuration; None = the working directory.
         environment: Values for `$NAME` in the extensions file.
@@ -73,7 +73,7 @@ class AgentSetup:
     home: Path
     storage: StorageConfig = field(default_factory=StorageConfig)
     mirror: FileMirror = field(default_factory=SharedFolder)
-    extensions_path: Path | None = None
+    extensions: tuple[Path, ...] = ()
     sandboxes: SandboxProvider | None = None
     base_dir: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -85,11 +85,6 @@ class AgentSetup:
     def files(self) -> Path:
         """The folder of the files that all nodes need, or of this node's copy."""
         return self.storage.folder(self.home)
-
-    @property
-    def extensions_file(self) -> Path:
-        """The path of the extensions file."""
-        return self.extensions_path or self.files / "extensions_config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +170,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     """
     config = CurrentConfig(setup.config)
     folders = _thread_storage(setup, config)
-    extensions = ExtensionsFile(setup.extensions_file)
+    extensions = ExtensionsFile(*(setup.extensions or [setup.files / "extensions_config.json"]))
     skills = await _load_skills(setup, config, extensions)
     sandboxes = setup.sandboxes or await _sandbox_provider(setup, folders, skills)
     converter = DocumentConverter()

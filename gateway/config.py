@@ -77,7 +77,7 @@ class Config:
     Attributes:
         source: Its file; None = built-in defaults.
         home: The data folder, absolute.
-        extensions: The file of MCP servers and disabled skills, absolute.
+        extensions: The places of the file of MCP servers and disabled skills, absolute; see `ExtensionsFile`.
         unknown_keys: One line for each unknown key, which is probably misspelled.
         warnings: Other likely mistakes, such as duplicate keys, one line each.
         graphs: Additional assistants: maps names of LangGraph graphs to `./file.py:graph` or `module:graph`.
@@ -91,7 +91,7 @@ class Config:
 
     source: Path | None
     home: Path
-    extensions: Path | None = None
+    extensions: tuple[Path, ...] = ()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
     agent: AgentConfig
@@ -240,12 +240,14 @@ def environment_variables(
     return variables, dict(read_dotenv(folder / ".env").variables)
 
 
-def _find_extensions_file(source: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """Return the file named by the environment, or the one next to the configuration; None = in the data folder."""
+def _extensions_places(
+    source: Path | None, files: Path, environ: Mapping[str, str]
+) -> tuple[Path, ...]:
+    """Return the path named by the environment, or those next to the configuration and in the data folder."""
     if named := environ.get(EXTENSIONS_VARIABLE):
-        return Path(named).expanduser().absolute()
+        return (Path(named).expanduser().absolute(),)
     beside = (source.parent if source else Path()) / EXTENSIONS_FILE
-    return beside.absolute() if beside.exists() else None
+    return tuple(dict.fromkeys([beside.absolute(), files / EXTENSIONS_FILE]))
 
 
 class _ConfigBuilder:
@@ -289,10 +291,11 @@ class _ConfigBuilder:
             self._warn(f"config_version: {root.config_version} is newer than this Parley knows")
         if problem := find_time_zone_problem(environ.get("TZ", "")):
             self._warn(problem)
+        home = Path(environ.get("PARLEY_HOME") or DEFAULT_HOME).expanduser().absolute()
         return Config(
             source=source,
-            home=Path(environ.get("PARLEY_HOME") or DEFAULT_HOME).expanduser().absolute(),
-            extensions=_find_extensions_file(source, environ),
+            home=home,
+            extensions=_extensions_places(source, storage.folder(home), environ),
             environment=dict(environ),
             tracing=self._from_environment(load_tracing_config, environ),
             telemetry=self._from_environment(load_telemetry_config, environ),

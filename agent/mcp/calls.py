@@ -12,7 +12,6 @@ from agent.errors import McpCallFailed
 from agent.locales import AgentMessages
 from agent.mcp.elicitation import CANCELLED, DECLINED, ask_person
 from agent.mcp.errors import ENDED
-from agent.mcp.session import McpSession
 
 MAX_QUESTION_S = 3_600.0
 """How long a call waits for a person, seconds. A later answer repeats the call, and the server asks again."""
@@ -70,13 +69,13 @@ class McpCall:
 
     Attributes:
         caller: The run that waits for the call.
-        session: The session that it uses; None = not yet.
+        close_session: Closes the session that it uses.
         is_over: Whether there is a result or an error.
     """
 
     def __init__(self, caller: McpCaller) -> None:
         self.caller = caller
-        self.session: McpSession | None = None
+        self.close_session: Callable[[], None] = _do_nothing
         self._changed = anyio.Event()
         self._scope = anyio.CancelScope()
         self._result: CallToolResult | None = None
@@ -195,6 +194,10 @@ class McpCall:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+def _do_nothing() -> None:
+    """Close no session: none is open yet."""
 
 
 def progress_text(progress: float, total: float | None, message: str | None) -> str:

@@ -129,14 +129,14 @@ class McpToolRegistry:
             extensions: The content of the file; None = read it.
         """
         await self._refresh(extensions)
-        waiting = [
-            server for server in self._servers.values() if not server.first_attempt_done.is_set()
-        ]
-        if waiting:
-            with anyio.CancelScope(deadline=self._wait_until):
-                for server in waiting:
-                    await server.first_attempt_done.wait()
+        await self._wait_for_first_attempts(self._wait_until)
         return self._tool_set
+
+    async def load(self, timeout_s: float) -> tuple[McpServerInfo, ...]:
+        """Try to load each server once, and return the status of all."""
+        await self._refresh()
+        await self._wait_for_first_attempts(anyio.current_time() + timeout_s)
+        return await self.statuses()
 
     async def statuses(self) -> tuple[McpServerInfo, ...]:
         """Return the status of every server in the file, without waiting."""
@@ -164,6 +164,13 @@ class McpToolRegistry:
         for server in self._servers.values():
             server.retire()
         await self.sessions.aclose()
+
+    async def _wait_for_first_attempts(self, deadline: float) -> None:
+        waiting = [one for one in self._servers.values() if not one.first_attempt_done.is_set()]
+        if waiting:
+            with anyio.CancelScope(deadline=deadline):
+                for server in waiting:
+                    await server.first_attempt_done.wait()
 
     async def _refresh(self, extensions: Extensions | None = None) -> None:
         """Apply the file if it changed."""

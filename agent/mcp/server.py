@@ -185,8 +185,8 @@ class McpServer:
             self._waiting[key] = call
             raise
         except TimeoutError as error:
-            if self.config.type == "stdio" and call.session is not None:
-                call.session.close()  # the server may hang forever: the next call gets a new process
+            if self.config.type == "stdio":
+                call.close_session()  # the server may hang forever: the next call gets a new process
             reason = f"it did not respond within {timeout_s:g} seconds"
             raise McpCallFailed(reason) from error
         finally:
@@ -226,7 +226,7 @@ class McpServer:
     async def _call(self, request: MCPToolCallRequest, call: McpCall) -> CallToolResult:
         thread_id = call.caller.key.thread_id
         session, is_kept = self._session(request.headers or {}, thread_id, self.factory.limits())
-        call.session = session
+        call.close_session = session.close
         try:
             result = await session.call(
                 lambda client: client.send_tool_call(request.name, request.args, call)

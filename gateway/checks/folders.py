@@ -8,7 +8,7 @@ from agent.custom_agents import CustomAgentStore, require_known
 from agent.errors import AgentInvalid
 from agent.extensions import Extensions, ExtensionsFile
 from agent.skills.registry import SkillRegistry
-from gateway.config import EXTENSIONS_FILE, WEBHOOK_KEY_FILE, Config
+from gateway.config import WEBHOOK_KEY_FILE, Config
 from gateway.langgraph.run_webhooks import webhook_key
 from store.config import CHECKPOINTS_FILE
 from store.credentials import KEY_FILE, load_key
@@ -85,7 +85,7 @@ def _find_agent_problems(config: Config) -> Iterator[str]:
 
 
 def _find_skill_problems(config: Config) -> Iterator[str]:
-    file = ExtensionsFile(config.extensions or config.files / EXTENSIONS_FILE)
+    file = ExtensionsFile(*config.extensions)
     skills = SkillRegistry(lambda: config.agent.skills, file, home=config.files, base=config.folder)
     for skill in skills.load_sync(Extensions()).skills:  # including disabled ones
         if skill.error:

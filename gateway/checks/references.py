@@ -18,7 +18,7 @@ from agent.unmatched_names import find_unmatched_names
 from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfig
 from bus.config import DEFAULT_SESSION, SessionConfig
 from gateway.checks.models import MODEL_ADDRESSES, find_address_problem
-from gateway.config import EXTENSIONS_FILE, Config
+from gateway.config import Config
 from gateway.config_validation import closest_match
 from gateway.graphs import GraphUnusable, find_graphs
 from gateway.runtime.assistants import is_uuid
@@ -91,8 +91,8 @@ def compare_tool_names(config: Config) -> Iterator[tuple[str, bool]]:
             tools.update(tool.name for tool in configured_tools([entry]))
         except AgentError:
             tools.add(entry.name)  # reported with the other tools
-    file = config.extensions or config.files / EXTENSIONS_FILE
-    for one in find_unmatched_names(config.agent, tools, ExtensionsFile(file).read().mcp_servers):
+    servers = ExtensionsFile(*config.extensions).read().mcp_servers
+    for one in find_unmatched_names(config.agent, tools, servers):
         guess = "" if one.servers else _guess(one.name, {*BUILT_IN_TOOLS, *tools})
         yield f"{one}{guess}", not one.servers
 

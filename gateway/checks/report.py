@@ -17,8 +17,9 @@ class DoctorReport:
     areas: dict[str, list[CheckResult]] = field(default_factory=dict)
 
     def add(self, area: str, *results: CheckResult) -> None:
-        """Add results to an area."""
-        self.areas.setdefault(area, []).extend(results)
+        """Add results to an area, which exists from its first result on."""
+        if results:
+            self.areas.setdefault(area, []).extend(results)
 
     @property
     def results(self) -> Sequence[CheckResult]:

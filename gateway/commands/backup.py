@@ -38,5 +38,5 @@ def files_outside(config: Config) -> list[Path]:
     """Return files and settings that the service needs but that are outside its data folder."""
     source = config.source or Path("config.yaml").absolute()
     memory = config.files / (config.agent.memory.storage_path or "memory")
-    needed = [source, source.with_name(".env"), config.extensions, memory, config.files]
-    return [path for path in needed if path is not None and not path.is_relative_to(config.home)]
+    needed = [source, source.with_name(".env"), *config.extensions, memory, config.files]
+    return [path for path in needed if not path.is_relative_to(config.home)]

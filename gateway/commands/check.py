@@ -1,19 +1,22 @@
-"""`parley check`: shows what is configured, missing or broken. It does not start or send anything."""
+"""`parley check`: shows what is configured, missing or broken. It starts MCP servers to list their tools."""
 
 import argparse
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import anyio
 
 from agent.config import AgentConfig
 from agent.errors import AgentError, ObjectNotImportable
 from agent.extensions import ExtensionsFile
 from agent.guardrails.factory import find_guardrail_problem
 from agent.importer import import_object, is_importable
-from agent.mcp.registry import build_interceptor
+from agent.mcp.registry import McpServerInfo, build_interceptor
 from agent.mcp.server_config import is_disabled, parse_server
 from agent.sandbox.factory import (
     BUILT_IN,
@@ -32,9 +35,15 @@ from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.checks.folders import find_file_problems
 from gateway.checks.machine import check_data_folder
+from gateway.checks.mcp_servers import (
+    check_mcp_servers,
+    describe_server,
+    is_usable,
+    server_report,
+)
 from gateway.checks.references import compare_tool_names, find_reference_problems
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
-from gateway.config import EXTENSIONS_FILE, Config, load_config, prepare_process_for_agent
+from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError, read_dotenv
 from gateway.graphs import GraphUnusable, load_graphs
 from gateway.serving import startup_report
@@ -56,29 +65,47 @@ def run(arguments: argparse.Namespace) -> int:
         config = error.partial if isinstance(error.partial, Config) else None
     sandbox = ""
     hints: list[str] = []
+    servers: list[McpServerInfo] = []
     if config is not None:
         prepare_process_for_agent(config)
         logs.configure_logging("error", config.log_format, secrets=config.secrets)
         problems += [line for line in find_config_problems(config) if line not in problems]
         sandbox, hints = _check_machine(config, problems)
+        servers = anyio.run(check_mcp_servers, config)
+        problems += [
+            f"MCP server {server.name}: {describe_server(server)}"
+            for server in servers
+            if not is_usable(server)
+            and not any(f"mcpServers.{server.name}:" in p for p in problems)
+        ]
         if not problems and config.database.is_sqlite:
             problems += filter(None, [find_database_problem(config.database, config.home)])
     code = code or (EXIT_FAILED if problems else 0)
     if arguments.json:
-        report = {"healthy": not problems, "problems": problems, "warnings": hints}
+        report: dict[str, Any] = {"healthy": not problems, "problems": problems, "warnings": hints}
+        report["mcp_servers"] = server_report(servers)
         sys.stdout.write(f"{json.dumps(report, indent=2, ensure_ascii=False)}\n")
         return code
     if config is not None:
-        lines = startup_report.summary_lines(config, sandbox)
-        sys.stdout.write(startup_report.format_lines(lines))
-        sys.stdout.write(startup_report.format_lines(_channel_lines(config)))
-    sys.stdout.write("".join(f"  - {hint}\n" for hint in hints))
-    sys.stdout.flush()
+        _print_summary(config, sandbox, servers, hints)
     for problem in problems:
         sys.stderr.write(f"parley: {problem}\n")
     if not problems:
         sys.stdout.write("No problems found.\n")
     return code
+
+
+def _print_summary(
+    config: Config, sandbox: str, servers: Sequence[McpServerInfo], hints: Sequence[str]
+) -> None:
+    lines = [
+        *startup_report.summary_lines(config, sandbox),
+        *_channel_lines(config),
+        *((f"mcp {server.name}", describe_server(server)) for server in servers),
+    ]
+    sys.stdout.write(startup_report.format_lines(iter(lines)))
+    sys.stdout.write("".join(f"  - {hint}\n" for hint in hints))
+    sys.stdout.flush()
 
 
 def find_config_problems(config: Config) -> Iterator[str]:
@@ -138,6 +165,16 @@ def find_folder_problem(folder: Path) -> str | None:
     return None
 
 
+def _check_servers(config: Config, problems: list[str]) -> list[McpServerInfo]:
+    """Return the state of the MCP servers. Append new problems to the list."""
+    servers = anyio.run(check_mcp_servers, config)
+    for server in servers:
+        is_known = any(f"mcpServers.{server.name}:" in line for line in problems)
+        if not is_usable(server) and not is_known:
+            problems.append(f"MCP server {server.name}: {describe_server(server)}")
+    return servers
+
+
 def _check_machine(config: Config, problems: list[str]) -> tuple[str, list[str]]:
     """Return the description of the sandbox and its warnings. Append new problems to the list."""
     warnings = [line for line in startup_report.config_hints(config) if line not in problems]
@@ -158,8 +195,8 @@ def _check_machine(config: Config, problems: list[str]) -> tuple[str, list[str]]
 
 def _find_mcp_problems(config: Config) -> Iterator[str]:
     """Yield problems of the extensions file and its MCP servers, without starting the servers."""
-    file = config.extensions or config.files / EXTENSIONS_FILE
-    found = ExtensionsFile(file).read()
+    extensions = ExtensionsFile(*config.extensions)
+    found, file = extensions.read(), extensions.path
     if found.error:
         yield f"{file}: {found.error}"
     for name, entry in found.mcp_servers.items():

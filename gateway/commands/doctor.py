@@ -8,12 +8,14 @@ from typing import Any
 
 import anyio
 
+from agent.mcp.registry import McpServerInfo
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, problem
 from bots.config import PlatformConfig
 from bots.diagnosis import diagnose_channel
 from bus.commands import COMMANDS
 from gateway import logs
 from gateway.checks import machine
+from gateway.checks.mcp_servers import check_mcp_servers, describe_server, is_usable
 from gateway.checks.models import check_models
 from gateway.checks.report import DoctorReport, redact_report
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
@@ -23,7 +25,7 @@ from gateway.config_file import ConfigError
 from gateway.service_client import open_service_client, request_json
 from gateway.serving.startup_report import access_summary
 
-MACHINE, MODELS = "this machine", "models"
+MACHINE, MODELS, MCP = "this machine", "models", "MCP servers"
 
 ChannelStatesByName = Mapping[str, Mapping[str, Any]]
 """Channel states reported by a running service."""
@@ -67,12 +69,17 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
         elif ask_models:
             found[MODELS] = await check_models(config.agent)
 
+    async def check_servers() -> None:
+        found[MCP] = [_mcp_result(server) for server in await check_mcp_servers(config)]
+
     enabled = [name for name, section in config.bots.platforms.items() if section.enabled]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(check_runs)
+        tasks.start_soon(check_servers)
         for name in enabled:
             tasks.start_soon(check_channel, name)
     report.add(MODELS, *found.get(MODELS, ()))
+    report.add(MCP, *found[MCP])
     for name in enabled:
         report.add(name, *_service_channel_result(states, name), *found.get(name, ()))
         report.add(name, _check_access(config.bots.sections[name]))
@@ -102,6 +109,13 @@ def _check_configuration(config: Config) -> list[CheckResult]:
     found.append(machine.check_database(config.database, config.home))
     found.append(machine.check_sandbox(config.agent.sandbox, config.files))
     return found
+
+
+def _mcp_result(server: McpServerInfo) -> CheckResult:
+    text = describe_server(server)
+    if is_usable(server):
+        return CheckResult(subject=server.name, text=text)
+    return problem(server.name, text, fix="see docs/howto/connect-mcp.md")
 
 
 def _check_access(section: PlatformConfig) -> CheckResult:

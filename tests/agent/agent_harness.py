@@ -91,7 +91,7 @@ async def open_agent(
         site = AgentSetup(
             config=AgentConfig.model_validate(sections),
             home=home,
-            extensions_path=extensions,
+            extensions=() if extensions is None else (extensions,),
             environment=environment or {},
         )
         async with (

@@ -140,3 +140,61 @@ async def test_write_errors_have_a_user_message(tmp_path: Path) -> None:
     with pytest.raises(ExtensionsWriteFailed) as caught:
         await file.update(switch_off("a"))
     assert str(tmp_path) not in caught.value.user_message
+
+
+def disabled(file: ExtensionsFile) -> set[str]:
+    found = file.read()
+    servers = {name for name, entry in found.mcp_servers.items() if entry.get("enabled") is False}
+    return servers | {name for name, is_enabled in found.skills.items() if not is_enabled}
+
+
+def put(path: Path, skills: object, servers: object = None) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"skills": skills, "mcpServers": servers or {}}))
+
+
+def test_a_file_that_appears_is_used_and_enables_nothing_silently(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    beside, data = tmp_path / "beside" / "e.json", tmp_path / "data" / "e.json"
+    file = ExtensionsFile(beside, data)
+    assert file.read().signature == "absent"
+    put(data, {"a": {"enabled": False}, "b": {"enabled": False}}, {"s": {"enabled": False}})
+    assert disabled(file) == {"a", "b", "s"}
+    put(beside, {"b": {"enabled": True}}, {"s": {"command": "x"}, "t": {"command": "y"}})
+    found = file.read()
+    assert file.path == beside
+    assert set(found.mcp_servers) == {"s", "t"}
+    assert disabled(file) == disabled(ExtensionsFile(beside, data)) == {"a", "s"}
+    assert "still disabled, as in an earlier or another file: a, s." in caplog.text
+    put(beside, {"a": {"enabled": True}}, {"s": {"command": "x", "enabled": True}})
+    assert disabled(file) == {"b"}
+    data.unlink()
+    put(beside, {})
+    assert disabled(file) == set()
+
+
+def test_a_file_that_moves_or_vanishes_enables_nothing(tmp_path: Path) -> None:
+    beside, data = tmp_path / "beside" / "e.json", tmp_path / "data" / "e.json"
+    file = ExtensionsFile(beside, data)
+    put(beside, {"a": {"enabled": False}}, {"s": {"enabled": False}})
+    assert disabled(file) == {"a", "s"}
+    beside.rename(tmp_path / "e.json")
+    assert disabled(file) == {"a"}
+    data.parent.mkdir()
+    (tmp_path / "e.json").rename(data)
+    assert disabled(file) == {"a", "s"}
+    # What the file in use says about a name replaces what was kept.
+    put(data, {})
+    assert disabled(file) == set()
+
+
+async def test_the_file_in_use_is_changed(tmp_path: Path) -> None:
+    beside, data = tmp_path / "e.json", tmp_path / "data.json"
+    file = ExtensionsFile(beside, data)
+    await file.update(switch_off("a"))
+    assert json.loads(data.read_text())["skills"] == {"a": {"enabled": False}}
+    put(beside, {})
+    await file.update(switch_off("b"))
+    assert json.loads(beside.read_text())["skills"] == {"b": {"enabled": False}}
+    assert disabled(file) == {"a", "b"}

@@ -240,19 +240,19 @@ def test_risky_settings_are_pointed_out(tmp_path: Path, text: str, hint: str | N
 
 
 def test_a_tool_that_only_a_server_can_have_is_a_warning(tmp_path: Path) -> None:
-    """`check` starts no server, so it does not know."""
-    command = {"command": "sh", "args": ["-c", "touch started"]}
+    """The server does not work, so its tools are not known."""
+    command = {"command": "sh", "args": ["-c", "exit 1"]}
     servers = {"GitHub": command, "off": {**command, "enabled": False}}
     (tmp_path / "extensions_config.json").write_text(json.dumps({"mcpServers": servers}))
     text = "guardrails: {enabled: true, ask: ['github_*', off_push, bash, gitlab_push]}"
     code, out, _ = parley(tmp_path, "check", "--json", config=text)
     report = json.loads(out)
     assert code == 1
-    assert ["gitlab_push" in line for line in report["problems"]] == [True]
+    assert ["gitlab_push" in line for line in report["problems"]] == [True, False]
+    assert report["problems"][1] == "MCP server GitHub: it ended before it responded"
     unknown = [line for line in report["warnings"] if "guardrails.ask" in line]
     assert ["github_*" in unknown[0], "off_push" in unknown[1], len(unknown)] == [True, True, 2]
     assert "the tools of the MCP server 'GitHub' are not known" in unknown[0]
-    assert not (tmp_path / "started").exists()
 
 
 def test_all_problems_are_reported_in_one_round(tmp_path: Path) -> None:
