@@ -24,6 +24,7 @@ from langgraph.graph.state import CompiledStateGraph
 from agent.config import AgentConfig
 from agent.config.subagents import INHERIT
 from agent.custom_agents import unknown_groups
+from agent.middleware.background_commands import BackgroundCommandsMiddleware
 from agent.middleware.chain import Middleware, join_middleware
 from agent.middleware.chat_context import ChatContextMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
@@ -72,6 +73,7 @@ from agent.summarizer import SummarizationHook
 from agent.titles import TitleWriter
 from agent.tool_names import WEB_TOOLS
 from agent.tools.bash import BASH
+from agent.tools.files import READ_FILE, read_file_tool
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
 from agent.tools.setup_agent import setup_agent_tool
@@ -223,7 +225,6 @@ class AgentFactory:
                 agent_sections=spec.prompt_sections,
                 has_bash=BASH in names,
                 has_web=not WEB_TOOLS.isdisjoint(names),
-                has_network=services.sandboxes.has_network,
             ),
             middleware=self._lead_middleware(
                 spec, model, title_model or None, catalog, delegates=subagents is not None
@@ -273,6 +274,7 @@ class AgentFactory:
                     services, config, model, hooks=(services.memory.before_summarization,)
                 ),
                 TodoListMiddleware() if spec.options.is_plan_mode else None,
+                BackgroundCommandsMiddleware(services.background),
                 MemoryAndDateMiddleware(services.memory),
                 ViewImageMiddleware(services.folders, services.uploads.images) if vision else None,
                 SubagentLimitMiddleware(concurrency, config.subagents.calls_per_message)
@@ -314,15 +316,18 @@ class AgentFactory:
 
     def _tools(self, spec: AgentSpec) -> list[BaseTool]:
         """Return the agent's tools. Of several with the same name, the first one wins."""
-        services, sandbox = self.services, spec.config.sandbox
-        limits = ToolLimits(
-            reading_chars=sandbox.read_file_output_max_chars,
-            write_bytes=sandbox.write_file_max_bytes,
-            command_timeout_s=sandbox.bash_command_timeout,
-        )
+        services = self.services
+        limits, converter = _tool_limits(spec.config), services.for_tools.converter
+        images = services.folders if spec.supports_vision else None
         return [
             *spec.configured_tools,
-            *built_in_tools(services.sandboxes, limits),
+            *built_in_tools(
+                services.sandboxes,
+                limits,
+                background=services.background,
+                converter=converter,
+                images=images,
+            ),
             *([view_image_tool(services.folders)] if spec.supports_vision else ()),
             *([setup_agent_tool(services.custom_agents)] if spec.options.is_bootstrap else ()),
             *spec.mcp.tools,
@@ -385,7 +390,7 @@ class _SubagentGraphs:
         return create_agent(
             model,
             [
-                *(tool for tool in tools if tool.name != VIEW_IMAGE or has_vision),
+                *(tools if has_vision else self._without_vision(tools)),
                 *_search_tools(catalog),
             ],
             system_prompt=subagent_prompt(kind.system_prompt, skills_section(skills)),
@@ -393,6 +398,15 @@ class _SubagentGraphs:
             state_schema=ThreadState,
             checkpointer=False,
         )
+
+    def _without_vision(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
+        """Return the tools for a model that sees no images."""
+        services = self._services
+        limits = _tool_limits(self._parent.config)
+        blind = read_file_tool(services.sandboxes, limits, services.for_tools.converter, None)
+        return [
+            blind if tool.name == READ_FILE else tool for tool in tools if tool.name != VIEW_IMAGE
+        ]
 
     def _middleware(
         self,
@@ -436,6 +450,15 @@ class _SubagentGraphs:
 
 def _search_tools(catalog: ToolCatalog | None) -> list[BaseTool]:
     return [] if catalog is None else [tool_search_tool(catalog)]
+
+
+def _tool_limits(config: AgentConfig) -> ToolLimits:
+    sandbox = config.sandbox
+    return ToolLimits(
+        reading_chars=sandbox.read_file_output_max_chars,
+        write_bytes=sandbox.write_file_max_bytes,
+        command_timeout_s=sandbox.bash_command_timeout,
+    )
 
 
 def _model_call_middleware(

@@ -25,7 +25,6 @@ def system_prompt(
     subagent_types: Iterable[str] = (),
     agent_sections: Iterable[str] = (),
     has_bash: bool = False,
-    has_network: bool | None = None,
     has_web: bool = False,
 ) -> str:
     """Return the system prompt of a run. Equal arguments give equal text, so that providers can cache it.
@@ -35,17 +34,15 @@ def system_prompt(
         subagent_types: The available subagent types, if the options allow delegation.
         agent_sections: Sections about this agent: soul, user profile, skills.
         has_bash: Whether the agent can run commands.
-        has_network: Whether commands can reach the network; None = unknown.
         has_web: Whether the agent has web tools.
     """
     texts = PROMPTS[options.language]
-    network = {True: texts.has_network, False: texts.has_no_network, None: ""}
     sections = [
         texts.role,
         texts.work,
         texts.limits,
         texts.folders.format(workspace=WORKSPACE, uploads=UPLOADS, outputs=OUTPUTS),
-        texts.commands.format(network=network[has_network]) if has_bash else "",
+        texts.commands if has_bash else "",
         texts.sources if has_web else "",
         texts.questions,
         _delegation(texts, options, subagent_types) if options.subagent_enabled else "",

@@ -19,6 +19,7 @@ from agent.memory.service import MemoryService, open_memory
 from agent.models.auxiliary import AuxiliaryModels
 from agent.models.circuit_breakers import CircuitBreakers
 from agent.models.http_client import ModelHttpClient
+from agent.sandbox.background_commands import BackgroundCommands, open_background_commands
 from agent.sandbox.disk import DiskMeter, disk_limits
 from agent.sandbox.factory import build_sandbox_provider
 from agent.sandbox.protocol import SandboxProvider, maintained
@@ -97,6 +98,7 @@ class AgentServices:
         mirror: Copies files between nodes.
         folders: The threads' folders.
         sandboxes: Provides the sandboxes for tools.
+        background: Commands that run beside the conversations.
         model_http_client: The HTTP client that models share.
         auxiliary_models: Models for titles, summaries, memory and scans.
         circuit_breakers: The models' circuit breakers.
@@ -119,6 +121,7 @@ class AgentServices:
     mirror: FileMirror
     folders: ThreadStorage
     sandboxes: SandboxProvider
+    background: BackgroundCommands
     model_http_client: ModelHttpClient
     auxiliary_models: AuxiliaryModels
     circuit_breakers: CircuitBreakers
@@ -157,6 +160,7 @@ class AgentServices:
             StoreError, OSError: The files cannot be deleted.
         """
         self.folders.folders(thread_id)
+        await self.background.stop_all(thread_id)
         await self.mirror.remove(thread_area(thread_id))
         return await anyio.to_thread.run_sync(self.folders.delete, thread_id)
 
@@ -185,6 +189,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     try:
         async with (
             maintained(sandboxes),
+            open_background_commands() as background,
             background_tasks() as tasks,
             open_tracing(setup.tracing, setup.run_tracer) as tracing,
             _opened_memory(setup, config, models) as memory,
@@ -206,6 +211,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
                 mirror=setup.mirror,
                 folders=folders,
                 sandboxes=sandboxes,
+                background=background,
                 model_http_client=http_client,
                 auxiliary_models=models,
                 circuit_breakers=CircuitBreakers(lambda: config.get().circuit_breaker),

@@ -9,6 +9,7 @@ BUILT_IN_TOOLS = frozenset(
         *("present_files", "ask_clarification", "write_todos", "task", "setup_agent"),
         "invoke_acp_agent",
         *("tool_search", "list_mcp_resources", "read_mcp_resource"),
+        *("bash_output", "kill_bash"),
     }
 )
 """The names of all built-in tools, whether or not a run has them."""

@@ -34,6 +34,8 @@ MAX_BYTES = 1024 * 1024
 CAPABILITIES: Mapping[str, str] = MappingProxyType(
     {
         "bash": "system.command.execute",
+        "bash_output": "system.command.execute",
+        "kill_bash": "system.command.execute",
         "ls": "data.file.read",
         "glob": "data.file.read",
         "grep": "data.file.read",

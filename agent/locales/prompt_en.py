@@ -33,11 +33,9 @@ do not give the user a path or a link instead. Write long files in several parts
 </thread_folders>""",
     commands="""\
 <shell>
-bash runs commands in these folders, with the same paths.{network} \
+bash runs commands in these folders, with the same paths. \
 Use the file tools to read and edit files, and bash to compute, convert and test.
 </shell>""",
-    has_network=" It can reach the network.",
-    has_no_network=" It has no network access; only installed packages are available.",
     sources="""\
 <sources>
 After each statement that comes from the web, link the page: [title](URL). Cite only pages that you read in this \

@@ -13,7 +13,7 @@ class PromptTexts:
         work: How to work: finish, check, say what is missing, several calls at once.
         limits: What the agent cannot do in a chat.
         folders: The thread's folders: {workspace}, {uploads}, {outputs}.
-        commands: The shell; {network} is one of the next two, or empty.
+        commands: The shell.
         sources: How to cite, for agents with web tools.
         questions: When to ask.
         delegation: Subagents: {concurrency}, {types}.
@@ -34,8 +34,6 @@ class PromptTexts:
     limits: str
     folders: str
     commands: str
-    has_network: str
-    has_no_network: str
     sources: str
     questions: str
     delegation: str

@@ -29,10 +29,8 @@ CHINESE_PROMPT = PromptTexts(
 </thread_folders>""",
     commands="""\
 <shell>
-bash 在这些文件夹里执行命令，路径相同。{network}读写文件用文件工具，计算、转换和测试用 bash。
+bash 在这些文件夹里执行命令，路径相同。读写文件用文件工具，计算、转换和测试用 bash。
 </shell>""",
-    has_network="命令可以访问网络。",
-    has_no_network="命令不能访问网络，只能用已安装的软件包。",
     sources="""\
 <sources>
 来自网络的说法，后面都附上网页链接：[标题](URL)。只引用在这个对话里读过的网页，不凭记忆写网址。搜索结果只是线索，\

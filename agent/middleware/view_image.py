@@ -18,7 +18,7 @@ from agent.middleware.uploads import is_stored_user_message
 from agent.options import thread_id_for_run
 from agent.state import SHOWS_IMAGES, ThreadState, ViewedImage
 from agent.thread_storage import ThreadFolders, ThreadStorage
-from agent.tools.view_image import NAME, load_image
+from agent.tools.view_image import load_image
 from agent.uploads.images import ModelImages, limit_images
 
 MAX_IMAGES = 8
@@ -71,9 +71,7 @@ def image_insert_position(messages: Sequence[AnyMessage]) -> int | None:
         if is_stored_user_message(message):
             return None
         has_images |= SHOWS_IMAGES in message.additional_kwargs
-        if isinstance(message, AIMessage) and (
-            has_images or any(call["name"] == NAME for call in message.tool_calls)
-        ):
+        if isinstance(message, AIMessage) and has_images:
             return _position_after_results(messages, position, message)
     return None
 

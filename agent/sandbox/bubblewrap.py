@@ -24,7 +24,7 @@ from agent.sandbox.disk import DiskMeter, DiskUsage, measure_usage
 from agent.sandbox.local import FolderSandboxProvider, Shell
 from agent.sandbox.mounts import SharedMounts, no_shared_mounts
 from agent.sandbox.process import ProcessSpec, run_process
-from agent.sandbox.result import CommandResult
+from agent.sandbox.result import CommandResult, OutputTail
 from agent.sandbox.watchdog import CommandWatchdog
 from agent.thread_storage import ThreadStorage
 
@@ -101,7 +101,7 @@ class BubblewrapShell:
     uid: int | None
     options: BubblewrapOptions
 
-    async def run(self, command: str, timeout_s: float) -> str:
+    async def run(self, command: str, timeout_s: float, output: OutputTail | None = None) -> str:
         """Run a command; see `Sandbox.execute`.
 
         Raises:
@@ -118,7 +118,9 @@ class BubblewrapShell:
             spec = await anyio.to_thread.run_sync(
                 lambda: stack.enter_context(self._process(command, is_full=is_full))
             )
-            result = await run_process(spec, timeout_s=timeout_s, watchdog=watchdog.watch)
+            result = await run_process(
+                spec, timeout_s=timeout_s, watchdog=watchdog.watch, output=output
+            )
         return await anyio.to_thread.run_sync(lambda: self._text(result, is_full=is_full))
 
     def _text(self, result: CommandResult, *, is_full: bool) -> str:

@@ -26,7 +26,7 @@ from agent.sandbox.local import FolderSandboxProvider, Shell
 from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_mounts
 from agent.sandbox.permissions import open_permissions
 from agent.sandbox.process import run_process
-from agent.sandbox.result import CommandResult
+from agent.sandbox.result import CommandResult, OutputTail
 from agent.thread_storage import ThreadStorage
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,9 @@ CHECK_S = 60.0
 
 STOP_S = 10.0
 """Time limit for removing all containers at shutdown, seconds. The next start removes the rest."""
+
+ROUTED = ("bridge", "default", "host", "pasta", "podman", "private", "slirp4netns")
+"""Networks of Docker and podman that reach the outside."""
 
 CONTAINER_LOST = "the sandbox container has stopped; files are kept, try again"
 
@@ -105,8 +108,10 @@ class DockerSandboxProvider(FolderSandboxProvider):
 
     @property
     @override
-    def has_network(self) -> bool:
-        return self._config.network not in (INTERNAL, "none")
+    def has_network(self) -> bool | None:
+        if self._config.network in (INTERNAL, "none"):
+            return False
+        return True if self._config.network in ROUTED else None  # others may be internal
 
     @override
     def _shell(self, thread_id: str, table: MountTable) -> Shell:
@@ -134,7 +139,14 @@ class DockerSandboxProvider(FolderSandboxProvider):
                 for container in containers:
                     tasks.start_soon(self._remove, container)
 
-    async def _run(self, thread_id: str, table: MountTable, command: str, timeout_s: float) -> str:
+    async def _run(
+        self,
+        thread_id: str,
+        table: MountTable,
+        command: str,
+        timeout_s: float,
+        output: OutputTail | None,
+    ) -> str:
         container = self._containers.setdefault(thread_id, _Container())
         container.commands += 1
         try:
@@ -142,7 +154,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
             await anyio.to_thread.run_sync(open_permissions, self._folders.folders(thread_id))
             async with container.lock:
                 spec = await self._ensure_started(thread_id, container, table)
-            result = await self._execute(container, spec, command, timeout_s)
+            result = await self._execute(container, spec, command, timeout_s, output)
             # Not on the event loop: outputs may be several megabytes.
             return await anyio.to_thread.run_sync(lambda: table.mask_host_paths(result.text()))
         finally:
@@ -150,14 +162,19 @@ class DockerSandboxProvider(FolderSandboxProvider):
             container.used_at = anyio.current_time()
 
     async def _execute(
-        self, container: _Container, spec: ContainerSpec, command: str, timeout_s: float
+        self,
+        container: _Container,
+        spec: ContainerSpec,
+        command: str,
+        timeout_s: float,
+        output: OutputTail | None,
     ) -> CommandResult:
         """Run a command. If it does not end by itself, kill its processes in the container."""
         command_id = uuid4().hex
         process = self._docker.exec_process(spec.name, command_id, command)
         has_ended = False
         try:
-            result = await run_process(process, timeout_s=timeout_s)
+            result = await run_process(process, timeout_s=timeout_s, output=output)
             has_ended = not result.note
         finally:
             if not has_ended:

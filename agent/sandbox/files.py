@@ -93,7 +93,7 @@ def read_text(path: ResolvedPath) -> FileText:
     Raises:
         SandboxError: No such file, a folder, too large, or not text.
     """
-    return _decode(path, _read(path))
+    return _decode(path, read_bytes(path))
 
 
 def read_for_change(path: ResolvedPath) -> FileText:
@@ -102,7 +102,7 @@ def read_for_change(path: ResolvedPath) -> FileText:
     Raises:
         SandboxError: See `read_text`. Also raised if writing the text back would change other parts of the file.
     """
-    content = _read(path)
+    content = read_bytes(path)
     found = _decode(path, content)
     _require_same(path, content, found)
     return found
@@ -117,7 +117,12 @@ def _require_same(path: ResolvedPath, content: bytes, found: FileText) -> None:
         )
 
 
-def _read(path: ResolvedPath) -> bytes:
+def read_bytes(path: ResolvedPath) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        SandboxError: No such file, a folder, or larger than `MAX_TEXT_BYTES`.
+    """
     with open_path(path) as fd, os_errors_explained(path.virtual):
         status = os.fstat(fd)
         if stat.S_ISDIR(status.st_mode):
@@ -288,7 +293,7 @@ def _encoding_of(path: ResolvedPath) -> str:
         SandboxError: The encoding is uncertain.
     """
     try:
-        content = _read(path)
+        content = read_bytes(path)
         found = _decode(path, content)
     except SandboxError:
         return UTF_8

@@ -9,6 +9,7 @@ import anyio.to_thread
 from agent.paths import USER_DATA, MountTable
 from agent.sandbox.host_paths import check_host_paths
 from agent.sandbox.process import ProcessSpec, run_process
+from agent.sandbox.result import OutputTail
 from agent.thread_storage import ThreadFolders
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -23,6 +24,7 @@ async def run_on_host(
     environment: Mapping[str, str],
     command: str,
     timeout_s: float,
+    output: OutputTail | None = None,
 ) -> str:
     """Run a command in the thread's workspace as the service's user; see `Sandbox.execute`.
 
@@ -34,6 +36,7 @@ async def run_on_host(
         environment: Variables of the command; nothing is inherited from the service.
         command: Shell text.
         timeout_s: Time limit, seconds.
+        output: Receives the output while the command runs.
 
     Raises:
         PathNotAllowed: The command names a path outside the mounts.
@@ -46,12 +49,15 @@ async def run_on_host(
         environment={**home, **environment},
         cwd=folders.workspace,
     )
-    result = await run_process(spec, timeout_s=timeout_s)
 
-    def text() -> str:
-        return table.mask_host_paths(result.text()).replace(str(folders.user_data), USER_DATA)
+    def mask(text: str) -> str:
+        return table.mask_host_paths(text).replace(str(folders.user_data), USER_DATA)
 
-    return await anyio.to_thread.run_sync(text)  # outputs may be several megabytes
+    if output is not None:
+        output.mask = mask
+    result = await run_process(spec, timeout_s=timeout_s, output=output)
+    # Not on the event loop: outputs may be several megabytes.
+    return await anyio.to_thread.run_sync(lambda: mask(result.text()))
 
 
 def translate_paths(command: str, table: MountTable) -> str:

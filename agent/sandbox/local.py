@@ -22,11 +22,13 @@ from agent.errors import CommandsDisabled, SandboxError, SearchTimeout
 from agent.paths import Mount, MountTable
 from agent.sandbox import files, search
 from agent.sandbox.disk import DiskLimits, DiskMeter
+from agent.sandbox.edits import TextEdit, apply_edits, edit_diff
 from agent.sandbox.encodings import FileText
 from agent.sandbox.host_shell import run_on_host
 from agent.sandbox.locks import PathLocks
 from agent.sandbox.mounts import SharedMounts, no_shared_mounts
 from agent.sandbox.protocol import FileListing, GrepQuery, Sandbox, SandboxProvider
+from agent.sandbox.result import OutputTail
 from agent.sandbox.search_roots import SearchRoot, search_roots
 from agent.thread_storage import ThreadStorage
 
@@ -37,8 +39,8 @@ MAX_METERS = 256
 """Number of threads whose disk usage is cached."""
 
 
-Shell = Callable[[str, float], Awaitable[str]]
-"""Runs a command with a deadline in seconds; see `Sandbox.execute`."""
+Shell = Callable[[str, float, OutputTail | None], Awaitable[str]]
+"""Runs a command with a deadline in seconds, and an output or None; see `Sandbox.execute`."""
 
 
 class LocalSandbox(Sandbox):
@@ -93,8 +95,14 @@ class LocalSandbox(Sandbox):
         await to_thread.run_sync(work)
 
     @override
-    async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
-        await to_thread.run_sync(partial(self._replace_text, path, old, new, everywhere=everywhere))
+    async def read_bytes(self, path: str) -> bytes:
+        return await to_thread.run_sync(
+            lambda: files.read_bytes(files.resolve_path(self._table, path))
+        )
+
+    @override
+    async def edit_file(self, path: str, edits: Sequence[TextEdit]) -> str:
+        return await to_thread.run_sync(partial(self._edit_file, path, edits))
 
     @override
     async def glob(
@@ -124,10 +132,14 @@ class LocalSandbox(Sandbox):
         return await to_thread.run_sync(partial(self._check_file, path))
 
     @override
-    async def execute(self, command: str, *, timeout_s: float) -> str:
+    async def execute(
+        self, command: str, *, timeout_s: float, output: OutputTail | None = None
+    ) -> str:
         if self._shell is None:
             raise CommandsDisabled
-        return await self._shell(command, timeout_s)
+        if output is not None:
+            output.mask = self._table.mask_host_paths
+        return await self._shell(command, timeout_s, output)
 
     def _list_dir(self, path: str, max_depth: int) -> FileListing:
         start, roots = search_roots(self._table, path)
@@ -150,30 +162,21 @@ class LocalSandbox(Sandbox):
             else:
                 files.write_text(resolved, content)
 
-    def _replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
+    def _edit_file(self, path: str, edits: Sequence[TextEdit]) -> str:
         resolved = files.resolve_path(self._table, path, write=True)
         with self._locks.locked(self._id, resolved.host):
-            text, encoding = files.read_for_change(resolved)
-            if _ends_lines_with_crlf(text):
-                old, new = _with_crlf(old), _with_crlf(new)
-            count = text.count(old) if old else 0
-            if count == 0:
-                raise SandboxError(f"the text to replace was not found in {resolved.virtual}")
-            if count > 1 and not everywhere:
-                raise SandboxError(
-                    f"the text to replace occurs {count} times in {resolved.virtual}. Nothing was changed: include "
-                    "more of the lines around it, or set replace_all"
-                )
-            text = text.replace(old, new)
-            self._meter.require_space(len(text.encode("utf-8", "replace")))
-            files.write_text(resolved, text, encoding)
+            before, encoding = files.read_for_change(resolved)
+            after = apply_edits(before, edits, resolved.virtual)
+            self._meter.require_space(len(after.encode("utf-8", "replace")))
+            files.write_text(resolved, after, encoding)
+        return edit_diff(before, after)
 
     def _glob(
         self, path: str, pattern: str, *, include_dirs: bool, max_results: int
     ) -> FileListing:
         start, roots = search_roots(self._table, path)
         found: list[str] = []
-        truncated = False
+        is_cut = False
         for root in roots:
             with files.open_path(root.path) as folder, files.os_errors_explained(root.path.virtual):
                 more, truncated = search.find_files(
@@ -184,9 +187,10 @@ class LocalSandbox(Sandbox):
                     prefix=root.path_prefix,
                 )
             found += more
-            if truncated:
+            is_cut = is_cut or truncated
+            if len(found) >= max_results and truncated:
                 break
-        return FileListing(lines=tuple(_joined(start, name) for name in found), truncated=truncated)
+        return FileListing(lines=tuple(_joined(start, name) for name in found), truncated=is_cut)
 
     def _check_file(self, path: str) -> str:
         resolved = files.resolve_path(self._table, path)
@@ -362,13 +366,4 @@ def _entries(root: SearchRoot, max_depth: int) -> list[str]:
 
 
 def _joined(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if name else folder
-
-
-def _ends_lines_with_crlf(text: str) -> bool:
-    return 0 < text.count("\n") == text.count("\r\n")
-
-
-def _with_crlf(text: str) -> str:
-    """Return a text with Windows line endings, which models do not write."""
-    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+    return f"{folder.rstrip('/')}/{name}" if name else folder

@@ -12,13 +12,15 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from agent.errors import SandboxError
-from agent.sandbox.result import CommandResult, OutputBuffer, exit_code
+from agent.sandbox.result import CommandResult, OutputBuffer, OutputTail, exit_code
 from agent.subprocesses import start_process
 
 DRAIN_S = 0.5
 """How long to read output after the shell ends, seconds. A child outside the group may hold the pipe open forever."""
 
 TIMED_OUT = 124  # exit code, as in timeout(1)
+
+Output = OutputBuffer | OutputTail
 
 Watchdog = Callable[[int], Awaitable[str]]
 """Watches a process by its id. Returns a sentence for the model when the command must stop; otherwise never returns."""
@@ -42,11 +44,16 @@ class ProcessSpec:
 
 
 async def run_process(
-    spec: ProcessSpec, *, timeout_s: float, watchdog: Watchdog | None = None
+    spec: ProcessSpec,
+    *,
+    timeout_s: float,
+    watchdog: Watchdog | None = None,
+    output: OutputTail | None = None,
 ) -> CommandResult:
     """Run a command until it ends, its deadline passes, or the watchdog stops it.
 
-    Its stdin is empty. When the command ends or is stopped, or this call is cancelled, its process group is killed.
+    Its stdin is empty. With `output`, both of its streams go there instead of into the result. When the command ends or
+    is stopped, or this call is cancelled, its process group is killed.
 
     Raises:
         SandboxError: The command cannot be started.
@@ -55,7 +62,7 @@ async def run_process(
     async with await _start(spec) as process:
         try:
             with anyio.move_on_after(timeout_s) as deadline:
-                await _communicate(process, (out, err), watchdog, notes)
+                await _communicate(process, (output or out, output or err), watchdog, notes)
         finally:
             _kill_group(process.pid)
         # The process was killed or has ended, so this returns at once.
@@ -89,7 +96,7 @@ async def _start(spec: ProcessSpec) -> Process:
 
 async def _communicate(
     process: Process,
-    buffers: tuple[OutputBuffer, OutputBuffer],
+    buffers: tuple[Output, Output],
     watchdog: Watchdog | None,
     notes: list[str],
 ) -> None:
@@ -106,7 +113,7 @@ async def _communicate(
         group.cancel_scope.cancel()
 
 
-async def _read(stream: ByteReceiveStream | None, buffer: OutputBuffer) -> None:
+async def _read(stream: ByteReceiveStream | None, buffer: Output) -> None:
     if stream is None:
         return
     with contextlib.suppress(anyio.BrokenResourceError):

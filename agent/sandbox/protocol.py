@@ -1,13 +1,15 @@
 """Protocols of sandboxes and their providers. All paths are virtual."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from re import Pattern
 from typing import Protocol
 
 from agent.background import background_tasks
+from agent.sandbox.edits import TextEdit
 from agent.sandbox.encodings import FileText
+from agent.sandbox.result import OutputTail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +58,12 @@ class Sandbox(Protocol):
         """Delete the oldest files of a folder whose names match, until the others have at most `max_bytes`."""
         ...
 
-    async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
-        """Replace the only or every occurrence of `old` in a file. Fails if there is none, or if it is ambiguous."""
+    async def read_bytes(self, path: str) -> bytes:
+        """Return the content of a file of at most `files.MAX_TEXT_BYTES`."""
+        ...
+
+    async def edit_file(self, path: str, edits: Sequence[TextEdit]) -> str:
+        """Apply all edits to a file, or none (`edits.apply_edits`). Return the diff (`edits.edit_diff`)."""
         ...
 
     async def glob(
@@ -74,7 +80,9 @@ class Sandbox(Protocol):
         """Return the normalized path of an existing regular file."""
         ...
 
-    async def execute(self, command: str, *, timeout_s: float) -> str:
+    async def execute(
+        self, command: str, *, timeout_s: float, output: OutputTail | None = None
+    ) -> str:
         """Run a shell command in the workspace. Return its output, formatted by `CommandResult.text`.
 
         Stdin is empty. When the deadline passes or the call is cancelled, everything the command started is
@@ -83,6 +91,7 @@ class Sandbox(Protocol):
         Args:
             command: Shell text.
             timeout_s: Time limit, seconds; the output says so if it is exceeded.
+            output: Receives the output while the command runs; the result then has only how it ended.
 
         Raises:
             CommandsDisabled: This sandbox runs no commands.

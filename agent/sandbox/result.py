@@ -1,10 +1,14 @@
 """Result of a command, formatted for the model, and the bounded buffer that collects its output."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 NO_OUTPUT = "(no output)"
 KEPT_BYTES = 4_000_000
 """Bytes kept of each output stream: half from its start, half from its end."""
+
+TAIL_BYTES = 100_000
+"""Bytes kept of the unread output of a background command."""
 
 
 class OutputBuffer:
@@ -56,6 +60,40 @@ class OutputBuffer:
         if excess > 0:
             del self._tail[:excess]
             self._dropped += excess
+
+
+class OutputTail:
+    r"""Keeps the end of a stream that is read while it grows. `mask` replaces what must not be shown.
+
+    >>> tail = OutputTail(kept_bytes=4)
+    >>> tail.append(b"abcdef")
+    >>> tail.take()
+    '[2 earlier bytes left out]\ncdef'
+    >>> tail.append(b"g")
+    >>> tail.take(), tail.take()
+    ('g', '')
+    """
+
+    def __init__(self, kept_bytes: int = TAIL_BYTES) -> None:
+        self._kept = kept_bytes
+        self._unread = bytearray()
+        self._dropped = 0
+        self.mask: Callable[[str], str] = str
+
+    def append(self, piece: bytes) -> None:
+        """Add the next piece of the stream."""
+        self._unread += piece
+        excess = len(self._unread) - self._kept
+        if excess > 0:
+            del self._unread[:excess]
+            self._dropped += excess
+
+    def take(self) -> str:
+        """Return what was added since the last call."""
+        note = f"[{self._dropped} earlier bytes left out]\n" if self._dropped else ""
+        text = self.mask(note + _decode(self._unread))
+        self._unread, self._dropped = bytearray(), 0
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,15 +184,17 @@ def search_text(descriptors: Sequence[int], query: dict[str, Any]) -> dict[str, 
         return {"error": f"the pattern is not a valid regular expression: {error}"}
     limit = int(str(query["max_results"]))
     found: list[tuple[str, int, str]] = []
+    is_cut = False
     for fd, prefix in zip(descriptors, query["prefixes"], strict=True):
         for path, file_fd in _files(fd, query["glob"], f"{prefix}/" if prefix else ""):
             if file_fd is None:  # too many files
-                return {"lines": found, "truncated": True}
+                is_cut = True
+                break
             for number, line in _matching_lines(file_fd, pattern):
                 if len(found) >= limit:
                     return {"lines": found, "truncated": True}
                 found.append((path, number, line))
-    return {"lines": found, "truncated": False}
+    return {"lines": found, "truncated": is_cut}
 
 
 def _files(fd: int, glob: object, prefix: str) -> Iterator[tuple[str, int | None]]:

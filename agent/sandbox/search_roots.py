@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 
 from agent.errors import PathNotAllowed
-from agent.paths import USER_DATA, MountTable, normalize_path, relative_parts
+from agent.paths import MountTable, normalize_path, relative_parts
 from agent.sandbox.files import ResolvedPath, resolve_path
-
-_NEVER_LISTED = ("/", "/mnt", USER_DATA, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +23,7 @@ class SearchRoot:
 def search_roots(table: MountTable, path: str) -> tuple[str, list[SearchRoot]]:
     """Return the normalized path and the folders to search.
 
-    For a folder that exists only as the parent of mounts, such as /mnt/skills, return these mounts.
+    For a folder that exists only as the parent of mounts, such as `/` or /mnt/skills, return these mounts.
 
     Raises:
         PathNotAllowed: The path is outside all mounts, or leads out of its mount.
@@ -41,9 +39,7 @@ def search_roots(table: MountTable, path: str) -> tuple[str, list[SearchRoot]]:
 
 
 def _mounts_below(table: MountTable, path: str) -> list[SearchRoot]:
-    folder = normalize_path(path)
-    if folder in _NEVER_LISTED:
-        return []
+    folder = normalize_path(path).rstrip("/")
     found = [(relative_parts(mount.virtual, folder), mount.virtual) for mount in table.mounts]
     return sorted(
         (

@@ -1,4 +1,4 @@
-"""bash: runs commands in the thread's sandbox, and logs them."""
+"""bash, bash_output, kill_bash: run commands in the thread's sandbox, and log them."""
 
 import logging
 
@@ -6,10 +6,11 @@ from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
-from agent.errors import SandboxError
+from agent.errors import AgentError, SandboxError
 from agent.options import thread_id_for_run
+from agent.sandbox.background_commands import MAX_AGE_S, BackgroundCommands
 from agent.sandbox.protocol import Sandbox, SandboxProvider
-from agent.tools.results import run_in_sandbox
+from agent.tools.results import error_text, run_in_sandbox
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +21,21 @@ LOGGED_CHARS = 2_000
 MAX_COMMAND_BYTES = 100_000
 """Longest command, bytes. Linux accepts 128 KiB as one argument of a program."""
 
+MAX_WAIT_S = 60.0
+BASH_OUTPUT = "bash_output"
+KILL_BASH = "kill_bash"
+
 _DESCRIPTION = """\
-Run a bash command in the workspace. Standard input is empty, and background processes are stopped when the command \
-ends. Files persist between commands; shell state, such as variables and the working folder, does not. Returns stdout, \
-stderr, and the exit code if it is not 0."""
+Run a bash command in the workspace, in your own folders with the same paths. Standard input is empty. Files persist \
+between commands; shell state, such as variables and the working folder, does not. Processes end with the command, \
+unless it runs in the background.{network} Returns stdout, stderr, and the exit code if it is not 0."""
+
+_NETWORK = {
+    True: " Commands can reach the network.",
+    False: " Commands have no network access; only installed packages are available.",
+    None: "",
+}
+"""Sentences about the network, by the sandbox's `has_network`."""
 
 
 class BashArgs(BaseModel):
@@ -36,26 +48,92 @@ class BashArgs(BaseModel):
         gt=0,
         description="Stop the command after so many seconds; unset = as configured.",
     )
+    run_in_background: bool = Field(
+        default=False,
+        description=f"Return at once, for servers and long work; read on with {BASH_OUTPUT}.",
+    )
 
 
-def bash_tool(sandboxes: SandboxProvider, timeout_s: float) -> BaseTool:
-    """Build the tool over a sandbox provider. Commands are stopped after `timeout_s` seconds, or earlier if asked."""
+class BashOutputArgs(BaseModel):
+    """Arguments of bash_output."""
+
+    process_id: str = Field(description="As bash returned it.")
+    wait_s: float = Field(
+        default=0, ge=0, le=MAX_WAIT_S, description="Wait up to so many seconds for its end."
+    )
+
+
+class KillBashArgs(BaseModel):
+    """Arguments of kill_bash."""
+
+    process_id: str = Field(description="As bash returned it.")
+
+
+def bash_tools(
+    sandboxes: SandboxProvider, timeout_s: float, background: BackgroundCommands | None
+) -> tuple[BaseTool, ...]:
+    """Build bash, bash_output and kill_bash over a sandbox provider.
+
+    Commands are stopped after `timeout_s` seconds, or earlier if asked; in the background after `MAX_AGE_S`.
+    """
 
     async def bash(runtime: ToolRuntime, **arguments: object) -> str:
         args = BashArgs.model_validate(arguments)
+        limit_s = min(args.timeout_s or timeout_s, timeout_s)
 
         async def work(sandbox: Sandbox) -> str:
             thread_id = thread_id_for_run(runtime.context, runtime.config)
             log.info("thread %s runs the command %r", thread_id, args.command[:LOGGED_CHARS])
             _check(args.command)
-            return await sandbox.execute(
-                args.command, timeout_s=min(args.timeout_s or timeout_s, timeout_s)
+            if not args.run_in_background:
+                return await sandbox.execute(args.command, timeout_s=limit_s)
+            if background is None:
+                raise SandboxError("commands cannot run in the background here")
+            started = background.start(thread_id, sandbox, args.command)
+            return (
+                f"Started in the background as {started.id}. Read its output with {BASH_OUTPUT}, stop it with "
+                f"{KILL_BASH}. It is stopped after {MAX_AGE_S / 60:g} minutes."
             )
 
         return await run_in_sandbox(sandboxes, runtime, work)
 
-    return StructuredTool.from_function(
-        coroutine=bash, name=BASH, description=_DESCRIPTION, args_schema=BashArgs
+    tool = StructuredTool.from_function(
+        coroutine=bash,
+        name=BASH,
+        description=_DESCRIPTION.format(network=_NETWORK[sandboxes.has_network]),
+        args_schema=BashArgs,
+    )
+    return (tool,) if background is None else (tool, *_background_tools(background))
+
+
+def _background_tools(background: BackgroundCommands) -> tuple[BaseTool, ...]:
+    async def bash_output(runtime: ToolRuntime, process_id: str, wait_s: float = 0) -> str:
+        try:
+            thread_id = thread_id_for_run(runtime.context, runtime.config)
+            return await background.poll(thread_id, process_id, wait_s=wait_s)
+        except AgentError as error:
+            return error_text(error)
+
+    async def kill_bash(runtime: ToolRuntime, process_id: str) -> str:
+        try:
+            thread_id = thread_id_for_run(runtime.context, runtime.config)
+            return await background.stop(thread_id, process_id)
+        except AgentError as error:
+            return error_text(error)
+
+    return (
+        StructuredTool.from_function(
+            coroutine=bash_output,
+            name=BASH_OUTPUT,
+            description="Return the new output of a background process, and whether it still runs.",
+            args_schema=BashOutputArgs,
+        ),
+        StructuredTool.from_function(
+            coroutine=kill_bash,
+            name=KILL_BASH,
+            description="Stop a background process.",
+            args_schema=KillBashArgs,
+        ),
     )
 
 

@@ -9,23 +9,45 @@ from langchain_core.tools import BaseTool
 from agent.config import ToolConfig
 from agent.errors import ObjectNotImportable
 from agent.importer import import_object
+from agent.sandbox.background_commands import BackgroundCommands
 from agent.sandbox.protocol import SandboxProvider
+from agent.thread_storage import ThreadStorage
 from agent.tool_names import is_built_in
 from agent.tools.ask_clarification import ask_clarification_tool
-from agent.tools.bash import bash_tool
+from agent.tools.bash import bash_tools
 from agent.tools.files import file_tools
 from agent.tools.present_files import present_files_tool
 from agent.tools.results import ToolLimits
 from agent.tools.services import ToolServices
+from agent.uploads.converter import DocumentConverter
 
 log = logging.getLogger(__name__)
 
 
-def built_in_tools(sandboxes: SandboxProvider, limits: ToolLimits) -> tuple[BaseTool, ...]:
-    """Build the tools that every agent has. `bash` is included only if the sandboxes run commands."""
+def built_in_tools(
+    sandboxes: SandboxProvider,
+    limits: ToolLimits,
+    *,
+    background: BackgroundCommands | None = None,
+    converter: DocumentConverter | None = None,
+    images: ThreadStorage | None = None,
+) -> tuple[BaseTool, ...]:
+    """Build the tools that every agent has. Those of bash are included only if the sandboxes run commands.
+
+    Args:
+        sandboxes: Provides the files and the shell.
+        limits: Limits of the tools.
+        background: Runs commands in the background; None = they run in the foreground only.
+        converter: Reads documents; None = one of its own.
+        images: Threads' folders, for a model that sees images; None = it does not.
+    """
     return (
-        *file_tools(sandboxes, limits),
-        *([bash_tool(sandboxes, limits.command_timeout_s)] if sandboxes.can_execute else ()),
+        *file_tools(sandboxes, limits, converter or DocumentConverter(), images),
+        *(
+            bash_tools(sandboxes, limits.command_timeout_s, background)
+            if sandboxes.can_execute
+            else ()
+        ),
         present_files_tool(sandboxes),
         ask_clarification_tool(),
     )

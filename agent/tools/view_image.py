@@ -17,7 +17,7 @@ from agent.errors import AgentError, SandboxError
 from agent.options import thread_id_for_run
 from agent.paths import USER_DATA, MountTable, relative_parts
 from agent.sandbox import files
-from agent.state import ViewedImage
+from agent.state import SHOWS_IMAGES, ViewedImage
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.tools.results import error_text, tool_message
 from agent.uploads.images import HEAD_BYTES, MIME_OF_SUFFIX, ModelImages, image_type
@@ -49,13 +49,9 @@ def view_image_tool(folders: ThreadStorage) -> BaseTool:
 
     async def view_image(image_path: str, runtime: ToolRuntime) -> Command[None] | ToolMessage:
         try:
-            thread = folders.folders(thread_id_for_run(runtime.context, runtime.config))
-            image = await anyio.to_thread.run_sync(load_image, thread, image_path)
+            return await show_image(folders, image_path, runtime, NAME)
         except AgentError as error:
             return tool_message(runtime, NAME, error_text(error), failed=True)
-        viewed = {image.path: ViewedImage(mime_type=image.mime, size=image.size)}
-        message = tool_message(runtime, NAME, f"Successfully read image {image.path}; it follows.")
-        return Command(update={"viewed_images": viewed, "messages": [message]})
 
     return StructuredTool.from_function(
         coroutine=view_image,
@@ -67,6 +63,22 @@ def view_image_tool(folders: ThreadStorage) -> BaseTool:
         ),
         args_schema=ViewImageArgs,
     )
+
+
+async def show_image(
+    folders: ThreadStorage, path: str, runtime: ToolRuntime, name: str
+) -> Command[None]:
+    """Return the result of a tool call that shows an image. `name`: the tool's name.
+
+    Raises:
+        PathNotAllowed, SandboxError: See `load_image`.
+    """
+    thread = folders.folders(thread_id_for_run(runtime.context, runtime.config))
+    image = await anyio.to_thread.run_sync(load_image, thread, path)
+    viewed = {image.path: ViewedImage(mime_type=image.mime, size=image.size)}
+    message = tool_message(runtime, name, f"Successfully read image {image.path}; it follows.")
+    message.additional_kwargs[SHOWS_IMAGES] = True
+    return Command(update={"viewed_images": viewed, "messages": [message]})
 
 
 def load_image(

@@ -37,12 +37,15 @@ class DocumentConverter:
         self._memory_bytes = memory_bytes
         self._slots = anyio.Semaphore(MAX_CONCURRENT)
 
-    async def convert(self, document: int, suffix: str) -> str:
+    async def convert(
+        self, document: int, suffix: str, pages: tuple[int, int] | None = None
+    ) -> str:
         """Return the Markdown of a document.
 
         Args:
             document: An open file descriptor, positioned at the start.
             suffix: Its suffix, one of `names.CONVERTIBLE`.
+            pages: The first and last page of a PDF, from 1; a line at the end then says which were read. None = all.
 
         Raises:
             ConversionFailed: The document cannot be converted. The message says why.
@@ -50,17 +53,19 @@ class DocumentConverter:
         async with self._slots:
             try:
                 with anyio.fail_after(self._deadline_s):
-                    code, text = await self._run(document, suffix)
+                    code, text = await self._run(document, suffix, pages)
             except TimeoutError as error:
                 raise ConversionFailed(TOO_SLOW) from error
         return _text_or_error(code, text)
 
-    async def _run(self, document: int, suffix: str) -> tuple[int, bytes]:
+    async def _run(
+        self, document: int, suffix: str, pages: tuple[int, int] | None
+    ) -> tuple[int, bytes]:
         cpu_s = max(1, round(self._deadline_s))
         command = [sys.executable, "-I", worker.__file__, suffix, str(cpu_s)]
         # Leaving the block, even by cancellation, kills the process and waits for its end.
         async with await start_process(
-            [*command, str(self._memory_bytes)],
+            [*command, str(self._memory_bytes), *map(str, pages or ())],
             stdin=document,
             stderr=subprocess.DEVNULL,
             cwd="/",

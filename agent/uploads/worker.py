@@ -1,8 +1,8 @@
 """Child process that converts a document to Markdown, or an image to a smaller one. Limited memory, no network.
 
-Usage: `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES`, with the document on stdin. For an image, the suffix is
-`IMAGE`. With exit code 0, stdout is the text or a JPEG. With exit code 3, it is a sentence that says why the conversion
-failed.
+Usage: `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES [FIRST LAST]`, with the document on stdin. FIRST and LAST are
+pages of a PDF. For an image, the suffix is `IMAGE`. With exit code 0, stdout is the text or a JPEG. With exit code 3,
+it is a sentence that says why the conversion failed.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -55,7 +55,7 @@ def main() -> int:
     target = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output of libraries is not part of the text
     _confine(deadline_s, memory_bytes)
-    code, text = _converted(suffix, sys.stdin.buffer)
+    code, text = _converted(suffix, sys.stdin.buffer, [int(page) for page in sys.argv[4:]])
     with os.fdopen(target, "wb") as output:
         output.write(text)
     return code
@@ -76,12 +76,14 @@ def _confine(deadline_s: int, memory_bytes: int) -> None:
         ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER_NEWNET)
 
 
-def _converted(suffix: str, document: BinaryIO) -> tuple[int, bytes]:
-    """Return the exit code, and the text or the reason."""
+def _converted(suffix: str, document: BinaryIO, pages: Sequence[int] = ()) -> tuple[int, bytes]:
+    """Return the exit code, and the text or the reason. `pages`: the first and last page, or empty."""
     try:
         if suffix == IMAGE:
             return 0, _smaller_image(document)
-        text = _markdown(_kind(suffix, document), document)
+        kind = _kind(suffix, document)
+        is_range = kind == ".pdf" and bool(pages)
+        text = _read_pages(document, *pages) if is_range else _markdown(kind, document)
     except Exception as error:  # noqa: BLE001 - every parser raises its own types
         return REFUSED, _reason(error).encode()
     return 0, _cut(text.replace("\0", "").encode("utf-8", "replace"))
@@ -149,17 +151,37 @@ def _markdown(suffix: str, document: BinaryIO) -> str:
 # The packages that read documents are imported in the functions, so that the limits are set before.
 
 
+def _read_pages(document: BinaryIO, first: int, last: int) -> str:
+    """Return the text of some pages of a PDF, and a line that names them and the number of all."""
+    text, total = _pdf_text(document, first, last)
+    if first > total:
+        raise ConversionRefused(f"the document has only {total} pages")
+    shown = text or "(no text on these pages; they may consist of images)"
+    end = min(last, total)
+    more = f'; read on with pages="{end + 1}-{min(2 * end - first + 1, total)}"'
+    return f"{shown}\n\n[pages {first} to {end} of {total}{more if end < total else ''}]"
+
+
 def _read_pdf(document: BinaryIO) -> str:
-    """Return the text of the pages, each under a heading with its number. Pages without text are left out."""
+    return _pdf_text(document, 1, sys.maxsize)[0]
+
+
+def _pdf_text(document: BinaryIO, first: int, last: int) -> tuple[str, int]:
+    """Return the text of the pages, each under a heading with its number, and the number of all pages.
+
+    Pages without text are left out.
+    """
     import pypdfium2  # type: ignore[import-untyped]  # noqa: PLC0415
 
     pages = []
-    for number, page in enumerate(pypdfium2.PdfDocument(document), 1):
+    pdf = pypdfium2.PdfDocument(document)
+    for number in range(first, min(last, len(pdf)) + 1):
+        page = pdf[number - 1]
         # U+FFFE marks where a word is hyphenated at the end of a line.
         text = page.get_textpage().get_text_bounded().replace("\r\n", "\n").replace("\ufffe", "")
         if text.strip():
             pages.append(f"## Page {number}\n\n{text.strip()}")
-    return "\n\n".join(pages)
+    return "\n\n".join(pages), len(pdf)
 
 
 def _read_docx(document: BinaryIO) -> str:

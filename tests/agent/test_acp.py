@@ -108,7 +108,7 @@ async def test_acp_files_are_readable_and_read_only(tmp_path: Path) -> None:
         messages = await opened.say("Ask the helper.")
     answers = [str(message.content) for message in messages if message.type == "tool"]
     assert answers[0] == f"See {path}."  # its path on this machine is not told
-    assert answers[1] == "text"
+    assert answers[1] == "1\ttext"
     assert answers[2].startswith("Error: write access")
 
 

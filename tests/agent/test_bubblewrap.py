@@ -71,6 +71,29 @@ async def test_the_agent_runs_commands_in_its_folders(tmp_path: Path) -> None:
     assert state["sandbox"] == {"sandbox_id": f"bubblewrap:{THREAD}"}
 
 
+HARMLESS_IN_A_SANDBOX = (
+    "dd if=/dev/zero of=zeros bs=1k count=3 && dd if=zeros of=/dev/null && dd if=/dev/urandom count=1 | wc -c",
+    "cd / && ls && find / -maxdepth 1 && cd - && cat ../uploads/../workspace/zeros | wc -c",
+    "cat /proc/cpuinfo /proc/meminfo /etc/passwd | head -3; df -h /; mount | head -1; uname -a",
+    "mkfifo pipe; (echo through > pipe &) ; cat pipe; ln -s zeros link; truncate -s 1M sparse; rm -rf ./* /tmp/*",
+    "eval 'echo $(echo nested)'; exec 3<>/tmp/x; echo y >&3; for f in /usr/*; do :; done; kill -0 $$; nice true",
+    'python3 -c \'import subprocess as s, sqlite3; s.run(["true"]); sqlite3.connect("x.db").execute("select 1")\'',
+    "tar cf - -C /tmp . | tar tf - >/dev/null; nohup sleep 0 >/dev/null & wait; chmod +x . ; umask 077; sudo -V; true",
+)
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("command", HARMLESS_IN_A_SANDBOX)
+async def test_nothing_is_forbidden_that_the_sandbox_makes_safe(
+    tmp_path: Path, command: str
+) -> None:
+    async with open_agent(tmp_path, calling(f"{{ {command}; }} && echo worked")) as harness:
+        harness.folders().create()
+        (harness.folders().workspace / "zeros").write_bytes(bytes(3))
+        (said,) = results(await harness.say("go"))
+    assert "worked\n" in said, said
+
+
 @needs_bubblewrap
 async def test_files_and_commands_share_folders(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
@@ -93,7 +116,7 @@ async def test_files_and_commands_share_folders(tmp_path: Path) -> None:
             "OK",
             "(no output)",
             "2\n",
-            "OK",
+            "@@ -1 +1 @@\n-echo 2\n+echo 3",
             "OK",
             "3\ny\n",
         ]

@@ -104,16 +104,18 @@ def pptx() -> bytes:
     return packed.getvalue()
 
 
-def pdf(text: str = "Quarterly report", *, trailer: str = "") -> bytes:
-    content = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode() if text else b""
+def pdf(text: str = "Quarterly report", *more: str, trailer: str = "") -> bytes:
+    """Return a PDF with a page for each text."""
+    kids = [3, *range(7, 7 + 2 * len(more), 2)]
+    first, *others = (_pdf_page(each, at + 1) for at, each in zip(kids, (text, *more), strict=True))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
-        b" /Resources << /Font << /F1 5 0 R >> >> >>",
-        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        b"<< /Type /Pages /Kids [%s] /Count %d >>"
+        % (b" ".join(b"%d 0 R" % kid for kid in kids), len(kids)),
+        *first,
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
         b"<< /Filter /Standard /V 1 /R 2 /P -4 /O <%s> /U <%s> >>" % (b"41" * 32, b"42" * 32),
+        *(each for page in others for each in page),
     ]
     out, offsets = b"%PDF-1.4\n", []
     for number, each in enumerate(objects, 1):
@@ -125,6 +127,16 @@ def pdf(text: str = "Quarterly report", *, trailer: str = "") -> bytes:
         b"xref\n0 %d\n0000000000 65535 f \n%strailer << /Size %d /Root 1 0 R %s >>\nstartxref\n%d\n%%%%EOF"
         % (size, table, size, trailer.encode(), len(out))
     )
+
+
+def _pdf_page(text: str, content_at: int) -> tuple[bytes, bytes]:
+    """Return a page and its content, which is the object `content_at`."""
+    content = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode() if text else b""
+    page = (
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R"
+        b" /Resources << /Font << /F1 5 0 R >> >> >>" % content_at
+    )
+    return page, b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content)
 
 
 ENCRYPTED = "/Encrypt 6 0 R /ID [<00> <00>]"
@@ -273,7 +285,9 @@ class PlainTextConverter(DocumentConverter):
     """Returns a document's bytes as its text. An empty document has no text."""
 
     @override
-    async def convert(self, document: int, suffix: str) -> str:
+    async def convert(
+        self, document: int, suffix: str, pages: tuple[int, int] | None = None
+    ) -> str:
         content = os.read(document, 1000)
         if not content:
             raise ConversionFailed(worker.DAMAGED)

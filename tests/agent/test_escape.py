@@ -264,7 +264,6 @@ async def test_file_tools_do_not_follow_planted_links(cell: SandboxHarness, name
         f"{WORKSPACE}.bak/secret.txt",
         "/mnt/user-data-2/secret.txt",
         "/mnt/skills-2/secret.txt",
-        "/mnt/user-data",
         "/etc/passwd",
         "/proc/self/environ",
         "/proc/self/root/etc/passwd",
@@ -331,7 +330,7 @@ async def test_swapped_links_reveal_nothing(cell: SandboxHarness) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(look)
         assert "done" in await cell.bash(swap)
-    assert {answer for answer in answers if not answer.startswith("Error: ")} <= {"inside\n", "OK"}
+    assert {answer for answer in answers if not answer.startswith("Error: ")} <= {"1\tinside", "OK"}
     assert sorted(entry.name for entry in target.iterdir()) == ["secret.txt"]
 
 

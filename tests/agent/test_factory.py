@@ -1,7 +1,6 @@
 """The lead agent as a whole: the real model class against a model server, cached graphs, options, folders."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -83,7 +82,7 @@ async def test_a_turn_with_tools_through_a_real_model_class(tmp_path: Path) -> N
     assert [message["role"] for message in last.messages] == [
         *("system", "user", "assistant", "tool", "assistant", "tool")
     ]
-    assert [name for name in first.tool_names if name != "bash"] == [
+    assert [name for name in first.tool_names if "bash" not in name] == [
         *("ls", "read_file", "write_file", "str_replace", "glob", "grep"),
         *("present_files", "ask_clarification"),
     ]
@@ -308,33 +307,44 @@ def test_the_prompt_is_stable_and_knows_bootstrap() -> None:
     assert "<bootstrap>" not in system_prompt(RunOptions())
 
 
+REACHES, REACHES_NOT = "Commands can reach the network.", "Commands have no network access"
+
+
+def docker_on(network: str) -> dict[str, Any]:
+    return {"use": "docker", "docker": {"command": "sh", "network": network}}
+
+
 @pytest.mark.parametrize(
     ("sandbox", "told"),
     [
-        ({"use": "local", "allow_host_bash": True}, "It can reach the network."),
-        ({"use": "docker", "docker": {"command": "sh"}}, "It has no network access"),
-        (
-            {"use": "docker", "docker": {"command": "sh", "network": "internal"}},
-            "It has no network access",
-        ),
-        (
-            {"use": "docker", "docker": {"command": "sh", "network": "bridge"}},
-            "It can reach the network.",
-        ),
-        ({"use": "bubblewrap"}, "It has no network access"),
+        ({"use": "local", "allow_host_bash": True}, REACHES),
+        (docker_on("none"), REACHES_NOT),
+        (docker_on("internal"), REACHES_NOT),
+        (docker_on("bridge"), REACHES),
+        (docker_on("host"), REACHES),
+        (docker_on("our-own"), None),
+        ({"use": "bubblewrap"}, REACHES_NOT),
     ],
 )
-async def test_the_prompt_says_whether_commands_reach_the_network(
-    tmp_path: Path, sandbox: dict[str, Any], told: str
+async def test_bash_says_whether_commands_reach_the_network(
+    tmp_path: Path, sandbox: dict[str, Any], told: str | None
 ) -> None:
     if sandbox["use"] == "bubblewrap" and (fault := probe_bubblewrap()):
         pytest.skip(f"bubblewrap does not work here: {fault}")
-    model = ScriptedChatModel.playing("ok")
-    async with open_agent(tmp_path, model, {"sandbox": sandbox}) as agent:
-        await agent.say("hello")
-    (shell,) = re.findall(r"<shell>.*?</shell>", str(model.prompts[0][0].content), re.DOTALL)
-    assert told in shell
-    assert shell.count("network") == 1
+    async with FakeModelServer() as server:
+        entry = {"name": "server", "use": "langchain_openai:ChatOpenAI", "model": "fake"}
+        config = {
+            "models": [{**entry, "api_key": "k", "base_url": server.base_url}],
+            "sandbox": sandbox,
+            "title": {"enabled": False},
+        }
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as agent:
+            await agent.say("hello", model_name="server")
+    (request,) = server.requests
+    (bash,) = [t["function"] for t in request.body["tools"] if t["function"]["name"] == "bash"]
+    assert (told or "bash command") in bash["description"]
+    assert bash["description"].count("network") == bool(told)
+    assert "network" not in str(request.body["messages"][0])
 
 
 # ---- folders -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from agent.paths import OUTPUTS
 from agent.sandbox.local import LocalSandboxProvider
 from agent.state import ThreadState
 from agent.thread_storage import ThreadStorage
+from agent.tools.files import number_lines
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG, THREAD
 from tests.fakes.model import ModelReply, ToolCall
@@ -76,7 +77,7 @@ async def test_a_long_result_is_in_a_file_that_can_be_read_but_is_not_listed(
             [calling("read_file", path=path[0], start_line=2001), ModelReply(text="Read.")]
         )
         again = await harness.say("read it")
-        assert result(again, 2).text.startswith("line 2000\nline 2001")
+        assert result(again, 2).text.startswith("2001\tline 2000\n2002\tline 2001")
 
 
 async def test_the_oldest_files_are_deleted(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ async def test_what_fits_and_what_is_exempt_stays_as_it_is(tmp_path: Path) -> No
         (harness.folders().outputs / "a.txt").write_text(LONG)
         messages = await harness.say("go")
     assert result(messages).text == "x" * 12_000
-    assert result(messages, 1).text == LONG
+    assert result(messages, 1).text == number_lines(LONG, 1)
 
 
 async def test_it_can_be_switched_off(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ async def test_files_with_tags_of_the_prompt_can_be_edited(tmp_path: Path) -> No
         await harness.say(f"Replace {old} by {new}")
         assert file.read_text() == f"<domain>\n{new}\n</domain>"
     asked = [m.text for m in model.prompts[1] if m.type in ("human", "tool")]
-    assert asked == [f"Replace {old} by {new}", f"<domain>\n{old}\n</domain>"]
+    assert asked == [f"Replace {old} by {new}", f"1\t<domain>\n2\t{old}\n3\t</domain>"]
 
 
 async def test_reserved_tags_of_people_reach_the_model_as_text(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from agent.sandbox.local import LocalSandboxProvider
 from agent.sandbox.protocol import Sandbox
 from agent.sandbox.result import OutputBuffer
 from agent.thread_storage import ThreadStorage
-from agent.tools.bash import bash_tool
+from agent.tools.bash import bash_tools
 from tests.agent.test_file_tools import FileToolsHarness
 from tests.eventually import eventually
 
@@ -133,7 +133,7 @@ async def test_the_agent_can_ask_for_an_earlier_deadline_and_not_for_a_later_one
     sandboxes = LocalSandboxProvider(ThreadStorage(tmp_path), host_bash=True)
     for limit, asked in ((LONG_S, 0.5), (0.5, LONG_S), (0.5, None)):
         bench = FileToolsHarness(tmp_path)
-        bench.tools["bash"] = bash_tool(sandboxes, limit)
+        (bench.tools["bash"],) = bash_tools(sandboxes, limit, None)
         answer = await bench.text("bash", command="sleep 300", timeout_s=asked)
         assert "longer than 0.5 s" in answer
 

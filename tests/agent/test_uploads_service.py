@@ -31,7 +31,9 @@ class SlowConverter(DocumentConverter):
         self.may_end = anyio.Event()
 
     @override
-    async def convert(self, document: int, suffix: str) -> str:
+    async def convert(
+        self, document: int, suffix: str, pages: tuple[int, int] | None = None
+    ) -> str:
         content = os.read(document, 100)
         self.began.set()
         await self.may_end.wait()

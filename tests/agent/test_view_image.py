@@ -16,7 +16,7 @@ from agent.errors import SandboxError
 from agent.factory import open_agent_factory
 from agent.middleware.view_image import INTRO, image_insert_position, image_message
 from agent.services import AgentSetup
-from agent.state import ViewedImage
+from agent.state import SHOWS_IMAGES, ViewedImage
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.tools.view_image import MAX_IMAGE_BYTES, load_image
 from agent.uploads.image_size import image_size
@@ -234,7 +234,8 @@ def asked(*names: str) -> AIMessage:
 
 
 def result(call_id: str) -> ToolMessage:
-    return ToolMessage("ok", tool_call_id=call_id)
+    shows = {SHOWS_IMAGES: True} if call_id.startswith("view_image") else {}
+    return ToolMessage("ok", tool_call_id=call_id, additional_kwargs=shows)
 
 
 def test_images_follow_all_results_of_the_newest_calls() -> None:

@@ -1,0 +1,168 @@
+"""Commands that run beside the conversation: started, polled and stopped by the model, within limits."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+import anyio
+from anyio.abc import TaskGroup
+
+from agent.background import background_tasks
+from agent.errors import AgentError, SandboxError
+from agent.sandbox.protocol import Sandbox
+from agent.sandbox.result import NO_OUTPUT, OutputTail
+
+MAX_PER_THREAD = 4
+MAX_RUNNING = 32
+"""Most commands in the background, of one thread and of all: each may use the memory of a command."""
+
+MAX_AGE_S = 3_600.0
+"""When a command is stopped, seconds after its start."""
+
+MAX_ENDED = 8
+"""Most ended commands of a thread whose last output is kept until it is read."""
+
+STOP_S = 30.0
+"""How long to wait for the end of a stopped command, seconds."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class BackgroundCommand:
+    """One command. `result` is its end for the model, once it has ended; `started_at` is on the event loop's clock."""
+
+    id: str
+    command: str
+    started_at: float
+    output: OutputTail = field(default_factory=OutputTail)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    result: str = ""
+
+    @property
+    def age_s(self) -> int:
+        """Whole seconds since its start."""
+        return int(anyio.current_time() - self.started_at)
+
+
+class BackgroundCommands:
+    """The background commands of all threads. They end with the block of `open_background_commands`.
+
+    Each is one `Sandbox.execute` in a task of its own, so it has the limits of every command of its sandbox.
+    """
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        self._threads: dict[str, dict[str, BackgroundCommand]] = {}
+        self._numbers = count(1)
+
+    def start(self, thread_id: str, sandbox: Sandbox, command: str) -> BackgroundCommand:
+        """Start a command.
+
+        Raises:
+            SandboxError: Too many are running.
+        """
+        if len(self.running(thread_id)) >= MAX_PER_THREAD:
+            raise SandboxError(
+                f"{MAX_PER_THREAD} background processes are already running, which is the limit: stop one first"
+            )
+        if sum(len(self.running(one)) for one in self._threads) >= MAX_RUNNING:
+            raise SandboxError("the service is running too many background processes: try later")
+        started = BackgroundCommand(
+            id=f"b{next(self._numbers)}", command=command, started_at=anyio.current_time()
+        )
+        self._threads.setdefault(thread_id, {})[started.id] = started
+        self._tasks.start_soon(self._run, thread_id, sandbox, started)
+        return started
+
+    def running(self, thread_id: str) -> list[BackgroundCommand]:
+        """Return the running commands of a thread, the oldest first."""
+        known = self._threads.get(thread_id, {}).values()
+        return [one for one in known if not one.ended.is_set()]
+
+    async def poll(self, thread_id: str, command_id: str, *, wait_s: float = 0) -> str:
+        """Return the output since the last call, and the command's state. Wait up to `wait_s` for its end.
+
+        Raises:
+            SandboxError: The thread has no such command.
+        """
+        command = self._find(thread_id, command_id)
+        with anyio.move_on_after(wait_s):
+            await command.ended.wait()
+        return self._report(thread_id, command)
+
+    async def stop(self, thread_id: str, command_id: str) -> str:
+        """Stop a command. Return the rest of its output.
+
+        Raises:
+            SandboxError: The thread has no such command.
+        """
+        command = self._find(thread_id, command_id)
+        command.scope.cancel()
+        with anyio.move_on_after(STOP_S):
+            await command.ended.wait()
+        return self._report(thread_id, command)
+
+    async def stop_all(self, thread_id: str) -> None:
+        """Stop and forget all commands of a thread, because its sandbox ends."""
+        commands = self._threads.pop(thread_id, {}).values()
+        for command in commands:
+            command.scope.cancel()
+        with anyio.move_on_after(STOP_S):
+            for command in commands:
+                await command.ended.wait()
+
+    def _find(self, thread_id: str, command_id: str) -> BackgroundCommand:
+        found = self._threads.get(thread_id, {}).get(command_id)
+        if found is None:
+            known = ", ".join(self._threads.get(thread_id, {})) or "none"
+            raise SandboxError(
+                f"there is no background process {command_id[:40]!r}; it may have ended with the service. "
+                f"Known: {known}"
+            )
+        return found
+
+    def _report(self, thread_id: str, command: BackgroundCommand) -> str:
+        """Return the unread output and the state. An ended command is forgotten: all of it was read."""
+        output = command.output.take()
+        if not command.ended.is_set():
+            state = f"[{command.id} is running, {command.age_s} s]"
+        else:
+            self._forget(thread_id, command.id)
+            state = "\n".join(filter(None, (command.result, f"[{command.id} has ended]")))
+        return f"{output.rstrip()}\n{state}" if output.strip() else state
+
+    def _forget(self, thread_id: str, command_id: str) -> None:
+        commands = self._threads.get(thread_id, {})
+        commands.pop(command_id, None)
+        if not commands:
+            self._threads.pop(thread_id, None)
+
+    async def _run(self, thread_id: str, sandbox: Sandbox, command: BackgroundCommand) -> None:
+        result = "It was stopped."
+        try:
+            with command.scope:
+                text = await sandbox.execute(
+                    command.command, timeout_s=MAX_AGE_S, output=command.output
+                )
+                result = "" if text == NO_OUTPUT else text
+        except AgentError as error:
+            result = f"Error: {error.user_message}"
+        finally:
+            command.result = result
+            command.ended.set()
+            self._forget_oldest(thread_id)
+
+    def _forget_oldest(self, thread_id: str) -> None:
+        commands = self._threads.get(thread_id, {})
+        ended = deque(one.id for one in commands.values() if one.ended.is_set())
+        while len(ended) > MAX_ENDED:
+            self._forget(thread_id, ended.popleft())
+
+
+@asynccontextmanager
+async def open_background_commands() -> AsyncIterator[BackgroundCommands]:
+    """Open the background commands. Leaving the block stops them and waits for their end."""
+    async with background_tasks() as tasks:
+        yield BackgroundCommands(tasks)

@@ -1,0 +1,202 @@
+"""Commands in the background: started, polled, listed and stopped, in each sandbox, with their limits."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import ToolMessage
+
+from agent.errors import SandboxError
+from agent.sandbox import background_commands
+from agent.sandbox.background_commands import MAX_PER_THREAD, MAX_RUNNING, BackgroundCommands
+from agent.sandbox.bubblewrap import probe_bubblewrap
+from agent.sandbox.result import TAIL_BYTES
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.plain_agent import THREAD
+from tests.eventually import eventually
+from tests.fakes.docker import machine
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.fakes.model_switches import ModelSwitches
+from tests.fakes.scripted import ScriptedChatModel
+
+FAULT = probe_bubblewrap()
+SANDBOXES = ("bubblewrap", "local", "docker")
+LONG_S = 60.0
+SERVER = "echo ready; echo error >&2; exec sleep 300"
+
+
+@asynccontextmanager
+async def opened(
+    home: Path, sandbox: str, model: ScriptedChatModel | None = None, **config: object
+) -> AsyncIterator[AgentHarness]:
+    """Open an agent whose commands run in a sandbox of this kind."""
+    if sandbox == "bubblewrap" and FAULT is not None:
+        pytest.skip(f"bubblewrap does not work here: {FAULT}")
+    with machine(home / "docker") as docker:
+        sections: dict[str, dict[str, Any]] = {
+            "bubblewrap": {"use": "bubblewrap"},
+            "local": {"use": "local", "allow_host_bash": True},
+            "docker": {"use": "docker", "docker": {"command": str(docker.program)}},
+        }
+        playing = model or ScriptedChatModel.playing()
+        async with open_agent(home, playing, {"sandbox": sections[sandbox], **config}) as harness:
+            yield harness
+
+
+async def started(harness: AgentHarness, command: str, thread: str = THREAD) -> str:
+    """Start a command in a thread; return its id."""
+    sandbox = await harness.services.sandboxes.acquire(thread)
+    return harness.services.background.start(thread, sandbox, command).id
+
+
+async def output_with(of: BackgroundCommands, command_id: str, *parts: str) -> str:
+    """Poll until all of these parts were printed."""
+    seen = ""
+
+    async def has_all() -> bool:
+        nonlocal seen
+        seen += await of.poll(THREAD, command_id)
+        return all(part in seen for part in parts)
+
+    await eventually(has_all, within_s=LONG_S)
+    return seen
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_a_command_goes_on_while_others_run_and_is_stopped(
+    tmp_path: Path, sandbox: str
+) -> None:
+    def call(call_name: str, call_id: str, **args: object) -> ModelReply:
+        return ModelReply(calls=(ToolCall(name=call_name, args=args, id=call_id),))
+
+    model = ScriptedChatModel.playing(
+        call("bash", "c1", command=SERVER, run_in_background=True),
+        call("bash_output", "c2", process_id="b1", wait_s=1),
+        call("bash", "c3", command="echo beside"),
+        ModelReply(text="It runs."),
+        call("kill_bash", "c4", process_id="b1"),
+        call("bash_output", "c5", process_id="b1"),
+        ModelReply(text="It has ended."),
+    )
+    async with opened(tmp_path, sandbox, model) as harness:
+        first = results(await harness.say("start it"))
+        assert first[0].startswith("Started in the background as b1.")
+        assert first[2] == "beside\n"
+        printed = first[1] + await output_with(harness.services.background, "b1")
+        if "error" not in printed:  # the machine was busy
+            printed += await output_with(harness.services.background, "b1", "ready", "error")
+        assert "[b1 is running, " in printed
+        messages = await harness.say("stop it")
+        assert not harness.services.background.running(THREAD)
+    stopped, gone = results(messages)[3:]
+    assert stopped.endswith("It was stopped.\n[b1 has ended]")
+    assert gone.startswith("Error: there is no background process 'b1'")
+    # The list is the end of the request while the command runs, and is not stored.
+    listed = [str(prompt[-1].content) for prompt in model.prompts]
+    assert [SERVER in text for text in listed] == [False, True, True, True, True, False, False]
+    assert "[Background processes that are running now:\n- b1 (" in listed[4]
+    assert listed[4].startswith("stop it\n\n")
+    assert not any("Background processes" in message.text for message in messages)
+
+
+def results(messages: list[Any]) -> list[str]:
+    return [message.text for message in messages if isinstance(message, ToolMessage)]
+
+
+async def test_requests_with_the_list_fit_strict_templates_and_keep_their_prefix(
+    tmp_path: Path,
+) -> None:
+    async with FakeModelServer(ModelSwitches(strict=True, caches_prefixes=True)) as server:
+        entry = {"name": "server", "use": "langchain_openai:ChatOpenAI", "model": "fake"}
+        models = [{**entry, "api_key": "k", "base_url": server.base_url}]
+        title = {"enabled": False}
+        async with opened(tmp_path, "local", models=models, title=title) as harness:
+            await started(harness, "sleep 300")
+            server.reply(
+                *(
+                    ModelReply(
+                        calls=(ToolCall(name="bash", args={"command": f"echo {n}"}, id=f"c{n}"),)
+                    )
+                    for n in range(8)
+                )
+            )
+            await harness.say("go", model_name="server")
+    assert not server.refusals
+    assert all("- b1 (" in str(request.messages[-1]) for request in server.requests)
+    assert sum("- b1 (" in str(m) for m in server.requests[-1].messages) == 1
+    assert server.requests[-1].cached_tokens > 0.8 * server.requests[-1].tokens
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_an_ended_command_says_how_it_ended(tmp_path: Path, sandbox: str) -> None:
+    async with opened(tmp_path, sandbox) as harness:
+        background = harness.services.background
+        good = await started(harness, "echo done > file; cat file")
+        bad = await started(harness, "echo no >&2; exit 3")
+        assert await background.poll(THREAD, good, wait_s=LONG_S) == "done\n[b1 has ended]"
+        ended = await background.poll(THREAD, bad, wait_s=LONG_S)
+        assert ended == "no\nExit Code: 3\n[b2 has ended]"
+        with pytest.raises(SandboxError, match="no background process 'b1'"):
+            await background.poll(THREAD, good)
+
+
+async def test_commands_are_bounded_in_number_output_and_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, "local") as harness:
+        background = harness.services.background
+        for _ in range(MAX_PER_THREAD):
+            await started(harness, "sleep 300")
+        with pytest.raises(SandboxError, match="already running, which is the limit"):
+            await started(harness, "sleep 300")
+        await background.stop(THREAD, "b1")
+        long = await started(harness, "seq 100000; sleep 300")
+        printed = await output_with(background, long, "\n100000\n")
+        assert "earlier bytes left out]\n" in printed or len(printed) > TAIL_BYTES
+        await background.stop_all(THREAD)
+        others = [f"t-{n}" for n in range(MAX_RUNNING // MAX_PER_THREAD)]
+        for thread in others:
+            for _ in range(MAX_PER_THREAD):
+                await started(harness, "sleep 300", thread)
+        with pytest.raises(SandboxError, match="too many background processes"):
+            await started(harness, "sleep 300")
+        for thread in others:
+            await background.stop_all(thread)
+        monkeypatch.setattr(background_commands, "MAX_AGE_S", 0.5)
+        old = await started(harness, "sleep 300")
+        ended = await background.poll(THREAD, old, wait_s=LONG_S)
+        assert "it took longer than 0.5 s." in ended
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_commands_end_with_their_thread_and_with_the_service(
+    tmp_path: Path, sandbox: str
+) -> None:
+    async with opened(tmp_path, sandbox) as harness:
+        # Both would write the file after they were stopped.
+        write = "echo $$ > started{0}; sleep 3; echo late > late{0}"
+        await started(harness, write.format(1), "t-1")
+        await started(harness, write.format(2), "t-2")
+        folders = [harness.folders(f"t-{n}").workspace for n in (1, 2)]
+        for n, folder in enumerate(folders, 1):
+            await eventually((folder / f"started{n}").exists, within_s=LONG_S)
+        assert await harness.services.delete_files("t-1")
+        assert not harness.services.background.running("t-1")
+        assert len(harness.services.background.running("t-2")) == 1
+    assert not (folders[1] / "late2").exists()
+    if sandbox == "local":  # the id is this machine's
+        pid = int((folders[1] / "started2").read_text())
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_a_thread_does_not_reach_the_commands_of_another(tmp_path: Path) -> None:
+    async with opened(tmp_path, "local") as harness:
+        mine = await started(harness, "sleep 300")
+        for call in (harness.services.background.poll, harness.services.background.stop):
+            with pytest.raises(SandboxError, match="no background process"):
+                await call("t-other", mine)
+        assert harness.services.background.running(THREAD)
