@@ -10,7 +10,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -104,15 +104,20 @@ class ModelInputs:
     Attributes:
         people: In people's messages and in tool results.
         model: In the model's own messages; None = everything that its server sent.
+        searches: Blocks of its server's own web search, in the model's own messages.
     """
 
     people: Accepted
     model: Accepted | None = None
+    searches: frozenset[str] = frozenset()
 
 
 _ANYWHERE: frozenset[Source] = frozenset({"url", "base64", "file_id"})
 _SENT: frozenset[Source] = frozenset({"url", "base64"})
 _NOTHING: Accepted = {}
+_ANTHROPIC_SEARCH = frozenset({"server_tool_use", "web_search_tool_result"})
+_OPENAI_SEARCH = frozenset({"web_search_call"})
+_SEARCHES = _ANTHROPIC_SEARCH | _OPENAI_SEARCH
 _BY_PACKAGE: Mapping[str, ModelInputs] = {
     "langchain_openai": ModelInputs(
         people={
@@ -122,10 +127,12 @@ _BY_PACKAGE: Mapping[str, ModelInputs] = {
         },
         model=_NOTHING,
     ),
-    "langchain_anthropic": ModelInputs(people={"image": _ANYWHERE, "file": _ANYWHERE}),
+    "langchain_anthropic": ModelInputs(
+        people={"image": _ANYWHERE, "file": _ANYWHERE}, searches=_ANTHROPIC_SEARCH
+    ),
     "langchain_google_genai": ModelInputs(people=dict.fromkeys(_WORDS, _ANYWHERE)),
 }
-_RESPONSES = ModelInputs(people={"image": _SENT, "file": _ANYWHERE})
+_RESPONSES = ModelInputs(people={"image": _SENT, "file": _ANYWHERE}, searches=_OPENAI_SEARCH)
 """OpenAI's newer API."""
 _OTHERS = ModelInputs(people={"image": _SENT}, model=_NOTHING)
 
@@ -139,7 +146,7 @@ def model_inputs(model: BaseChatModel, *, supports_vision: bool) -> ModelInputs:
     if supports_vision:
         return known
     blind: Accepted = {kind: known.people[kind] for kind in known.people if kind != "image"}
-    return ModelInputs(people=blind, model=known.model)
+    return replace(known, people=blind)
 
 
 def standard_message(message: MessageT) -> MessageT:
@@ -187,6 +194,9 @@ def _fit_message(message: MessageT, inputs: ModelInputs) -> MessageT:
     if type(content) is str:
         return message  # fast path for almost every message; a thread may have thousands
     is_models = isinstance(message, AIMessage)
+    if is_models:
+        message = _without_searches(message, inputs.searches)
+        content = message.content
     accepted = inputs.model if is_models else inputs.people
     if accepted is None:
         return message
@@ -194,6 +204,20 @@ def _fit_message(message: MessageT, inputs: ModelInputs) -> MessageT:
         accepted = _NOTHING
     blocks = [_fit_block(block, accepted, keeps_others=is_models) for block in content]
     return message if blocks == content else message.model_copy(update={"content": blocks})
+
+
+def _without_searches(message: MessageT, accepted: frozenset[str]) -> MessageT:
+    """Remove what the web search of another provider's server left in a model's message: its blocks and citations."""
+    kinds = {block.get("type") for block in message.content if isinstance(block, dict)}
+    others = _SEARCHES - accepted
+    if not kinds & others:
+        return message
+    blocks = [
+        _said(block.get("text", "")) if block.get("type") == "text" else block
+        for block in message.content
+        if isinstance(block, dict) and block.get("type") not in others
+    ]
+    return message.model_copy(update={"content": blocks})
 
 
 def _fit_block(block: str | Block, accepted: Accepted, *, keeps_others: bool) -> str | Block:

@@ -27,6 +27,7 @@ from agent.custom_agents import unknown_groups
 from agent.middleware.background_commands import BackgroundCommandsMiddleware
 from agent.middleware.chain import Middleware, join_middleware
 from agent.middleware.chat_context import ChatContextMiddleware
+from agent.middleware.citations import CitationsMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.content_blocks import ContentBlocksMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
@@ -260,6 +261,7 @@ class AgentFactory:
                 FileStorageMiddleware(services.mirror) if services.mirror.is_remote else None,
                 ToolOutputBudgetMiddleware(config, services.sandboxes),
                 SanitizationMiddleware(),
+                CitationsMiddleware(),
                 ThreadDataMiddleware(services.folders),
                 UploadsMiddleware(services.uploads.snapshot, supports_vision=vision),
                 ChatContextMiddleware(spec.options.language),
@@ -430,6 +432,7 @@ class _SubagentGraphs:
             [
                 ToolOutputBudgetMiddleware(config, services.sandboxes),
                 SanitizationMiddleware(),
+                CitationsMiddleware(),
                 ThreadDataMiddleware(services.folders),
                 DanglingToolCallMiddleware(),
                 guardrail_middleware(

@@ -31,6 +31,7 @@ ENGLISH = AgentMessages(
     step_limit_reached="(I reached my step limit before I finished. Please ask again in smaller steps.)",
     loop_detected="(I was repeating the same steps, so I stopped. "
     "Please tell me what to do differently, or ask for a smaller part.)",
+    sources="Sources:",
     default_question="How should I continue?",
     mcp_question="🔌 The MCP server “{server}” asks:",
     mcp_accept="Accept",

@@ -30,6 +30,8 @@ class AgentMessages:
     """Replaces an answer when the turn reaches its limit of model calls."""
     loop_detected: str
     """Replaces an answer when the turn repeats itself."""
+    sources: str
+    """Heading of the list of web pages below an answer."""
     default_question: str
     """Replaces a question that the model left empty."""
     mcp_question: str

@@ -24,6 +24,7 @@ CHINESE = AgentMessages(
     f"如果再次出现，{_OPERATOR}：需要提高模型的令牌上限。",
     step_limit_reached="（步骤数已用完，任务还没有完成。请把任务拆小一些再试。）",
     loop_detected="（我一直在重复相同的步骤，已停止。请告诉我应该怎样调整，或先处理其中一小部分。）",
+    sources="来源：",
     default_question="接下来我该怎么做？",
     mcp_question="🔌 MCP 服务器“{server}”询问：",
     mcp_accept="同意",

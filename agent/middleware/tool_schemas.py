@@ -1,4 +1,4 @@
-"""Converts tool schemas for OpenAI-compatible models once instead of for each call."""
+"""Converts tool schemas for OpenAI-compatible models only once; puts in the provider's own web search."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from agent.middleware.handler_types import ModelHandler
 from agent.state import ThreadState
+from agent.tools.web.provider import PROVIDER_SEARCH, provider_search_schema
 
 MAX_TOOLS = 1_000
 """Maximum number of cached schemas."""
@@ -25,7 +26,10 @@ ModelTool = BaseTool | dict[str, Any]
 
 
 class ToolSchemaMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Replaces tools with their schemas. It is the innermost middleware, so that all others see the tools."""
+    """Replaces tools with their schemas, and web_search with the provider's own if it is configured so.
+
+    It is the innermost middleware, so that all others see the tools.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,6 +39,9 @@ class ToolSchemaMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
+        if any(_searches(tool) for tool in request.tools):
+            tools = [_provider_tool(tool, request.model) for tool in request.tools]
+            request = request.override(tools=tools)
         # With a response format, the model's class may require strict schemas.
         if request.response_format is None and _takes_schemas(request.model):
             tools = [self._schema(tool) for tool in request.tools]
@@ -56,6 +63,17 @@ class ToolSchemaMiddleware(AgentMiddleware[ThreadState, Any]):
             # Keep a reference to the tool, so that no other tool gets its `id()`.
             known = self._schemas[id(tool)] = tool, convert_to_openai_tool(tool)
         return known[1]
+
+
+def _searches(tool: ModelTool) -> bool:
+    return not isinstance(tool, dict) and PROVIDER_SEARCH in (tool.metadata or {})
+
+
+def _provider_tool(tool: ModelTool, model: BaseChatModel) -> ModelTool:
+    """Return the provider's search for a tool that stands for it, if the model has one; otherwise the tool itself."""
+    if isinstance(tool, dict) or not _searches(tool):
+        return tool
+    return provider_search_schema(model, (tool.metadata or {})[PROVIDER_SEARCH]) or tool
 
 
 def _takes_schemas(model: BaseChatModel) -> bool:

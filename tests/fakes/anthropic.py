@@ -1,7 +1,7 @@
 """Anthropic's Messages API: the events of a scripted reply, what it refuses, and what it caches."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
@@ -21,9 +21,17 @@ The source of both numbers: platform.claude.com/docs/en/build-with-claude/prompt
 
 
 def events(
-    thinking: str, text: str, calls: list[Event], usage: dict[str, Any], reason: str | None = None
+    thinking: str,
+    text: str,
+    calls: list[Event],
+    usage: dict[str, Any],
+    reason: str | None = None,
+    sources: Sequence[tuple[str, str]] = (),
 ) -> Iterator[Event]:
-    """Yield the events of one answer: thinking, a text, then tool calls {id, name, arguments}."""
+    """Yield the events of one answer: thinking, a text, then tool calls {id, name, arguments}.
+
+    With `sources` (URL and title), the server searched the web before, and the text cites them.
+    """
     cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
     begun = {
         "input_tokens": usage["prompt_tokens"] - cached,
@@ -41,7 +49,7 @@ def events(
         "usage": begun,
     }
     yield {"type": "message_start", "message": message}
-    for index, (start, deltas) in enumerate(_blocks(thinking, text, calls)):
+    for index, (start, deltas) in enumerate(_blocks(thinking, text, calls, sources)):
         yield {"type": "content_block_start", "index": index, "content_block": start}
         for delta in deltas:
             yield {"type": "content_block_delta", "index": index, "delta": delta}
@@ -53,7 +61,39 @@ def events(
     yield {"type": "message_stop"}
 
 
-def _blocks(thinking: str, text: str, calls: list[Event]) -> Iterator[tuple[Event, list[Event]]]:
+def whole_message(events: Iterable[Event]) -> Event:
+    """Return the message that these events stream."""
+    message: Event = {}
+    for event in events:
+        if event["type"] == "message_start":
+            message = {**event["message"]}
+        elif event["type"] == "content_block_start":
+            message["content"] = [*message["content"], {**event["content_block"]}]
+        elif event["type"] == "content_block_delta":
+            _add_delta(message["content"][-1], event["delta"])
+        elif event["type"] == "message_delta":
+            message |= event["delta"]
+            message["usage"] = {**message["usage"], **event["usage"]}
+    for block in message["content"]:
+        if arguments := block.pop("partial", ""):
+            block["input"] = json.loads(arguments)
+    return message
+
+
+def _add_delta(block: Event, delta: Event) -> None:
+    match delta["type"]:
+        case "citations_delta":
+            block["citations"] = [*block.get("citations", []), delta["citation"]]
+        case "input_json_delta":
+            block["partial"] = block.get("partial", "") + delta["partial_json"]
+        case kind:
+            name = kind.removesuffix("_delta")
+            block[name] += delta[name]
+
+
+def _blocks(
+    thinking: str, text: str, calls: list[Event], sources: Sequence[tuple[str, str]]
+) -> Iterator[tuple[Event, list[Event]]]:
     """Yield each content block: its start, and its deltas."""
     if thinking:
         deltas = [
@@ -61,8 +101,11 @@ def _blocks(thinking: str, text: str, calls: list[Event]) -> Iterator[tuple[Even
             {"type": "signature_delta", "signature": "sig-1"},
         ]
         yield {"type": "thinking", "thinking": "", "signature": ""}, deltas
+    if sources:
+        yield from _search(sources)
     if text:
-        texts = [{"type": "text_delta", "text": word} for word in split_words(text)]
+        texts: list[Event] = [{"type": "text_delta", "text": word} for word in split_words(text)]
+        texts += [{"type": "citations_delta", "citation": _citation(*one)} for one in sources]
         yield {"type": "text", "text": ""}, texts
     for call in calls:
         arguments = str(call["arguments"])
@@ -150,3 +193,30 @@ def _content(message: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
     """Return a message's blocks. A text is short for one block."""
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _search(sources: Sequence[tuple[str, str]]) -> Iterator[tuple[Event, list[Event]]]:
+    ref = f"srvtoolu_{uuid4().hex}"
+    query = {"type": "input_json_delta", "partial_json": '{"query": "news"}'}
+    yield {"type": "server_tool_use", "id": ref, "name": "web_search", "input": {}}, [query]
+    found = [
+        {
+            "type": "web_search_result",
+            "url": url,
+            "title": title,
+            "encrypted_content": f"sealed {url}",
+            "page_age": None,
+        }
+        for url, title in sources
+    ]
+    yield {"type": "web_search_tool_result", "tool_use_id": ref, "content": found}, []
+
+
+def _citation(url: str, title: str) -> Event:
+    return {
+        "type": "web_search_result_location",
+        "url": url,
+        "title": title,
+        "encrypted_index": f"index of {url}",
+        "cited_text": "as it says there",
+    }

@@ -49,6 +49,7 @@ class ModelReply:
     Attributes:
         text: What the model says; streamed word by word.
         calls: Which tools it calls.
+        sources: URLs and titles that the server's own web search found, and that the text cites; not in completions.
         reasoning: Streamed before the text.
         reasoning_field: What the server calls it: `reasoning` (vLLM) or `reasoning_content` (DeepSeek).
         first_token_delay_s: Pause before the first chunk; None = the server's.
@@ -66,6 +67,7 @@ class ModelReply:
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
     reasoning: str = ""
     reasoning_field: str = "reasoning"
     first_token_delay_s: float | None = None
@@ -254,7 +256,9 @@ class FakeModelServer:
             return _error(reply)
         model = str(request.body.get("model"))
         usage = self._usage(request, reply)
-        events = list(responses.events(model, reply.text, _ready_calls(reply), usage))
+        events = list(
+            responses.events(model, reply.text, _ready_calls(reply), usage, reply.sources)
+        )
         if not request.body.get("stream"):
             return web.json_response(events[-1]["response"])
         return await self._send_events(http, request, reply, map(responses.frame, events))
@@ -267,7 +271,9 @@ class FakeModelServer:
             return web.json_response({"type": "error", "error": error}, status=reply.status)
         usage = self._usage(request, reply)
         calls, reason = _ready_calls(reply), reply.finish_reason
-        events = anthropic.events(reply.reasoning, reply.text, calls, usage, reason)
+        events = anthropic.events(reply.reasoning, reply.text, calls, usage, reason, reply.sources)
+        if not request.body.get("stream"):
+            return web.json_response(anthropic.whole_message(events))
         return await self._send_events(http, request, reply, map(responses.frame, events))
 
     async def _send_events(

@@ -1,7 +1,7 @@
 """The events of OpenAI's Responses API for a scripted reply. Pure."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -11,10 +11,20 @@ from agent.models.scripted import split_words
 Event = dict[str, Any]
 
 
-def events(model: str, text: str, calls: list[Event], usage: dict[str, Any]) -> Iterator[Event]:
-    """Yield the events of one answer: a message with `text`, then function calls {id, name, arguments}."""
+def events(
+    model: str,
+    text: str,
+    calls: list[Event],
+    usage: dict[str, Any],
+    sources: Sequence[tuple[str, str]] = (),
+) -> Iterator[Event]:
+    """Yield the events of one answer: a message with `text`, then function calls {id, name, arguments}.
+
+    With `sources` (URL and title), the server searched the web before, and the text cites them.
+    """
     begun, output = _response(model), list[Event]()
-    parts: list[Iterator[Event]] = [_message(text)] if text else []
+    parts: list[Iterator[Event]] = [_search()] if sources else []
+    parts += [_message(text, sources)] if text else []
     parts += [_call(call) for call in calls]
     number = count()
     yield {"type": "response.created", "response": begun, "sequence_number": next(number)}
@@ -43,7 +53,17 @@ def frame(event: Event) -> bytes:
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
-def _message(text: str) -> Iterator[Event]:
+def _search() -> Iterator[Event]:
+    item = {"id": f"ws_{uuid4().hex}", "type": "web_search_call"}
+    yield {"type": "response.output_item.added", "item": {**item, "status": "in_progress"}}
+    for state in ("in_progress", "searching", "completed"):
+        yield {"type": f"response.web_search_call.{state}", "item_id": item["id"]}
+    action = {"type": "search", "query": "news"}
+    done = {**item, "status": "completed", "action": action}
+    yield {"type": "response.output_item.done", "item": done}
+
+
+def _message(text: str, sources: Sequence[tuple[str, str]]) -> Iterator[Event]:
     ref = f"msg_{uuid4().hex}"
     item = {"id": ref, "type": "message", "role": "assistant", "status": "in_progress"}
     where = {"item_id": ref, "content_index": 0}
@@ -52,8 +72,15 @@ def _message(text: str) -> Iterator[Event]:
     yield {"type": "response.content_part.added", **where, "part": part}
     for word in split_words(text):
         yield {"type": "response.output_text.delta", **where, "delta": word, "logprobs": []}
+    cited = [
+        {"type": "url_citation", "url": u, "title": t, "start_index": 0, "end_index": len(text)}
+        for u, t in sources
+    ]
+    for number, one in enumerate(cited):
+        numbered = {"annotation": one, "annotation_index": number}
+        yield {"type": "response.output_text.annotation.added", **where, **numbered}
     yield {"type": "response.output_text.done", **where, "text": text, "logprobs": []}
-    whole = {**part, "text": text}
+    whole = {**part, "text": text, "annotations": cited}
     yield {"type": "response.content_part.done", **where, "part": whole}
     done = {**item, "status": "completed", "content": [whole]}
     yield {"type": "response.output_item.done", "item": done}
