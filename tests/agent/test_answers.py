@@ -332,7 +332,7 @@ async def test_cached_tokens_in_every_providers_words(
 
 
 @pytest.mark.parametrize("usage", [None, {}, "7", {"prompt_tokens": None}, {"prompt_tokens": "x"}])
-async def test_a_usage_that_tells_nothing(
+async def test_an_empty_usage_is_ignored(
     server: FakeModelServer, client: ModelHttpClient, usage: object
 ) -> None:
     server.reply(ModelReply(body=event_stream({"content": "Hi"}, {"choices": [], "usage": usage})))
@@ -670,7 +670,7 @@ async def test_a_server_that_refuses_a_name_of_the_limit_is_sent_the_other(
     assert [request.body.get(known) for request in server.requests] == [None, 9, 9]
 
 
-async def test_a_limit_that_is_refused_for_its_size_is_told(
+async def test_a_token_limit_that_the_server_refuses_raises_its_error(
     server: FakeModelServer, client: ModelHttpClient
 ) -> None:
     def refuse(_: ModelRequest) -> ModelReply:

@@ -130,7 +130,7 @@ async def test_a_call_that_is_rejected_is_not_made_and_the_run_goes_on(tmp_path:
 @pytest.mark.parametrize(
     "answer", [None, "", "yes", True, {}, {"decisions": []}, {"type": "edit"}, [1, 2]]
 )
-async def test_what_is_no_decision_approves_nothing(tmp_path: Path, answer: object) -> None:
+async def test_malformed_decisions_approve_nothing(tmp_path: Path, answer: object) -> None:
     async with open_agent(tmp_path, model(write("a.txt")), guarded("write_file")) as harness:
         agent = ApprovalThread(harness)
         await agent.say("write it")
@@ -171,7 +171,7 @@ async def test_a_provider_may_leave_it_to_a_person(tmp_path: Path) -> None:
         assert "Guardrail denied" in told["no"]
 
 
-async def test_what_the_provider_denies_nobody_is_asked_about(tmp_path: Path) -> None:
+async def test_calls_that_the_guardrail_denies_are_not_offered_for_approval(tmp_path: Path) -> None:
     async with open_agent(
         tmp_path, model(write("no-1")), guarded("*", use=f"{HERE}:ScriptedProvider")
     ) as harness:
@@ -190,7 +190,7 @@ async def test_another_message_instead_of_an_answer_makes_no_call(tmp_path: Path
         assert messages[-1].text == "I see."
 
 
-async def test_a_subagent_cannot_ask_and_is_told_so(tmp_path: Path) -> None:
+async def test_a_subagents_question_fails_with_a_reason(tmp_path: Path) -> None:
     link = guardrail_middleware(
         GuardrailsConfig(enabled=True, ask=["write_file"]), None, is_subagent=True
     )

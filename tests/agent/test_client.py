@@ -181,7 +181,7 @@ async def test_a_turn_that_is_cancelled_leaves_its_thread_free(tmp_path: Path) -
             assert (await client.delete_thread("t1"))["success"] is True
 
 
-async def test_what_a_turn_may_ask_for(tmp_path: Path) -> None:
+async def test_a_turn_accepts_these_options(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("a", "b", "c")
     async with opened(tmp_path, model, plan_mode=True) as client:
         await client.chat("x", "t1")
@@ -213,7 +213,7 @@ async def test_a_thread_id_becomes_a_folder(tmp_path: Path, thread: str) -> None
     assert model.prompts == []
 
 
-async def test_what_cannot_be_asked_for_is_refused(tmp_path: Path) -> None:
+async def test_invalid_options_of_a_turn_are_refused(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("no")
     async with opened(tmp_path, model) as client:
         with pytest.raises(ModelNotFound, match="gpt-9"):
@@ -261,7 +261,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         return await handler(request)
 
 
-async def test_a_callers_middleware_stands_next_to_the_model(tmp_path: Path) -> None:
+async def test_a_callers_middleware_is_next_to_the_model(tmp_path: Path) -> None:
     noting = RecordingMiddleware()
     model = ScriptedChatModel.playing(ConnectionError("reset"), "Hello.")
     retry = {"llm_retry": {"first_wait_s": 0}}
@@ -279,7 +279,7 @@ async def test_middleware_that_is_there_twice_is_refused(tmp_path: Path) -> None
             await client.chat("hi")
 
 
-async def test_only_the_available_skills_are_told_of(tmp_path: Path) -> None:
+async def test_only_available_skills_are_in_the_prompt(tmp_path: Path) -> None:
     for name in ("prose", "verse"):
         put(tmp_path / "skills" / "custom" / name, name)
     model = ScriptedChatModel.playing("a", "b")
@@ -433,7 +433,7 @@ async def test_files_are_checked_before_any_is_copied(tmp_path: Path) -> None:
             await client.delete_upload("t1", "good.txt")
 
 
-async def test_uploaded_files_are_told_of(tmp_path: Path) -> None:
+async def test_uploaded_files_are_in_the_prompt(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("notes")
     model = ScriptedChatModel.playing("I see.")

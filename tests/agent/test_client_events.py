@@ -134,7 +134,7 @@ def test_tool_calls_are_streamed_once_and_whole() -> None:
     ]
 
 
-def test_what_was_not_streamed_is_told_from_the_state() -> None:
+def test_messages_that_were_not_streamed_are_read_from_the_state() -> None:
     answer = AIMessage(
         "Whole.", id="a2", usage_metadata=USAGE, additional_kwargs={"reasoning": "because"}
     )

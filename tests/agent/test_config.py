@@ -14,7 +14,7 @@ GPT = {
 
 
 @pytest.mark.parametrize("data", [{}, None, {"models": None, "sandbox": None, "title": None}])
-def test_nothing_configured_is_the_demo(data: object) -> None:
+def test_without_a_configuration_the_demo_model_is_used(data: object) -> None:
     config = AgentConfig.model_validate(data)
     assert [model.use for model in config.chat_models] == [DEMO_MODEL_CLASS]
     assert config.title.max_chars == 60

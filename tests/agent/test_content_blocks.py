@@ -158,7 +158,9 @@ async def test_an_image_is_seen_in_every_form(tmp_path: Path, block: Block) -> N
 
 
 @pytest.mark.parametrize("block", SEEN.values(), ids=SEEN)
-async def test_a_model_without_eyes_is_told_of_an_image(tmp_path: Path, block: Block) -> None:
+async def test_a_model_without_vision_gets_a_note_about_an_image(
+    tmp_path: Path, block: Block
+) -> None:
     for shown in await _asked(tmp_path, block):
         name = " (cat.png)" if "metadata" in block else ""
         note = f"[An image{name} was attached here; this model cannot read it.]"
@@ -166,14 +168,18 @@ async def test_a_model_without_eyes_is_told_of_an_image(tmp_path: Path, block: B
 
 
 @pytest.mark.parametrize(("block", "what"), NAMED.values(), ids=NAMED)
-async def test_what_the_model_cannot_take_is_named(tmp_path: Path, block: Block, what: str) -> None:
+async def test_unsupported_content_is_named_for_the_model(
+    tmp_path: Path, block: Block, what: str
+) -> None:
     for shown in await _asked(tmp_path, block, supports_vision=True):
         note = f"[{what} was attached here; this model cannot read it.]"
         assert shown == {"type": "text", "text": note}
 
 
 @pytest.mark.parametrize(("block", "sent"), SENT.values(), ids=SENT)
-async def test_what_the_model_can_take_is_sent(tmp_path: Path, block: Block, sent: Block) -> None:
+async def test_supported_content_is_sent_to_the_model(
+    tmp_path: Path, block: Block, sent: Block
+) -> None:
     assert await _asked(tmp_path, block) == [sent, sent]
 
 

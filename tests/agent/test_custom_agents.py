@@ -270,7 +270,7 @@ async def test_invalid_agent_names(tmp_path: Path, name: str) -> None:
         await CustomAgentStore(tmp_path).get(name)
 
 
-async def test_of_nodes_that_create_an_agent_at_once_one_does(tmp_path: Path) -> None:
+async def test_only_one_of_several_nodes_creates_an_agent(tmp_path: Path) -> None:
     nodes = [CustomAgentStore(tmp_path) for _ in range(4)]
     for number in range(30):
         refused: list[AgentExists] = []

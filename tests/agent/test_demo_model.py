@@ -62,7 +62,9 @@ async def test_it_lists_files(tmp_path: Path) -> None:
         ("execute ```bash\nls\npwd\n```", "ls\npwd"),
     ],
 )
-def test_it_runs_what_stands_in_backticks_where_it_can(said: str, command: str) -> None:
+def test_the_demo_model_runs_commands_in_backticks_if_it_has_the_tool(
+    said: str, command: str
+) -> None:
     (call,) = plan([HumanMessage(said)], {"bash", "ls"}).calls
     assert call.args["command"] == command
     assert not plan([HumanMessage("run away")], {"bash"}).calls

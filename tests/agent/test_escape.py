@@ -560,7 +560,7 @@ time.sleep(60)
 
 @needs_python
 @pytest.mark.parametrize("filling", [FILLED, LOOPED], ids=["unix", "tcp"])
-async def test_what_sockets_hold_counts_as_memory(tmp_path: Path, filling: str) -> None:
+async def test_data_in_sockets_counts_as_memory(tmp_path: Path, filling: str) -> None:
     cell = SandboxHarness(tmp_path, limits=ProcessLimits(memory_mb=120))
     said = await cell.bash(f"python3 - <<'END'{filling}END")
     assert "used more than 120 MB of memory" in said
@@ -606,7 +606,7 @@ async def test_file_tools_alone_cannot_exceed_the_limits(own_disk: Path) -> None
     assert measure_usage(cell.folders.root).entries <= 20
 
 
-async def test_what_is_deleted_elsewhere_is_no_room_for_file_tools(tmp_path: Path) -> None:
+async def test_space_freed_by_others_is_not_available_to_file_tools(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(b"x" * 20_000_000)
     cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=1, free_mb=1))

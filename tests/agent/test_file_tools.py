@@ -498,7 +498,7 @@ async def test_a_changed_file_keeps_its_encoding(bench: FileToolsHarness, encodi
     assert file.read_bytes() == now.encode(encoding)
 
 
-async def test_what_an_encoding_cannot_hold_is_refused(bench: FileToolsHarness) -> None:
+async def test_text_that_an_encoding_cannot_represent_is_refused(bench: FileToolsHarness) -> None:
     content = OF_OFFICE_PROGRAMS["cp1251"].encode("cp1251")
     file, path = place_in_workspace(bench, content)
     for call in (

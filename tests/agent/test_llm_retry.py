@@ -182,7 +182,7 @@ def test_the_server_s_wish_is_read(headers: dict[str, str], seconds: float | Non
 # ---- again -------------------------------------------------------------------------------------
 
 
-async def test_a_failing_server_is_retried_and_the_client_is_told() -> None:
+async def test_a_failing_server_is_retried_and_the_client_notified() -> None:
     rig = RetryHarness(ScriptedChatModel.playing(refused(503), unreachable(), "There."))
     assert (await rig.say()).text == "There."
     assert rig.waited == [1, 2]
@@ -210,7 +210,7 @@ async def test_the_server_s_wish_comes_first_unless_it_is_too_long() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404])
-async def test_what_cannot_get_better_is_asked_once(status: int) -> None:
+async def test_permanent_errors_are_not_retried(status: int) -> None:
     model = ScriptedChatModel.playing(refused(status), "Never.")
     rig = RetryHarness(model)
     said = await rig.say()
@@ -291,7 +291,7 @@ async def test_the_next_model_is_the_fallback(caplog: pytest.LogCaptureFixture) 
     assert "Cannot fall back to model gone" in caplog.text
 
 
-async def test_when_all_fail_the_first_one_s_trouble_is_told() -> None:
+async def test_if_all_models_fail_the_first_models_error_is_reported() -> None:
     rig = RetryHarness(
         ScriptedChatModel.playing(refused(401)), {"second": ScriptedChatModel.playing(refused(400))}
     )
@@ -490,7 +490,7 @@ def _config(**sections: object) -> AgentConfig:
 # ---- what is counted ---------------------------------------------------------------------------
 
 
-async def test_tokens_are_counted_as_the_server_tells_them() -> None:
+async def test_tokens_are_counted_as_reported_by_the_server() -> None:
     async with FakeModelServer(answer=lambda _: ModelReply(text="one two three")) as server:
         harness = RetryHarness(
             ChatOpenAI(model="m", api_key=SecretStr("sk-test"), base_url=server.base_url)
@@ -505,7 +505,7 @@ async def test_tokens_are_counted_as_the_server_tells_them() -> None:
     }
 
 
-async def test_of_a_server_that_tells_no_tokens_only_the_requests_are_counted() -> None:
+async def test_without_reported_tokens_only_requests_are_counted() -> None:
     harness = RetryHarness(GenericFakeChatModel(messages=iter([AIMessage("fine")])))
     await harness.say()
     assert harness.breakers.requests == {("first", "ok"): 1}

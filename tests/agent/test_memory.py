@@ -42,7 +42,7 @@ def system_of(model: ScriptedChatModel, call: int = 0) -> str:
     return first.text
 
 
-async def test_what_was_said_before_a_stop_is_known_after_it(tmp_path: Path) -> None:
+async def test_facts_from_before_a_stop_are_known_after_it(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("Noted.", noted("builds ships"))
     async with open_agent(tmp_path, model, ON) as harness:
         messages = await harness.say("I build ships", memory_scope=ANN)

@@ -122,7 +122,7 @@ async def test_turns_of_one_conversation_are_learned_together_and_others_by_them
     assert sorted(learner.learned) == [["a", "b"], ["x"], ["y"], ["z"]]
 
 
-async def test_nothing_is_learned_before_the_rest_is_over() -> None:
+async def test_nothing_is_learned_before_the_conversation_was_quiet() -> None:
     learner = RecordingExtractor()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("slow"))
@@ -132,7 +132,7 @@ async def test_nothing_is_learned_before_the_rest_is_over() -> None:
         assert [exchange.thread_id for exchange in unprocessed(waiting)] == ["t1"]
 
 
-async def test_what_waits_is_not_looked_at_for_each_turn_that_comes() -> None:
+async def test_waiting_entries_are_not_scanned_for_each_new_turn() -> None:
     asked: list[float] = []
 
     def rest_s() -> float:
@@ -154,7 +154,7 @@ async def test_what_waits_is_not_looked_at_for_each_turn_that_comes() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_what_waits_can_be_hurried() -> None:
+async def test_waiting_entries_can_be_expedited() -> None:
     learner = RecordingExtractor()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("a"))
@@ -162,7 +162,7 @@ async def test_what_waits_can_be_hurried() -> None:
         await learner.until(lambda: learner.learned == [["a"]])
 
 
-async def test_what_comes_while_it_is_being_learned_is_learned_next_and_nothing_twice() -> None:
+async def test_turns_added_during_an_update_are_learned_next_and_once() -> None:
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=0.01) as waiting:
@@ -237,7 +237,7 @@ def test_joining_keeps_each_message_once_and_all_flags() -> None:
 # ---- dropping and closing ----------------------------------------------------------------------
 
 
-async def test_what_is_dropped_is_not_learned_even_while_it_is_being_learned() -> None:
+async def test_dropped_entries_are_not_learned_even_during_an_update() -> None:
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     mine, agents = MemoryScope(scope="p"), MemoryScope(scope="p", agent="writer")
@@ -274,7 +274,7 @@ async def test_closing_learns_everything_at_once() -> None:
 
 
 @pytest.mark.parametrize("is_busy", [True, False])
-async def test_closing_waits_for_what_is_under_way_and_gives_up_when_told(*, is_busy: bool) -> None:
+async def test_closing_waits_for_learning_and_can_be_canceled(*, is_busy: bool) -> None:
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=NEVER) as waiting:

@@ -86,7 +86,7 @@ async def test_closing_learns_what_waits_and_the_next_start_shows_it(tmp_path: P
     assert saved_turns(tmp_path) == []
 
 
-async def test_one_question_for_all_that_was_said_until_the_conversation_rested(
+async def test_all_turns_until_a_conversation_is_quiet_are_one_update(
     tmp_path: Path,
 ) -> None:
     model = MemoryModel()
@@ -142,7 +142,7 @@ async def test_a_conversation_keeps_its_block_until_it_rests(tmp_path: Path) -> 
         assert "markone" in service.block_now(caller())
 
 
-async def test_what_people_delete_is_gone_from_prompts_at_once(tmp_path: Path) -> None:
+async def test_deleted_facts_disappear_from_prompts_at_once(tmp_path: Path) -> None:
     async with memory(tmp_path, MemoryModel()) as service:
         document = await service.create_fact(ANN, "sails")
         assert "sails" in service.block_now(caller())
@@ -200,7 +200,7 @@ async def test_a_model_that_fails_or_talks_changes_nothing_and_the_others_go_on(
     ]
 
 
-async def test_a_caller_whose_scope_cannot_be_used_gets_nobody_s_memory(
+async def test_a_caller_with_an_invalid_scope_gets_no_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = MemoryModel()
@@ -261,7 +261,7 @@ async def test_a_model_that_hangs_does_not_hold_up_the_end_and_nothing_is_lost(
         assert contents(await service.get(BOB)) == ["marktwo"]
 
 
-async def test_what_waits_is_on_disk_before_models_are_asked(tmp_path: Path) -> None:
+async def test_waiting_turns_are_on_disk_before_the_model_is_called(tmp_path: Path) -> None:
     model = MemoryModel()
     may_answer = model.hold()
     closed = anyio.Event()
@@ -418,7 +418,7 @@ async def test_a_document_can_be_taken_elsewhere(tmp_path: Path) -> None:
         assert contents(await service.reload(ANN)) == ["你好"]
 
 
-async def test_what_was_forgotten_while_it_was_being_learned_stays_forgotten(
+async def test_facts_forgotten_during_an_update_stay_forgotten(
     tmp_path: Path,
 ) -> None:
     model = MemoryModel()
@@ -435,7 +435,7 @@ async def test_what_was_forgotten_while_it_was_being_learned_stays_forgotten(
     assert not (tmp_path / "memory" / ANN.folder).exists()
 
 
-async def test_what_a_person_changes_while_the_model_thinks_is_kept(tmp_path: Path) -> None:
+async def test_a_persons_changes_during_an_update_are_kept(tmp_path: Path) -> None:
     model = MemoryModel()
     may_answer = model.hold()
     async with memory(tmp_path, model) as service:

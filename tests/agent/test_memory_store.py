@@ -170,7 +170,7 @@ def test_scopes_are_listed_by_name(tmp_path: Path) -> None:
         ("ok", "\u212aate"),  # the Kelvin sign, which is a `k` in lower case
     ],
 )
-def test_what_cannot_be_a_scope_is_refused(scope: str, agent: str | None) -> None:
+def test_invalid_scopes_are_refused(scope: str, agent: str | None) -> None:
     with pytest.raises(MemoryInvalid):
         memory_scope(scope, agent)
 

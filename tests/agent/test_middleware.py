@@ -306,7 +306,7 @@ async def test_interrupts_are_not_swallowed(tmp_path: Path) -> None:
     assert [waiting.value for waiting in snapshot.interrupts] == ["sure?"]
 
 
-async def test_unknown_tools_and_bad_arguments_are_told(tmp_path: Path) -> None:
+async def test_unknown_tools_and_bad_arguments_are_reported(tmp_path: Path) -> None:
     turn = calls(("no_such_tool", {}), ("read_file", {"start_line": "x"}))
     async with open_plain_agent(tmp_path, ScriptedChatModel.playing(turn, "ok")) as thread:
         messages = await thread.say("go")

@@ -148,7 +148,7 @@ def test_servers_that_imitate_openai_are_asked_in_the_older_way(
     assert model.use_responses_api is used
 
 
-def test_what_is_set_is_kept() -> None:
+def test_configured_options_are_kept() -> None:
     keys = {"base_url": "http://127.0.0.1:9/v1", "stream_usage": False, "stream_chunk_timeout": 9}
     model = create_chat_model(openai(**keys, use_responses_api=True, output_version="responses/v1"))
     assert isinstance(model, ChatOpenAI)
@@ -217,7 +217,7 @@ def test_resolving() -> None:
         ("sys:nothing", "has no attribute 'nothing'"),
     ],
 )
-def test_what_cannot_be_resolved_says_what_to_do(use: str, text: str) -> None:
+def test_errors_of_unresolvable_models_say_what_to_do(use: str, text: str) -> None:
     with pytest.raises(ObjectNotImportable) as caught:
         import_object(use)
     assert text in str(caught.value)

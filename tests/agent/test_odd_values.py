@@ -245,7 +245,7 @@ async def test_from_tools(tmp_path: Path, door: str, *, is_streamed: bool) -> No
     assert await find_problems(tmp_path, rows, is_done, is_streamed=is_streamed) == {}
 
 
-async def test_the_model_is_told_what_was_not_run(tmp_path: Path) -> None:
+async def test_calls_that_were_not_run_are_reported_to_the_model(tmp_path: Path) -> None:
     values = {NESTED_TOO_DEEP: nested(150), TOO_LONG: "x" * MAX_ARGUMENT_CHARS}
     async with (
         FakeModelServer() as server,

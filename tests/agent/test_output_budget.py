@@ -96,7 +96,7 @@ async def test_the_oldest_files_are_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["/", "..", "../workspace"])
-async def test_nothing_is_deleted_behind_a_link(tmp_path: Path, target: str) -> None:
+async def test_files_behind_a_link_are_not_deleted(tmp_path: Path, target: str) -> None:
     model = ScriptedChatModel.playing(calling("long_words"), "Much was said.")
     config = {**with_tools("long_words"), "sandbox": {"use": "local", "disk_quota_mb": 1}}
     async with open_agent(tmp_path, model, config) as harness:
@@ -109,7 +109,7 @@ async def test_nothing_is_deleted_behind_a_link(tmp_path: Path, target: str) -> 
     assert FOLDER not in result(messages).text
 
 
-async def test_what_fits_and_what_is_exempt_stays_as_it_is(tmp_path: Path) -> None:
+async def test_small_and_exempt_results_stay_unchanged(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
         calling("short_words"), calling("read_file", path=f"{OUTPUTS}/a.txt"), "Fine."
     )

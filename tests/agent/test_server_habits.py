@@ -55,7 +55,7 @@ async def answer_to(
 @pytest.mark.parametrize(
     "cut", [("<think>Hm.</think>Yes.",), ("<th", "ink>Hm.</th", "ink>", "Ye", "s.")]
 )
-async def test_thinking_is_shown_to_nobody(tmp_path: Path, cut: tuple[str, ...]) -> None:
+async def test_thinking_is_not_shown(tmp_path: Path, cut: tuple[str, ...]) -> None:
     async with FakeModelServer() as server:
         server.reply(bytes_of(*({"content": piece} for piece in cut)))
         spoken, message = await answer_to(tmp_path, server)
@@ -217,7 +217,7 @@ async def test_a_refusal_is_shown(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_unusual_ends_are_told_under_the_answer(
+async def test_unusual_finish_reasons_are_noted_below_the_answer(
     tmp_path: Path, finish: str, line: str, *, is_streamed: bool
 ) -> None:
     async with FakeModelServer() as server:
@@ -330,7 +330,7 @@ async def test_a_stream_without_an_end_is_repeated(tmp_path: Path) -> None:
         ({"message": "no", "code": "invalid_api_key"}, ENGLISH.model_auth),
     ],
 )
-async def test_errors_with_status_200_are_told_at_once(
+async def test_errors_with_status_200_are_reported_at_once(
     tmp_path: Path, error: dict[str, str], told: str
 ) -> None:
     async with FakeModelServer() as server:
@@ -352,7 +352,7 @@ def pictures_in(request: ModelRequest) -> list[str]:
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
-async def test_of_too_many_pictures_the_newest_stay(tmp_path: Path, most: int) -> None:
+async def test_only_the_newest_of_too_many_pictures_are_sent(tmp_path: Path, most: int) -> None:
     def answer(request: ModelRequest) -> ModelReply:
         if len(pictures_in(request)) > most:
             text = f"At most {most} image(s) may be provided in one prompt."

@@ -51,7 +51,9 @@ async def test_a_node_lists_and_reads_what_another_one_has_learned(
         await run_sync(two.list_scopes)
 
 
-async def test_what_two_nodes_learn_at_once_is_all_kept(tmp_path: Path, bucket: S3Bucket) -> None:
+async def test_facts_that_two_nodes_learn_at_once_are_all_kept(
+    tmp_path: Path, bucket: S3Bucket
+) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
         nodes = [await memory_of(tmp_path / name, bucket, database) for name in ("1", "2")]
 

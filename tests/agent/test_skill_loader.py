@@ -33,7 +33,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("content", SOUND.values(), ids=SOUND)
-def test_what_is_read(content: str) -> None:
+def test_name_and_description_are_read_from_the_frontmatter(content: str) -> None:
     said = manifest.parse_manifest(content)
     assert (said.name, said.description) == ("poems", "Writes poems.")
     assert (said.license, said.allowed_tools, said.only_tools) == (None, (), None)

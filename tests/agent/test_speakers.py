@@ -165,7 +165,7 @@ def test_a_run_without_a_chat_has_no_section(context: object) -> None:
     assert chat_section(context, None) == ""
 
 
-async def test_the_section_stands_before_what_changes(tmp_path: Path) -> None:
+async def test_the_chat_section_is_before_the_changing_parts(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("one", "two")
     chat = {"platform": "telegram", "type": "private", "name": "Ann Lee"}
     async with open_agent(tmp_path, model, {"memory": {"enabled": True}}) as harness:

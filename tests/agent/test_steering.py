@@ -71,7 +71,7 @@ async def test_injected_messages_arrive_before_the_first_call_and_in_order(tmp_p
         assert [m.id for m in state["messages"]][1:3] == ["a", "b"]
 
 
-async def test_what_a_failing_call_took_is_in_no_thread(tmp_path: Path) -> None:
+async def test_messages_taken_by_a_failed_call_are_in_no_thread(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(LOOK, ValueError("broken"))
     async with open_agent(tmp_path, model) as harness:
         with pytest.raises(ValueError, match="broken"):

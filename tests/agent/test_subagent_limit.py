@@ -178,6 +178,6 @@ def test_raw_calls_and_content_blocks_go_with_their_calls() -> None:
     assert len(message.tool_calls) == 3
 
 
-def test_nothing_dropped_is_the_very_message() -> None:
+def test_a_message_without_dropped_calls_is_returned_unchanged() -> None:
     message = AIMessage("x", tool_calls=[{"name": "ls", "args": {}, "id": "1"}])
     assert remove_tool_calls(message, lambda c: c["name"] == "task") is message

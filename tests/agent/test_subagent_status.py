@@ -120,7 +120,7 @@ async def answered(name: str, answer: object) -> ToolMessage:
     return message
 
 
-async def test_what_task_raises_is_stamped() -> None:
+async def test_errors_of_the_task_tool_have_a_status() -> None:
     message = await answered("task", LookupError("nobody"))
     assert message.additional_kwargs == {
         "subagent_status": "failed",

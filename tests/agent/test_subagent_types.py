@@ -217,7 +217,7 @@ async def test_a_subagent_looks_at_images_when_its_own_model_can(
     assert ("view_image" in server.requests[0].tool_names) is sees
 
 
-async def test_a_subagent_is_told_of_the_skills_of_its_kind(tmp_path: Path) -> None:
+async def test_a_subagents_prompt_has_the_skills_of_its_type(tmp_path: Path) -> None:
     for name in ("alpha", "beta"):
         folder = tmp_path / "skills" / "custom" / name
         folder.mkdir(parents=True)
@@ -238,7 +238,7 @@ async def test_a_subagent_is_told_of_the_skills_of_its_kind(tmp_path: Path) -> N
     assert [f"skill {name}" in every for name in ("alpha", "beta")] == [True, True]
 
 
-async def test_a_subagent_s_tools_know_for_whom_the_run_works(tmp_path: Path) -> None:
+async def test_a_subagents_tools_know_the_runs_user(tmp_path: Path) -> None:
     call = ToolCall(name="whose", args={}, id="w")
     script = (delegate("general-purpose"), ModelReply(calls=(call,)), "Theirs.", "ok")
     lead = ScriptedChatModel.playing(*script)

@@ -408,7 +408,9 @@ async def test_turns_are_bounded_by_the_kind_s(
         (task("x", "y" * 5_000), "Error: Unknown subagent type 'yyy"),
     ],
 )
-async def test_what_cannot_be_delegated_is_told(tmp_path: Path, call: ToolCall, text: str) -> None:
+async def test_impossible_delegations_are_reported(
+    tmp_path: Path, call: ToolCall, text: str
+) -> None:
     lead = ScriptedChatModel.playing(ModelReply(calls=(call,)), "ok")
     async with pair(
         tmp_path, lead, ScriptedChatModel.playing(), sandbox={"use": "local"}
@@ -483,7 +485,7 @@ async def test_ids_of_calls_may_come_again_in_later_turns(tmp_path: Path) -> Non
     assert [result.text[-1] for result in results(messages)] == ["1", "2"]
 
 
-async def test_a_subagent_works_for_whom_its_parent_works(tmp_path: Path) -> None:
+async def test_a_subagent_works_for_its_parents_user(tmp_path: Path) -> None:
     path = f"{OUTPUTS}/mine.txt"
     write = ToolCall(name="write_file", args={"path": path, "content": "x"}, id="w")
     lead = ScriptedChatModel.playing(ModelReply(calls=(task("write"),)), "ok")

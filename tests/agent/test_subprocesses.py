@@ -28,7 +28,7 @@ async def cancel_start(rounds: int) -> None:
         tasks.cancel_scope.cancel()
 
 
-def test_whoever_is_cancelled_waits_for_the_end_of_the_process(
+def test_a_canceled_caller_waits_for_the_end_of_the_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for rounds in range(14):

@@ -213,7 +213,7 @@ async def test_a_thread_that_was_taken_back_has_no_summary(tmp_path: Path) -> No
         ({"trigger": [{"type": "tokens", "value": 10}, {"type": "messages", "value": 9}]}, True),
     ],
 )
-async def test_a_fraction_of_nobody_knows_what_is_an_error_at_the_start(
+async def test_a_fraction_of_an_unknown_context_window_is_an_error_at_startup(
     tmp_path: Path, keys: dict[str, Any], *, fits: bool
 ) -> None:
     config = {"summarization": {"enabled": True, **keys}}
@@ -475,7 +475,7 @@ async def test_a_single_message_that_is_too_long_is_shortened_with_a_note() -> N
     assert state["messages"][0].text.count("long") == 2000
 
 
-async def test_what_no_compaction_can_fit_ends_the_turn_with_the_reason() -> None:
+async def test_a_prompt_that_no_compaction_can_fit_ends_the_turn_with_the_reason() -> None:
     model, writer = SmallModel.playing(), ScriptedChatModel.playing()
     model.limit = 1
     async with summarizing(model, writer, {}) as turn:

@@ -32,7 +32,7 @@ def test_sound_answers_are_left_alone() -> None:
         assert repair_message(message) is message
 
 
-async def test_arguments_that_are_no_json_are_told_to_the_model(tmp_path: Path) -> None:
+async def test_malformed_json_arguments_are_reported_to_the_model(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
         server.reply(ModelReply(calls=(ToolCall("ls", '{"path": nowhere}}', "a"),)), "Then so.")
         served = {"use": "langchain_openai:ChatOpenAI", "model": "m", "api_key": "k"}

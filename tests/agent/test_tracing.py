@@ -214,7 +214,7 @@ def test_the_first_switch_that_is_set_decides() -> None:
     assert "ls-secret" not in repr(secret)
 
 
-async def test_a_turn_that_nobody_records_hops_to_no_thread_for_it(tmp_path: Path) -> None:
+async def test_a_turn_without_tracing_uses_no_extra_thread(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("Hello.")
     hops: list[str] = []
     loop = asyncio.get_running_loop()

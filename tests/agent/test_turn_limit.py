@@ -38,7 +38,7 @@ async def test_the_last_step_answers_with_what_there_is(tmp_path: Path) -> None:
         assert LAST_TURN_REMINDER not in str((await harness.state())["messages"])
 
 
-async def test_what_is_still_called_then_is_not_done_and_the_next_turn_has_its_own_steps(
+async def test_calls_beyond_the_limit_do_not_run_and_the_next_turn_has_its_own_steps(
     tmp_path: Path,
 ) -> None:
     model = ScriptedChatModel.playing(*map(looking, range(3)), looking(4), "Ready.")

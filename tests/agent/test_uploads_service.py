@@ -192,7 +192,7 @@ async def test_replacing_a_document_removes_its_text_version(tmp_path: Path) -> 
     assert names(rooms(tmp_path).uploads) == ["plan.docx"]
 
 
-async def test_what_cannot_be_deleted(tmp_path: Path) -> None:
+async def test_files_that_cannot_be_deleted_are_reported(tmp_path: Path) -> None:
     uploads = service(tmp_path)
     rooms(tmp_path).create()
     with pytest.raises(UploadNotFound):

@@ -205,7 +205,7 @@ def test_images_of_all_kinds(rooms: ThreadFolders, name: str) -> None:
         (f"{WORK}/a\0.png", "NUL"),
     ],
 )
-def test_what_is_refused(rooms: ThreadFolders, path: str, told: str) -> None:
+def test_these_images_are_refused(rooms: ThreadFolders, path: str, told: str) -> None:
     work = rooms.workspace
     (rooms.root / "secret.png").write_bytes(CONTENT["a.png"])
     (work / "outside.png").symlink_to(rooms.root / "secret.png")

@@ -98,7 +98,7 @@ async def test_pages_over_the_size_limit_say_so() -> None:
         ("text/html", b"", "# 127.0.0.1"),
     ],
 )
-async def test_what_is_text_can_be_read(kind: str, body: bytes, answered: str) -> None:
+async def test_text_responses_can_be_read(kind: str, body: bytes, answered: str) -> None:
     async with web_server() as server:
         server.answer("/x", body, kind=kind)
         answer = await ask(tool("fetch_page", allow_private_hosts=HERE), url=f"{server.url}/x")

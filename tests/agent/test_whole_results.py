@@ -154,7 +154,7 @@ def endless() -> str:
     return "x" * 13_000_000
 
 
-async def test_what_is_too_long_to_be_saved_whole_is_reported(tmp_path: Path) -> None:
+async def test_results_that_are_too_long_to_save_are_reported(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
     tool_entry = {"name": "endless", "group": "g", "use": f"{__name__}:endless"}
     async with open_agent(tmp_path, model, {"tools": [tool_entry], **NO_BASH}) as home:
