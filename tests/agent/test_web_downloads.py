@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -100,3 +101,43 @@ async def test_a_question_is_answered_beside_the_conversation(tmp_path: Path) ->
     assert "Which items are listed?" in prompt
     assert prompt.count("</page>") == 1
     assert "Ignore the question" not in json.dumps([m.content for m in model.prompts[2]])
+
+
+async def test_reading_on_needs_no_second_download(tmp_path: Path) -> None:
+    async with web_server() as server:
+        server.answer("/plan.pdf", pdf("Words of the plan."), kind="application/pdf")
+        server.answer("/logo.png", b"\x89PNG\r\n\x1a\n", kind="image/png")
+        url, logo = f"{server.url}/plan.pdf", f"{server.url}/logo.png"
+        again: list[dict[str, Any]] = [
+            {"url": url, "offset": 40},
+            {"url": url},
+            {"url": logo},
+            {"url": logo},
+        ]
+        model = ScriptedChatModel.playing(
+            *(
+                ModelReply(calls=(ToolCall(name="web_fetch", args=args, id=f"c{n}"),))
+                for n, args in enumerate([{"url": url}, *again])
+            ),
+            "Done.",
+            ModelReply(calls=(ToolCall(name="web_fetch", args=again[0], id="d1"),)),
+            "Done.",
+        )
+        entry = {"name": "web_fetch", "group": "web", "use": "agent.tools.web:fetch_page"}
+        tools = [{**entry, "allow_private_hosts": ["127.0.0.1"], "timeout": 20}]
+        async with open_agent(tmp_path, model, {"tools": tools}) as harness:
+            messages = await harness.say("Read it.")
+            first, part, second, *logos = [str(m.content) for m in messages if m.type == "tool"]
+            assert part == first[40:]
+            assert second == first
+            assert logos[0] == logos[1]
+            workspace = harness.folders().workspace
+            assert sorted(p.name for p in workspace.iterdir()) == [
+                *("logo.png", "plan.pdf", "plan.pdf.md")
+            ]
+            assert server.paths == ["/plan.pdf", "/plan.pdf", "/logo.png", "/logo.png"]
+            # Without its text, the file is fetched again and saved beside the first.
+            (workspace / "plan.pdf.md").unlink()
+            after = await harness.say("Read on.")
+            assert str(after[-2].content).endswith("Words of the plan.")
+            assert (workspace / "plan_1.pdf.md").exists()

@@ -24,7 +24,7 @@ def jina_fetch(*, services: ToolServices | None = None, **keys: object) -> BaseT
     return fetch_tool(_fetch, WebClient(parse_web_keys(keys), SERVICE), services)
 
 
-async def _fetch(client: WebClient, url: str, _: ToolRuntime) -> str:
+async def _fetch(client: WebClient, url: str, _offset: int, _: ToolRuntime) -> str:
     await check_remote_fetch(client.guard, url)
     given = {"X-Return-Format": "html", "X-Timeout": f"{max(1, round(client.keys.timeout))}"}
     if client.keys.api_key is not None:

@@ -38,7 +38,7 @@ async def _search(client: WebClient, query: str) -> list[SearchResult]:
     return read_results(answer.get("results"), client.keys.max_results)
 
 
-async def _fetch(client: WebClient, url: str, _: ToolRuntime) -> str:
+async def _fetch(client: WebClient, url: str, _offset: int, _: ToolRuntime) -> str:
     await check_remote_fetch(client.guard, url)
     answer = await client.json(
         "POST",

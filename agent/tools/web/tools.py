@@ -105,14 +105,14 @@ def search_tool(search: Callable[[str], Awaitable[list[SearchResult]]]) -> BaseT
 
 
 def fetch_tool(
-    fetch: Callable[[WebClient, str, ToolRuntime], Awaitable[str]],
+    fetch: Callable[[WebClient, str, int, ToolRuntime], Awaitable[str]],
     client: WebClient,
     services: ToolServices | None = None,
 ) -> BaseTool:
     """Build web_fetch, which returns `# title` and the page as Markdown, or a model's answer from the page.
 
     Args:
-        fetch: Fetches one URL.
+        fetch: Fetches one URL. The offset says where reading starts; the text is whole.
         client: The tool's client.
         services: The agent's services; None = the tool is only checked.
     """
@@ -121,7 +121,7 @@ def fetch_tool(
         url: str, runtime: ToolRuntime, offset: int = 0, question: str | None = None
     ) -> str:
         async def work() -> str:
-            text = await fetch(client, url.strip(), runtime)
+            text = await fetch(client, url.strip(), offset, runtime)
             if question and services is not None:
                 model = await services.models(client.keys.model_name)
                 return await answer_from_page(model, question, url, text)
