@@ -58,6 +58,7 @@ from agent.middleware.view_image import ViewImageMiddleware
 from agent.models.factory import create_chat_model
 from agent.options import RunOptions
 from agent.prompt import subagent_prompt, system_prompt
+from agent.saved_texts import SavedTexts
 from agent.services import AgentServices, AgentSetup, open_agent_services
 from agent.skills.loader import Skill
 from agent.skills.prompt import select_skills, skills_section
@@ -82,6 +83,7 @@ from agent.tools.tool_search import ToolCatalog, tool_search_tool
 from agent.tools.view_image import NAME as VIEW_IMAGE
 from agent.tools.view_image import view_image_tool
 from agent.unmatched_names import find_unmatched_names
+from store.files.mirror import FileMirror
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +250,6 @@ class AgentFactory:
         The embedding program's middleware comes just outside the last three.
 
         Raises:
-            ModelUnusable: Summarization uses fractions, and the model's context size is unknown.
             ValueError: Two of them have the same name.
         """
         services, config, revision = self.services, spec.config, spec.revision
@@ -259,7 +260,7 @@ class AgentFactory:
             [
                 SteeringMiddleware(),
                 FileStorageMiddleware(services.mirror) if services.mirror.is_remote else None,
-                ToolOutputBudgetMiddleware(config, services.sandboxes),
+                ToolOutputBudgetMiddleware(config, _saved_texts(services, config)),
                 SanitizationMiddleware(),
                 CitationsMiddleware(),
                 ThreadDataMiddleware(services.folders),
@@ -421,16 +422,13 @@ class _SubagentGraphs:
         """Return a subagent's middleware, from the outermost to the innermost.
 
         Neither SandboxMiddleware nor FinalAnswerMiddleware is among them: the parent still works in the sandbox.
-
-        Raises:
-            ModelUnusable: Summarization uses fractions, and the model's context size is unknown.
         """
         parent, services = self._parent, self._services
         config, revision = parent.config, parent.revision
         vision = revision.supports_vision(model_name)
         return join_middleware(
             [
-                ToolOutputBudgetMiddleware(config, services.sandboxes),
+                ToolOutputBudgetMiddleware(config, _saved_texts(services, config)),
                 SanitizationMiddleware(),
                 CitationsMiddleware(),
                 ThreadDataMiddleware(services.folders),
@@ -484,6 +482,12 @@ def _model_call_middleware(
     )
 
 
+def _saved_texts(
+    services: AgentServices, config: AgentConfig, mirror: FileMirror | None = None
+) -> SavedTexts:
+    return SavedTexts(services.sandboxes, config.sandbox.disk_quota_mb, mirror)
+
+
 def _summarization(
     services: AgentServices,
     config: AgentConfig,
@@ -497,6 +501,7 @@ def _summarization(
         config.summarization,
         model=model,
         summarizer=services.summarizer,
+        texts=_saved_texts(services, config, services.mirror),
         skills=config.skills.container_path,
         hooks=hooks,
     )

@@ -62,12 +62,37 @@ MAX_PROMOTED = 40
 class HistorySummary(TypedDict):
     """Replaces the beginning of a long thread in requests to the model.
 
-    `kept_from` is the id of the first message after it, `kept_calls` the ids of earlier tool calls that are kept.
+    Attributes:
+        text: The summary; "" = there is none yet.
+        kept_from: The ID of the first message that requests contain.
+        summarized_to: The ID of the first message that the summary does not cover; usually the same.
+        kept_calls: The IDs of earlier tool calls that requests contain.
+        important: What people marked as important before `kept_from`, in their words.
+        parts: How many files hold the messages before `kept_from`.
     """
 
     text: str
     kept_from: str
+    summarized_to: str
     kept_calls: list[str]
+    important: list[str]
+    parts: int
+
+
+class LeftOutTexts(TypedDict):
+    """Long texts that requests contain only in part.
+
+    Attributes:
+        before: The ID of the first message whose tool result is whole; "" = all are.
+        whole: The IDs of earlier tool calls whose results are whole.
+        unsaved: The IDs of messages whose texts could not be saved to a file.
+        shortened: By the IDs of messages: how much of a text is shown, characters.
+    """
+
+    before: str
+    whole: list[str]
+    unsaved: list[str]
+    shortened: dict[str, int]
 
 
 def merge_sandbox(existing: SandboxState | None, new: SandboxState | None) -> SandboxState | None:
@@ -134,3 +159,4 @@ class ThreadState(AgentState[Any]):
     viewed_images: NotRequired[Annotated[dict[str, ViewedImage], merge_viewed_images]]
     promoted: NotRequired[Annotated[PromotedTools | None, merge_promoted]]
     summary: NotRequired[HistorySummary | None]
+    left_out: NotRequired[LeftOutTexts | None]

@@ -1,25 +1,31 @@
 """Measures the length of a history, and finds where it can be cut. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage
 
 from agent.config import SummarizationConfig, ThreadSize
-from agent.errors import ModelUnusable
-from agent.token_estimate import chars_for_tokens, estimate_message_tokens
+from agent.token_estimate import estimate_message_tokens
 
-WINDOW_SHARE = 0.8
-"""The share of the model's context size that starts a summary, unless `summarization.trigger` is set."""
+UNKNOWN_WINDOW = 80_000
+"""The context size to assume if it is unknown, tokens: well within the 128,000 of today's smaller models."""
 
-TRIGGER_TOKENS = 80_000
-"""The size that starts one if the context size is unknown: well within the 128,000 tokens of today's smaller models."""
+SUMMARY_SHARE = 0.6
+"""The share of the context size that starts a summary, unless `summarization.trigger` is set."""
 
+LEAVE_OUT_FACTOR = 4 / 3
+"""How much longer than at the start of a summary a history gets before old tool results are left out: 80 % of the
+context size. Each time, the rest of the prompt is no longer cached, so it pays to wait: a conversation of large reads
+has 89 % prefix hits with it (`make bench BENCH=agent`)."""
 
-WHOLE_CHARS = 1_000
-"""Texts up to this length are never shortened, characters: shortening them saves too little."""
+FULL_SHARE = 0.95
+"""The share of a known context size beyond which no request is sent: the rest is for errors of the estimate."""
+
+KEPT_SHARE = 0.12
+"""The share of the context size that a summary never replaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,43 +35,77 @@ class HistorySize:
     unit: Literal["messages", "tokens"]
     value: int
 
-    def is_reached(self, messages: Sequence[AnyMessage]) -> bool:
-        """Return whether a history has at least this size."""
-        size = len(messages) if self.unit == "messages" else request_tokens(messages)
-        return size >= self.value
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSize:
+    """How much of the end of a history stays: both limits hold. `messages` None = no limit."""
+
+    tokens: int
+    messages: int | None = None
+
+    def at_most(self, tokens: int) -> "KeptSize":
+        """Return the smaller size."""
+        return replace(self, tokens=min(self.tokens, tokens))
 
 
-def trigger_sizes(config: SummarizationConfig, model: BaseChatModel) -> list[HistorySize]:
-    """Return the sizes that start a summary.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryLimits:
+    """When a history is made shorter.
 
-    Raises:
-        ModelUnusable: A size is a fraction, and the context size is unknown.
+    Attributes:
+        window: The model's context size, tokens, or `UNKNOWN_WINDOW`.
+        triggers: Any of these sizes starts a summary.
+        leave_out_at: The size at which old tool results are left out, tokens.
+        full_at: The size that is not sent, tokens; None = the context size is unknown.
+        keep: What stays.
     """
-    window = context_size(config, model)
-    if config.trigger:
-        return [history_size(size, window) for size in config.trigger]
-    default = int(window * WINDOW_SHARE) if window else TRIGGER_TOKENS
-    return [HistorySize(unit="tokens", value=default)]
 
+    window: int
+    triggers: tuple[HistorySize, ...]
+    leave_out_at: int
+    full_at: int | None
+    keep: KeptSize
 
-def context_size(config: SummarizationConfig, model: BaseChatModel) -> int | None:
-    """Return how many tokens the model accepts; None = unknown."""
-    return config.max_input_tokens or (model.profile or {}).get("max_input_tokens")
-
-
-def history_size(size: ThreadSize, window: int | None) -> HistorySize:
-    """Return a configured size without fractions.
-
-    Raises:
-        ModelUnusable: It is a fraction, and the context size is unknown.
-    """
-    if size.type != "fraction":
-        return HistorySize(unit=size.type, value=int(size.value))
-    if window is None:
-        raise ModelUnusable(
-            "summarization: a fraction needs the model's context size; set summarization.max_input_tokens"
+    @classmethod
+    def from_config(cls, config: SummarizationConfig, model: BaseChatModel) -> "HistoryLimits":
+        """Return the limits for a model."""
+        known = config.max_input_tokens or (model.profile or {}).get("max_input_tokens")
+        window = known or UNKNOWN_WINDOW
+        triggers = [_history_size(size, window) for size in config.trigger] or [
+            HistorySize(unit="tokens", value=int(window * SUMMARY_SHARE))
+        ]
+        largest = max(
+            (size.value for size in triggers if size.unit == "tokens"),
+            default=window * SUMMARY_SHARE,
         )
-    return HistorySize(unit="tokens", value=int(size.value * window))
+        full_at = int(window * FULL_SHARE)
+        return cls(
+            window=window,
+            triggers=tuple(triggers),
+            leave_out_at=min(int(largest * LEAVE_OUT_FACTOR), full_at),
+            full_at=full_at if known else None,
+            keep=_kept_size(config.keep, window),
+        )
+
+    def are_reached(self, messages: int, tokens: int) -> bool:
+        """Return whether a history of this size is to be summarized."""
+        return any(
+            (messages if size.unit == "messages" else tokens) >= size.value
+            for size in self.triggers
+        )
+
+
+def _history_size(size: ThreadSize, window: int) -> HistorySize:
+    if size.type == "fraction":
+        return HistorySize(unit="tokens", value=int(size.value * window))
+    return HistorySize(unit=size.type, value=int(size.value))
+
+
+def _kept_size(size: ThreadSize, window: int) -> KeptSize:
+    kept = _history_size(size, window)
+    if kept.unit == "tokens":
+        return KeptSize(tokens=kept.value)
+    return KeptSize(messages=kept.value, tokens=int(window * KEPT_SHARE))
 
 
 def request_tokens(messages: Sequence[AnyMessage]) -> int:
@@ -82,48 +122,23 @@ def request_tokens(messages: Sequence[AnyMessage]) -> int:
     return estimate_message_tokens(messages)
 
 
-def cut_index(messages: Sequence[AnyMessage], keep: HistorySize) -> int:
-    """Return how many messages to drop so that about `keep` stay. At least one stays, and calls keep their results.
+def cut_index(messages: Sequence[AnyMessage], keep: KeptSize) -> int:
+    """Return how many messages to drop so that at most `keep` stays. At least one stays; calls keep their results.
 
     >>> from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
     >>> call = AIMessage("", tool_calls=[{"name": "ls", "args": {}, "id": "1"}])
     >>> history = [HumanMessage("a"), call, ToolMessage("b", tool_call_id="1"), AIMessage("c")]
-    >>> [cut_index(history, HistorySize(unit="messages", value=n)) for n in (1, 2, 3, 9)]
+    >>> [cut_index(history, KeptSize(messages=n, tokens=900)) for n in (1, 2, 3, 9)]
     [3, 1, 1, 0]
     """
-    if keep.unit == "messages":
-        at = max(0, len(messages) - keep.value)
-    else:
-        at, tokens = len(messages), 0
-        while at and (tokens := tokens + estimate_message_tokens([messages[at - 1]])) <= keep.value:
-            at -= 1
+    most = len(messages) if keep.messages is None else keep.messages
+    at, tokens = len(messages), 0
+    while at and len(messages) - at < most:
+        tokens += estimate_message_tokens([messages[at - 1]])
+        if tokens > keep.tokens:
+            break
+        at -= 1
     at = min(at, len(messages) - 1)
     while at > 0 and messages[at].type == "tool":
         at -= 1
     return max(at, 0)
-
-
-def shorten_message(message: AnyMessage, max_tokens: int) -> AnyMessage:
-    """Shorten a message's texts to `max_tokens` (estimated). A note replaces the middle of each shortened text."""
-    if isinstance(message.content, str):
-        short = _shorten(message.content, max_tokens)
-        return (
-            message if short is message.content else message.model_copy(update={"content": short})
-        )
-    blocks = [
-        {**block, "text": _shorten(block["text"], max_tokens)}
-        if isinstance(block, dict) and isinstance(block.get("text"), str)
-        else block
-        for block in message.content
-    ]
-    return message if blocks == message.content else message.model_copy(update={"content": blocks})
-
-
-def _shorten(text: str, max_tokens: int) -> str:
-    limit = max(chars_for_tokens(text, max_tokens), WHOLE_CHARS)
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    dropped = len(text) - 2 * half
-    note = f"\n... [{dropped} characters left out: the conversation is too long for the model]\n"
-    return text[:half] + note + text[len(text) - half :]

@@ -86,6 +86,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     replace it. If all attempts fail, the text of the last broken stream stays, followed by a failure message.
     If a server rejects a request with attachments, it is repeated without them, so that one damaged picture does not
     end the turn. If a server accepts fewer pictures, only the newest are sent.
+    If a request is too long, no fallback model is tried: SummarizationMiddleware repeats it with less.
     Errors that do not come from a model's server pass through, as do interrupts and cancellation.
 
     Args:
@@ -131,6 +132,8 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             streamed = outcome.streamed if outcome.streamed.text else streamed
             # Report the failure of the requested model, not of a fallback.
             first = first or outcome
+            if outcome.failure.reason == "context":
+                break  # SummarizationMiddleware makes the conversation shorter
         if first is None:
             raise RuntimeError("no model to call")
         return _failure_response(request, first.failure, streamed)

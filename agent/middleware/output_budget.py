@@ -19,24 +19,15 @@ from agent.mcp.tool_names import SERVER_KEY
 from agent.middleware.clean_messages import clean_message
 from agent.middleware.handler_types import ToolHandler, ToolResult
 from agent.options import thread_id_for_run
-from agent.paths import OUTPUTS
-from agent.sandbox.protocol import SandboxProvider
+from agent.saved_texts import RESULTS, SAVED_TO, SavedTexts
 from agent.state import ThreadState
 from agent.tools.bash import BASH
 
 log = logging.getLogger(__name__)
 
-FOLDER = f"{OUTPUTS}/.tool-results"
-"""The folder for long results. Listings omit it; the model reads its files by path."""
-
-
-QUOTA_SHARE = 0.1
-"""The share of a thread's disk quota for these files. Beyond it, the oldest are deleted."""
-
 MAX_STORED_CHARS = 12_000_000
 """Longest result to save whole, characters. In UTF-8 it stays within the size that read_file and grep accept."""
 
-_FILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}-[0-9a-f]{12}\.txt")
 LISTING_TOOLS = ("ls", "glob", "grep")
 
 MAX_UNSAVED_CHARS = 30_000
@@ -53,14 +44,13 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
 
     Args:
         config: The `tool_output` section, and the limits of single tools in `sandbox` and `mcp`.
-        sandboxes: Where to write the files.
+        texts: Saves the results.
     """
 
-    def __init__(self, config: AgentConfig, sandboxes: SandboxProvider) -> None:
+    def __init__(self, config: AgentConfig, texts: SavedTexts) -> None:
         super().__init__()
         self._config = config.tool_output
-        self._sandboxes = sandboxes
-        self._max_bytes = round(config.sandbox.disk_quota_mb * 1024 * 1024 * QUOTA_SHARE)
+        self._texts = texts
         self._mcp_limit = config.mcp.result_max_chars
         listing = config.sandbox.ls_output_max_chars
         self._limits = {
@@ -96,19 +86,14 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ToolMessage:
         """Write the result to a file and return its beginning and end. If that fails, only shorten it."""
         config, text = self._config, _text(message)
-        path = f"{FOLDER}/{_file_name(request)}"
+        path = f"{RESULTS}/{_file_name(request)}"
         stored, is_whole = text, len(text) <= MAX_STORED_CHARS
         if not is_whole:
             half = MAX_STORED_CHARS // 2
             stored = _head_and_tail(text, half, half, "the result is too long to be saved whole")
         try:
-            runtime = request.runtime
-            sandbox = await self._sandboxes.acquire(
-                thread_id_for_run(runtime.context, runtime.config)
-            )
-            room = max(0, self._max_bytes - len(stored.encode("utf-8", "replace")))
-            await sandbox.delete_oldest(FOLDER, _FILE_NAME, max_bytes=room)
-            await sandbox.write_file(path, stored)
+            thread_id = thread_id_for_run(request.runtime.context, request.runtime.config)
+            await self._texts.save(thread_id, path, stored)
         except (AgentError, OSError) as error:
             log.warning("Could not save a long tool result: %s", error)
             return self._shorten(message)
@@ -119,7 +104,9 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         )
         tail = min(config.preview_tail_chars, limit // 3)
         head = min(config.preview_head_chars, limit - tail)
-        return _replace_text(message, _head_and_tail(text, head, tail, note))
+        shorter = _replace_text(message, _head_and_tail(text, head, tail, note))
+        extra = {**message.additional_kwargs, SAVED_TO: path}
+        return shorter.model_copy(update={"additional_kwargs": extra})
 
     def _shorten(self, message: ToolMessage) -> ToolMessage:
         config, text = self._config, _text(message)

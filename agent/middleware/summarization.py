@@ -1,11 +1,12 @@
-"""Replaces the beginning of long threads with a summary, in requests only. The thread keeps all messages.
+"""Keeps requests within the model's context size. The thread keeps all messages.
 
-LangChain's own middleware is not used: it is a graph step, waits for the summary, and deletes the messages it
-summarizes.
+Old tool results are left out first, then a summary replaces the beginning. See decision 0040 for why LangChain's own
+middleware is not used.
 """
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import anyio
@@ -19,30 +20,44 @@ from typing_extensions import override
 
 from agent.config import SummarizationConfig
 from agent.middleware.handler_types import ModelHandler
-from agent.middleware.history_size import (
-    HistorySize,
-    context_size,
-    cut_index,
-    history_size,
-    shorten_message,
-    trigger_sizes,
-)
+from agent.middleware.history_size import HistoryLimits, KeptSize, request_tokens
+from agent.middleware.important import marked_words, newest_words
 from agent.middleware.sanitization import escape_reserved_tags
-from agent.middleware.visible_history import message_index, recent_skill_reads, visible_messages
+from agent.middleware.visible_history import (
+    VisibleHistory,
+    message_index,
+    message_text,
+    recent_skill_reads,
+    saved_tokens,
+)
 from agent.models.failures import is_context_overflow
 from agent.options import RunContext
+from agent.saved_texts import SavedTexts, part_path
 from agent.state import HistorySummary, ThreadState
-from agent.summarizer import SummarizationHook, Summarizer, SummaryJob
+from agent.summarizer import SummarizationHook, Summarizer, SummaryJob, conversation_text
 from agent.token_estimate import estimate_message_tokens
 
 log = logging.getLogger(__name__)
 
 MAX_WAIT_S = 5.0
-"""How long a model call waits for a summary, seconds. After this time, the history is sent unchanged."""
+"""How long a turn waits for a summary before it leaves messages out without one, seconds; once for each summary."""
+
+OVERFLOW_WAIT_S = 60.0
+"""How long a turn waits for a summary after the model rejected the request as too long, seconds."""
 
 MIN_NEW_SHARE = 0.2
 """Smallest share of the history that a summary must replace. Without it, each model call would start another summary
 if the messages to keep are too long by themselves."""
+
+MIN_LEFT_OUT_SHARE = 0.05
+"""Smallest share of the context size by which old tool results are left out at a time: each time, the rest of the
+prompt is no longer cached."""
+
+SUMMARY_SHARE = 0.05
+"""Maximum size of a summary, and of what people marked as important, as shares of the context size."""
+
+MIN_SUMMARY_TOKENS = 1_500
+"""The same for small models, tokens."""
 
 OVERFLOW_SHARES = (2, 4, 8)
 """How much shorter the history gets with each retry after the model rejected it as too long."""
@@ -51,26 +66,42 @@ Request = ModelRequest[Any]
 Response = ModelResponse[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """A history with the size of a request that contains it, tokens."""
+
+    history: VisibleHistory
+    tokens: int
+
+    def changed(self, history: VisibleHistory) -> "_Sized":
+        """Return another view of the same thread. Its size is the difference: no usage was reported for it."""
+        if history is self.history:
+            return self
+        before, after = map(estimate_message_tokens, (self.history.messages, history.messages))
+        return _Sized(history, self.tokens - before + after)
+
+
 class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Replaces the beginning of the thread with a summary, in requests only.
+    """Makes long histories shorter, in requests only.
 
-    A background task writes the summary. A model call waits at most `max_wait_s` for it; until the summary is ready,
-    the history is sent unchanged. The state stores the summary and the first message after it, together with the
-    model's answer. If that message is gone because the thread was rewound, the summary is ignored.
+    1. A background task summarizes the beginning of the thread, usually from 60 % of the context size on. No call
+       waits for it; the first one after it has ended uses it.
+    2. Old tool results are left out from 80 % on, many at once. If that makes room enough, nothing is summarized.
+    3. If the context size is known and would be exceeded, messages are left out without a summary, after a wait of at
+       most `max_wait_s`. The next summary covers them.
+    4. If the model rejects the request as too long, the same happens, and the call is repeated.
 
-    If the model rejects the request as too long, it is called again with a shorter history. The dropped messages are
-    summarized; if the summary is late, later model calls use it.
+    Files of the thread hold everything that is left out; the request names them. The state stores what is left out,
+    together with the model's answer. If the thread was rewound, it has no effect.
 
     Args:
         config: The section; it is enabled.
         model: The agent's model: its profile has the context size.
         summarizer: Writes the summaries.
+        texts: Saves what is left out.
         skills: The virtual path of the skills.
-        hooks: Called with the messages that a summary replaces. Failures of hooks are logged.
-        max_wait_s: How long one model call waits for a summary, seconds.
-
-    Raises:
-        ModelUnusable: A size is a fraction, and the context size is unknown.
+        hooks: Called with the messages that requests no longer contain. Failures of hooks are logged.
+        max_wait_s: How long a turn waits for one summary, seconds.
     """
 
     def __init__(
@@ -79,6 +110,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         *,
         model: BaseChatModel,
         summarizer: Summarizer,
+        texts: SavedTexts,
         skills: str,
         hooks: Sequence[SummarizationHook] = (),
         max_wait_s: float = MAX_WAIT_S,
@@ -86,129 +118,216 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         super().__init__()
         self._config = config
         self._summarizer = summarizer
+        self._texts = texts
         self._skills = skills
         self._hooks = tuple(hooks)
         self._max_wait_s = max_wait_s
-        self._triggers = trigger_sizes(config, model)
-        self._keep = history_size(config.keep, context_size(config, model))
+        self._limits = HistoryLimits.from_config(config, model)
+        self._summary_tokens = max(int(self._limits.window * SUMMARY_SHARE), MIN_SUMMARY_TOKENS)
 
     @override
     async def awrap_model_call(
         self, request: Request, handler: ModelHandler
     ) -> Response | ExtendedModelResponse[Any]:
-        known = cast("HistorySummary | None", request.state.get("summary"))
-        summary = self._take_summary(request) or known
-        if summary is known:
-            visible = visible_messages(request.messages, known)
-            if any(size.is_reached(visible) for size in self._triggers):
-                await self._start(request, known, self._keep)
-                summary = self._take_summary(request) or known
-        response = await handler(_with_summary(request, summary))
+        state = cast("ThreadState", request.state)
+        known = VisibleHistory(request.messages, state.get("summary"), state.get("left_out"))
+        sized = _Sized(known, request_tokens(known.messages))
+        sized = await self._make_shorter(await self._use_summary(request, sized), request)
+        response = await handler(_with_history(request, sized.history))
         if is_context_overflow(response.result):
-            response, summary = await self._call_with_less(request, handler, response, summary)
-        if summary is known:
+            response, sized = await self._call_with_less(request, handler, response, sized)
+        history = sized.history
+        if history is known:
             return response
-        return ExtendedModelResponse(response, Command(update={"summary": summary}))
+        update = {"summary": history.summary, "left_out": history.left_out}
+        return ExtendedModelResponse(response, Command(update=update))
+
+    async def _make_shorter(self, sized: _Sized, request: Request) -> _Sized:
+        """Return a shorter history if it is too long. Start a summary if it soon will be."""
+        limits, history = self._limits, sized.history
+        has_gap = history.summarized < history.start
+        if not (has_gap or limits.are_reached(len(history.messages), sized.tokens)):
+            return sized
+        shorter = history.without_results(history.cut(limits.keep), self._skills)
+        saved = saved_tokens(
+            history.part(history.start, len(history.thread)),
+            shorter.part(shorter.start, len(shorter.thread)),
+        )
+        if has_gap or limits.are_reached(len(shorter.messages), sized.tokens - saved):
+            shorter = await self._start(sized.history, request, shorter, limits.keep)
+        if sized.tokens >= limits.leave_out_at and saved >= limits.window * MIN_LEFT_OUT_SHARE:
+            sized = sized.changed(await self._saved(shorter, request, history))
+        if limits.full_at is None or sized.tokens < limits.full_at:
+            return sized
+        sized = await self._use_summary(request, sized, wait_s=self._max_wait_s)
+        if sized.tokens < limits.full_at:
+            return sized
+        log.warning("The history is too long for the model: leaving messages out")
+        return await self._keep_only(sized, request, limits.window // 2)
+
+    async def _keep_only(self, sized: _Sized, request: Request, tokens: int) -> _Sized:
+        """Return at most about so many tokens: without older messages, and with the longest texts shortened."""
+        history = sized.history
+        end = history.cut(KeptSize(tokens=tokens))
+        dropped = estimate_message_tokens(history.part(history.start, end))
+        if dropped >= MIN_NEW_SHARE * estimate_message_tokens(history.messages):
+            history = await self._evict(history, request, end)
+        shortened = history.shortened(tokens)
+        return sized.changed(await self._saved(shortened, request, history))
 
     async def _call_with_less(
-        self,
-        request: Request,
-        handler: ModelHandler,
-        response: Response,
-        summary: HistorySummary | None,
-    ) -> tuple[Response, HistorySummary | None]:
+        self, request: Request, handler: ModelHandler, response: Response, sized: _Sized
+    ) -> tuple[Response, _Sized]:
         """Call the model with less and less of the history until it accepts the request."""
-        size = estimate_message_tokens(visible_messages(request.messages, summary))
+        tokens = estimate_message_tokens(sized.history.messages)
+        shorter = sized.history.without_results(
+            sized.history.cut(self._limits.keep.at_most(tokens // 2)), self._skills
+        )
+        if saved_tokens(sized.history.messages, shorter.messages):
+            sized = sized.changed(await self._saved(shorter, request, sized.history))
+            log.warning("The history is too long for the model: leaving out tool results")
+            response = await handler(_with_history(request, sized.history))
         for share in OVERFLOW_SHARES:
-            keep = HistorySize(unit="tokens", value=size // share)
-            log.warning("The history is too long for the model: keeping %d tokens", keep.value)
-            await self._start(request, summary, keep)
-            summary = self._take_summary(request) or summary
-            response = await handler(_with_less(request, summary, keep))
             if not is_context_overflow(response.result):
                 break
-        return response, summary
+            keep = KeptSize(tokens=tokens // share)
+            log.warning("The history is too long for the model: keeping %d tokens", keep.tokens)
+            await self._start(sized.history, request, sized.history, keep)
+            sized = await self._use_summary(request, sized, wait_s=OVERFLOW_WAIT_S)
+            sized = await self._keep_only(sized, request, keep.tokens)
+            response = await handler(_with_history(request, sized.history))
+        return response, sized
+
+    # ---- summaries -----------------------------------------------------------------------------
 
     async def _start(
-        self, request: Request, summary: HistorySummary | None, keep: HistorySize
-    ) -> None:
+        self, history: VisibleHistory, request: Request, shorter: VisibleHistory, keep: KeptSize
+    ) -> VisibleHistory:
         """Start a summary of the messages before those to keep, unless one is being written.
 
-        Only the model call that starts the summary waits for it, within the limit.
+        Args:
+            history: The history.
+            request: The request.
+            shorter: The same with what the summary model sees.
+            keep: How much of the end is not summarized.
+
+        Returns:
+            `shorter`, with a note at texts that could not be saved.
         """
-        if self._summarizer.job(_key(request)) is not None:
-            return
-        job = self._start_job(request, summary, keep)
-        if job is not None:
-            with anyio.move_on_after(self._max_wait_s):
-                await job.done.wait()
-
-    def _start_job(
-        self, request: Request, summary: HistorySummary | None, keep: HistorySize
-    ) -> SummaryJob | None:
-        recent = _after(request.messages, summary)
-        cut = cut_index(recent, keep)
-        new, kept_from = recent[:cut], recent[cut].id if recent else None
-        visible = visible_messages(request.messages, summary)
-        least = MIN_NEW_SHARE * estimate_message_tokens(visible)
-        if not new or kept_from is None or estimate_message_tokens(new) < least:
-            return None
-        job = SummaryJob(
-            messages=new,
-            previous=summary["text"] if summary and recent is not request.messages else "",
-            kept_from=kept_from,
-            kept_calls=recent_skill_reads(
-                visible[: len(visible) - len(recent) + cut], self._skills
-            ),
+        if self._summarizer.job(history.key) is not None:
+            return shorter
+        begin, end = shorter.summarized, shorter.cut(keep)
+        new = shorter.part(shorter.start, end)
+        is_little = estimate_message_tokens(new) < MIN_NEW_SHARE * estimate_message_tokens(
+            shorter.messages
         )
-        self._summarizer.start(_key(request), self._config, job)
-        return job
+        if end <= begin or (is_little and begin == shorter.start):
+            return shorter
+        shorter = await self._saved(shorter, request, history)
+        summary = shorter.summary
+        job = SummaryJob(
+            messages=shorter.part(begin, end),
+            previous=summary["text"] if summary and begin else "",
+            kept_from=str(shorter.thread[end].id),
+            max_tokens=self._summary_tokens,
+        )
+        self._summarizer.start(history.key, self._config, job)
+        return shorter
 
-    def _take_summary(self, request: Request) -> HistorySummary | None:
-        """Return the summary that was finished for this thread since the last model call."""
-        job = self._summarizer.job(_key(request))
-        if job is None or not job.text:
-            return None
-        self._summarizer.discard(_key(request))
-        if message_index(request.messages, job.kept_from) is None:
-            return None
-        self._call_hooks(job.messages, request)
+    async def _use_summary(self, request: Request, sized: _Sized, wait_s: float = 0.0) -> _Sized:
+        """Return the history with the summary that was finished since the last model call, if there is one."""
+        history = sized.history
+        job = self._summarizer.job(history.key)
+        if job is None:
+            return sized
+        if wait_s and not job.was_awaited:
+            job.was_awaited = True
+            with anyio.move_on_after(wait_s):
+                await job.done.wait()
+        if not job.text:
+            return sized
+        self._summarizer.discard(history.key)
+        end = message_index(history.thread, job.kept_from)
+        if end is None:
+            return sized
         # The model may repeat tags that were plain text in its input.
-        return {**job.summary(), "text": escape_reserved_tags(job.text)}
+        text = escape_reserved_tags(job.text)
+        return sized.changed(await self._evict(history, request, end, text))
+
+    async def _evict(
+        self, history: VisibleHistory, request: Request, end: int, text: str | None = None
+    ) -> VisibleHistory:
+        """Return the history without the messages before an index. A file holds them.
+
+        Args:
+            history: The history.
+            request: The request.
+            end: The index.
+            text: A summary of everything before the index; None = the summary stays as it is.
+        """
+        start, old = history.start, history.summary if history.start else None
+        if text is None and end <= start:
+            return history
+        kept_from = str(history.thread[max(start, end)].id)
+        summarized_to = str(history.thread[end if text is not None else history.summarized].id)
+        summary = HistorySummary(
+            text=text if text is not None else old["text"] if old else "",
+            kept_from=kept_from,
+            summarized_to=summarized_to,
+            kept_calls=old["kept_calls"] if old else [],
+            important=old["important"] if old else [],
+            parts=old["parts"] if old else 0,
+        )
+        if end > start:
+            shorter = history.without_results(end, self._skills)
+            history = await self._saved(shorter, request, history)
+            evicted = history.thread[start:end]
+            await self._add_part(summary, history, request, end)
+            words = [*summary["important"], *marked_words(evicted)]
+            summary["important"] = newest_words(words, 4 * self._summary_tokens)
+            visible = history.messages
+            shown = visible[: len(visible) - (len(history.thread) - end)]
+            summary["kept_calls"] = recent_skill_reads(shown, self._skills)
+            self._call_hooks(evicted, request)
+        return replace(history, summary=summary)
+
+    async def _add_part(
+        self, summary: HistorySummary, history: VisibleHistory, request: Request, end: int
+    ) -> None:
+        path = part_path(history.key, summary["parts"] + 1)
+        text = conversation_text(history.part(history.start, end))
+        if not await self._texts.save_all(_caller(request).thread_id, {path: text}):
+            summary["parts"] += 1
+
+    async def _saved(
+        self, history: VisibleHistory, request: Request, before: VisibleHistory
+    ) -> VisibleHistory:
+        """Save the texts that a history shows in part, and an earlier view of it does not.
+
+        Returns:
+            The history with a note at texts that could not be saved.
+        """
+        saved = before.partial_texts
+        messages = {path: one for path, one in history.partial_texts.items() if path not in saved}
+        if not messages:
+            return history
+        texts = {path: message_text(message) for path, message in messages.items()}
+        failed = await self._texts.save_all(_caller(request).thread_id, texts)
+        return history.with_unsaved([str(messages[path].id) for path in failed])
 
     def _call_hooks(self, dropped: Sequence[AnyMessage], request: Request) -> None:
         for hook in self._hooks:
             try:
-                hook(dropped, RunContext.from_runtime(request.runtime.context, get_config()))
+                hook(dropped, _caller(request))
             except Exception:
                 # a failing hook does not invalidate the summary
                 log.exception("A summarization hook failed")
 
 
-def _key(request: Request) -> str:
-    """Return a key for a history. The thread id is not enough, because subagents share their parent's thread."""
-    return str(request.messages[0].id) if request.messages else ""
+def _caller(request: Request) -> RunContext:
+    return RunContext.from_runtime(request.runtime.context, get_config())
 
 
-def _after(messages: list[AnyMessage], summary: HistorySummary | None) -> list[AnyMessage]:
-    """Return the messages that a summary does not cover. Returns the same list if it covers none."""
-    start = message_index(messages, summary["kept_from"]) if summary else None
-    return messages[start:] if start else messages
-
-
-def _with_summary(request: Request, summary: HistorySummary | None) -> Request:
-    messages = visible_messages(request.messages, summary)
+def _with_history(request: Request, history: VisibleHistory) -> Request:
+    messages = history.messages
     return request if messages is request.messages else request.override(messages=messages)
-
-
-def _with_less(request: Request, summary: HistorySummary | None, keep: HistorySize) -> Request:
-    """Return the request with at most about `keep` of the history, and no message longer than half of it."""
-    recent = _after(request.messages, summary)
-    cut = cut_index(recent, keep)
-    if cut and recent[cut].id is not None:
-        text = summary["text"] if summary else ""
-        summary = HistorySummary(text=text, kept_from=str(recent[cut].id), kept_calls=[])
-    messages = visible_messages(request.messages, summary)
-    return request.override(
-        messages=[shorten_message(message, keep.value // 2) for message in messages]
-    )

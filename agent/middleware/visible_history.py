@@ -1,14 +1,22 @@
-"""Selects the part of a summarized thread that the model sees: summary, kept skill files, recent messages. Pure."""
+"""Selects the part of a thread that the model sees: the summary, kept skill files, recent messages. Pure.
 
-from collections.abc import Collection, Iterator, Sequence
+Long tool results before a certain message are left out: their beginning and the path of a file stay.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
 
+from agent.middleware.history_size import KeptSize, cut_index
 from agent.middleware.skills_in_use import READ_FILE
 from agent.models.answers import PROVIDER_FIELDS
 from agent.paths import relative_parts
-from agent.state import HistorySummary
-from agent.token_estimate import estimate_message_tokens
+from agent.saved_texts import SAVED_TO, part_path, text_path
+from agent.state import HistorySummary, LeftOutTexts
+from agent.token_estimate import chars_for_tokens, estimate_message_tokens, estimate_tokens
 from agent.user_messages import SUMMARY, is_user_message
 
 KEPT_SKILL_READS = 5
@@ -20,39 +28,169 @@ KEPT_SKILL_TOKENS = 25_000
 KEPT_SKILL_TOKENS_EACH = 5_000
 """Maximum size of one kept skill file, estimated tokens. Larger files are summarized."""
 
+LONG_RESULT_CHARS = 1_000
+"""Results up to this length are never left out, characters: it would save too little."""
+
+SHOWN_CHARS = 200
+"""How much of the beginning of a result stays, characters: enough to recognize it."""
+
 INTRODUCTION = "Here is a summary of the conversation to date:"
 NO_SUMMARY = (
     "The earlier messages of this conversation are left out; there is no summary of them yet."
 )
+NOT_COVERED = "It does not cover the last of the left-out messages yet."
+IMPORTANT = (
+    "What people marked as important, in their words (if lines contradict, the last one holds):"
+)
+
+NOTHING_LEFT_OUT = LeftOutTexts(before="", whole=[], unsaved=[], shortened={})
 
 
-def visible_messages(
-    messages: list[AnyMessage], summary: HistorySummary | None
-) -> list[AnyMessage]:
-    """Return the messages to send for a thread. Without a valid summary, return all of them.
+@dataclass(frozen=True)
+class VisibleHistory:
+    """A thread, and what of it requests contain. If a message it refers to is gone, that part has no effect.
 
-    The latest user message is always kept, even if it is older than the kept end.
-
-    Args:
-        messages: The whole thread.
-        summary: The summary of its beginning.
+    Attributes:
+        thread: All messages.
+        summary: The summary of the beginning.
+        left_out: Long texts that are shown in part.
     """
-    start = message_index(messages, summary["kept_from"]) if summary else None
-    if summary is None or start is None:
-        return messages
-    head, kept = messages[:start], messages[start:]
-    return [
-        summary_message(summary["text"]),
-        *_kept_skill_reads(head, summary["kept_calls"]),
-        *_latest_user_message(head, kept),
-        *kept,
-    ]
+
+    thread: list[AnyMessage]
+    summary: HistorySummary | None = None
+    left_out: LeftOutTexts | None = None
+
+    @property
+    def key(self) -> str:
+        """A key for the thread. The thread's ID is not enough, because subagents share that of their parent."""
+        return str(self.thread[0].id) if self.thread else ""
+
+    @cached_property
+    def start(self) -> int:
+        """The index of the first message that is not replaced by the summary."""
+        return self._index(self.summary["kept_from"]) if self.summary else 0
+
+    @property
+    def summarized(self) -> int:
+        """The index of the first message that the summary does not cover."""
+        return self._index(self.summary["summarized_to"]) if self.summary else 0
+
+    @cached_property
+    def messages(self) -> list[AnyMessage]:
+        """The messages to send. The latest user message is always among them.
+
+        Returns the thread itself if it is sent as it is.
+        """
+        start = self.start
+        if start == 0 and self.left_out is None:
+            return self.thread
+        kept = self.part(start, len(self.thread))
+        if start == 0 or self.summary is None:
+            return kept
+        head = self.thread[:start]
+        return [
+            summary_message(self.summary, self.key),
+            *_kept_skill_reads(head, self.summary["kept_calls"]),
+            *self._latest_user_message(kept),
+            *kept,
+        ]
+
+    def part(self, start: int, end: int) -> list[AnyMessage]:
+        """Return these messages as requests contain them."""
+        left_out = self.left_out
+        if left_out is None:
+            return self.thread[start:end]
+        before = self._index(left_out["before"])
+        return [
+            _shown(message, left_out, is_old=at < before)
+            for at, message in enumerate(self.thread[start:end], start)
+        ]
+
+    def without_results(self, end: int, skills: str) -> "VisibleHistory":
+        """Return the history without the long tool results before an index. Skill files read last stay.
+
+        Args:
+            end: The index of the first message whose result stays.
+            skills: The virtual path of the skills.
+        """
+        if end <= self.start or end <= self._index((self.left_out or NOTHING_LEFT_OUT)["before"]):
+            return self
+        left_out = self.left_out or NOTHING_LEFT_OUT
+        whole = recent_skill_reads(self.thread[self.start : end], skills)
+        before = str(self.thread[end].id)
+        return replace(self, left_out={**left_out, "before": before, "whole": whole})
+
+    def with_unsaved(self, message_ids: Collection[str]) -> "VisibleHistory":
+        """Return the history with a note at texts that no file has."""
+        if not message_ids or self.left_out is None:
+            return self
+        unsaved = sorted({*self.left_out["unsaved"], *message_ids})
+        return replace(self, left_out={**self.left_out, "unsaved": unsaved})
+
+    def shortened(self, tokens: int) -> "VisibleHistory":
+        """Return the history with the longest texts shortened so that all together have about so many tokens."""
+        given = [message for message in self.messages if message.id is not None]
+        sizes = [estimate_message_tokens([message]) for message in given]
+        most = tokens
+        for count, size in enumerate(sorted(sizes)):
+            # A text may have an equal share of what shorter ones leave.
+            most = max(tokens, 0) // (len(sizes) - count)
+            if size > most:
+                break
+            tokens -= size
+        chars = {
+            str(message.id): max(chars_for_tokens(message_text(message), most), LONG_RESULT_CHARS)
+            for message, size in zip(given, sizes, strict=True)
+            if size > most
+        }
+        if not chars:
+            return self
+        left_out = self.left_out or NOTHING_LEFT_OUT
+        shortened = {**left_out["shortened"], **chars}
+        return replace(self, left_out={**left_out, "shortened": shortened})
+
+    @cached_property
+    def partial_texts(self) -> dict[str, AnyMessage]:
+        """Messages that are shown in part and were not saved by a tool call, by the path for their text."""
+        shown = self.part(self.start, len(self.thread))
+        return {
+            text_path(message): message
+            for message, part in zip(self.thread[self.start :], shown, strict=True)
+            if part is not message and SAVED_TO not in message.additional_kwargs
+        }
+
+    def cut(self, keep: KeptSize) -> int:
+        """Return the index of the first message to keep."""
+        start = self.start
+        return start + cut_index(self.part(start, len(self.thread)), keep)
+
+    def _latest_user_message(self, kept: Sequence[AnyMessage]) -> list[AnyMessage]:
+        if any(map(is_user_message, kept)):
+            return []
+        before = range(self.start - 1, -1, -1)
+        at = next((at for at in before if is_user_message(self.thread[at])), None)
+        return [] if at is None else self.part(at, at + 1)
+
+    def _index(self, message_id: str) -> int:
+        """Return the index of a message; 0 if it is gone."""
+        return message_index(self.thread, message_id) or 0 if message_id else 0
 
 
-def summary_message(text: str) -> HumanMessage:
+def summary_message(summary: HistorySummary, key: str) -> HumanMessage:
     """Return the message that replaces the summarized ones."""
-    content = f"{INTRODUCTION}\n\n{text}" if text else NO_SUMMARY
-    return HumanMessage(content, name=SUMMARY, additional_kwargs={"hide_from_ui": True})
+    parts = [f"{INTRODUCTION}\n\n{summary['text']}" if summary["text"] else NO_SUMMARY]
+    if summary["text"] and summary["summarized_to"] != summary["kept_from"]:
+        parts.append(NOT_COVERED)
+    if summary["important"]:
+        parts.append("\n- ".join((IMPORTANT, *summary["important"])))
+    if summary["parts"]:
+        newest = part_path(key, summary["parts"])
+        oldest = part_path(key, 1)
+        files = newest if newest == oldest else f"{oldest} (oldest) to {newest} (newest)"
+        parts.append(
+            f"The left-out messages, word for word: {files}. Search them with grep, and read them with read_file."
+        )
+    return HumanMessage("\n\n".join(parts), name=SUMMARY, additional_kwargs={"hide_from_ui": True})
 
 
 def message_index(messages: Sequence[AnyMessage], message_id: str) -> int | None:
@@ -61,6 +199,11 @@ def message_index(messages: Sequence[AnyMessage], message_id: str) -> int | None
         if messages[at].id == message_id:
             return at
     return None
+
+
+def message_text(message: AnyMessage) -> str:
+    """Return the text of a message. Avoids `message.text`, which copies a text of up to 50 MB."""
+    return message.content if isinstance(message.content, str) else str(message.text)
 
 
 def recent_skill_reads(messages: Sequence[AnyMessage], skills: str) -> list[str]:
@@ -82,6 +225,49 @@ def recent_skill_reads(messages: Sequence[AnyMessage], skills: str) -> list[str]
             kept.insert(0, call_id)
             left -= size
     return kept
+
+
+def _shown(message: AnyMessage, left_out: LeftOutTexts, *, is_old: bool) -> AnyMessage:
+    """Return a message as requests contain it."""
+    if (
+        is_old
+        and isinstance(message, ToolMessage)
+        and message.tool_call_id not in left_out["whole"]
+    ):
+        shown = SHOWN_CHARS
+    else:
+        shown = left_out["shortened"].get(str(message.id), 0) if left_out["shortened"] else 0
+    if not shown or message.type not in ("tool", "human"):
+        return message
+    text = message_text(message)
+    if len(text) <= max(LONG_RESULT_CHARS, shown):
+        return message
+    if str(message.id) in left_out["unsaved"]:
+        where = "it could not be saved; call the tool again if you need it"
+    else:
+        where = f"the whole text is in {text_path(message)}; read it with read_file or search it with grep"
+    tail = 0 if shown == SHOWN_CHARS else shown // 4
+    end = f"\n{text[-tail:]}" if tail else ""
+    note = f"[{len(text) - shown} of {len(text)} characters left out to save space: {where}]"
+    return _with_text(message, f"{text[: shown - tail]}\n... {note}{end}")
+
+
+def _with_text(message: AnyMessage, text: str) -> AnyMessage:
+    """Replace the text of a message; other blocks, like images, stay."""
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": text})
+    others = [b for b in message.content if isinstance(b, dict) and b.get("type") != "text"]
+    content: list[Any] = [{"type": "text", "text": text}, *others]
+    return message.model_copy(update={"content": content})
+
+
+def saved_tokens(before: Iterable[AnyMessage], after: Iterable[AnyMessage]) -> int:
+    """Return how many tokens the second list of the same messages saves."""
+    return sum(
+        estimate_tokens(message_text(old)) - estimate_tokens(message_text(new))
+        for old, new in zip(before, after, strict=True)
+        if old is not new
+    )
 
 
 def _reading_calls(messages: Sequence[AnyMessage], skills: str) -> Iterator[str]:
@@ -115,11 +301,3 @@ def _only_call(message: AIMessage, call: ToolCall) -> AIMessage:
     fields = message.additional_kwargs.get(PROVIDER_FIELDS)
     extra = {PROVIDER_FIELDS: fields} if fields else {}
     return AIMessage(content="", tool_calls=[call], id=message.id, additional_kwargs=extra)
-
-
-def _latest_user_message(
-    head: Sequence[AnyMessage], kept: Sequence[AnyMessage]
-) -> list[AnyMessage]:
-    if any(map(is_user_message, kept)):
-        return []
-    return next(([message] for message in reversed(head) if is_user_message(message)), [])

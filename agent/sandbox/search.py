@@ -20,7 +20,7 @@ IGNORED = frozenset(
     (
         *(".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", "dist", "build"),
         *(".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".idea", ".DS_Store"),
-        ".tool-results",  # long tool results: read by path, never searched
+        *(".tool-results", ".conversation"),  # what requests leave out: read or searched by path
     )
 )
 """Names that listings and searches skip."""

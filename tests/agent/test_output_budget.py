@@ -13,9 +13,10 @@ from langgraph.types import Command
 from pydantic import ValidationError
 
 from agent.config import AgentConfig, ToolOutputConfig
-from agent.middleware.output_budget import FOLDER, ToolOutputBudgetMiddleware
+from agent.middleware.output_budget import ToolOutputBudgetMiddleware
 from agent.paths import OUTPUTS
 from agent.sandbox.local import LocalSandboxProvider
+from agent.saved_texts import RESULTS, SavedTexts
 from agent.state import ThreadState
 from agent.thread_storage import ThreadStorage
 from agent.tools.files import number_lines
@@ -63,7 +64,7 @@ async def test_a_long_result_is_in_a_file_that_can_be_read_but_is_not_listed(
     async with open_agent(tmp_path, model, with_tools("long_words")) as harness:
         messages = await harness.say("go")
         text = result(messages).text
-        path = re.search(rf"{FOLDER}/long_words-\w+\.txt", text)
+        path = re.search(rf"{RESULTS}/long_words-\w+\.txt", text)
         assert path
         host = harness.folders().outputs / path[0].removeprefix(f"{OUTPUTS}/")
         assert host.read_text() == LONG
@@ -86,7 +87,7 @@ async def test_the_oldest_files_are_deleted(tmp_path: Path) -> None:
     config = {**with_tools("long_words"), "sandbox": {"use": "local", "disk_quota_mb": 1}}
     async with open_agent(tmp_path, model, config) as harness:
         harness.folders().create()
-        folder = harness.folders().outputs / Path(FOLDER).name
+        folder = harness.folders().outputs / Path(RESULTS).name
         folder.mkdir()
         (folder / "of-a-person.txt").write_text(LONG)
         messages = await harness.say("go")
@@ -103,10 +104,10 @@ async def test_files_behind_a_link_are_not_deleted(tmp_path: Path, target: str) 
         harness.folders().create()
         other = harness.folders().workspace / "long_words-0123456789ab.txt"
         other.write_text(LONG * 4)
-        (harness.folders().outputs / Path(FOLDER).name).symlink_to(target)
+        (harness.folders().outputs / Path(RESULTS).name).symlink_to(target)
         messages = await harness.say("go")
         assert other.exists()
-    assert FOLDER not in result(messages).text
+    assert RESULTS not in result(messages).text
 
 
 async def test_small_and_exempt_results_stay_unchanged(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ async def test_results_inside_commands_and_with_pictures_are_shortened_too(tmp_p
 
     state = await _run(tmp_path, framed)
     text, picture = list(result(state["messages"]).content)
-    assert FOLDER in str(text)
+    assert RESULTS in str(text)
     assert picture == {"type": "image", "url": "u"}
     assert state["title"] == "kept"
 
@@ -189,7 +190,9 @@ def test_sizes_that_contradict_each_other_are_refused() -> None:
 
 
 def _graph(home: Path, *tools: BaseTool) -> Any:  # noqa: ANN401 - a graph
-    link = ToolOutputBudgetMiddleware(AgentConfig(), LocalSandboxProvider(ThreadStorage(home)))
+    link = ToolOutputBudgetMiddleware(
+        AgentConfig(), SavedTexts(LocalSandboxProvider(ThreadStorage(home)), 1024)
+    )
     model = ScriptedChatModel.playing(calling(tools[0].name), "Done.")
     return create_agent(model, list(tools), middleware=[link], state_schema=ThreadState)
 

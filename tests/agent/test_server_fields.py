@@ -12,7 +12,7 @@ from agent.config import AgentConfig
 from agent.factory import AgentFactory, open_agent_factory
 from agent.middleware.call_ids import unique_call_ids
 from agent.middleware.tool_calls import remove_tool_calls
-from agent.middleware.visible_history import visible_messages
+from agent.middleware.visible_history import VisibleHistory
 from agent.models.answers import PROVIDER_FIELDS
 from agent.services import AgentSetup
 from agent.state import HistorySummary
@@ -177,8 +177,12 @@ def test_fields_stay_with_calls_that_a_summary_keeps() -> None:
         ToolMessage("ok", tool_call_id="a", id="2"),
         HumanMessage("y", id="3"),
     ]
-    summary = HistorySummary(text="s", kept_from="3", kept_calls=["a"])
-    kept = next(one for one in visible_messages(messages, summary) if isinstance(one, AIMessage))
+    summary = HistorySummary(
+        text="s", kept_from="3", summarized_to="3", kept_calls=["a"], important=[], parts=0
+    )
+    kept = next(
+        one for one in VisibleHistory(messages, summary).messages if isinstance(one, AIMessage)
+    )
     assert kept.additional_kwargs == {PROVIDER_FIELDS: fields}
 
 

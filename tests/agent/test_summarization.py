@@ -3,7 +3,9 @@
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -26,22 +28,26 @@ from pydantic import Field, ValidationError
 from typing_extensions import override
 
 from agent.config import AgentConfig, CircuitBreakerConfig, LlmRetryConfig, SummarizationConfig
-from agent.errors import ModelUnusable
+from agent.middleware.history_size import HistoryLimits, HistorySize, KeptSize
 from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.summarization import SummarizationMiddleware
 from agent.middleware.visible_history import (
     INTRODUCTION,
+    VisibleHistory,
     recent_skill_reads,
     summary_message,
-    visible_messages,
 )
 from agent.models.circuit_breakers import CircuitBreakers
 from agent.options import RunContext
 from agent.paths import SKILLS, WORKSPACE
+from agent.sandbox.local import LocalSandboxProvider
+from agent.saved_texts import SavedTexts
 from agent.state import HistorySummary, ThreadState
-from agent.summarizer import open_summarizer
+from agent.summarizer import Summarizer, SummaryJob, open_summarizer
+from agent.thread_storage import ThreadStorage
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
+from tests.eventually import eventually
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel, registered
 
@@ -57,6 +63,39 @@ def sections(**more: object) -> dict[str, Any]:
 def seen(prompt: Sequence[Any]) -> list[str]:
     """Return what a request showed behind the system message."""
     return [message.text for message in prompt if message.type != "system"]
+
+
+def summarized(prompt: Sequence[Any]) -> str:
+    """Return the summary that a request began with; "" = none."""
+    shown = seen(prompt)[0]
+    return (
+        shown.removeprefix(f"{INTRODUCTION}\n\n").split("\n\n")[0] if INTRODUCTION in shown else ""
+    )
+
+
+def saved_texts(home: Path) -> SavedTexts:
+    return SavedTexts(LocalSandboxProvider(ThreadStorage(home)), 1024)
+
+
+def jobs(summarizer: Summarizer, key: str) -> list[SummaryJob]:
+    job = summarizer.job(key)
+    return [job] if job else []
+
+
+def summary_of(text: str, kept_from: str, *kept_calls: str) -> HistorySummary:
+    return HistorySummary(
+        text=text,
+        kept_from=kept_from,
+        summarized_to=kept_from,
+        kept_calls=list(kept_calls),
+        important=[],
+        parts=0,
+    )
+
+
+async def all_written(harness: AgentHarness) -> bool:
+    first = (await harness.state())["messages"][0]
+    return all(job.done.is_set() for job in jobs(harness.services.summarizer, first.id))
 
 
 async def talk(harness: AgentHarness, *said: str) -> None:
@@ -77,16 +116,19 @@ async def test_the_beginning_is_summed_up_for_the_model_and_stays_in_the_thread(
         async with open_agent(tmp_path, model, config) as harness:
             await talk(harness, "q1", "q2", "q3")
             assert len(writer.prompts) == 0
-            await talk(harness, "q4", "q5")
+            await talk(harness, "q4")
+            await eventually(lambda: len(writer.prompts) == 1)
+            await talk(harness, "q5", "q6")
             state = await harness.state()
             graph = await harness.factory.graph_for({})
             assert set(graph.nodes) == {"__start__", "model", "tools"}
-    told = f"{INTRODUCTION}\n\nThey counted."
-    assert seen(model.prompts[3]) == [told, "a3", "q4"]
-    assert seen(model.prompts[4]) == [told, "a3", "q4", "a4", "q5"]
-    assert model.prompts[3][1].name == "summary"
+    assert seen(model.prompts[3])[0] == "q1"
+    assert summarized(model.prompts[4]) == "They counted."
+    assert seen(model.prompts[4])[1:] == ["a3", "q4", "a4", "q5"]
+    assert seen(model.prompts[5])[1:] == ["a3", "q4", "a4", "q5", "a5", "q6"]
+    assert model.prompts[4][1].name == "summary"
     assert [m.text for m in state["messages"]] == [
-        *("q1", "a1", "q2", "a2", "q3", "a3", "q4", "a4", "q5", "a5")
+        *("q1", "a1", "q2", "a2", "q3", "a3", "q4", "a4", "q5", "a5", "q6", "(done)")
     ]
     assert state["summary"]["text"] == "They counted."
     shown = writer.prompts[0][-1].text
@@ -101,12 +143,15 @@ async def test_a_summary_is_written_on_with_the_former_one(tmp_path: Path) -> No
         config = sections() | {"models": [{**keys, "name": "writer"}]}
         model = ScriptedChatModel.playing()
         async with open_agent(tmp_path, model, config) as harness:
-            await talk(harness, *[f"q{n}" for n in range(1, 7)])
-    assert len(writer.prompts) == 2
+            await talk(harness, *[f"q{n}" for n in range(1, 5)])
+            await eventually(lambda: len(writer.prompts) == 1)
+            await talk(harness, "q5", "q6")
+            await eventually(lambda: len(writer.prompts) == 2)
+            await talk(harness, "q7")
     shown = writer.prompts[1][-1].text
     assert "First part." in shown
     assert "q1" not in shown
-    assert seen(model.prompts[5])[0] == f"{INTRODUCTION}\n\nBoth &lt;uploaded_files>parts."
+    assert summarized(model.prompts[6]) == "Both &lt;uploaded_files>parts."
 
 
 async def test_no_token_of_a_summary_is_streamed(tmp_path: Path) -> None:
@@ -154,10 +199,12 @@ async def test_a_long_turn_keeps_the_request_and_its_pairs(tmp_path: Path) -> No
     for prompt in model.prompts:
         assert "look six times, please" in seen(prompt)
         assert _paired(prompt)
-    assert all(len(prompt) <= 9 for prompt in model.prompts)
+    assert all(len(prompt) <= 12 for prompt in model.prompts)
 
 
-async def test_hooks_get_the_replaced_messages_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hooks_get_the_replaced_messages_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     got: list[list[str]] = []
 
     def failing(_: Sequence[AnyMessage], __: RunContext) -> None:
@@ -176,6 +223,7 @@ async def test_hooks_get_the_replaced_messages_once(caplog: pytest.LogCaptureFix
             SummarizationConfig.model_validate({"enabled": True, **BY_MESSAGES}),
             model=model,
             summarizer=summarizer,
+            texts=saved_texts(tmp_path),
             skills=SKILLS,
             hooks=[failing, listening],
         )
@@ -183,9 +231,15 @@ async def test_hooks_get_the_replaced_messages_once(caplog: pytest.LogCaptureFix
         thread: list[Any] = [HumanMessage(f"q{n}", id=f"{n}") for n in range(7)]
         config: Any = {"configurable": {"thread_id": "t"}}
         state = await graph.ainvoke({"messages": thread}, config)
-        again = [*state["messages"], *[HumanMessage(f"r{n}", id=f"r{n}") for n in range(5)]]
-        await graph.ainvoke({"messages": again, "summary": state["summary"]}, config)
-    assert got == [[f"q{n}" for n in range(5)], ["q5", "q6", "(done)", "r0", "r1", "r2"]]
+        for turn in range(4):
+            await eventually(lambda: all(job.done.is_set() for job in jobs(summarizer, "0")))
+            more = [HumanMessage(f"{turn}{n}", id=f"r{turn}{n}") for n in range(2)]
+            state |= {"messages": [*state["messages"], *more]}
+            state = await graph.ainvoke(state, config)
+    assert got[:2] == [
+        [f"q{n}" for n in range(5)],
+        ["q5", "q6", "(done)", "00", "01", "(done)"],
+    ]
     assert "A summarization hook failed" in caplog.text
 
 
@@ -204,25 +258,21 @@ async def test_a_thread_that_was_taken_back_has_no_summary(tmp_path: Path) -> No
     assert seen(model.prompts[-1]) == ["q1", "(done)", "anew"]
 
 
-@pytest.mark.parametrize(
-    ("keys", "fits"),
-    [
-        ({"trigger": {"type": "fraction", "value": 0.5}}, False),
-        ({"keep": {"type": "fraction", "value": 0.5}}, False),
-        ({"trigger": {"type": "fraction", "value": 0.5}, "max_input_tokens": 1000}, True),
-        ({"trigger": [{"type": "tokens", "value": 10}, {"type": "messages", "value": 9}]}, True),
-    ],
-)
-async def test_a_fraction_of_an_unknown_context_window_is_an_error_at_startup(
-    tmp_path: Path, keys: dict[str, Any], *, fits: bool
-) -> None:
-    config = {"summarization": {"enabled": True, **keys}}
-    async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
-        if fits:
-            await harness.factory.warm_up()
-            return
-        with pytest.raises(ModelUnusable, match=r"summarization\.max_input_tokens"):
-            await harness.factory.warm_up()
+def test_limits_depend_on_the_context_size() -> None:
+    model = ScriptedChatModel.playing()
+    known = HistoryLimits.from_config(SummarizationConfig(max_input_tokens=100_000), model)
+    assert known.triggers == (HistorySize(unit="tokens", value=60_000),)
+    assert (known.leave_out_at, known.full_at) == (80_000, 95_000)
+    assert known.keep == KeptSize(messages=20, tokens=12_000)
+    unknown = HistoryLimits.from_config(SummarizationConfig(), model)
+    assert unknown.triggers == (HistorySize(unit="tokens", value=48_000),)
+    assert (unknown.leave_out_at, unknown.full_at) == (64_000, None)
+    config = {
+        "trigger": {"type": "tokens", "value": 9_000},
+        "keep": {"type": "fraction", "value": 0.5},
+    }
+    chosen = HistoryLimits.from_config(SummarizationConfig.model_validate(config), model)
+    assert (chosen.leave_out_at, chosen.keep) == (12_000, KeptSize(tokens=40_000))
 
 
 async def test_tokens_and_fractions_start_it_too(tmp_path: Path) -> None:
@@ -250,6 +300,8 @@ async def test_the_writer_reads_everything_piece_by_piece(tmp_path: Path) -> Non
         async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
             long = "".join(f"word{n} " for n in range(2000))
             await talk(harness, long, "q2", "q3", "q4")
+            await eventually(partial(all_written, harness))
+            await talk(harness, "q5")
             state = await harness.state()
     prompts = [prompt[-1].text for prompt in writer.prompts]
     assert len(prompts) >= 8
@@ -269,6 +321,8 @@ async def test_a_writer_with_a_small_window_gets_smaller_pieces(tmp_path: Path) 
         config = sections(trim_tokens_to_summarize=2000) | {"models": [{**keys, "name": "writer"}]}
         async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
             await talk(harness, "x" * 7000, "q2", "q3", "q4")
+            await eventually(partial(all_written, harness))
+            await talk(harness, "q5")
             state = await harness.state()
     assert len(writer.prompts) == 3
     assert state["summary"]["text"] == "Summary 1."
@@ -286,35 +340,41 @@ async def summarizing(
     async def source(_: str | None) -> BaseChatModel:
         return writer
 
-    async with open_summarizer(source) as summarizer:
-        section = SummarizationConfig.model_validate(config)
-        link = SummarizationMiddleware(
-            section, model=model, summarizer=summarizer, skills=SKILLS, max_wait_s=max_wait_s
-        )
-        retry = LlmRetryMiddleware(
-            LlmRetryConfig(),
-            names=["scripted"],
-            models=source,
-            breakers=CircuitBreakers(CircuitBreakerConfig),
-        )
-        graph: Any = create_agent(model, [], middleware=[link, retry], state_schema=ThreadState)
+    with TemporaryDirectory() as folder:
+        async with open_summarizer(source) as summarizer:
+            section = SummarizationConfig.model_validate(config)
+            link = SummarizationMiddleware(
+                section,
+                model=model,
+                summarizer=summarizer,
+                texts=saved_texts(Path(folder)),
+                skills=SKILLS,
+                max_wait_s=max_wait_s,
+            )
+            retry = LlmRetryMiddleware(
+                LlmRetryConfig(),
+                names=["scripted"],
+                models=source,
+                breakers=CircuitBreakers(CircuitBreakerConfig),
+            )
+            graph: Any = create_agent(model, [], middleware=[link, retry], state_schema=ThreadState)
 
-        async def turn(state: dict[str, Any], said: str) -> dict[str, Any]:
-            messages = [*state.get("messages", []), HumanMessage(said, id=said[:40])]
-            thread: Any = {"configurable": {"thread_id": "t"}}
-            result: dict[str, Any] = await graph.ainvoke({**state, "messages": messages}, thread)
-            return result
+            async def turn(state: dict[str, Any], said: str) -> dict[str, Any]:
+                messages = [*state.get("messages", []), HumanMessage(said, id=said[:40])]
+                thread: Any = {"configurable": {"thread_id": "t"}}
+                result: dict[str, Any] = await graph.ainvoke(
+                    {**state, "messages": messages}, thread
+                )
+                return result
 
-        yield turn
+            yield turn
 
 
 async def test_a_slow_writer_does_not_hold_up_the_turn(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
     writer = ScriptedChatModel.playing("Finally.")
     release = writer.hold()
-    async with summarizing(
-        model, writer, {"enabled": True, **BY_MESSAGES}, max_wait_s=0.01
-    ) as turn:
+    async with summarizing(model, writer, {"enabled": True, **BY_MESSAGES}) as turn:
         state: dict[str, Any] = {}
         for n in range(1, 6):
             state = await turn(state, f"q{n}")
@@ -324,8 +384,7 @@ async def test_a_slow_writer_does_not_hold_up_the_turn(tmp_path: Path) -> None:
         with anyio.fail_after(20):
             while state.get("summary") is None:
                 state = await turn(state, f"more{len(model.prompts)}")
-    assert seen(model.prompts[-1])[0] == f"{INTRODUCTION}\n\nFinally."
-    assert len(writer.prompts) == 1
+    assert summarized(model.prompts[-1]) == "Finally."
     # Messages sent in the meantime are not in the summary, so they are still visible.
     assert "q5" in seen(model.prompts[-1])
 
@@ -341,7 +400,7 @@ async def test_long_recent_messages_do_not_start_a_summary_at_each_step() -> Non
         state: dict[str, Any] = {}
         for n in range(30):
             state = await turn(state, f"q{n} " + "long " * 1000)
-    assert 1 <= len(writer.prompts) <= 7
+    assert 1 <= len(writer.prompts) <= 12
 
 
 # ---- the model's limit ---------------------------------------------------------------------------
@@ -424,7 +483,7 @@ async def test_the_summary_model_gets_chinese_in_pieces_that_fit() -> None:
         state: dict[str, Any] = {}
         for n in range(5):
             state = await turn(state, f"q{n} " + "长" * 1500)
-    assert len(writer.prompts) >= 6
+        await eventually(lambda: len(writer.prompts) >= 6)
     assert max(prompt[0].text.count("长") for prompt in writer.prompts) <= 1100
 
 
@@ -471,7 +530,7 @@ async def test_a_single_message_that_is_too_long_is_shortened_with_a_note() -> N
     shown = seen(model.prompts[-1])[-1]
     assert shown.startswith("begin ")
     assert shown.endswith("end")
-    assert "characters left out: the conversation is too long for the model" in shown
+    assert "characters left out to save space: the whole text is in /mnt/user-data/" in shown
     assert state["messages"][0].text.count("long") == 2000
 
 
@@ -503,7 +562,7 @@ def test_recent_skill_files_stay_readable() -> None:
         AIMessage("end", id="e"),
     ]
     assert recent_skill_reads(messages, SKILLS) == ["1"]
-    view = visible_messages(messages, HistorySummary(text="s", kept_from="e", kept_calls=["1"]))
+    view = VisibleHistory(messages, summary_of("s", "e", "1")).messages
     assert [m.type for m in view] == ["human", "ai", "tool", "human", "ai"]
     assert [m.text for m in view[3:]] == ["q", "end"]
     assert _paired(view)
@@ -521,19 +580,16 @@ def test_the_limits_of_skills_hold() -> None:
 
 def test_a_summary_that_fits_no_more_is_left_aside() -> None:
     messages: list[AnyMessage] = [HumanMessage("q", id="q")]
-    assert visible_messages(messages, None) is messages
-    assert (
-        visible_messages(messages, HistorySummary(text="s", kept_from="gone", kept_calls=[]))
-        is messages
-    )
+    assert VisibleHistory(messages).messages is messages
+    assert VisibleHistory(messages, summary_of("s", "gone")).messages is messages
 
 
 def test_hidden_messages_are_not_the_user_s_request() -> None:
     hidden = HumanMessage("h", id="h", additional_kwargs={"hide_from_ui": True})
     messages: list[AnyMessage] = [HumanMessage("real", id="r"), hidden, AIMessage("a", id="a")]
-    view = visible_messages(messages, HistorySummary(text="s", kept_from="a", kept_calls=[]))
+    view = VisibleHistory(messages, summary_of("s", "a")).messages
     assert [m.text for m in view[1:]] == ["real", "a"]
-    assert summary_message("s").additional_kwargs["hide_from_ui"] is True
+    assert summary_message(summary_of("s", "a"), "r").additional_kwargs["hide_from_ui"] is True
 
 
 @pytest.mark.parametrize(

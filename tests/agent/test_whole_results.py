@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from langchain_core.tools import tool
 
-from agent.middleware.output_budget import FOLDER
 from agent.paths import OUTPUTS, WORKSPACE
+from agent.saved_texts import RESULTS
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_acp import entry
 from tests.agent.test_mcp import STDIO, written
@@ -39,7 +39,7 @@ async def assert_found_by_reading_on(
     home: AgentHarness, model: ScriptedChatModel, first: str
 ) -> None:
     """Follow the notes of a long result, as a model would: its file, then offset after offset; and search it."""
-    path = re.search(rf"{FOLDER}/[\w-]+\.txt", first)
+    path = re.search(rf"{RESULTS}/[\w-]+\.txt", first)
     assert path, first[-500:]
     assert NEEDLE not in first
     text, offset = "", 0
@@ -77,7 +77,7 @@ async def test_grep(tmp_path: Path) -> None:
         home.folders().create()
         (home.folders().workspace / "long.txt").write_text("\n".join(lines))
         first = await shown(home, model, "grep", path=WORKSPACE, pattern="m", max_results=500)
-        path = re.search(rf"{FOLDER}/[\w-]+\.txt", first)
+        path = re.search(rf"{RESULTS}/[\w-]+\.txt", first)
         assert path
         assert NEEDLE not in first
         assert NEEDLE in await shown(home, model, "read_file", path=path[0])
@@ -133,9 +133,9 @@ async def test_acp(tmp_path: Path) -> None:
 
 
 def saved_size(harness: AgentHarness, shown_result: str) -> int:
-    name = re.search(rf"{FOLDER}/([\w-]+\.txt)", shown_result)
+    name = re.search(rf"{RESULTS}/([\w-]+\.txt)", shown_result)
     assert name
-    folder = harness.folders().outputs / FOLDER.removeprefix(f"{OUTPUTS}/")
+    folder = harness.folders().outputs / RESULTS.removeprefix(f"{OUTPUTS}/")
     return (folder / name[1]).stat().st_size
 
 

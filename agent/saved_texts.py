@@ -1,0 +1,105 @@
+"""Files of a thread that hold what its requests leave out: long tool results, and summarized messages."""
+
+import logging
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+
+from langchain_core.messages import BaseMessage, ToolMessage
+
+from agent.errors import AgentError
+from agent.paths import OUTPUTS
+from agent.sandbox.protocol import SandboxProvider
+from store.errors import StoreError
+from store.files.mirror import FileMirror, thread_area
+
+log = logging.getLogger(__name__)
+
+RESULTS = f"{OUTPUTS}/.tool-results"
+"""The folder for long texts. Listings omit it; the model reads its files by path."""
+
+CONVERSATION = f"{OUTPUTS}/.conversation"
+"""The folder for messages that a summary replaces. Listings omit it, too."""
+
+SAVED_TO = "saved_to"
+"""Key in `additional_kwargs` of a tool message: the path of the file with the whole result."""
+
+QUOTA_SHARE = 0.1
+"""The share of a thread's disk quota for the files of each folder. Beyond it, the oldest are deleted."""
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}-(?:[0-9a-f]{12}|\d{4,})\.txt")
+
+
+class SavedTexts:
+    """Writes texts to files of a thread.
+
+    Args:
+        sandboxes: Where to write the files.
+        disk_quota_mb: The disk quota of a thread.
+        mirror: Stores the files in the bucket; None = the caller does, or there is none.
+    """
+
+    def __init__(
+        self, sandboxes: SandboxProvider, disk_quota_mb: float, mirror: FileMirror | None = None
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._max_bytes = round(disk_quota_mb * 1024 * 1024 * QUOTA_SHARE)
+        self._mirror = mirror
+
+    async def save(self, thread_id: str, path: str, text: str) -> None:
+        """Write a file. Delete the oldest files of its folder beyond the quota.
+
+        Raises:
+            AgentError, OSError: The file cannot be written.
+        """
+        sandbox = await self._sandboxes.acquire(thread_id)
+        room = max(0, self._max_bytes - len(text.encode("utf-8", "replace")))
+        await sandbox.delete_oldest(path.rpartition("/")[0], _FILE_NAME, max_bytes=room)
+        await sandbox.write_file(path, text)
+
+    async def save_all(self, thread_id: str, texts: Mapping[str, str]) -> set[str]:
+        """Write files by their paths. Return the paths that could not be written."""
+        failed: set[str] = set()
+        for path, text in texts.items():
+            try:
+                await self.save(thread_id, path, text)
+            except (AgentError, OSError) as error:
+                log.warning("Could not save what a request leaves out: %s", error)
+                failed.add(path)
+        if self._mirror is not None and self._mirror.is_remote and len(failed) < len(texts):
+            try:
+                await self._mirror.store(thread_area(thread_id))
+            except StoreError as error:
+                log.warning("Could not store what a request leaves out: %s", error)
+                return set(texts)
+        return failed
+
+
+def text_path(message: BaseMessage) -> str:
+    """Return the path of the file with a message's whole text. It depends on the message only.
+
+    >>> text_path(ToolMessage("found", name="bash", tool_call_id="1", id="m"))
+    '/mnt/user-data/outputs/.tool-results/bash-f993fcd1c90b.txt'
+    """
+    saved: object = message.additional_kwargs.get(SAVED_TO)
+    if isinstance(saved, str):
+        return saved
+    is_result = isinstance(message, ToolMessage)
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", (message.name or "tool") if is_result else "message")
+    key = f"{message.id} {message.tool_call_id if isinstance(message, ToolMessage) else ''}"
+    digest = blake2b(key.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return f"{RESULTS}/{name[:40]}-{digest}.txt"
+
+
+def part_path(thread_key: str, part: int) -> str:
+    """Return the path of the file with one part of a thread's earlier messages.
+
+    Args:
+        thread_key: The ID of the thread's first message. Subagents share the files of their parent.
+        part: The number of the part, from 1.
+
+    >>> part_path("m", 1)
+    '/mnt/user-data/outputs/.conversation/6158dde9-0001.txt'
+    """
+    digest = blake2b(thread_key.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return f"{CONVERSATION}/{digest}-{part:04}.txt"
