@@ -94,10 +94,20 @@ _PICTURES = re.compile(
     re.IGNORECASE,
 )
 _CONTEXT_OVERFLOW = re.compile(
-    r"context_length_exceeded|maximum context length|context window|(?:prompt|input) is too long|context size"
-    r"|input token count|maximum number of tokens allowed|reduce the length of the messages|request_too_large",
+    r"context_length_exceeded|exceed_context_size|request_too_large"
+    r"|context[ _](?:window|size|limit)|(?:maximum|max|exceeds?|exceeded) (?:model )?context|context length of"
+    r"|(?:prompt|input|inputs|request|messages?) (?:is|are) too long|prompt too long|too large for model"
+    r"|(?:input|prompt) token count|(?:maximum|max) (?:prompt|model) length|maximum number of tokens allowed"
+    r"|model token limit|max message tokens|too many tokens:|range of input length"
+    r"|tokens.{0,40}must (?:be <=|have less than)|must have less than \d+ tokens|reduce the length of"
+    r"|prompt tokens too long|tokens? to keep from the initial prompt|longer than the model's context"
+    r"|上下文.{0,8}(?:超|过长)|(?:prompt|输入).{0,6}(?:超长|过长)",
     re.IGNORECASE,
 )
+"""What servers say if a request is too long, by their documentation and public reports: OpenAI, xAI, Anthropic, Gemini,
+Bedrock, Mistral, Cohere, DashScope, Moonshot, Zhipu, Volcengine, ERNIE, MiniMax, Groq, Together, OpenRouter, vLLM,
+SGLang, llama.cpp, LM Studio, Ollama, TGI. tests/agent/test_overflow_errors.py has the texts."""
+
 _CODE = re.compile(r"[a-z_]{1,40}")
 
 
@@ -206,7 +216,7 @@ def _reason(error: Exception, status: int | None, names: set[str]) -> FailureRea
     text = f"{codes} {error}"
     of_a_provider = bool(names & _PROVIDER_ERRORS) or str(error) in _EMPTY_STREAM
     if isinstance(error, ContextOverflowError) or (
-        of_a_provider and _CONTEXT_OVERFLOW.search(text)
+        of_a_provider and status != HTTPStatus.TOO_MANY_REQUESTS and _CONTEXT_OVERFLOW.search(text)
     ):
         return "context"
     if status is not None:
