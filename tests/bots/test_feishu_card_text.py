@@ -126,7 +126,7 @@ def own_form(card: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("element", "expected"), COMPONENTS)
-def test_every_component(element: dict[str, Any], expected: str) -> None:
+def test_every_component_of_a_card_is_read(element: dict[str, Any], expected: str) -> None:
     for card in (card_1(element), card_2(element)):
         assert read(card) == expected
         assert not is_card_withheld(JsonNode(card))
@@ -140,7 +140,7 @@ def test_every_component_as_the_platform_stores_it(element: dict[str, Any], expe
     assert read(own_form(card_2(element))) == expected
 
 
-def test_titles_and_tags() -> None:
+def test_titles_and_tags_of_a_card_are_read() -> None:
     header = {
         "title": plain("Build 7"),
         "subtitle": plain("main"),

@@ -72,7 +72,7 @@ TYPES: list[tuple[str, object, str, list[str]]] = [
 
 @pytest.mark.parametrize(("kind", "content", "text", "files"), TYPES)
 @pytest.mark.parametrize("shape", [event, item])
-def test_every_type_of_message(
+def test_every_type_of_message_is_read_or_named(
     kind: str, content: object, text: str, files: list[str], shape: Shape
 ) -> None:
     read = read_message(shape(kind, content), names=NAMES)
@@ -124,7 +124,7 @@ def test_every_type_of_message(
         ),
     ],
 )
-def test_files(kind: str, content: object, expected: Attachment) -> None:
+def test_files_of_a_message_are_attached(kind: str, content: object, expected: Attachment) -> None:
     read = read_message(event(kind, content), names={})
     assert (read.text, read.attachments) == ("", (expected,))
 

@@ -74,7 +74,7 @@ async def test_permissions_that_cannot_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize("given", [{"app_secret": "wrong"}, {"app_id": "cli_unknown"}])
-async def test_wrong_credentials(given: dict[str, str]) -> None:
+async def test_wrong_credentials_are_reported(given: dict[str, str]) -> None:
     async with FakeFeishu() as feishu:
         found = await look(feishu, **given)
         assert found["app secret"].severity is Severity.PROBLEM

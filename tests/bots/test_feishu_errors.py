@@ -43,7 +43,9 @@ from bots.feishu.errors import FeishuResponse, error_from
         (403, None, False, False),
     ],
 )
-def test_answers(status: int, code: int | None, retryable: bool, gone: bool) -> None:
+def test_error_responses_are_mapped_to_decisions(
+    status: int, code: int | None, retryable: bool, gone: bool
+) -> None:
     error = error_from(FeishuResponse(status=status, code=code, msg="a reason"))
     assert (error.retryable, error.target_gone, error.ambiguous) == (retryable, gone, False)
     assert error.code == (code or 0)
@@ -65,7 +67,9 @@ def test_answers(status: int, code: int | None, retryable: bool, gone: bool) -> 
         (TimeoutError(), True),
     ],
 )
-def test_transport(error: httpx.HTTPError | TimeoutError, ambiguous: bool) -> None:
+def test_transport_errors_are_retryable_and_may_be_ambiguous(
+    error: httpx.HTTPError | TimeoutError, ambiguous: bool
+) -> None:
     found = error_from(error)
     assert found.retryable
     assert found.ambiguous is ambiguous

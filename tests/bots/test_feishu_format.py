@@ -48,7 +48,7 @@ LIVE = re.compile(r"<(?:at|person|font)\b|@_all|@_user", re.IGNORECASE)
         ("", ""),
     ],
 )
-def test_constructs(markdown: str, rendered: str) -> None:
+def test_each_markdown_construct_is_converted(markdown: str, rendered: str) -> None:
     assert render(markdown) == rendered
 
 
@@ -81,12 +81,12 @@ def test_bytes_are_counted_as_they_are_sent() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_texts(name: str) -> None:
+def test_hostile_texts_mention_nobody(name: str) -> None:
     assert not LIVE.search(render(HOSTILE[name][:6_000], partial=True))
 
 
 @given(documents)
-def test_any_document(markdown: str) -> None:
+def test_any_document_mentions_nobody_and_fits_in_pieces(markdown: str) -> None:
     assert not LIVE.search(render(markdown))
     assert all(fits(piece) for piece in split_markdown(markdown, fits))
 

@@ -66,7 +66,7 @@ def ignored(envelope: JsonNode) -> IgnoredEvent:
     return found
 
 
-def test_every_field() -> None:
+def test_every_field_of_an_event_is_read() -> None:
     assert read(event(mentions=[AT_BOT])) == InboundMessage(
         event_id="ev_1",
         message_id="om_1",
@@ -97,7 +97,9 @@ def test_every_field() -> None:
         ({"thread_id": None, "root_id": "", "parent_id": 7}, "om_1", ()),
     ],
 )
-def test_conversations(links: dict[str, Any], topic: str, replies_to: tuple[str, ...]) -> None:
+def test_links_of_a_message_determine_its_conversation(
+    links: dict[str, Any], topic: str, replies_to: tuple[str, ...]
+) -> None:
     inbound = read(event(**links))
     assert (inbound.key.topic, inbound.replies_to) == (topic, replies_to)
     thread = links.get("thread_id") or ""
@@ -137,7 +139,9 @@ def test_conversations(links: dict[str, Any], topic: str, replies_to: tuple[str,
         ("line\r\ntwo", [], "line\ntwo", False),
     ],
 )
-def test_words(text: str, mentions: list[object], expected: str, addressed: bool) -> None:
+def test_mentions_in_a_text_become_names_and_address_the_bot(
+    text: str, mentions: list[object], expected: str, addressed: bool
+) -> None:
     inbound = read(event({"text": text}, mentions=mentions))
     assert (inbound.text, inbound.is_addressed) == (expected, addressed)
 
@@ -175,7 +179,7 @@ POST_TEXT = (
 
 
 @pytest.mark.parametrize("content", [POST, {"zh_cn": POST}, {"post": POST}])
-def test_rich_text(content: object) -> None:
+def test_rich_text_becomes_markdown_with_files(content: object) -> None:
     inbound = read(event(content, kind="post", mentions=[AT_BOT]))
     assert inbound.text == POST_TEXT
     assert inbound.is_addressed
@@ -192,7 +196,7 @@ def test_rich_text_that_names_the_bot_by_id() -> None:
     assert read(event(content, kind="post")).text == "/status"
 
 
-def test_files_beside_rich_text() -> None:
+def test_files_of_a_rich_text_are_attached() -> None:
     content = {"content": [], "files": [{"file_key": "f1", "file_name": "a.txt"}]}
     (file,) = read(event(content, kind="post")).attachments
     assert (file.name, file.mime) == ("a.txt", "text/plain")
@@ -404,5 +408,5 @@ def test_a_mention_by_another_bot_is_left_to_the_bus() -> None:
         ([AT_BOT, {"key": "@_user_2", "id": {"open_id": "ou_bob"}, "name": "Bob"}], False),
     ],
 )
-def test_mentions_of_others(mentions: list[object], mentions_others: bool) -> None:
+def test_mentions_of_other_people_are_noted(mentions: list[object], mentions_others: bool) -> None:
     assert read(event(mentions=mentions)).mentions_others is mentions_others

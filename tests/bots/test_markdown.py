@@ -62,7 +62,7 @@ def inlines(markdown: str) -> tuple[tree.Inline, ...]:
         ("[x](javascript:alert)", (text("[x](javascript:alert)"),)),
     ],
 )
-def test_inlines(markdown: str, expected: tuple[tree.Inline, ...]) -> None:
+def test_inline_markdown_is_parsed(markdown: str, expected: tuple[tree.Inline, ...]) -> None:
     assert inlines(markdown) == expected
 
 
@@ -82,7 +82,7 @@ def test_emphasis_needs_no_spaces_in_cjk_text(markdown: str) -> None:
     assert "*" not in plain(inlines(markdown))
 
 
-def test_blocks() -> None:
+def test_block_markdown_is_parsed() -> None:
     blocks = parse(SAMPLE)
     kinds = [type(block) for block in walk(blocks)]
     assert kinds.count(tree.ListBlock) == 3
@@ -152,7 +152,7 @@ def test_hostile_texts_parse_and_close(name: str) -> None:
         ("at /a_b/*.py, *b", "at /a_b/*.py, *b*"),
     ],
 )
-def test_close_open(partial: str, closed: str) -> None:
+def test_open_constructs_of_a_partial_text_are_closed(partial: str, closed: str) -> None:
     assert close_open(partial) == closed
 
 

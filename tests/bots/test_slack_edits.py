@@ -148,7 +148,7 @@ def test_a_message_of_which_nothing_is_left_to_say() -> None:
 
 
 @pytest.mark.parametrize("was", [{"user": "U1", "text": "hi", "ts": AT}, {}, None])
-def test_a_deleted_message(was: dict[str, Any] | None) -> None:
+def test_a_deleted_message_is_read_as_a_deletion(was: dict[str, Any] | None) -> None:
     gone = body(
         subtype="message_deleted",
         user=None,

@@ -67,7 +67,7 @@ NO, LATER, MAYBE, GONE = (
         ("rate_limited", LATER),
     ],
 )
-def test_codes(code: str, expected: tuple[bool, bool, bool]) -> None:
+def test_error_codes_are_mapped_to_decisions(code: str, expected: tuple[bool, bool, bool]) -> None:
     error = refused(code)
     assert decision(error) == expected
     assert error.code in {code, "ratelimited"}
@@ -86,7 +86,9 @@ def test_codes(code: str, expected: tuple[bool, bool, bool]) -> None:
         (200, MAYBE),
     ],
 )
-def test_answers_without_a_code(status: int, expected: tuple[bool, bool, bool]) -> None:
+def test_http_errors_without_a_code_are_mapped_to_decisions(
+    status: int, expected: tuple[bool, bool, bool]
+) -> None:
     assert decision(error_from_status(status, {})) == expected
 
 

@@ -48,7 +48,7 @@ def block(markdown: str) -> str:
         ("<!channel> <@U1>", "&lt;!channel&gt; &lt;@U1&gt;"),
     ],
 )
-def test_fallback_text(markdown: str, text: str) -> None:
+def test_the_fallback_text_is_plain(markdown: str, text: str) -> None:
     assert render(markdown).text == text
 
 
@@ -125,7 +125,7 @@ def test_images_become_links() -> None:
     assert not IMAGE.search(block("a!![x](http://a/b) ![y](http://c) hey![z](u)"))
 
 
-def test_limits() -> None:
+def test_texts_above_slacks_limits_do_not_fit() -> None:
     assert not fits("x" * 11_001)
     assert fits("x" * 11_000)
     assert not fits("# a\n\n" * 50)
@@ -136,7 +136,7 @@ def test_limits() -> None:
     assert render("```\n" + "x\n" * 9_000 + "```").text.endswith("```")
 
 
-def test_escape() -> None:
+def test_control_characters_of_mrkdwn_are_escaped() -> None:
     assert escape("<!here> & <") == "&lt;!here&gt; &amp; &lt;"
 
 
@@ -150,14 +150,14 @@ def test_every_prefix_renders() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_texts(name: str) -> None:
+def test_hostile_texts_mention_nobody(name: str) -> None:
     shown = render(HOSTILE[name][:6_000])
     assert len(shown.text) <= MAX_TEXT
     assert all(fits(piece) for piece in split_markdown(HOSTILE[name][:11_500], fits))
 
 
 @given(documents)
-def test_any_document(markdown: str) -> None:
+def test_any_document_mentions_nobody_and_fits_in_pieces(markdown: str) -> None:
     assert not TOKEN.search(render(markdown).text)
     assert not LIVE.search(block(markdown))
     assert "\u2060" not in str(render(markdown))

@@ -318,7 +318,7 @@ def slash(**fields: object) -> dict[str, Any]:
         (" stop ", "/stop"),
     ],
 )
-def test_slash_commands(text: str, said: str) -> None:
+def test_slash_commands_are_read(text: str, said: str) -> None:
     found = taken(parse_slash_command(slash(text=text), ME))
     assert found.text == said
     assert found.event_id == "slash:13.37"
@@ -393,6 +393,6 @@ def test_a_mention_alone_in_private_asks_for_help_and_an_edit_to_one_for_nothing
         ("`<@U2>` is how Slack writes it", True),
     ],
 )
-def test_mentions_of_others(text: str, mentions_others: bool) -> None:
+def test_mentions_of_other_people_are_noted(text: str, mentions_others: bool) -> None:
     found = taken(parse_event(body(text=text, channel_type="channel"), ME))
     assert found.mentions_others is mentions_others

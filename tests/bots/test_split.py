@@ -129,13 +129,13 @@ HOSTILE_CHARS = 78_000 if os.environ.get("PARLEY_TEST_LONG") == "1" else 20_000
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_texts(name: str) -> None:
+def test_hostile_texts_are_split_within_the_limit(name: str) -> None:
     pieces = split_markdown(HOSTILE[name][:HOSTILE_CHARS], within(4_000))
     assert all(len(piece) <= 4_000 for piece in pieces)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 20, 60, 200])
-def test_every_limit(limit: int) -> None:
+def test_pieces_are_within_any_limit(limit: int) -> None:
     pieces = split_markdown(SAMPLE, within(limit))
     assert all(len(piece) <= limit for piece in pieces)
     words = re.findall(r"[a-z]{3,}", SAMPLE)

@@ -96,7 +96,7 @@ async def test_commands_that_are_not_listed_yet() -> None:
         assert "help, new" in finding.text
 
 
-async def test_a_revoked_token() -> None:
+async def test_a_revoked_token_is_reported() -> None:
     async with TelegramServer() as telegram:
         telegram.revoke()
         found = await look(telegram)
@@ -139,7 +139,9 @@ async def test_a_telegram_out_of_reach() -> None:
         ),
     ],
 )  # fmt: skip
-async def test_webhook_mode(given: dict[str, str], url: str, grade: Severity, part: str) -> None:
+async def test_the_webhook_is_checked_in_webhook_mode(
+    given: dict[str, str], url: str, grade: Severity, part: str
+) -> None:
     async with TelegramServer() as telegram:
         telegram.webhook = url
         finding = (await look(telegram, ALONE, mode="webhook", **given))["webhook"]

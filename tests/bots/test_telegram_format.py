@@ -96,7 +96,9 @@ def without_code(message: FormattedText) -> str:
         ("\u200b", "…", []),
     ],
 )
-def test_constructs(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:
+def test_each_markdown_construct_is_converted(
+    markdown: str, text: str, entities: list[tuple[str, str]]
+) -> None:
     message = render(markdown)
     assert message.text == text
     assert formatted(message) == entities
@@ -120,7 +122,7 @@ def test_names_beyond_the_entities_of_a_message_are_disguised() -> None:
     assert message.text.count("@\u2060") == 120
 
 
-def test_limits() -> None:
+def test_texts_above_telegrams_limits_do_not_fit() -> None:
     assert fits("x" * 4_096)
     assert not fits("x" * 4_097)
     assert not fits("😀" * 2_049)
@@ -133,7 +135,7 @@ def test_every_prefix_renders() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_texts(name: str) -> None:
+def test_hostile_texts_become_valid_messages(name: str) -> None:
     check(render(HOSTILE[name][:6_000]))
 
 
@@ -147,5 +149,5 @@ def test_pieces_of_a_long_text_fit() -> None:
 
 
 @given(documents)
-def test_any_document(markdown: str) -> None:
+def test_any_document_mentions_nobody_and_fits_in_pieces(markdown: str) -> None:
     check(render(markdown))

@@ -61,7 +61,9 @@ ENTITY_TYPES: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "fields", "shown"), ENTITY_TYPES)
-def test_every_type_of_entity(kind: str, fields: dict[str, Any], shown: str) -> None:
+def test_every_type_of_entity_becomes_markdown(
+    kind: str, fields: dict[str, Any], shown: str
+) -> None:
     assert type_violations("MessageEntity", entity(TEXT, "Monday", kind, **fields)) == []
     assert marked(TEXT, ("Monday", kind, fields)) == shown
 
@@ -262,7 +264,7 @@ def test_blocks_of_rich_messages(block: dict[str, Any], shown: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "shown"), TEXTS, ids=lambda one: str(one)[:40])
-def test_texts_of_rich_messages(text: dict[str, Any], shown: str) -> None:
+def test_rich_messages_become_markdown(text: dict[str, Any], shown: str) -> None:
     blocks = [{"type": "paragraph", "text": ["a ", text, " b"]}]
     assert RichReader(NOBODY).read({"blocks": blocks}) == f"a {shown} b"
 

@@ -196,7 +196,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_conversation_and_place(way: InboundCase) -> None:
+def test_a_message_determines_its_conversation_and_reply_target(way: InboundCase) -> None:
     inbound = accepted(text="Hi", **way.fields)
     assert inbound.key.topic == way.topic
     assert inbound.reply_target.thread == way.thread
@@ -263,7 +263,9 @@ def test_names_without_entity_are_words() -> None:
 @pytest.mark.parametrize(
     ("user", "text", "addressed"), [(BOT, "hi", True), (ALICE, "Par hi", False)]
 )
-def test_named_without_username(user: dict[str, Any], text: str, addressed: bool) -> None:
+def test_a_text_mention_of_the_bot_addresses_it(
+    user: dict[str, Any], text: str, addressed: bool
+) -> None:
     entity = {"type": "text_mention", "offset": 0, "length": 3, "user": user}
     inbound = accepted(chat=PLAIN, text="Par hi", entities=[entity])
     assert (inbound.text, inbound.is_addressed) == (text, addressed)
@@ -371,7 +373,7 @@ FILE = {"file_id": "F", "file_unique_id": "U", "file_size": 12}
         ),
     ],
 )
-def test_attachments(fields: dict[str, Any], attachment: Attachment) -> None:
+def test_files_of_a_message_are_attached(fields: dict[str, Any], attachment: Attachment) -> None:
     assert accepted(**fields).attachments == (attachment,)
 
 
@@ -480,5 +482,5 @@ def test_fields_of_another_type_are_stored_as_they_are_read(fields: dict[str, An
         ({"text": "@parley_bot ask @bob"}, False),
     ],
 )
-def test_mentions_of_others(fields: dict[str, Any], mentions_others: bool) -> None:
+def test_mentions_of_other_people_are_noted(fields: dict[str, Any], mentions_others: bool) -> None:
     assert accepted(chat=PLAIN, **fields).mentions_others is mentions_others

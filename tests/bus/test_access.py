@@ -50,7 +50,9 @@ def group(user: str = "7", **changes: object) -> InboundMessage:
         (ChannelPolicy(allowed_users=[" 7 "]), Disposition.ACCEPTED, Disposition.NOT_ALLOWED),
     ],
 )
-def test_private_chats(policy: ChannelPolicy, listed: Disposition, stranger: Disposition) -> None:
+def test_the_policy_decides_who_may_write_in_private(
+    policy: ChannelPolicy, listed: Disposition, stranger: Disposition
+) -> None:
     assert decide_access(private("7"), policy) is listed
     assert decide_access(private("8"), policy) is stranger
 
@@ -109,7 +111,7 @@ def test_private_chats(policy: ChannelPolicy, listed: Disposition, stranger: Dis
         ),
     ],
 )
-def test_groups(
+def test_the_policy_decides_which_groups_are_answered(
     policy: ChannelPolicy, addressed: Disposition, overheard: Disposition, stranger: Disposition
 ) -> None:
     assert decide_access(group(), policy) is addressed
@@ -165,7 +167,7 @@ def test_an_approved_group_is_answered() -> None:
         ),
     ],
 )
-def test_people_from_outside_the_organization(
+def test_the_policy_decides_whether_outsiders_are_answered(
     policy: ChannelPolicy,
     listed: Disposition,
     other: Disposition,

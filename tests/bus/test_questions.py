@@ -42,7 +42,7 @@ ANYTHING = st.recursive(
         ([str(number) for number in range(30)], tuple(map(str, range(10)))),
     ],
 )
-def test_options_in_every_form(given_options: object, expected: tuple[str, ...]) -> None:
+def test_options_are_parsed_in_every_form(given_options: object, expected: tuple[str, ...]) -> None:
     assert parse_options({"options": given_options}) == expected
 
 

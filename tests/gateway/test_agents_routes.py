@@ -69,7 +69,7 @@ async def test_agents_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
         assert (await service.client.get("/api/agents")).json() == {"agents": []}
 
 
-async def test_the_user_profile(tmp_path: Path) -> None:
+async def test_the_user_profile_can_be_read_and_written(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         address = "/api/user-profile"
         assert (await service.client.get(address)).json() == {"content": ""}
@@ -88,7 +88,7 @@ async def test_the_api_can_be_switched_off_and_wants_the_token(tmp_path: Path) -
         assert (await service.client.post("/api/agents", json=POET)).status_code == 403
 
 
-async def test_agents_are_assistants(tmp_path: Path) -> None:
+async def test_custom_agents_are_listed_as_assistants(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*"123")
     with registered(model) as keys:
         async with composed(tmp_path, json.dumps({"models": [keys]})) as service:

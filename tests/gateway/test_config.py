@@ -49,7 +49,9 @@ def test_nothing_configured_means_defaults(tmp_path: Path, monkeypatch: pytest.M
     assert config.warnings == ()
 
 
-def test_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_files_are_searched_in_this_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     monkeypatch.chdir(inner)

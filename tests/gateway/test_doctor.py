@@ -55,7 +55,7 @@ def platforms(slack: FakeSlack, telegram: TelegramServer, feishu: FakeFeishu) ->
     }  # fmt: skip
 
 
-async def test_everything_is_well(tmp_path: Path) -> None:
+async def test_a_working_installation_has_no_problems(tmp_path: Path) -> None:
     async with (
         FakeSlack() as slack,
         TelegramServer() as telegram,
@@ -226,7 +226,7 @@ def test_a_data_folder_on_a_disk_that_is_gone(tmp_path: Path) -> None:
     assert machine.check_data_folder(tmp_path / "a" / "b", sandbox).severity is Severity.OK
 
 
-def test_a_report_for_programs() -> None:
+def test_doctor_prints_json_for_programs() -> None:
     report = DoctorReport()
     report.add(
         "slack", CheckResult(subject="clock", text="slow", severity=Severity.WARNING, fix="set it")
@@ -261,7 +261,7 @@ async def test_a_running_service_is_not_disturbed(tmp_path: Path) -> None:
             assert len(telegram.calls("getUpdates")) <= polls + 1  # the service's own
 
 
-def test_the_command_line(tmp_path: Path) -> None:
+def test_doctor_exits_with_0_without_problems(tmp_path: Path) -> None:
     config = f"gateway: {{port: {free_port()}}}"
     code, out, err = parley(tmp_path, "doctor", "--no-model", config=config)
     assert (code, err) == (0, "")

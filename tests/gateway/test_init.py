@@ -147,7 +147,7 @@ async def test_telegram_needs_its_token_only(tmp_path: Path) -> None:
         assert harness.loaded().bots.telegram.bot_token == telegram.token
 
 
-async def test_feishu_or_lark(tmp_path: Path) -> None:
+async def test_init_asks_whether_feishu_or_lark(tmp_path: Path) -> None:
     async with FakeFeishu() as feishu:
         harness = SetupHarness(tmp_path, {"channels": {"feishu": {"domain": feishu.url}}})
         person = await harness.ask("lark", "", feishu.app_id, feishu.app_secret, DEMO)

@@ -173,7 +173,7 @@ async def test_ctrl_c_stops_the_answer_and_exits_only_when_pressed_twice(tmp_pat
 
 
 @pytest.mark.parametrize("keys", [CTRL_D, "/quit" + ENTER, " /EXIT" + ENTER])
-async def test_leaving(tmp_path: Path, keys: str) -> None:
+async def test_the_chat_can_be_left(tmp_path: Path, keys: str) -> None:
     async with at_terminal(tmp_path) as person:
         assert GREETING in person.screen.text
         person.keyboard.send_text(keys)

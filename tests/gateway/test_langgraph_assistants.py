@@ -87,7 +87,7 @@ async def test_runs_and_threads_name_the_assistant(tmp_path: Path) -> None:
         assert found["thread_id"] == thread
 
 
-async def test_versions(tmp_path: Path) -> None:
+async def test_assistants_have_versions(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         first = await api.sdk.assistants.create("looking", **TALL)
         ident = first["assistant_id"]

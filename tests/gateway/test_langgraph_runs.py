@@ -223,7 +223,7 @@ async def test_replay_can_be_limited_to_modes(at: Opening) -> None:
         assert "event: values\n" not in listed.text
 
 
-async def test_join_of_a_finished_run(at: Opening) -> None:
+async def test_a_finished_run_can_be_joined(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)
         run = await api.sdk.runs.create(thread, "instant", input={"n": 5})
@@ -236,7 +236,7 @@ async def test_join_of_a_finished_run(at: Opening) -> None:
             await collect(api.sdk.runs.join_stream(thread, str(uuid4())))
 
 
-async def test_errors_of_the_graph(at: Opening) -> None:
+async def test_errors_of_the_graph_are_streamed(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)
         parts = await collect(
@@ -274,7 +274,7 @@ async def test_an_error_among_tokens_keeps_the_text_before_it(at: Opening) -> No
         ]
 
 
-async def test_interrupt_and_resume(at: Opening) -> None:
+async def test_an_interrupted_run_can_be_resumed(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)
         parts = await collect(
@@ -311,7 +311,7 @@ async def test_nodes_that_ask_side_by_side(at: Opening) -> None:
         assert {one["id"] for one in joined["__interrupt__"]} == asked
 
 
-async def test_an_update_of_pairs(at: Opening) -> None:
+async def test_an_update_may_be_a_list_of_pairs(at: Opening) -> None:
     """The SDK's type of a command's update: a tuple is a list in JSON."""
     async with at() as api:
         thread = await new_thread(api)
@@ -333,7 +333,7 @@ async def test_a_recursion_limit_is_a_number(at: Opening) -> None:
                 await api.sdk.runs.wait(thread, "instant", config={"recursion_limit": wrong})
 
 
-async def test_interrupt_before(at: Opening) -> None:
+async def test_interrupt_before_stops_before_a_step(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)
         parts = await collect(
@@ -397,7 +397,7 @@ async def test_a_run_goes_on_from_its_checkpoint(at: Opening) -> None:
         assert (await api.runs.threads.get(thread)).title == "Rested"
 
 
-async def test_reject(at: Opening) -> None:
+async def test_the_reject_strategy_refuses_a_second_run(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)
         await api.sdk.runs.create(thread, "slow", input={"n": 1})
@@ -441,7 +441,7 @@ async def test_a_waiting_run_can_be_canceled(at: Opening) -> None:
         assert (await api.sdk.threads.get(thread))["status"] == "busy"
 
 
-async def test_interrupt_strategy(at: Opening) -> None:
+async def test_the_interrupt_strategy_ends_the_first_run(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)
         first = await api.sdk.runs.create(thread, "slow", input={"n": 1})
@@ -488,7 +488,7 @@ async def test_rollback_of_a_resumed_run_asks_again(at: Opening) -> None:
         assert values["answer"] == "no"
 
 
-async def test_cancel_with_rollback(at: Opening) -> None:
+async def test_cancel_with_rollback_removes_the_run(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)
         run = await api.sdk.runs.create(thread, "slow", input={"n": 1})
@@ -524,7 +524,7 @@ async def test_disconnect_leaves_the_run_alone_by_default(at: Opening) -> None:
         assert (await api.sdk.runs.join(thread, run["run_id"]))["n"] == 102
 
 
-async def test_stateless_runs(at: Opening) -> None:
+async def test_stateless_runs_leave_no_thread(at: Opening) -> None:
     async with at() as api:
         assert await api.sdk.runs.wait(None, "instant", input={"n": 1}) == {"messages": [], "n": 2}
         parts = await collect(api.sdk.runs.stream(None, "instant", input={"n": 1}))

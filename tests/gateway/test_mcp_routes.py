@@ -177,7 +177,7 @@ async def test_a_refused_write_changes_nothing(
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "a\nb"])
-async def test_names_of_servers(tmp_path: Path, name: str) -> None:
+async def test_bad_names_of_servers_are_refused(tmp_path: Path, name: str) -> None:
     async with composed(tmp_path) as service:
         assert (await put(service, {name: HTTP})).status_code == 400
 

@@ -61,7 +61,7 @@ async def test_a_document_is_exported_and_imported(tmp_path: Path) -> None:
         assert contents(await client.get("/api/memory", params=ROOM)) == ["喜欢茶"]
 
 
-async def test_config_and_status(tmp_path: Path) -> None:
+async def test_the_configuration_and_status_of_memory_are_returned(tmp_path: Path) -> None:
     async with composed(tmp_path, "memory: {max_facts: 20, model_name: null}") as service:
         config = (await service.client.get("/api/memory/config")).json()
         assert config == {
@@ -103,7 +103,7 @@ BAD_REQUESTS: list[tuple[str, str, str, int]] = [
 ]
 
 
-async def test_bad_requests(tmp_path: Path) -> None:
+async def test_bad_requests_are_refused(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         for method, path, body, status in BAD_REQUESTS:
             answer = await service.client.request(

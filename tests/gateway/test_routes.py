@@ -159,7 +159,7 @@ async def test_damaged_rows_are_listed_for_the_administrator(tmp_path: Path) -> 
         ]
 
 
-async def test_pairing_over_rest(tmp_path: Path) -> None:
+async def test_pairings_can_be_approved_over_rest(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         bus = service.services.bus
         assert bus is not None
@@ -359,7 +359,7 @@ async def test_no_path_leads_out_of_a_thread(tmp_path: Path) -> None:
         assert bad.status_code == 422
 
 
-async def test_a_terminal_over_http(tmp_path: Path) -> None:
+async def test_a_terminal_can_chat_over_http(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         transport = StreamingASGITransport(service.app)
         async with httpx.AsyncClient(

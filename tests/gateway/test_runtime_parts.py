@@ -84,7 +84,7 @@ def test_metadata_of_a_token_is_short_and_sent_once() -> None:
     assert orjson.loads(frames.metadata(other)) == other
 
 
-def test_modes() -> None:
+def test_stream_modes_are_parsed() -> None:
     assert parse_stream_modes(None).requested == {"values"}
     assert parse_stream_modes("updates").graph_modes() == ["updates", "values"]
     assert parse_stream_modes(["messages", "messages-tuple"]).graph_modes() == [
@@ -115,7 +115,9 @@ def request(**fields: Any) -> GraphRunRequest:  # noqa: ANN401 - any of its fiel
         ("just text", HumanMessage, "just text"),
     ],
 )
-def test_messages_of_clients(given: object, kind: type[BaseMessage], content: str | None) -> None:
+def test_messages_of_clients_are_parsed(
+    given: object, kind: type[BaseMessage], content: str | None
+) -> None:
     converted: Any = graph_input(request(input={"messages": [given], "other": 1}))
     [message] = converted["messages"]
     assert isinstance(message, kind)
@@ -148,7 +150,7 @@ def test_malformed_messages_are_named(bad: object) -> None:
         graph_input(request(input={"messages": [good, bad]}))
 
 
-def test_commands() -> None:
+def test_commands_are_parsed() -> None:
     resume = graph_input(request(command={"resume": {"a": 1}}))
     assert resume == Command(resume={"a": 1}, goto=[])
     goto = graph_input(
@@ -160,7 +162,7 @@ def test_commands() -> None:
 
 
 @pytest.mark.parametrize(("asked", "got"), [(None, 100), (5, 5), (0, 1), (-3, 1), (10_000, 1000)])
-def test_recursion_limit(asked: object, got: int) -> None:
+def test_the_recursion_limit_is_bounded(asked: object, got: int) -> None:
     limited = request(config={"recursion_limit": asked})
     config = runnable_config(
         limited, request_options(limited), run_id=RUN, thread_id="t", graph_id="g"
@@ -174,7 +176,7 @@ def test_a_recursion_limit_that_is_no_whole_number_is_refused(asked: object) -> 
         request_options(request(config={"recursion_limit": asked}))
 
 
-def test_config_of_a_run() -> None:
+def test_a_runs_config_contains_its_ids_and_options() -> None:
     asked = request(
         config={"tags": ["a"], "metadata": {"m": 1}, "configurable": {"x": 1, "run_id": "evil"}},
         context={"x": 1, "langgraph_auth_user": "root"},

@@ -71,7 +71,7 @@ async def test_a_changed_log_level_holds_at_once(tmp_path: Path) -> None:
         await eventually(lambda: applied in service.log.read_text())
 
 
-async def test_start_talk_and_stop(tmp_path: Path) -> None:
+async def test_a_service_starts_answers_and_stops(tmp_path: Path) -> None:
     async with serving(tmp_path, {}, "terminal", fork=False) as service:
         banner = service.log.read_text()
         token = (service.home / "admin_token").read_text().strip()

@@ -104,7 +104,7 @@ async def test_lines_are_answered_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("word", ["/quit", " /EXIT "])
-async def test_leaving_by_command(word: str) -> None:
+async def test_a_command_leaves_the_chat(word: str) -> None:
     link = ScriptedConnection()
     assert await chatted(link, word, "never said") == ""
     assert link.said == []

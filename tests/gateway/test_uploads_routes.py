@@ -59,7 +59,7 @@ async def test_files_for_a_thread_that_has_no_run_yet(tmp_path: Path) -> None:
         assert left_over(service, THREAD) == []
 
 
-async def test_listing_and_limits(tmp_path: Path) -> None:
+async def test_uploads_and_their_limits_are_listed(tmp_path: Path) -> None:
     async with composed(tmp_path, NO_CONVERSION) as service:
         empty = await service.client.get(f"/api/threads/{THREAD}/uploads/list")
         assert empty.json() == {"files": [], "count": 0}
@@ -151,7 +151,7 @@ async def test_a_form_that_ends_early_leaves_nothing(tmp_path: Path) -> None:
         assert left_over(service, THREAD) == []
 
 
-async def test_requests_without_files(tmp_path: Path) -> None:
+async def test_requests_without_files_are_refused(tmp_path: Path) -> None:
     async with composed(tmp_path, NO_CONVERSION) as service:
         url = f"/api/threads/{THREAD}/uploads"
         assert (await service.client.post(url)).status_code == 400
@@ -182,7 +182,7 @@ async def test_fields_beside_the_files_are_passed_over(tmp_path: Path) -> None:
         assert [file["filename"] for file in answer.json()["files"]] == ["a.txt", "b.txt"]
 
 
-async def test_a_bad_thread_id(tmp_path: Path) -> None:
+async def test_a_bad_thread_id_is_refused(tmp_path: Path) -> None:
     async with composed(tmp_path, NO_CONVERSION) as service:
         for bad in ("a.b", "x" * 65, "a b"):
             url = f"/api/threads/{bad}/uploads"
@@ -242,7 +242,7 @@ async def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> 
         assert names(tmp_path / "target") == []
 
 
-async def test_deleting(tmp_path: Path) -> None:
+async def test_uploads_can_be_deleted(tmp_path: Path) -> None:
     async with composed(tmp_path, NO_CONVERSION) as service:
         await send(service, THREAD, ("a b.txt", b"x"), ("a b.md", b"mine"))
         url = f"/api/threads/{THREAD}/uploads"
@@ -297,7 +297,7 @@ async def test_uploads_may_be_larger_than_other_bodies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 100_000])
-async def test_a_form_cut_anywhere(size: int) -> None:
+async def test_a_form_cut_anywhere_is_refused(size: int) -> None:
     whole = (
         b'--b\r\nContent-Disposition: form-data; name="files"; filename="\xc3\xa4.txt"\r\n'
         b"Content-Type: text/plain\r\n\r\nline\r\n--not the end\r\n\r\n--b\r\n"

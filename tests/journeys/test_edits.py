@@ -73,7 +73,7 @@ def working_on(model: FakeModelServer, text: str) -> int:
     )
 
 
-async def test_people_change_their_minds(tmp_path: Path) -> None:
+async def test_edited_and_deleted_messages_change_their_answers(tmp_path: Path) -> None:
     model = EditModel()
     async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
         chats = AnnsChats(platforms.slack, platforms.telegram, platforms.feishu)

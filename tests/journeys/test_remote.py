@@ -20,7 +20,9 @@ def script(*words: str, hang_after: int | None = None, drop_after: int | None = 
 
 
 @pytest.mark.parametrize("flavour", ["langgraph", "deerflow"])
-async def test_answer_continue_stop_and_recover(tmp_path: Path, flavour: str) -> None:
+async def test_a_remote_server_answers_continues_stops_and_recovers(
+    tmp_path: Path, flavour: str
+) -> None:
     async with PlatformServers() as platforms, FakeLangGraph(flavour) as server:
         config = {"channels": {**platforms.channels, "langgraph_url": server.url}}
         async with serving(tmp_path, config, *PLATFORMS) as service:

@@ -108,7 +108,7 @@ async def test_it_lists_as_langgraphs_own_saver_does(tmp_path: Path) -> None:
             assert [one async for one in saver.alist(config, **options)] == theirs
 
 
-async def test_many_threads_at_once(open_saver: SaverOpener) -> None:
+async def test_many_threads_can_be_saved_at_once(open_saver: SaverOpener) -> None:
     async with open_saver() as saver:
         graph = _graph(saver, "one")
 

@@ -58,7 +58,7 @@ def test_fields_and_items_are_the_same(engines: tuple[Execute, Execute], documen
 
 
 @pytest.mark.parametrize("patch", PATCHES)
-def test_patches_are_the_same(engines: tuple[Execute, Execute], patch: str) -> None:
+def test_both_engines_patch_json_alike(engines: tuple[Execute, Execute], patch: str) -> None:
     """Of objects whose fields are not objects in both: merging those is not needed."""
     for document in (DOCUMENTS[0], DOCUMENTS[2], DOCUMENTS[4]):
         expected, found = (
@@ -68,7 +68,7 @@ def test_patches_are_the_same(engines: tuple[Execute, Execute], patch: str) -> N
         assert orjson.loads(str(found[0][0])) == orjson.loads(str(expected[0][0]))
 
 
-def test_lengths_are_the_same(engines: tuple[Execute, Execute]) -> None:
+def test_both_engines_measure_json_alike(engines: tuple[Execute, Execute]) -> None:
     for document in ("[]", DOCUMENTS[3]):
         expected, found = (
             engine("SELECT json_array_length(CAST(:a AS TEXT))", [document]) for engine in engines

@@ -68,7 +68,7 @@ async def test_threads_are_made_once(tmp_path: Path) -> None:
         ({"a.b": "dot"}, ["c"]),
     ],
 )
-async def test_search_by_metadata(
+async def test_threads_are_found_by_metadata(
     tmp_path: Path, metadata: dict[str, Any], found: list[str]
 ) -> None:
     async with tables(tmp_path) as (threads, _):
@@ -81,7 +81,7 @@ async def test_search_by_metadata(
         assert await threads.count(query) == len(found)
 
 
-async def test_search_by_the_rest(tmp_path: Path) -> None:
+async def test_threads_are_found_by_status_and_ids(tmp_path: Path) -> None:
     async with tables(tmp_path) as (threads, runs):
         for number, name in enumerate("abc"):
             await threads.create(name, {}, now=float(number))
@@ -139,7 +139,7 @@ async def test_a_run_and_its_thread_change_together(tmp_path: Path) -> None:
         assert await runs.list_by_thread("t") == []
 
 
-async def test_listing_and_deleting(tmp_path: Path) -> None:
+async def test_runs_can_be_listed_and_deleted(tmp_path: Path) -> None:
     async with tables(tmp_path) as (threads, runs):
         for name in ("r1", "r2", "r3"):
             await runs.create(a_run(name, status="pending"), tags=TAGS, create_thread=True)
