@@ -21,7 +21,7 @@ from secrets import token_hex
 import anyio
 from anyio import to_thread
 
-from agent.errors import PathNotAllowed, SandboxError
+from agent.errors import PathNotAllowed, SandboxError, SandboxLost
 from agent.paths import WORKSPACE, Mount, MountTable, normalize_path
 from agent.sandbox import files
 from agent.sandbox.aio_api import SCRATCH, AioSandboxClient
@@ -113,29 +113,29 @@ class FileSync:
         if self._sends_read_only:
             try:
                 await self._send(read_only)
+            except SandboxLost:
+                raise
             except SandboxError as error:
                 # For example, the provisioner mounts skills of its own there, which nobody can write.
                 log.warning("read-only folders cannot be copied into the sandbox: %s", error)
                 self._sends_read_only = False
 
     async def pull(self) -> str:
-        """Fetch what changed in the sandbox. Return a sentence for the model if it cannot be kept, else "".
+        """Fetch what changed in the sandbox. Return a sentence for the model if not all of it could be kept, else "".
 
-        Raises:
-            SandboxLost: The sandbox does not respond.
+        The next call fetches what is missing, if the sandbox still exists.
         """
-        there = await self._list()
-        if self._is_shared:
-            return ""
-        changed = {path: stamp for path, stamp in there.items() if self._there.get(path) != stamp}
-        gone = [path for path in self._there if path not in there]
-        if not changed and not gone:
-            return ""
         try:
-            await self._fetch(changed, gone)
+            there = await self._list()
+            if not self._is_shared:
+                changed = {p: stamp for p, stamp in there.items() if self._there.get(p) != stamp}
+                gone = [path for path in self._there if path not in there]
+                await self._fetch(changed, gone)
+                self._there = there
+        except SandboxLost:
+            return "Files that this command changed may be lost: the sandbox stopped responding after it."
         except SandboxError as error:
             return f"Not all files of this command could be kept: {error.user_message}."
-        self._there = there
         return ""
 
     async def _send(self, mounts: Sequence[Mount]) -> bool:
@@ -173,6 +173,8 @@ class FileSync:
             return await to_thread.run_sync(_read_list, target, roots)
 
     async def _fetch(self, changed: Mapping[str, Stamp], gone: Collection[str]) -> None:
+        if not changed and not gone:
+            return
         table = MountTable(self._written)
         wanted = {path for path, stamp in changed.items() if stamp != _FOLDER}
         size = sum(changed[path][0] + _TAR_OVERHEAD for path in wanted)

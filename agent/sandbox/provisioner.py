@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
@@ -154,9 +154,9 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
             except SandboxLost:
                 sandbox.forget(client)
                 raise
+            note = " ".join(filter(None, (result.note, problem)))
             # Not on the event loop: outputs may be several megabytes.
-            text = await anyio.to_thread.run_sync(result.text)
-            return f"{text}\n\n{problem}" if problem else text
+            return await anyio.to_thread.run_sync(replace(result, note=note).text)
         finally:
             sandbox.commands -= 1
             sandbox.used_at = anyio.current_time()

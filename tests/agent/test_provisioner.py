@@ -175,6 +175,20 @@ async def test_a_sandbox_lost_during_a_command_is_an_error_that_runs_nothing_twi
         assert await run(provider, "cat a.txt") == "a\n"
 
 
+@pytest.mark.parametrize("refused", ["/v1/file/download", "/v1/file/upload"])
+async def test_output_is_kept_if_the_files_cannot_be_fetched(
+    provisioner: FakeProvisioner, refused: str
+) -> None:
+    async with sandboxes(provisioner) as provider:
+        await run(provider, "true")
+        provisioner.sandbox.refused = refused
+        text = await run(provider, "echo a > a.txt; echo done")
+        assert text.startswith("done\n\nFiles that this command changed may be lost")
+        provisioner.sandbox.refused = ""
+        assert await run(provider, "true") == "(no output)"
+        assert (folders(provisioner).workspace / "a.txt").read_text() == "a\n"
+
+
 async def test_idle_sandboxes_are_deleted_and_files_stay(provisioner: FakeProvisioner) -> None:
     idle: dict[str, Any] = {"keys": {"idle_timeout_seconds": 0.5}, "bash_command_timeout": 1}
     async with sandboxes(provisioner, **idle) as provider, maintained(provider):

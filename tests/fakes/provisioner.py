@@ -46,6 +46,7 @@ class FakeSandbox:
         shared: A folder of this machine that it mounts as /mnt/user-data; None = none.
         unready: How many times it still answers that it is not ready.
         unready_shell: How many times its shell still fails.
+        refused: A path of its API that still fails with 500; "" = none.
         programs: A folder of the sandbox whose programs come first; "" = none.
         commands: All commands, in order.
         sessions: Open sessions, with the process of each.
@@ -56,6 +57,7 @@ class FakeSandbox:
     shared: Path | None = None
     unready: int = 0
     unready_shell: int = 0
+    refused: str = ""
     programs: str = ""
     url: str = ""
     commands: list[str] = field(default_factory=list)
@@ -97,6 +99,8 @@ class FakeSandbox:
     @web.middleware
     async def _record(self, request: web.Request, handler: Any) -> web.StreamResponse:  # noqa: ANN401 - aiohttp's
         self.requests.append(request.path)
+        if request.path == self.refused:
+            return web.Response(status=500)
         answer: web.StreamResponse = await handler(request)
         return answer
 
