@@ -8,8 +8,8 @@ BUILT_IN_TOOLS = frozenset(
         *("ls", "read_file", "glob", "grep", "view_image", "write_file", "str_replace", "bash"),
         *("present_files", "ask_clarification", "write_todos", "task", "setup_agent"),
         "invoke_acp_agent",
-        *("tool_search", "list_mcp_resources", "read_mcp_resource"),
         *("bash_output", "kill_bash"),
+        *("tool_search", "list_mcp_resources", "read_mcp_resource", "get_mcp_prompt"),
     }
 )
 """The names of all built-in tools, whether or not a run has them."""

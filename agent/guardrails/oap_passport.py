@@ -49,6 +49,9 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
         "image_search": "web.fetch",
         "task": "agent.delegate",
         "invoke_acp_agent": "agent.delegate",
+        "list_mcp_resources": "mcp.resource.read",
+        "read_mcp_resource": "mcp.resource.read",
+        "get_mcp_prompt": "mcp.resource.read",
     }
 )
 """The capability that a tool needs. Other tools need a capability with their own name."""

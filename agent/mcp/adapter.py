@@ -85,7 +85,7 @@ def langchain_tool(
                 exc_info=trace,
             )
         if isinstance(result, CallToolResult):
-            return await _answer(request, result, folders)
+            return await tool_answer(request.name, request.runtime, result, folders)
         return result
 
     converted = convert_mcp_tool_to_langchain_tool(
@@ -99,10 +99,14 @@ def langchain_tool(
     return converted.model_copy(update={"name": tool_name(server, tool.name), "metadata": metadata})
 
 
-async def _answer(
-    request: MCPToolCallRequest, result: CallToolResult, folders: ThreadStorage
+async def tool_answer(
+    name: str,
+    runtime: Any,  # noqa: ANN401 - a ToolRuntime; None without one
+    result: CallToolResult,
+    folders: ThreadStorage,
 ) -> ToolMessage | Command[Any]:
-    thread_id = _thread_of(request)
+    """Return a result as the answer of a tool. Saves its images, for models with vision."""
+    thread_id = runtime_thread(runtime)
     images: dict[str, ViewedImage] = {}
     if thread_id is not None and any(isinstance(one, ImageContent) for one in result.content):
         thread = folders.folders(thread_id)
@@ -110,8 +114,8 @@ async def _answer(
         images = await anyio.to_thread.run_sync(save_images, result, thread, meter)
     message = ToolMessage(
         content=result_text(result, images),
-        name=request.name,
-        tool_call_id=getattr(request.runtime, "tool_call_id", None) or "missing_tool_call_id",
+        name=name,
+        tool_call_id=getattr(runtime, "tool_call_id", None) or "missing_tool_call_id",
         status="error" if result.isError else "success",
         additional_kwargs={SHOWS_IMAGES: True} if images else {},
     )
@@ -129,7 +133,7 @@ def _failed(server: str, error: Exception) -> CallToolResult:
 def _caller(request: MCPToolCallRequest) -> McpCaller:
     runtime: Any = request.runtime
     config: Mapping[str, Any] = getattr(runtime, "config", None) or {}
-    thread_id, call_id = _thread_of(request), getattr(runtime, "tool_call_id", None) or ""
+    thread_id, call_id = runtime_thread(runtime), getattr(runtime, "tool_call_id", None) or ""
     step = str((config.get("configurable") or {}).get("checkpoint_ns") or "")
 
     run = contextvars.copy_context()
@@ -148,8 +152,8 @@ def _caller(request: MCPToolCallRequest) -> McpCaller:
     )
 
 
-def _thread_of(request: MCPToolCallRequest) -> str | None:
-    runtime = request.runtime
+def runtime_thread(runtime: Any) -> str | None:  # noqa: ANN401 - a ToolRuntime; None without one
+    """Return the thread of a tool's run; None = none."""
     config: Mapping[str, Any] | None = getattr(runtime, "config", None)
     try:
         return thread_id_for_run(getattr(runtime, "context", None), config)

@@ -30,8 +30,11 @@ from mcp.types import (
     InitializeResult,
     ListToolsRequest,
     PaginatedRequestParams,
+    PromptListChangedNotification,
     RequestParams,
+    ResourceListChangedNotification,
     Result,
+    ServerCapabilities,
     ServerNotification,
     Tool,
     ToolListChangedNotification,
@@ -53,6 +56,12 @@ CANCEL_S = 1.0
 """Time limit for sending cancellations to a server."""
 
 
+_CHANGES = (
+    ToolListChangedNotification,
+    ResourceListChangedNotification,
+    PromptListChangedNotification,
+)
+
 CLIENT = Implementation(name="parley", version="1")
 
 Sample = Callable[[CreateMessageRequestParams], Awaitable[CreateMessageResult | ErrorData]]
@@ -64,11 +73,11 @@ class McpHandlers:
     """What a server may send by itself.
 
     Attributes:
-        on_tools_changed: Called when the server's tools changed.
+        on_changed: Called when the server's tools, resources or prompts changed.
         sample: Answers its requests to the model; None = it may not send any.
     """
 
-    on_tools_changed: Callable[["McpClient"], None]
+    on_changed: Callable[["McpClient"], None]
     sample: Sample | None = None
 
 
@@ -81,7 +90,8 @@ class McpClient(ClientSession):
         tasks: For the server's requests: a person may take minutes to answer, and the session must read on.
 
     Attributes:
-        server: What the server said about itself; None = before the handshake.
+        instructions: What the server says about its use; "" before the handshake.
+        offers: What it offers.
     """
 
     def __init__(self, reader: Any, writer: Any, handlers: McpHandlers, tasks: TaskGroup) -> None:  # noqa: ANN401 - the SDK's streams
@@ -93,7 +103,8 @@ class McpClient(ClientSession):
             message_handler=self._handle_message,
             client_info=CLIENT,
         )
-        self.server: InitializeResult | None = None
+        self.instructions = ""
+        self.offers = ServerCapabilities()
         self._handlers = handlers
         self._tasks = tasks
         self._calls: list[McpCall] = []
@@ -101,8 +112,9 @@ class McpClient(ClientSession):
 
     @override
     async def initialize(self) -> InitializeResult:
-        self.server = await super().initialize()
-        return self.server
+        server = await super().initialize()
+        self.instructions, self.offers = (server.instructions or "").strip(), server.capabilities
+        return server
 
     async def send_tool_call(
         self, name: str, arguments: dict[str, Any], call: McpCall
@@ -151,10 +163,8 @@ class McpClient(ClientSession):
         self._tasks.start_soon(super()._received_request, responder)
 
     async def _handle_message(self, message: object) -> None:
-        if isinstance(message, ServerNotification) and isinstance(
-            message.root, ToolListChangedNotification
-        ):
-            self._handlers.on_tools_changed(self)
+        if isinstance(message, ServerNotification) and isinstance(message.root, _CHANGES):
+            self._handlers.on_changed(self)
 
     async def _elicit(
         self,

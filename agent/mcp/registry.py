@@ -115,6 +115,9 @@ class McpToolRegistry:
         self._signature: str | None = None
         self._tool_set = McpToolSet()
         self._names: Mapping[tuple[str, str], str] = {}
+        self._offers: list[tuple[str, bool, tuple[Any, ...]]] = []
+        self._shared: tuple[BaseTool, ...] = ()
+        self._shared_tools_of: Callable[[Any, ThreadStorage], list[BaseTool]] | None = None
         self._renamed: set[tuple[str, str]] = set()
         self._wait_until = 0.0
         self._lock = anyio.Lock()
@@ -233,8 +236,10 @@ class McpToolRegistry:
         Raises:
             AgentError: An interceptor cannot be used.
         """
+        from agent.mcp.resources import shared_tools  # noqa: PLC0415 - so does this
         from agent.mcp.server import McpServerFactory, load_certificates  # noqa: PLC0415 - takes a second; only if there are servers
 
+        self._shared_tools_of = shared_tools
         return McpServerFactory(
             sessions=self.sessions,
             limits=self._limits,
@@ -270,6 +275,7 @@ class McpToolRegistry:
         instructions = {
             server.name: server.instructions for server in loaded if server.instructions
         }
+        tools += self._shared_tools(loaded)
         held = self._tool_set
         is_same = len(tools) == len(held.tools) and all(map(operator.is_, tools, held.tools))
         if not is_same or instructions != held.instructions:
@@ -277,6 +283,15 @@ class McpToolRegistry:
                 version=held.version + 1, tools=tools, instructions=instructions
             )
             self._warn_of_renamed(given)
+
+    def _shared_tools(self, loaded: Iterable["McpServer"]) -> tuple[BaseTool, ...]:
+        """Return the tools for resources and prompts; the same objects until the servers' offers change."""
+        offers = [(one.name, one.has_resources, one.prompts) for one in loaded]
+        if offers != self._offers and self._shared_tools_of is not None:
+            self._offers = offers
+            found = self._shared_tools_of(lambda: self._servers, self._folders)
+            self._shared = tuple(found)
+        return self._shared
 
     def _warn_of_renamed(self, given: Iterable[tuple[str, str]]) -> None:
         """Log once which tools were renamed to avoid a name conflict."""

@@ -3,6 +3,7 @@
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
@@ -16,6 +17,7 @@ from mcp import McpError as SdkError
 from mcp.types import (
     CONNECTION_CLOSED,
     CallToolResult,
+    Prompt,
     TextContent,
     Tool,
 )
@@ -94,7 +96,7 @@ class McpServer:
         first_attempt_done: Set after the first attempt.
         instructions: What the server says about its use, for the model.
         has_resources: Whether it offers resources.
-        has_prompts: Whether it offers prompts.
+        prompts: Its prompts.
     """
 
     def __init__(self, name: str, config: McpServerConfig, factory: McpServerFactory) -> None:
@@ -106,7 +108,8 @@ class McpServer:
         self.attempts = 0
         self.first_attempt_done = anyio.Event()
         self.instructions = ""
-        self.has_resources = self.has_prompts = False
+        self.has_resources = False
+        self.prompts: tuple[Prompt, ...] = ()
         self._listed: list[Tool] = []
         self._waiting: dict[McpCallKey, McpCall] = {}
         self._on_loaded: Callable[[], None] = lambda: None
@@ -275,20 +278,19 @@ class McpServer:
         finally:
             self.first_attempt_done.set()
 
-    def _set_tools(self, listed: list[Tool]) -> bool:
-        """Replace the tools. Return whether they changed."""
-        if listed == self._listed and self.tools:
-            return False
+    def _set_tools(self, listed: list[Tool]) -> None:
+        """Replace the tools if they changed."""
+        if listed == self._listed:
+            return
         factory = self.factory
         self.tools = tuple(
             langchain_tool(self.name, tool, self.call, factory.interceptors, factory.folders)
             for tool in listed
         )
         self._listed = listed
-        return True
 
-    def _tools_changed(self, client: McpClient) -> None:
-        """List the tools again, in the session that announced the change: others may have other tools."""
+    def _offers_changed(self, client: McpClient) -> None:
+        """List everything again, in the session that announced the change: others may have other tools."""
         self._changed_in = client
         if not self._is_listing and not self._is_retired:
             self._is_listing = True
@@ -299,9 +301,8 @@ class McpServer:
             self._changed_in = None
             try:
                 with anyio.fail_after(self.factory.limits().discovery_timeout_seconds):
-                    if self._set_tools(await _all_tools(client)):
-                        log.info("MCP server %s now provides %d tools", self.name, len(self.tools))
-                        self._on_loaded()
+                    self._set_tools(await self._read_server(client))
+                self._on_loaded()
             except Exception as error:  # noqa: BLE001 - the tools stay as they are
                 log.warning(
                     "MCP server %s: cannot list tools: %s", self.name, describe_error(error)
@@ -346,7 +347,8 @@ class McpServer:
         try:
             await session.wait_ready()
             with anyio.fail_after(limits.discovery_timeout_seconds):
-                listed, announces_changes = await session.call(self._read_server)
+                listed = await session.call(self._read_server)
+                announces_changes = await session.call(_announces_changes)
         except Exception:
             session.close()
             with anyio.move_on_after(STDERR_WAIT_S):
@@ -358,20 +360,24 @@ class McpServer:
             session.close()
         return listed
 
-    async def _read_server(self, client: McpClient) -> tuple[list[Tool], bool]:
-        """Return the server's tools, and whether it announces changes of them. Record what else it offers."""
-        offers = client.server.capabilities if client.server is not None else None
-        text = (client.server.instructions if client.server is not None else None) or ""
-        self.instructions = text.strip()[:INSTRUCTIONS_CHARS]
-        self.has_resources = offers is not None and offers.resources is not None
-        self.has_prompts = offers is not None and offers.prompts is not None
-        has_tools = (
-            offers is None
-            or offers.tools is not None
-            or not (self.has_resources or self.has_prompts)
-        )
-        announces = offers is not None and offers.tools is not None and offers.tools.listChanged
-        return await _all_tools(client) if has_tools else [], bool(announces)
+    async def _read_server(self, client: McpClient) -> list[Tool]:
+        """Return the server's tools. Record what else it offers, apart from what it fails to list."""
+        self.instructions = client.instructions[:INSTRUCTIONS_CHARS]
+        offers = client.offers
+        self.has_resources, self.prompts = False, ()
+        if offers.resources is not None:
+            with suppress(SdkError):
+                self.has_resources = bool(
+                    (await client.list_resources()).resources
+                    or (await client.list_resource_templates()).resourceTemplates
+                )
+        if offers.prompts is not None:
+            with suppress(SdkError):
+                self.prompts = tuple((await client.list_prompts()).prompts)
+        # Some servers do not announce the tools that they have.
+        if offers.tools is None and (offers.resources is not None or offers.prompts is not None):
+            return []
+        return await _all_tools(client)
 
     def _connection(self, limits: McpConfig) -> McpConnection:
         model = self.factory.model if matches(self.name, limits.sampling) else None
@@ -383,10 +389,18 @@ class McpServer:
             headers={},
             stderr=self._stderr,
             handlers=McpHandlers(
-                on_tools_changed=self._tools_changed,
+                on_changed=self._offers_changed,
                 sample=None if model is None else partial(sample, model),
             ),
         )
+
+
+async def _announces_changes(client: McpClient) -> bool:
+    offers = client.offers
+    return any(
+        one is not None and one.listChanged
+        for one in (offers.tools, offers.prompts, offers.resources)
+    )
 
 
 async def _all_tools(client: McpClient) -> list[Tool]:

@@ -17,8 +17,9 @@ from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_approvals import CONFIG, ApprovalThread, guarded, results
 from tests.agent.test_mcp import call, named, tools_of, written
 from tests.eventually import eventually
-from tests.fakes.mcp_interactive import INSTRUCTIONS
-from tests.fakes.model import ModelReply
+from tests.fakes.mcp_interactive import INSTRUCTIONS, REPORT
+from tests.fakes.mcp_many import many_tools
+from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 
 SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_interactive.py")
@@ -165,7 +166,7 @@ async def test_progress_reaches_the_stream_and_a_stop_reaches_the_server(
             graph = await h.factory.graph_for(CONFIG)
 
             async def watch() -> None:
-                stream = graph.astream(
+                stream: Any = graph.astream(
                     {"messages": [HumanMessage("copy")]}, CONFIG, stream_mode=["custom"]
                 )
                 async with aclosing(stream) as parts:
@@ -238,3 +239,50 @@ async def test_a_server_uses_the_model_only_if_it_may(tmp_path: Path, transport:
         async with agent_with_server(tmp_path, server, *allowed, config=config) as h:
             messages = await h.say("ask", thread="other")
         assert list(results(messages).values()) == ["the model says: Because."]
+
+
+# ---- resources and prompts ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_resources_are_listed_and_read(tmp_path: Path, transport: str) -> None:
+    read = [
+        ModelReply(calls=(call("read_mcp_resource", server="hotel", uri=uri),))
+        for uri in ("report://rooms", "image://plan", "report://none")
+    ]
+    listing = ModelReply(calls=(call("list_mcp_resources"),))
+    script: list[ModelReply | str] = [calling("link"), listing, *read, "Done."]
+    with entry(transport, tmp_path / "log") as server:
+        async with agent_with_server(tmp_path, server, *script) as h:
+            messages = await h.say("read")
+            images = list(h.folders().outputs.glob("mcp-*.png"))
+    link, listed, text, image, absent = [m.text for m in messages if isinstance(m, ToolMessage)]
+    assert link == "See\n[resource rooms: report://rooms]"
+    assert "- report://rooms rooms The report on rooms." in listed
+    assert "- room://{name} room Describe a room. (fill in the braces)" in listed
+    assert text == REPORT
+    assert image.startswith("[image saved as ")
+    assert len(images) == 1
+    assert absent.startswith("Error: MCP server failed: it reported: Unknown resource")
+
+
+async def test_a_prompt_is_listed_and_loaded(tmp_path: Path) -> None:
+    given = {"server": "hotel", "name": "invite", "arguments": {"guest": "Ann"}}
+    invite = ToolCall("get_mcp_prompt", given, "c1")
+    unknown = ToolCall("get_mcp_prompt", {"server": "motel", "name": "invite"}, "c2")
+    script = ModelReply(calls=(invite,)), ModelReply(calls=(unknown,)), "Done."
+    with entry("stdio", tmp_path / "log") as server:
+        async with agent_with_server(tmp_path, server, *script) as h:
+            messages = await h.say("/mcp__hotel__invite Ann")
+            tools = (await h.services.mcp.current_tools()).tools
+    (tool,) = [tool for tool in tools if tool.name == "get_mcp_prompt"]
+    assert "- /mcp__hotel__invite <guest> [tone]: Write an invitation." in tool.description
+    loaded, failed = [m.text for m in messages if isinstance(m, ToolMessage)]
+    assert loaded == "Write a warm invitation for Ann."
+    assert "there is no server 'motel'" in failed
+
+
+async def test_a_server_without_resources_and_prompts_adds_no_tools(tmp_path: Path) -> None:
+    file = written(tmp_path, {"office": many_tools(1)})
+    async with open_agent(tmp_path, ScriptedChatModel.playing(), extensions=file) as h:
+        assert named(await tools_of(h.services.mcp)) == {"office_update_invoice_0"}

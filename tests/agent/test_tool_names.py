@@ -15,6 +15,7 @@ from agent.errors import ObjectNotImportable
 from agent.guardrails.allowlist import AllowlistProvider
 from agent.guardrails.oap_passport import CAPABILITIES, OapPassportProvider
 from agent.guardrails.protocol import GuardrailRequest
+from agent.mcp.resources import GET_PROMPT, LIST_RESOURCES, READ_RESOURCE
 from agent.mcp.tool_names import unique_names
 from agent.middleware.skills_in_use import ALWAYS_ALLOWED
 from agent.subagents.subagent_types import SubagentType
@@ -107,7 +108,7 @@ async def test_the_names_of_ours_are_known(tmp_path: Path) -> None:
         await harness.say("hi", is_plan_mode=True, subagent_enabled=True, is_bootstrap=True)
         graph = await harness.factory.graph_for({"configurable": options})
     bound: Any = graph.nodes["tools"].bound
-    elsewhere = {"bash", "tool_search", "list_mcp_resources", "read_mcp_resource"}
+    elsewhere = {"bash", "tool_search", LIST_RESOURCES, READ_RESOURCE, GET_PROMPT}
     assert set(bound.tools_by_name) | elsewhere == BUILT_IN_TOOLS
     assert ALWAYS_ALLOWED <= BUILT_IN_TOOLS
     assert set(CAPABILITIES) <= BUILT_IN_TOOLS | WEB_TOOLS

@@ -82,8 +82,7 @@ async def test_any_of_500_tools_is_callable_after_one_search(tmp_path: Path) -> 
         FakeModelServer(switches, answer=answer) as server,
         agent_with_many_tools(tmp_path, server, servers=5, tools=100) as harness,
     ):
-        for _ in names:
-            messages = await harness.say("work", model_name="server")
+        messages = [await harness.say("work", model_name="server") for _ in names][-1]
         state = await harness.state(model_name="server")
     assert server.refusals == []
     assert server.requests[0].tokens <= FIRST_REQUEST_TOKENS
@@ -118,7 +117,10 @@ async def test_a_subagent_searches_too(tmp_path: Path) -> None:
     def answer(request: ModelRequest) -> ModelReply:
         is_subagent = "work alone" in request.user_texts[0]
         results = sum(message["role"] == "tool" for message in request.messages)
-        steps = [(NAME, {"query": name}), (name, {"customer": "c", "amount": 3})]
+        steps: list[tuple[str, dict[str, Any]]] = [
+            (NAME, {"query": name}),
+            (name, {"customer": "c", "amount": 3}),
+        ]
         calls = steps[results : results + 1] if is_subagent else [("task", task)][results:]
         return (
             ModelReply(calls=tuple(ToolCall(n, a) for n, a in calls))
