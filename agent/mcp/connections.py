@@ -41,6 +41,7 @@ from mcp.types import (
 )
 from typing_extensions import override
 
+from agent.mcp.browser import run_browser_process
 from agent.mcp.calls import McpCall
 from agent.mcp.elicitation import DECLINED
 from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
@@ -221,7 +222,8 @@ async def open_client(connection: McpConnection) -> AsyncIterator[McpClient]:
         OSError, httpx.HTTPError: It cannot connect; may be inside an exception group.
     """
     if connection.config.type == "stdio":
-        streams = run_server_process(connection.config, connection.stderr)
+        run = run_browser_process if connection.config.preset else run_server_process
+        streams = run(connection.config, connection.stderr)
     else:
         streams = (_sse if connection.config.type == "sse" else _http)(connection)
     async with (

@@ -43,9 +43,9 @@ class StderrTail:
 
 @asynccontextmanager
 async def run_server_process(
-    config: McpServerConfig, stderr: StderrTail
+    config: McpServerConfig, stderr: StderrTail, *, cwd: str | None = None
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Start a server; yield the streams for the SDK's session.
+    """Start a server, in this process's working folder if `cwd` is None; yield the streams for the SDK's session.
 
     Its environment consists of PATH, HOME and similar variables, and its configured `env`. On exit, its stdin is
     closed; then its process group gets SIGTERM, then SIGKILL. Cancelling the task does not interrupt the termination.
@@ -59,6 +59,7 @@ async def run_server_process(
         stdout=PIPE,
         stderr=PIPE,
         env={**get_default_environment(), **config.env},
+        cwd=cwd,
         start_new_session=True,
     )
     inward, reader = anyio.create_memory_object_stream[Incoming](0)

@@ -25,6 +25,7 @@ from mcp.types import (
 from agent.config.mcp import McpConfig
 from agent.errors import McpCallFailed, McpServerUnusable
 from agent.mcp.adapter import langchain_tool
+from agent.mcp.browser import HIDDEN_TOOLS
 from agent.mcp.calls import McpCall, McpCaller, McpCallKey
 from agent.mcp.connections import McpClient, McpConnection, McpHandlers, open_client
 from agent.mcp.errors import ENDED, describe_error
@@ -283,9 +284,11 @@ class McpServer:
         if listed == self._listed:
             return
         factory = self.factory
+        hidden = HIDDEN_TOOLS if self.config.preset else ()
         self.tools = tuple(
             langchain_tool(self.name, tool, self.call, factory.interceptors, factory.folders)
             for tool in listed
+            if tool.name not in hidden
         )
         self._listed = listed
 

@@ -49,6 +49,8 @@ class McpServerConfig(BaseModel):
     Attributes:
         type: The transport. The key may also be `transport`, and `http` may be `streamable_http`.
         env: Variables of its process, besides PATH, HOME and similar ones.
+        preset: A server that needs no further keys: `playwright` is a browser.
+        allow_private_hosts: What the preset's browser may request although it is not public; see `UrlGuard`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -62,6 +64,8 @@ class McpServerConfig(BaseModel):
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     oauth: McpOAuthConfig | None = None
     description: str = ""
+    preset: Literal["playwright"] | None = None
+    allow_private_hosts: tuple[str, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -87,7 +91,9 @@ class McpServerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> "McpServerConfig":
-        if self.type == "stdio" and not self.command:
+        if self.preset and self.type != "stdio":
+            raise ValueError("a preset has no `url`")
+        if self.type == "stdio" and not self.command and not self.preset:
             raise ValueError("a stdio server needs `command`")
         if self.type != "stdio" and not self.url:
             raise ValueError(f"a server of type {self.type} needs `url`")
