@@ -280,7 +280,7 @@ async def test_vision_models_see_the_newest_images(tmp_path: Path) -> None:
     assert isinstance(people(model, 2)[0].content, str)  # a turn later they cost nothing anymore
 
 
-async def test_a_model_without_vision_is_told_that_it_cannot_see(tmp_path: Path) -> None:
+async def test_a_model_without_vision_gets_a_note_that_it_cannot_see(tmp_path: Path) -> None:
     model = await _asked_with_images(tmp_path, sees=False)
     asked = people(model, 0)[0].content
     assert isinstance(asked, str)

@@ -155,7 +155,7 @@ def test_titles_and_tags_of_a_card_are_read() -> None:
     assert read({"header": title, "elements": []}) == "**Hello**"
 
 
-def test_what_clients_for_json_1_get() -> None:
+def test_cards_of_json_1_are_read() -> None:
     card = {
         "title": "Build",
         "elements": [

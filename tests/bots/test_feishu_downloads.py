@@ -74,7 +74,7 @@ async def test_an_old_token_is_renewed() -> None:
         assert await fetched(adapter_for(feishu), ref_of(message)) == b"content"
 
 
-async def test_what_is_too_large_is_told() -> None:
+async def test_files_that_are_too_large_are_reported() -> None:
     async with connected() as (feishu, adapter):
         message = await feishu.file("a", bytes(2000))
         with pytest.raises(DeliveryError, match="it is larger"):

@@ -518,7 +518,7 @@ async def test_very_long_code_goes_in_cards_where_files_are_refused() -> None:
         assert feishu.violations == []
 
 
-def test_what_the_bus_sends_to_a_chat_stays_below_its_limit() -> None:
+def test_the_bus_stays_below_a_chats_rate_limit() -> None:
     numbers = adapter_for(FakeFeishu()).capabilities
     assert numbers.send_burst + int(1 / numbers.send_interval_s) <= 5
 

@@ -101,7 +101,7 @@ def test_block_markdown_is_parsed() -> None:
     assert (code.language, code.text) == ("py", 'x = "<at id=all></at>"')
 
 
-def test_lists_know_their_start_and_tightness() -> None:
+def test_lists_have_their_start_and_tightness() -> None:
     first, second, third = parse("3. a\n4. b\n\n- x\n\n- y\n\n0) z")
     assert isinstance(first, tree.ListBlock)
     assert (first.start, first.tight, len(first.items)) == (3, True, 2)

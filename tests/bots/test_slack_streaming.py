@@ -165,7 +165,7 @@ async def test_a_message_that_another_follows_is_ended_at_once() -> None:
     assert slack.violations == []
 
 
-async def test_a_stream_is_not_grown_older_than_slack_lets_it_be() -> None:
+async def test_a_stream_ends_before_slacks_time_limit() -> None:
     pace = replace(QUICK_CHANGES, max_stream_s=0.0)
     async with fast_slack() as slack, streaming(slack, pace=pace) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))

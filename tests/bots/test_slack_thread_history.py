@@ -246,7 +246,7 @@ async def test_an_agents_thread_forgets_its_first_message_after_new() -> None:
             assert (await heard(intake, 6)).prompt == "a fresh start"
 
 
-async def test_in_private_the_message_that_a_thread_stands_under_is_quoted_once() -> None:
+async def test_in_private_the_root_message_of_a_thread_is_quoted_once() -> None:
     async with listening() as (slack, intake):
         picture = slack.file("ferry.png", b"png", "image/png")
         first = slack.dm("Draw a ferry", user="UANN", files=[picture])

@@ -177,7 +177,7 @@ async def test_rows_with_a_future_time_are_sent_despite_new_messages(tmp_path: P
                     break
 
 
-async def test_rows_of_an_earlier_process_wait_no_longer_than_it_meant(tmp_path: Path) -> None:
+async def test_rows_of_an_earlier_process_wait_no_longer_than_planned(tmp_path: Path) -> None:
     """Some were tried before, some were not. The clock was set back while no process ran."""
     platform, clock = FakePlatform(), OffsetClock()
     async with Database.open(StoreConfig(), tmp_path) as database:

@@ -189,7 +189,7 @@ def test_any_text_survives_json_and_utf8(text: str, name: str) -> None:
 
 
 @given(st.text(st.characters(categories=("L", "N", "P", "Z", "Cc")), max_size=40))
-def test_parsing_never_fails_and_knows_only_the_table(text: str) -> None:
+def test_parsing_never_fails_and_finds_only_commands_of_the_table(text: str) -> None:
     parsed = parse_command(f"/{text}")
     assert parsed is None or parsed.name in {command.name for command in COMMANDS}
 

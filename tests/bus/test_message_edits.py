@@ -870,7 +870,7 @@ async def test_an_edit_that_comes_before_its_message_is_what_is_answered(tmp_pat
         assert harness.prompts() == ["hello"]
 
 
-async def test_an_edit_without_the_mention_still_counts(tmp_path: Path) -> None:
+async def test_an_edit_that_removes_the_mention_still_applies(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         gate = harness.hold_next_run("First")
         await harness.send("one", is_private=False)

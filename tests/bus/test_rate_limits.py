@@ -110,7 +110,7 @@ async def test_a_channel_may_have_its_own_bound(
         assert reasons.count(Disposition.ACCEPTED) == taken
 
 
-async def test_none_means_any_number(tmp_path: Path) -> None:
+async def test_without_a_rate_limit_any_number_is_accepted(tmp_path: Path) -> None:
     unbound = CONFIG.model_copy(update={"rate_limit": RateLimit(messages=0)})
     async with running_bus(tmp_path, config=unbound) as harness:
         reasons = {

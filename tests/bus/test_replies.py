@@ -61,7 +61,7 @@ def test_an_unreadable_answer_is_reported(text: str) -> None:
     assert fold.reply(ENGLISH).markdown == ENGLISH.no_answer
 
 
-def test_only_what_follows_our_message_counts() -> None:
+def test_only_messages_after_our_message_are_the_answer() -> None:
     state = {"messages": [human("1", "h1"), ai("one", "a1"), human("2", "h2")]}
     fold = ReplyFold("h2")
     fold.add(StateSnapshot(state))

@@ -144,7 +144,7 @@ async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
         assert [mailboxes._present, mailboxes._former, mailboxes._row_ids] == [{}, {}, set()]
 
 
-async def test_each_message_that_is_refused_while_too_many_wait_is_told(tmp_path: Path) -> None:
+async def test_each_message_refused_by_a_full_queue_is_reported(tmp_path: Path) -> None:
     async with running_bus(tmp_path, config=BusConfig(max_queue=2, drain_s=0.1)) as harness:
         harness.server.scripts.append(hanging())
         await harness.send("hang")
@@ -189,7 +189,7 @@ async def test_no_kill_makes_a_refusal_silent(tmp_path: Path) -> None:
         await eventually(lambda: harness.platform.texts.count(more) == 1)
 
 
-async def test_a_refusal_whose_unit_runs_twice_is_told_once_with_its_reason(tmp_path: Path) -> None:
+async def test_a_refusal_whose_transaction_runs_twice_is_reported_once(tmp_path: Path) -> None:
     """Units run again if another one of their batch fails, or on PostgreSQL if another node was first."""
     config = BusConfig(max_queue=1, drain_s=0.1)
     async with running_bus(tmp_path, config=config, wrap=RepeatingDatabase) as harness:
@@ -205,7 +205,7 @@ async def test_a_refusal_whose_unit_runs_twice_is_told_once_with_its_reason(tmp_
         assert ENGLISH.refused_more.format(count=1) not in harness.platform.texts
 
 
-async def test_refused_messages_are_counted_once_and_told_at_intervals(tmp_path: Path) -> None:
+async def test_refused_messages_are_counted_once_and_reported_at_intervals(tmp_path: Path) -> None:
     config = BusConfig(max_queue=1, drain_s=0.1)
     async with running_bus(tmp_path, config=config) as harness:
 

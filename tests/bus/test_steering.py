@@ -333,7 +333,7 @@ async def test_messages_from_buttons_have_their_own_turn(tmp_path: Path) -> None
         assert harness.prompts() == ["one", "green"]
 
 
-async def test_the_persons_own_setting_counts(tmp_path: Path) -> None:
+async def test_the_persons_own_setting_applies(tmp_path: Path) -> None:
     """Settings are merged in the order user > chat > channel > defaults, like all session settings."""
     mine = SessionConfig(
         busy="interrupt",

@@ -156,7 +156,7 @@ async def test_retry_brings_the_files_of_the_message_again(tmp_path: Path) -> No
     ],
 )
 @pytest.mark.parametrize("done", [False, True])
-async def test_a_command_cut_off_by_a_crash_takes_back_what_it_meant(
+async def test_a_command_interrupted_by_a_crash_takes_back_the_intended_message(
     tmp_path: Path, command: str, answer: str, left: list[str], *, done: bool
 ) -> None:
     async with FakeLangGraph() as server:

@@ -30,7 +30,7 @@ def texts(rig: PlatformRig) -> list[str]:
 
 
 @on_each_platform
-async def test_each_refused_message_is_told_of_and_marked(tmp_path: Path, platform: str) -> None:
+async def test_each_refused_message_is_reported_and_marked(tmp_path: Path, platform: str) -> None:
     async with PlatformRig(platform, tmp_path) as rig, rig.process(HANGS, max_queue=1):
         rig.begin(HANGS)
         await rig.say("hang")

@@ -110,7 +110,7 @@ async def test_custom_agents_are_listed_as_assistants(tmp_path: Path) -> None:
             assert refused.status_code in {404, 422}
 
 
-async def test_a_chat_is_told_of_a_missing_agent_and_works_once_it_is_there(tmp_path: Path) -> None:
+async def test_a_missing_agent_is_reported_in_the_chat_until_it_exists(tmp_path: Path) -> None:
     text = "channels: {session: {context: {agent_name: poet}}}"
     async with composed(tmp_path, text) as service:
         with terminal(service).attach("s1") as session:

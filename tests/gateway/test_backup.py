@@ -226,7 +226,7 @@ async def test_a_backup_replaces_no_file_and_needs_data(tmp_path: Path) -> None:
             await in_thread(partial(write_backup, config, to))
 
 
-async def test_a_full_disk_is_told_with_the_folder_that_is_on_it(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_with_its_folder(tmp_path: Path) -> None:
     source, target = config_of(tmp_path / "a"), config_of(tmp_path / "b")
     file = await backup_of(source, tmp_path / "backup.tar.gz")
     with full_disk(20_000), pytest.raises(StoreUnavailable, match=rf"into {tmp_path}\b"):

@@ -268,7 +268,7 @@ async def test_a_failing_task_and_a_picture_reach_the_runners_and_the_model(tmp_
         assert final(await run(client, body)) == "You said: what is it?"
 
 
-async def test_operators_are_told_what_is_wrong(tmp_path: Path) -> None:
+async def test_operators_see_the_problem(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, client):
         thread = await made(client)
         contradiction = runner_body(thread, "hello")

@@ -57,7 +57,7 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("told", BROKEN)
-def test_a_broken_data_folder_is_told(tmp_path: Path, told: str) -> None:
+def test_a_broken_data_folder_is_reported(tmp_path: Path, told: str) -> None:
     home = tmp_path / "home"
     home.mkdir()
     assert _problems(tmp_path) == []
@@ -88,13 +88,13 @@ def test_an_invalid_model_is_not_shown_as_the_demo(tmp_path: Path) -> None:
     assert "invalid entries in `models`" in output
 
 
-def test_an_extensions_file_that_is_a_folder_is_told(tmp_path: Path) -> None:
+def test_an_extensions_file_that_is_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "extensions_config.json").mkdir()
     (problem,) = _problems(tmp_path)
     assert "the extensions file cannot be read: Is a directory" in problem
 
 
-def test_an_interceptor_that_cannot_be_imported_is_told(tmp_path: Path) -> None:
+def test_an_interceptor_that_cannot_be_imported_is_reported(tmp_path: Path) -> None:
     (tmp_path / "extensions_config.json").write_text('{"mcpInterceptors": ["no_such:thing"]}')
     (problem,) = _problems(tmp_path)
     assert "Could not import module no_such" in problem
@@ -125,7 +125,7 @@ MODEL = "models: [{name: a, use: 'langchain_openai:ChatOpenAI', model: m, api_ke
         ),
     ],
 )
-def test_settings_that_fail_at_the_first_message_are_told(
+def test_settings_that_would_fail_at_the_first_message_are_reported(
     tmp_path: Path, text: str, told: str
 ) -> None:
     (problem,) = _problems(tmp_path, text)
@@ -148,7 +148,7 @@ CODE = {
 
 @pytest.mark.parametrize("config", CODE)
 @pytest.mark.parametrize("way", ["raise RuntimeError('boom')", "raise SystemExit(3)"])
-def test_code_of_the_configuration_that_fails_is_told(
+def test_failing_code_of_the_configuration_is_reported(
     tmp_path: Path, config: str, way: str
 ) -> None:
     (tmp_path / "broken.py").write_text(f"{way}\n")
@@ -159,7 +159,7 @@ def test_code_of_the_configuration_that_fails_is_told(
     assert (code, "Traceback" in err, CODE[config] in err) == (1, False, True), err
 
 
-def test_a_sandbox_that_does_not_exist_is_told_what_there_is(tmp_path: Path) -> None:
+def test_an_unknown_sandbox_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     code, _, err = parley(tmp_path, "check", config="sandbox: {use: nope}")
     assert (code, err.splitlines()) == (
         2,
@@ -179,7 +179,7 @@ def test_a_broken_line_of_dotenv_is_a_problem_and_its_text_is_not_shown(tmp_path
     assert "sk-secret-key" not in out
 
 
-def test_a_sandbox_of_ones_own_is_named_by_its_class(tmp_path: Path) -> None:
+def test_a_custom_sandbox_is_named_by_its_class(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "from agent.sandbox.protocol import SandboxProvider\n"
         "class BoxesOfMine(SandboxProvider):\n"
@@ -218,7 +218,7 @@ def _of_another_user(home: Path, names: list[str]) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-def test_files_of_another_user_are_told(tmp_path: Path) -> None:
+def test_files_of_another_user_are_reported(tmp_path: Path) -> None:
     home = tmp_path / "home"
     _of_another_user(home, FOREIGN)
     done = subprocess.run(

@@ -187,7 +187,7 @@ LASTING = {"spec_version": "oap/1.0", "expires_at": "2199-01-01T00:00:00Z"}
         (LASTING, None),
     ],
 )
-async def test_a_passport_that_denies_everything_is_told(
+async def test_a_passport_that_denies_everything_is_reported(
     tmp_path: Path, passport: dict[str, str], told: str | None
 ) -> None:
     """By `check`, `doctor` and `serve`, in one line."""

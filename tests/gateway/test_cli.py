@@ -78,7 +78,7 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
     ("arguments", "meant"),
     [(["chta"], "chat"), (["severe"], "serve"), (["pairing", "aprove"], "approve")],
 )
-def test_a_misspelled_command_is_told_the_right_one(
+def test_a_misspelled_command_suggests_the_right_one(
     arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

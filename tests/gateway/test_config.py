@@ -215,9 +215,7 @@ def time_zones(tmp_path: Path) -> Iterator[Path]:
     ],
 )
 @pytest.mark.usefixtures("time_zones")
-def test_a_time_zone_that_is_not_there_is_told(
-    tmp_path: Path, zone: str, *, is_known: bool
-) -> None:
+def test_an_unknown_time_zone_is_reported(tmp_path: Path, zone: str, *, is_known: bool) -> None:
     (tmp_path / "config.yaml").write_text("{}")
     config = load_config(str(tmp_path / "config.yaml"), {"TZ": zone})
     told = f"no time zone {zone.removeprefix(':')} "
@@ -425,7 +423,7 @@ def test_every_known_key_is_in_the_example() -> None:
     assert lines == []
 
 
-def test_tracing_without_credentials_is_told_like_any_mistake(tmp_path: Path) -> None:
+def test_tracing_without_credentials_is_reported_like_any_mistake(tmp_path: Path) -> None:
     environ = {"PARLEY_HOME": str(tmp_path), "LANGFUSE_TRACING": "1", "LANGSMITH_TRACING": "on"}
     file = tmp_path / "config.yaml"
     file.write_text("log_level: info\n")

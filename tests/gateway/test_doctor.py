@@ -128,7 +128,7 @@ async def test_a_model_that_does_not_answer(
         assert KEY not in report.text()
 
 
-async def test_a_models_address_without_a_scheme_is_told(tmp_path: Path) -> None:
+async def test_a_models_address_without_a_scheme_is_reported(tmp_path: Path) -> None:
     tree = with_model("127.0.0.1:8000/v1")
     (finding,) = (await examined(tmp_path, tree)).areas[MODELS]
     assert finding.text == "base_url: must start with http:// or https://"

@@ -193,7 +193,7 @@ async def test_the_graph_of_a_module_stays_without_a_checkpointer(folder: Path) 
         ("./own_graphs.py:make_from", "graphs.support: the function has a parameter 'model'"),
     ],
 )
-def test_what_cannot_be_used_is_told(folder: Path, use: str, told: str) -> None:
+def test_unusable_graphs_are_reported(folder: Path, use: str, told: str) -> None:
     (folder / "broken.py").write_text("1 / 0\n")
     with pytest.raises(GraphUnusable) as caught:
         load_graphs({"support": use}, folder)
@@ -215,14 +215,14 @@ def test_a_langgraph_json_names_graphs_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"graphs": []}', '{"graphs": {"a": 7}}'])
-def test_a_langgraph_json_that_cannot_be_read_is_told(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_langgraph_json_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "langgraph.json").write_text(text)
     with pytest.raises(GraphUnusable, match=r"langgraph\.json"):
         find_graphs({}, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["lead_agent", "", "a b", "x" * 65])
-def test_names_that_cannot_be_used_are_told(tmp_path: Path, name: str) -> None:
+def test_invalid_names_of_graphs_are_reported(tmp_path: Path, name: str) -> None:
     with pytest.raises(GraphUnusable):
         find_graphs({name: "./a.py:graph"}, tmp_path)
 

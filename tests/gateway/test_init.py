@@ -409,7 +409,7 @@ def test_any_value_comes_back_from_the_env_file(tmp_path: Path, value: str) -> N
     assert env_draft(file, {"A": value}).changed is False
 
 
-def test_an_exported_or_repeated_variable_is_set_where_it_counts(tmp_path: Path) -> None:
+def test_an_exported_or_repeated_variable_is_set_where_it_takes_effect(tmp_path: Path) -> None:
     file = tmp_path / ".env"
     file.write_text("export A=1\nAA=2\nA=3")
     draft = env_draft(file, {"A": "4"})
@@ -459,7 +459,7 @@ async def test_the_file_that_the_environment_names_is_made(tmp_path: Path) -> No
         assert names(tmp_path) == [".env", "of-mine.yaml"]
 
 
-def test_a_folder_that_is_not_there_is_told_before_any_question(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_before_any_question(tmp_path: Path) -> None:
     given = build_parser().parse_args(["init", "--config", str(tmp_path / "gone" / "config.yaml")])
     person = ScriptedPrompter()
     with pytest.raises(CommandFailed, match="gone: no such folder"):

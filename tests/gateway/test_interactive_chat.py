@@ -234,7 +234,7 @@ async def test_a_misspelled_command_of_the_terminal_is_no_message(
         await person.hears("/usage")
 
 
-async def test_help_names_what_only_the_terminal_knows(tmp_path: Path) -> None:
+async def test_help_names_the_terminals_own_commands(tmp_path: Path) -> None:
     async with at_terminal(tmp_path) as person:
         person.keyboard.send_text("/help" + ENTER)
         for text in ("/attach FILE", "/quit", "Alt-Enter", "Ctrl-C"):
@@ -406,7 +406,7 @@ async def test_a_long_answer_shows_its_end_while_it_grows() -> None:
     assert sum(1 + len(line) // 80 for line in live.split("\n")) <= 20
 
 
-async def test_files_and_lost_connections_are_told() -> None:
+async def test_files_and_lost_connections_are_shown() -> None:
     file = TerminalFile(id="f", name="a\x1b[2J.txt", path="s/a.txt")
     _, printed = await shown(file, ConnectionChange("connected again"))
     assert printed == [f"[file] a[2J.txt -> {FILES}/s/a.txt", "(connected again)"]

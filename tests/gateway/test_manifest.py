@@ -36,7 +36,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_the_manifest_is_for_socket_mode_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_manifest_is_for_socket_mode_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     found = yaml.safe_load(printed(capsys))
     assert found == app_manifest()
     assert found["settings"]["socket_mode_enabled"] is True

@@ -154,7 +154,7 @@ async def test_a_run_that_waits_for_room_can_be_canceled(
         assert (await runs.threads.get(THREAD)).status == "interrupted"
 
 
-async def test_a_message_for_a_run_that_cannot_be_stored_is_refused_and_not_heard(
+async def test_an_injected_message_that_cannot_be_stored_is_refused(
     tmp_path: Path,
 ) -> None:
     """The sender sends it again: a run that had accepted it anyway would answer it twice."""

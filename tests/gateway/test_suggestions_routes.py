@@ -61,7 +61,9 @@ async def test_no_suggestions_are_requested_without_a_count_or_messages(tmp_path
 
 
 @pytest.mark.parametrize("wrong", [{"n": 0}, {"n": 6}, {"messages": "hello"}, {"messages": [{}]}])
-async def test_a_malformed_request_is_told_its_field(tmp_path: Path, wrong: dict[str, Any]) -> None:
+async def test_errors_of_malformed_requests_name_the_field(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
     async with asking(tmp_path, ScriptedChatModel.playing()) as client:
         answer = await client.post(PATH, json={"messages": TALK, **wrong})
         assert answer.status_code == 422

@@ -79,7 +79,7 @@ async def test_uploads_and_their_limits_are_listed(tmp_path: Path) -> None:
         }
 
 
-async def test_only_the_last_part_of_a_name_counts(tmp_path: Path) -> None:
+async def test_only_the_last_part_of_a_files_name_is_used(tmp_path: Path) -> None:
     async with composed(tmp_path, NO_CONVERSION) as service:
         answer = await send(
             service, THREAD, ("../../../etc/passwd", b"1"), ("C:\\x\\y.txt", b"2"), ("..", b"3")

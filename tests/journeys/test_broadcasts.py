@@ -174,7 +174,9 @@ async def test_at_a_terminal_the_command_asks_first(tmp_path: Path) -> None:
         assert _announcements(telegram) == [int(person.chat)]
 
 
-async def test_where_the_bot_was_blocked_it_fails_and_the_others_get_it(tmp_path: Path) -> None:
+async def test_a_broadcast_fails_where_the_bot_was_blocked_and_reaches_the_others(
+    tmp_path: Path,
+) -> None:
     async with TelegramServer() as telegram:
         people = [TelegramPrivateUser(telegram, user=user) for user in (20_001, 20_002)]
         async with serving(tmp_path, config_of(telegram), "telegram") as service:

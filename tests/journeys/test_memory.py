@@ -24,7 +24,7 @@ def remembered(request: ModelRequest) -> set[str]:
     return set(re.findall(r"mark\d", system))
 
 
-async def test_each_place_knows_its_own_after_a_restart(tmp_path: Path) -> None:
+async def test_each_chat_has_its_own_memory_after_a_restart(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=answered) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
         channels = ("slack", "telegram", "feishu")

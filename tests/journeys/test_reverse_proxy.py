@@ -30,7 +30,7 @@ def client_at(address: str, port: int, certificate: Path) -> httpx.AsyncClient:
 
 
 @pytest.mark.skipif(PROGRAM is None, reason=MISSING)
-async def test_clients_behind_a_proxy_are_told_apart_and_get_streams(tmp_path: Path) -> None:
+async def test_clients_behind_a_proxy_are_distinguished_and_get_streams(tmp_path: Path) -> None:
     port = free_port()
     async with FakeModelServer() as model:
         config: dict[str, Any] = {**with_model(model.base_url), "gateway": GATEWAY}

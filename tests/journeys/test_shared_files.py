@@ -118,7 +118,7 @@ async def test_a_folder_that_disappears_stops_the_service_with_one_line(tmp_path
 
 
 @pytest.mark.parametrize("url", ["s3:bucket", "/mnt/shared", "file://host/mnt", "file:///"])
-async def test_a_wrong_url_is_told(tmp_path: Path, url: str) -> None:
+async def test_a_wrong_url_is_reported(tmp_path: Path, url: str) -> None:
     service = Service(tmp_path, {"storage": {"url": url}})
     code, _, errors = await service.command("serve", "--no-chat")
     assert (code, errors.count("\n")) == (2, 1)

@@ -145,7 +145,7 @@ def test_in_a_group_a_model_may_say_nothing() -> None:
     assert outcomes(both) == [Outcome.NOTHING_SAID, Outcome.NOTHING_SAID]
 
 
-def test_a_stop_means_its_own_topic_or_all_that_its_sender_has_in_the_chat() -> None:
+def test_a_stop_ends_its_own_topic_or_all_of_its_senders_turns_in_the_chat() -> None:
     own = accepted(topic="7", body={"text": "hello", "sender": {"user_id": "ann"}})
     stop = accepted(2, conversation_id=2, kind="command", topic="102")
     stop = replace(stop, body={"text": "/stop", "sender": {"user_id": "ann"}})
@@ -187,7 +187,7 @@ def test_a_doubled_answer_is_found_unless_the_outbox_says_uncertain() -> None:
     assert set(kinds(found)) == {ViolationKind.DOUBLED}
 
 
-def test_an_answer_without_a_mark_that_the_outbox_does_not_know_is_found() -> None:
+def test_an_answer_without_a_mark_or_outbox_row_is_found() -> None:
     failed = shown(text="⚠️ Sorry.")
     found = verdict([sent()], [accepted()], [delivered()], [failed, replace(failed, id="299")])
     assert kinds(found) == [ViolationKind.DOUBLED]

@@ -370,7 +370,7 @@ async def test_a_database_that_does_not_exist_is_named(
 @pytest.mark.parametrize(
     "url", ["postgresql://user:p@ss/word@host/name", "postgresql://host:port/name"]
 )
-async def test_a_wrong_url_is_told(url: str, tmp_path: Path) -> None:
+async def test_a_wrong_url_is_reported(url: str, tmp_path: Path) -> None:
     said = await refusal(url, tmp_path)
     assert said.startswith("database.url is not a valid PostgreSQL URL") or "cannot be used" in said
 
