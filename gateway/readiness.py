@@ -123,7 +123,7 @@ def _is_broken(health: ChannelHealth, now: float) -> bool:
 async def _check_models(services: Services) -> ReadinessCheck:
     """Judge the models by their latest calls. The service is ready if at least one of them works."""
     if services.config.bus.langgraph_url:
-        return ReadinessCheck(ok=True, state="elsewhere")
+        return ReadinessCheck(ok=True, state="remote")
     breakers = services.agent_services.circuit_breakers
     names = [entry.name for entry in services.agent_services.config.get().chat_models]
     failing = [
