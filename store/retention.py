@@ -7,6 +7,7 @@
 | outbox | delivered rows: 7 days; failed and uncertain rows: `retention_days` |
 | message_topic | `retention_days`: a later reply to such a message starts a new topic |
 | conversation | `retention_days` after its last message: the next message starts a new thread |
+| past_message | `retention_days` after it was said, and with its thread |
 | run | `retention_days` after its end |
 | run_request | until its run ends |
 | run_webhook | until it is posted or was refused three times |
@@ -80,6 +81,11 @@ LONG_TERM = (
     DELETE FROM chat WHERE (channel, workspace, chat) IN (
         SELECT channel, workspace, chat FROM chat WHERE received_at < :before LIMIT :rows)
     RETURNING received_at
+    """,
+    """
+    DELETE FROM past_message WHERE id IN (
+        SELECT id FROM past_message WHERE said_at < :before LIMIT :rows)
+    RETURNING id
     """,
     """
     DELETE FROM run WHERE seq IN (

@@ -230,6 +230,31 @@ CREATE TRIGGER thread_metadata_update AFTER UPDATE OF metadata ON thread WHEN ne
     SELECT key, substr(type || ':' || coalesce(value, ''), 1, 200), new.thread_id FROM json_each(new.metadata);
 END;
 
+-- What people and the agent said, for the tool `recall`. It is deleted with its thread.
+CREATE TABLE past_message (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    scope TEXT NOT NULL, -- the person or room in whose memory it is
+    agent TEXT NOT NULL, -- the custom agent; '': the lead agent
+    thread_id TEXT NOT NULL REFERENCES thread (thread_id) ON DELETE CASCADE,
+    message_id TEXT NOT NULL,
+    speaker TEXT NOT NULL, -- '': the agent
+    text TEXT NOT NULL,
+    words TEXT NOT NULL, -- by which it is found (store/past_messages.py)
+    said_at REAL NOT NULL,
+    UNIQUE (thread_id, message_id)
+) STRICT;
+CREATE INDEX past_message_by_scope ON past_message (scope, agent);
+CREATE INDEX past_message_by_age ON past_message (said_at);
+CREATE VIRTUAL TABLE past_message_words USING fts5 (
+    words, content = 'past_message', content_rowid = 'id', tokenize = 'ascii'
+);
+CREATE TRIGGER past_message_insert AFTER INSERT ON past_message BEGIN
+    INSERT INTO past_message_words (rowid, words) VALUES (new.id, new.words);
+END;
+CREATE TRIGGER past_message_delete AFTER DELETE ON past_message BEGIN
+    INSERT INTO past_message_words (past_message_words, rowid, words) VALUES ('delete', old.id, old.words);
+END;
+
 -- Runs on threads.
 CREATE TABLE run (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,

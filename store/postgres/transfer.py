@@ -42,6 +42,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "message_topic": ("channel", "workspace", "chat", "message_id"),
     "pairing": ("code",),
     "thread": ("thread_id",),
+    "past_message": ("id",),
     "run": ("seq",),
     "conversation_settings": ("channel", "workspace", "chat", "topic"),
     "item": ("namespace", "key"),
@@ -66,7 +67,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 Triggers, schema steps and running nodes fill the others.
 """
 
-NUMBERED = ("conversation", "inbox", "outbox", "run", "broadcast")
+NUMBERED = ("conversation", "inbox", "outbox", "run", "broadcast", "past_message")
 """Tables whose key is a number that the database assigns. It never reuses a number, even after the copy."""
 
 _COLUMNS = """

@@ -142,8 +142,10 @@ def statements() -> Iterator[tuple[str, str, str]]:
                     yield info.name, name, statement
 
 
-FRAGMENTS = {"_SELECT", "SELECT_ROWS", "_JOINED", "_PUT_WRITE", "LIST"}
-"""Statements that are used with more text only; and LIST, which LangGraph's `alist(None)` needs: all threads."""
+FRAGMENTS = {"_SELECT", "SELECT_ROWS", "_JOINED", "_PUT_WRITE", "LIST", "_SELECT_POSTGRES"}
+"""Statements that are used with more text only; one of PostgreSQL; and LIST, which LangGraph's `alist(None)` needs: all
+threads.
+"""
 STATEMENTS = [one for one in statements() if one[1] not in FRAGMENTS]
 POSTGRES_ONLY = {"node_calls", "run_events"}
 """Modules whose statements SQLite never runs, and does not understand: they read rows by their ID or key, or remove old
