@@ -29,7 +29,7 @@ MAX_TITLE_CHARS = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """The author of a message in a group.
+    """The author of a message.
 
     Attributes:
         id: Unique on the platform; "" = unknown.
@@ -71,10 +71,15 @@ def speaker_of(message: BaseMessage) -> Speaker | None:
     >>> speaker_of(HumanMessage("hi", additional_kwargs=said)).name
     'Ann_/speaker_'
     """
-    extra = message.additional_kwargs
-    if not extra or extra.get("chat_type") != GROUP or not is_user_message(message):
+    if message.additional_kwargs.get("chat_type") != GROUP:
         return None
-    sender = extra.get("sender")
+    return author_of(message)
+
+
+def author_of(message: BaseMessage) -> Speaker | None:
+    """Return the author of a message, in a private chat too; None if the bus did not name one."""
+    extra = message.additional_kwargs
+    sender = extra.get("sender") if extra and is_user_message(message) else None
     if not isinstance(sender, Mapping):
         return None
     name, user_id = (one_line(sender.get(key), MAX_NAME_CHARS) for key in ("name", "id"))

@@ -12,6 +12,7 @@ _SETTINGS = (
     "enabled",
     "storage_path",
     "debounce_seconds",
+    "max_calls_per_hour",
     "max_facts",
     "fact_confidence_threshold",
     "injection_enabled",

@@ -12,6 +12,7 @@ class MemoryConfig(Section):
         enabled: Whether memory is extracted and used at all.
         storage_path: The folder of the documents, relative to the data folder; "" = `memory`.
         debounce_seconds: Pause of a conversation before memory is extracted from it, seconds.
+        max_calls_per_hour: Model calls that extract memory for one person or room, at most; they are spread evenly.
         model_name: An entry of `models` that extracts memory; None = the first.
         max_facts: Maximum number of facts per document; the most certain ones are kept.
         fact_confidence_threshold: Extracted facts with a lower confidence are dropped.
@@ -22,6 +23,7 @@ class MemoryConfig(Section):
     enabled: bool = True
     storage_path: str = ""
     debounce_seconds: int = Field(default=30, ge=1, le=300)
+    max_calls_per_hour: int = Field(default=20, ge=1, le=3600)
     model_name: str | None = None
     max_facts: int = Field(default=100, ge=10, le=500)
     fact_confidence_threshold: float = Field(default=0.7, ge=0, le=1)

@@ -1,7 +1,7 @@
 """MemoryExtractor: asks a model what a turn changes in a memory document, and applies it."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -9,11 +9,17 @@ import anyio
 import anyio.to_thread
 
 from agent.config import DEMO_MODEL_CLASS, AgentConfig
-from agent.memory.extraction_prompt import extraction_prompt, parse_update
+from agent.memory.extraction_prompt import (
+    extraction_prompt,
+    fact_sources,
+    fit_turns,
+    parse_update,
+)
 from agent.memory.merge import apply_update
 from agent.memory.queue import QueuedTurn
 from agent.memory.schema import MemoryDocument
 from agent.memory.store import MemoryStore
+from agent.memory.turns import MemoryTurn, is_trivial
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
 
 log = logging.getLogger(__name__)
@@ -23,7 +29,7 @@ DEADLINE_S = 120.0
 
 
 class MemoryExtractor:
-    """Extracts memory from one queued turn, or from several concurrently.
+    """Extracts memory from queued turns; from several documents concurrently.
 
     Args:
         store: The documents.
@@ -53,23 +59,33 @@ class MemoryExtractor:
         entry = config.model_named(name) if name else config.chat_models[0]
         return entry is None or entry.use != DEMO_MODEL_CLASS
 
-    async def process(self, queued: QueuedTurn) -> None:
-        """Extract memory from one turn. Failures are logged and leave the document unchanged."""
-        if queued.is_cancelled or not self.is_enabled():
-            return
+    async def process(self, entries: Sequence[QueuedTurn]) -> bool:
+        """Extract memory from entries of one document. Return whether the model was called.
+
+        Failures are logged and leave the document unchanged.
+        """
+        if not self.is_enabled():
+            return False
+        turns = [
+            (one, turn) for one in entries if not one.is_cancelled and _is_worth(turn := one.turn)
+        ]
+        if not turns:
+            return False
         try:
-            await self._process(queued)
+            await self._process(turns)
         except Exception as error:  # noqa: BLE001 - providers raise their own types, and no caller waits for the result
             # Do not log the text of the error: it may quote the conversation or a key.
             log.warning("Memory extraction failed: %s", type(error).__name__)
+        return True
 
-    async def _process(self, queued: QueuedTurn) -> None:
-        turn, memory = queued.turn, self._config().memory
-        document = await anyio.to_thread.run_sync(self._store.read, turn.scope)
+    async def _process(self, queued: Sequence[tuple[QueuedTurn, MemoryTurn]]) -> None:
+        scope, memory = queued[0][1].scope, self._config().memory
+        turns = fit_turns([turn for _, turn in queued])
+        document = await anyio.to_thread.run_sync(self._store.read, scope)
         model = await self._models(memory.model_name)
         with anyio.fail_after(DEADLINE_S):
             answer = await model.ainvoke(
-                extraction_prompt(document, turn), auxiliary_run_config("memory")
+                extraction_prompt(document, turns), auxiliary_run_config("memory")
             )
         update = parse_update(answer.text)
         if update is None:
@@ -77,21 +93,25 @@ class MemoryExtractor:
             return
 
         def change(current: MemoryDocument) -> MemoryDocument:
-            # The document may have changed, or the turn may have been cancelled, while the model was thinking.
-            if queued.is_cancelled:
+            # The document may have changed, or the turns may have been cancelled, while the model was thinking.
+            if any(one.is_cancelled for one, _ in queued):
                 return current
             return apply_update(
                 current,
                 update,
+                fact_sources(turns),
                 now=format_utc(self._now()),
-                source=turn.thread_id,
                 new_id=new_fact_id,
                 min_confidence=memory.fact_confidence_threshold,
                 max_facts=memory.max_facts,
             )
 
-        if not queued.is_cancelled:
-            await anyio.to_thread.run_sync(self._store.update, turn.scope, change)
+        await anyio.to_thread.run_sync(self._store.update, scope, change)
+
+
+def _is_worth(turn: MemoryTurn) -> bool:
+    """Return whether a turn may contain something to learn."""
+    return not is_trivial((*turn.context[-1:], *turn.messages))
 
 
 def new_fact_id() -> str:

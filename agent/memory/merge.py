@@ -1,10 +1,10 @@
 """Applies a model's proposed update to a memory document. Pure."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from agent.memory.extraction_prompt import MemoryUpdate
+from agent.memory.extraction_prompt import FactSource, MemoryUpdate, ProposedFact
 from agent.memory.schema import MemoryDocument, MemoryFact, MemorySection, normalized_content
 
 _SENTENCE = re.compile(r".+?(?:(?<![.!?])[.!?]++(?=\s|$)|[。！？]+|\n|$)\s*", re.DOTALL)
@@ -16,65 +16,138 @@ _ABOUT_UPLOADS = re.compile(
     re.IGNORECASE,
 )
 
+_ONE_TASK = re.compile(
+    r"\b(?:this|that) (?:one|time|answer|reply|question|message|task|email|mail|text)\b|\b(?:just|only) (?:this|once)\b"
+    r"|\bfor (?:now|today|once|this)\b|这(?:一)?(?:次|个问题|个回答|条|题|封|篇)"
+    r"|本次|今天先|暂时|今回|この(?:質問|回答|返事)",
+    re.IGNORECASE,
+)
+_FROM_NOW_ON = re.compile(
+    r"\b(?:always|never|from now on|every time|in (?:the )?future|generally|in general|i prefer|i like|i hate)\b"
+    r"|总是|一直|以后|今后|每次|从不|永远|我喜欢|我更喜欢|いつも|これから|今後",
+    re.IGNORECASE,
+)
+
 
 def apply_update(
     document: MemoryDocument,
     update: MemoryUpdate,
+    sources: Sequence[FactSource],
     *,
     now: str,
-    source: str,
     new_id: Callable[[], str],
     min_confidence: float = 0.7,
     max_facts: int = 100,
 ) -> MemoryDocument:
     """Return the document with an update applied; the same object if the update changes nothing.
 
+    A fact belongs to the person who said it. Only what that person says replaces or removes it.
+
     Args:
         document: The current document.
         update: The changes that the model proposes.
+        sources: The numbered messages of the prompt.
         now: The time of the change, ISO 8601 with zone.
-        source: The thread the update comes from.
         new_id: Generates fact ids.
         min_confidence: New facts below this confidence are dropped.
-        max_facts: Maximum number of facts; the least certain ones are dropped.
+        max_facts: Maximum number of facts (`limit_facts`).
     """
-    kept = tuple(fact for fact in document.facts if fact.id not in update.removed_ids)
-    known = {normalized_content(fact.content) for fact in kept}
-    taken = {fact.id for fact in kept}
+    removed = {
+        fact_id
+        for fact_id, position in update.removed.items()
+        for fact in document.facts
+        if fact.id == fact_id and _may_change(fact, _source_of(position, "", sources))
+    }
+    taken = {fact.id for fact in document.facts}
     added: list[MemoryFact] = []
     for proposed in update.new_facts:
         content = remove_upload_mentions(proposed.content)
-        key = normalized_content(content)
-        if proposed.confidence < min_confidence or not content or key in known:
+        source = _source_of(proposed.message, content, sources)
+        if proposed.confidence < min_confidence or not content or source is None:
             continue
-        known.add(key)
+        if not proposed.is_lasting or _is_about_one_task(proposed, source.message.text):
+            continue
         fact = MemoryFact(
             id=_unused_id(new_id, taken),
             content=content,
             category=proposed.category,
             confidence=proposed.confidence,
-            created_at=now,
-            source=source,
+            created_at=source.turn.said_at or now,
+            source=source.turn.thread_id,
+            message=source.message.id,
+            speaker_id=source.message.speaker_id,
+            speaker=source.message.speaker,
             source_error=proposed.source_error,
         )
+        replaced = {
+            old.id
+            for old in document.facts
+            if old.id in proposed.replaced_ids and _may_change(old, source)
+        }
+        present = [one for one in (*document.facts, *added) if one.id not in removed | replaced]
+        if any(_is_same(one, fact) for one in present):
+            continue
+        removed |= replaced
         added.append(fact)
+    kept = tuple(fact for fact in document.facts if fact.id not in removed)
     changed = replace(
         document,
         user=_update_sections(document.user, update.user, now),
         history=_update_sections(document.history, update.history, now),
-        facts=keep_most_certain((*kept, *added), max_facts),
+        facts=limit_facts((*kept, *added), max_facts),
     )
     return document if changed == document else replace(changed, last_updated=now)
 
 
-def keep_most_certain(facts: tuple[MemoryFact, ...], max_facts: int) -> tuple[MemoryFact, ...]:
-    """Keep the most certain facts, in their order. If two are equally certain, keep the newer one."""
-    if len(facts) <= max_facts:
-        return facts
-    newest_first = range(len(facts) - 1, -1, -1)
-    ranked = sorted(newest_first, key=lambda position: -facts[position].confidence)
-    kept = set(ranked[:max_facts])
-    return tuple(fact for position, fact in enumerate(facts) if position in kept)
+def limit_facts(facts: tuple[MemoryFact, ...], max_facts: int) -> tuple[MemoryFact, ...]:
+    """Drop facts beyond a limit: always the least certain, then oldest, of the person who has most.
+
+    So what one person says never crowds out the facts of others.
+    """
+    by_speaker: dict[str, list[MemoryFact]] = {}
+    for fact in facts:
+        by_speaker.setdefault(fact.speaker_id, []).append(fact)
+    for own in by_speaker.values():
+        own.sort(key=lambda fact: -fact.confidence, reverse=True)  # Stable: the oldest first.
+    dropped: set[str] = set()
+    while len(facts) - len(dropped) > max_facts:
+        dropped.add(max(by_speaker.values(), key=len).pop(0).id)
+    return tuple(fact for fact in facts if fact.id not in dropped)
+
+
+def _source_of(position: int, content: str, sources: Sequence[FactSource]) -> FactSource | None:
+    """Return the source with a number, or else the only possible one: None if several people may have said it."""
+    if 0 < position <= len(sources):
+        return sources[position - 1]
+    if len({one.message.speaker_id for one in sources}) == 1:
+        return sources[-1]
+    named = [one for one in sources if one.message.speaker and one.message.speaker in content]
+    return named[-1] if len({one.message.speaker_id for one in named}) == 1 else None
+
+
+def _may_change(fact: MemoryFact, source: FactSource | None) -> bool:
+    """Return whether what a source says may replace or remove a fact: its speaker's own, or one of nobody."""
+    return not fact.speaker_id or (
+        source is not None and source.message.speaker_id == fact.speaker_id
+    )
+
+
+def _is_same(fact: MemoryFact, other: MemoryFact) -> bool:
+    return normalized_content(fact.content) == normalized_content(other.content) and (
+        fact.speaker_id in ("", other.speaker_id)
+    )
+
+
+def _is_about_one_task(proposed: ProposedFact, said: str) -> bool:
+    """Return whether a wish or rule was said about the present task only, whatever the model thinks of it.
+
+    >>> wish = ProposedFact(content="Wants answers in French", category="preference", confidence=1.0)
+    >>> [_is_about_one_task(wish, said) for said in ("Answer this one in French", "Always answer in French")]
+    [True, False]
+    """
+    if proposed.category not in ("preference", "behavior", "correction"):
+        return False
+    return _ONE_TASK.search(said) is not None and _FROM_NOW_ON.search(said) is None
 
 
 def remove_upload_mentions(text: str) -> str:

@@ -1,11 +1,11 @@
-"""MemoryQueue: turns waiting for extraction, debounced per conversation."""
+"""MemoryQueue: turns waiting for extraction, debounced per conversation, and paced per document."""
 
 import heapq
 import json
 import math
 import zlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import anyio
@@ -15,7 +15,13 @@ from agent.memory.turn_json import encode_turns, parse_turns
 from agent.memory.turns import MemoryMessage, MemoryTurn
 
 MAX_MESSAGES = 60
-"""Messages per entry; older ones are dropped."""
+"""Messages per entry. An entry with so many is processed without waiting for a pause; older messages are dropped."""
+
+MAX_TURNS_PER_CALL = 8
+"""Conversations of one document to process together."""
+
+MAX_PACED = 10_000
+"""Number of documents whose latest call is remembered."""
 
 MAX_DEBOUNCE_FACTOR = 10
 """A conversation that never pauses is processed after this many debounce periods."""
@@ -32,7 +38,8 @@ LATE_S = 10.0
 LATE_CONCURRENCY = 8
 """Late entries to process concurrently, each for a different document."""
 
-ProcessTurn = Callable[["QueuedTurn"], Awaitable[None]]
+ProcessTurns = Callable[[Sequence["QueuedTurn"]], Awaitable[bool]]
+"""Processes entries of one document. Returns whether a model was called."""
 
 OnProcessed = Callable[["MemoryQueueKey"], Awaitable[None]]
 
@@ -52,10 +59,19 @@ class QueuedTurn:
 
     Attributes:
         key: The entry's key.
+        message_count: The number of its messages.
         is_cancelled: Whether the entry must no longer change the document. It can be set during processing.
     """
 
-    __slots__ = ("_compressed", "first_at", "is_cancelled", "is_expedited", "key", "last_at")
+    __slots__ = (
+        "_compressed",
+        "first_at",
+        "is_cancelled",
+        "is_expedited",
+        "key",
+        "last_at",
+        "message_count",
+    )
 
     def __init__(self, *, turn: MemoryTurn, first_at: float, last_at: float) -> None:
         self.key = MemoryQueueKey(thread_id=turn.thread_id, scope=turn.scope)
@@ -72,6 +88,7 @@ class QueuedTurn:
 
     @turn.setter
     def turn(self, turn: MemoryTurn) -> None:
+        self.message_count = len(turn.messages)
         self._compressed = zlib.compress(encode_turns([turn]), level=1)
 
 
@@ -88,6 +105,7 @@ def merge_turns(before: MemoryTurn, after: MemoryTurn) -> MemoryTurn:
     corrects = before.is_correction or after.is_correction
     return replace(
         after,
+        said_at=after.said_at or before.said_at,
         messages=tuple(messages.values())[-MAX_MESSAGES:],
         context=before.context,
         is_correction=corrects,
@@ -99,23 +117,27 @@ class MemoryQueue:
     """Holds waiting turns and processes them in one loop.
 
     Args:
-        process: Processes one entry. It logs failures and raises only on cancellation.
+        process: Processes entries of one document. It logs failures and raises only on cancellation.
         on_processed: Called after an entry was processed.
         rest_s: Returns the debounce period, seconds.
-        gap_s: Pause between two entries, seconds.
+        spacing_s: Returns the minimum time between two calls for one document, seconds.
+        gap_s: Pause between two calls, seconds.
         late_s: An entry that is overdue by this long is processed concurrently with other late ones, seconds.
     """
 
     def __init__(
         self,
-        process: ProcessTurn,
+        process: ProcessTurns,
         on_processed: OnProcessed,
         *,
         rest_s: Callable[[], float],
+        spacing_s: Callable[[], float] = lambda: 0.0,
         gap_s: float = GAP_S,
         late_s: float = LATE_S,
     ) -> None:
-        self._process_turn = process
+        self._process_turns = process
+        self._spacing_s = spacing_s
+        self._called_at: OrderedDict[MemoryScope, float] = OrderedDict()
         self._on_processed = on_processed
         self._rest_s = rest_s
         self._gap_s = gap_s
@@ -150,8 +172,10 @@ class MemoryQueue:
         else:
             queued.turn = merge_turns(queued.turn, turn)
             queued.last_at = now
+        if queued.message_count >= MAX_MESSAGES:
+            queued.is_expedited = True
         # Do not notify a loop that wakes up earlier anyway: each notification makes it scan all entries.
-        if due_at(queued, self._rest_s()) < self._asleep_until:
+        if self._due_at(queued, self._rest_s()) < self._asleep_until:
             self._notify()
         return key
 
@@ -166,7 +190,7 @@ class MemoryQueue:
         """Cancel all entries for a document and return their keys. Without an agent, cancel the whole scope."""
         dropped: set[MemoryQueueKey] = set()
         for entry in [*self._busy, *self._waiting.values()]:
-            if _covers(scope, entry.key.scope):
+            if scope.covers(entry.key.scope):
                 dropped.add(entry.key)
                 entry.is_cancelled = True
                 if self._waiting.get(entry.key) is entry:
@@ -175,16 +199,16 @@ class MemoryQueue:
         return dropped
 
     async def run(self) -> None:
-        """Process due entries forever: one after another, or several at once when they are late."""
+        """Process due documents forever: one after another, or several at once when they are late."""
         while True:
-            entries, is_late = self._next_due()
-            if not entries:
+            documents, is_late = self._next_due()
+            if not documents:
                 await self._wait_for_work()
                 continue
             async with anyio.create_task_group() as tasks:
-                for entry in entries:
-                    self._start(entry)
-                    tasks.start_soon(self._finish, entry, None)
+                for entries in documents:
+                    self._start(entries)
+                    tasks.start_soon(self._finish, entries, None)
             if not is_late:
                 await anyio.sleep(self._gap_s)
 
@@ -199,28 +223,40 @@ class MemoryQueue:
         while self._waiting or self._busy:
             changed = self._changed
             async with anyio.create_task_group() as tasks:
-                for entry in list(self._waiting.values()):
-                    self._start(entry)
-                    tasks.start_soon(self._finish, entry, limit)
+                for entries in self._by_scope().values():
+                    for start in range(0, len(entries), MAX_TURNS_PER_CALL):
+                        batch = entries[start : start + MAX_TURNS_PER_CALL]
+                        self._start(batch)
+                        tasks.start_soon(self._finish, batch, limit)
             if self._busy and not self._waiting:
                 await changed.wait()
 
-    def _next_due(self) -> tuple[list[QueuedTurn], bool]:
-        """Return the next entry, or several late entries of different documents, and whether they are late."""
+    def _by_scope(self) -> dict[MemoryScope, list[QueuedTurn]]:
+        found: dict[MemoryScope, list[QueuedTurn]] = {}
+        for entry in self._waiting.values():
+            found.setdefault(entry.key.scope, []).append(entry)
+        return found
+
+    def _due_at(self, entry: QueuedTurn, rest_s: float) -> float:
+        """Return when to process an entry: not too soon after its document's latest call."""
+        called_at = self._called_at.get(entry.key.scope, -math.inf)
+        return max(due_at(entry, rest_s), called_at + self._spacing_s())
+
+    def _next_due(self) -> tuple[list[list[QueuedTurn]], bool]:
+        """Return the waiting entries of the next document, or of several late ones, and whether they are late."""
         if self._is_closing:
             return [], False
         rest_s, now = self._rest_s(), anyio.current_time()
+        by_scope = self._by_scope()
         ready = (
-            (due, number, entry)
-            for number, entry in enumerate(self._waiting.values())
-            if (due := due_at(entry, rest_s)) <= now
+            (due, number, scope)
+            for number, (scope, entries) in enumerate(by_scope.items())
+            if (due := min(self._due_at(entry, rest_s) for entry in entries)) <= now
         )
         first = heapq.nsmallest(LATE_CONCURRENCY, ready)
-        late: dict[MemoryScope, QueuedTurn] = {}
-        for due, _, entry in first:
-            if now - due >= self._late_s:
-                late.setdefault(entry.key.scope, entry)
-        return list(late.values()) or [entry for _, _, entry in first[:1]], bool(late)
+        late = [scope for due, _, scope in first if now - due >= self._late_s]
+        scopes = late or [scope for _, _, scope in first[:1]]
+        return [by_scope[scope][:MAX_TURNS_PER_CALL] for scope in scopes], bool(late)
 
     async def _wait_for_work(self) -> None:
         changed = self._changed
@@ -228,26 +264,39 @@ class MemoryQueue:
             await changed.wait()
             return
         rest_s = self._rest_s()
-        self._asleep_until = min(due_at(entry, rest_s) for entry in self._waiting.values())
+        self._asleep_until = min(self._due_at(entry, rest_s) for entry in self._waiting.values())
         with anyio.move_on_after(max(0.0, self._asleep_until - anyio.current_time())):
             await changed.wait()
         self._asleep_until = math.inf
 
-    def _start(self, entry: QueuedTurn) -> None:
-        del self._waiting[entry.key]
-        self._busy.append(entry)
+    def _start(self, entries: Sequence[QueuedTurn]) -> None:
+        for entry in entries:
+            del self._waiting[entry.key]
+            self._busy.append(entry)
 
-    async def _finish(self, entry: QueuedTurn, limit: anyio.CapacityLimiter | None) -> None:
+    async def _finish(
+        self, entries: Sequence[QueuedTurn], limit: anyio.CapacityLimiter | None
+    ) -> None:
         if limit is None:
-            await self._process_turn(entry)
+            is_called = await self._process_turns(entries)
         else:
             async with limit:
-                await self._process_turn(entry)
-        # Not in a `finally`: an entry interrupted by shutdown must stay in `unprocessed`.
-        self._busy.remove(entry)
-        self._record_processed(entry.key, entry.turn.messages)
-        await self._on_processed(entry.key)
+                is_called = await self._process_turns(entries)
+        if is_called:
+            self._record_call(entries[0].key.scope)
+        # Not in a `finally`: entries interrupted by shutdown must stay in `unprocessed_of`.
+        for entry in entries:
+            self._busy.remove(entry)
+            self._record_processed(entry.key, entry.turn.messages)
+        for entry in entries:
+            await self._on_processed(entry.key)
         self._notify()
+
+    def _record_call(self, scope: MemoryScope) -> None:
+        self._called_at.pop(scope, None)
+        self._called_at[scope] = anyio.current_time()
+        if len(self._called_at) > MAX_PACED:
+            self._called_at.popitem(last=False)
 
     def _record_processed(self, key: MemoryQueueKey, messages: Iterable[MemoryMessage]) -> None:
         for one in messages:
@@ -258,7 +307,3 @@ class MemoryQueue:
     def _notify(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
-
-
-def _covers(scope: MemoryScope, other: MemoryScope) -> bool:
-    return scope.scope == other.scope and scope.agent in (None, other.agent)

@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.errors import MemoryInvalid
@@ -27,6 +27,9 @@ MAX_SUMMARY_CHARS = 2000
 MAX_FACTS = 1000
 """Maximum number of facts in a document, from all sources. `memory.max_facts` limits extraction only."""
 
+MAX_NUMBER = 1_000_000_000
+"""Largest number of a fact that a document may name."""
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -45,20 +48,28 @@ class MemoryFact:
 
     Attributes:
         id: `fact_` and 8 hexadecimal digits.
+        number: What people call it: positive, and never given to another fact of the scope. 0 = not stored yet.
         content: One statement.
         category: One of `CATEGORIES`.
         confidence: 0 to 1.
-        created_at: ISO 8601 with zone, "" = unknown.
+        created_at: When it was said, or added; ISO 8601 with zone, "" = unknown.
         source: The thread it was extracted from, `manual`, or `unknown`.
+        message: The message in that thread that said it; "" = unknown.
+        speaker_id: Who said it: the person's id on the platform; "" = unknown.
+        speaker: Their name; "" = unknown.
         source_error: For corrections: the error that was corrected.
     """
 
     id: str
     content: str
+    number: int = 0
     category: str = DEFAULT_CATEGORY
     confidence: float = DEFAULT_CONFIDENCE
     created_at: str = ""
     source: str = UNKNOWN
+    message: str = ""
+    speaker_id: str = ""
+    speaker: str = ""
     source_error: str | None = None
 
 
@@ -68,9 +79,10 @@ def _empty_sections(names: tuple[str, ...]) -> dict[str, MemorySection]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDocument:
-    """The memory of one scope and agent."""
+    """The memory of one scope and agent. `last_number`: the highest number that a fact ever had."""
 
     last_updated: str = ""
+    last_number: int = 0
     user: Mapping[str, MemorySection] = field(default_factory=lambda: _empty_sections(USER))
     history: Mapping[str, MemorySection] = field(default_factory=lambda: _empty_sections(HISTORY))
     facts: tuple[MemoryFact, ...] = ()
@@ -130,6 +142,7 @@ def document_to_json(document: MemoryDocument) -> dict[str, Any]:
     return {
         "version": VERSION,
         "lastUpdated": document.last_updated,
+        "lastNumber": document.last_number,
         "user": _sections_to_json(document.user),
         "history": _sections_to_json(document.history),
         "facts": [_fact_to_json(fact) for fact in document.facts],
@@ -147,10 +160,14 @@ def _fact_to_json(fact: MemoryFact) -> dict[str, Any]:
     shown = {
         "id": fact.id,
         "content": fact.content,
+        "number": fact.number,
         "category": fact.category,
         "confidence": fact.confidence,
         "createdAt": fact.created_at,
         "source": fact.source,
+        "message": fact.message,
+        "speakerId": fact.speaker_id,
+        "speaker": fact.speaker,
     }
     return shown if fact.source_error is None else {**shown, "sourceError": fact.source_error}
 
@@ -166,12 +183,33 @@ def document_from_json(data: object) -> MemoryDocument:
     facts = data.get("facts")
     if facts is not None and not isinstance(facts, list):
         raise MemoryInvalid("facts must be a list")
-    return MemoryDocument(
+    document = MemoryDocument(
         last_updated=_single_line(data.get("lastUpdated")),
+        last_number=_parse_number(data.get("lastNumber")),
         user=_parse_sections(data.get("user"), USER, "user"),
         history=_parse_sections(data.get("history"), HISTORY, "history"),
         facts=_parse_facts(facts or []),
     )
+    return number_facts(document, {fact.id: fact.number for fact in document.facts})
+
+
+def number_facts(document: MemoryDocument, known: Mapping[str, int]) -> MemoryDocument:
+    """Give each fact the number that its id has in `known`, or the next one. A number is given only once.
+
+    >>> facts = (MemoryFact(id="a", content="x"), MemoryFact(id="b", content="y", number=2))
+    >>> [fact.number for fact in number_facts(MemoryDocument(facts=facts), {"b": 2}).facts]
+    [3, 2]
+    """
+    last = max([document.last_number, *known.values()])
+    used: set[int] = set()
+    facts: list[MemoryFact] = []
+    for fact in document.facts:
+        number = known.get(fact.id, 0)
+        if number in used or number <= 0:
+            number = last = last + 1
+        used.add(number)
+        facts.append(fact if fact.number == number else replace(fact, number=number))
+    return replace(document, facts=tuple(facts), last_number=last)
 
 
 def _parse_sections(data: object, names: tuple[str, ...], where: str) -> dict[str, MemorySection]:
@@ -215,10 +253,14 @@ def _parse_fact(entry: object, taken: Mapping[str, MemoryFact]) -> MemoryFact | 
     return MemoryFact(
         id=str(given) if is_usable else _derived_id(content, taken),
         content=content,
+        number=_parse_number(entry.get("number")),
         category=parse_category(entry.get("category")),
         confidence=parse_confidence(entry.get("confidence")),
         created_at=_single_line(entry.get("createdAt")),
         source=_single_line(entry.get("source")) or UNKNOWN,
+        message=_single_line(entry.get("message")),
+        speaker_id=_single_line(entry.get("speakerId")),
+        speaker=_single_line(entry.get("speaker")),
         source_error=(clean_text(error, MAX_FACT_CHARS) or None)
         if isinstance(error, str)
         else None,
@@ -233,6 +275,11 @@ def _derived_id(content: str, taken: Mapping[str, MemoryFact]) -> str:
         if f"fact_{digest}" not in taken:
             return f"fact_{digest}"
         turn += 1
+
+
+def _parse_number(value: object) -> int:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 < value <= MAX_NUMBER else 0  # type: ignore[operator,return-value]  # an int
 
 
 def _single_line(value: object) -> str:

@@ -30,6 +30,10 @@ class MemoryScope:
     scope: str = DEFAULT
     agent: str | None = None
 
+    def covers(self, other: "MemoryScope") -> bool:
+        """Return whether another scope is this one; without an agent, those of all agents are."""
+        return self.scope == other.scope and self.agent in (None, other.agent)
+
     @property
     def folder(self) -> str:
         """The name of the scope's folder: a readable part, and a hash that makes it unique.

@@ -53,8 +53,11 @@ MAX_BLOCKS = 512
 BLOCK_REST = timedelta(minutes=10)
 """Idle time after which a conversation's cached block expires. Providers' caches have expired as well."""
 
-_CachedBlock = tuple[datetime, int, str]
-"""Time of last use, token limit, and the block."""
+BLOCK_AGE = timedelta(hours=1)
+"""Age at which it expires in a conversation that never rests: one request an hour misses the provider's cache."""
+
+_CachedBlock = tuple[datetime, datetime, int, str]
+"""Time of creation, time of last use, token limit, and the block."""
 
 
 class MemoryService:
@@ -89,6 +92,7 @@ class MemoryService:
             self._extractor.process,
             self._save_pending,
             rest_s=lambda: self.config.debounce_seconds,
+            spacing_s=lambda: 3600 / self.config.max_calls_per_hour,
         )
         self._is_open = False
 
@@ -117,7 +121,7 @@ class MemoryService:
 
         The block stays the same during a conversation, although memory is extracted from each turn: providers cache
         prompts by prefix, and the history already contains the latest messages. Changes by people
-        and pauses of `BLOCK_REST` renew it.
+        and pauses of `BLOCK_REST` renew it, and so does its age.
         """
         scope = _scope_of(caller) if self._is_injected() else None
         if scope is None:
@@ -140,7 +144,8 @@ class MemoryService:
                 block = memory_block(self._store.read(scope), limit)
             except MemoryServiceError:
                 return ""  # the store logged it; the run continues without memory
-            self._blocks[key] = (self._now(), limit, block)
+            now = self._now()
+            self._blocks[key] = (now, now, limit, block)
             if len(self._blocks) > MAX_BLOCKS:
                 self._blocks.popitem(last=False)
         return block
@@ -148,10 +153,10 @@ class MemoryService:
     def _recent_block(self, key: MemoryQueueKey) -> str | None:
         """Return a conversation's cached block and extend its lifetime. None if it must be rebuilt."""
         now, limit = self._now(), self.config.max_injection_tokens
-        used_at, cached_limit, block = self._blocks.pop(key, (now, 0, ""))
-        if cached_limit != limit or now - used_at >= BLOCK_REST:
+        created_at, used_at, cached_limit, block = self._blocks.pop(key, (now, now, 0, ""))
+        if cached_limit != limit or now - used_at >= BLOCK_REST or now - created_at >= BLOCK_AGE:
             return None
-        self._blocks[key] = (now, limit, block)
+        self._blocks[key] = (created_at, now, limit, block)
         return block
 
     async def enqueue_turn(self, messages: Sequence[BaseMessage], caller: RunContext) -> None:
@@ -162,7 +167,9 @@ class MemoryService:
             caller: For whom the run works.
         """
         scope = self._extraction_scope(caller)
-        turn = scope and extract_turn(scope, caller.thread_id, messages)
+        turn = scope and extract_turn(
+            scope, caller.thread_id, messages, said_at=format_utc(self._now())
+        )
         if turn:
             await self._save_pending(self._queue.add(turn))
 

@@ -5,6 +5,7 @@ agents, and the file `scope` holds the scope's name. Files have mode 0600, folde
 """
 
 import fcntl
+import hashlib
 import json
 import logging
 import shutil
@@ -12,13 +13,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.atomic_write import write_atomically
 from agent.errors import MemoryInvalid, MemoryUnavailable
-from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument, document_from_json, document_to_json
+from agent.memory.schema import (
+    EMPTY_DOCUMENT,
+    MemoryDocument,
+    document_from_json,
+    document_to_json,
+    number_facts,
+)
 from agent.memory.scope import MemoryScope, is_agent_name
 from agent.memory.shared import SharedMemory
 
@@ -30,6 +37,8 @@ MAX_BYTES = 8_000_000
 MAX_CACHED = 512
 LOCK = ".lock"
 """A process locks this file while it changes a document, because nodes may share the folder."""
+
+_NUMBERS = "numbers:"
 
 _FileVersion = tuple[int, int, int]
 
@@ -92,6 +101,7 @@ class MemoryStore:
                 after = change(before)
                 if after is before:
                     return after
+                after = self._number(scope, before, after)
                 self._write(scope, path, after)
                 if self._store(scope):
                     return after
@@ -106,6 +116,7 @@ class MemoryStore:
             is_done = False
             while not is_done:
                 self._fetch(scope)
+                self._keep_last_number(scope)
                 if scope.agent is None:
                     self._remove_scope(scope)
                 else:
@@ -143,7 +154,7 @@ class MemoryStore:
             scope = (folder / "scope").read_text("utf-8")
         except (OSError, ValueError):
             return
-        if MemoryScope(scope=scope).folder != folder.name:
+        if MemoryScope(scope=scope).folder != folder.name or scope.startswith(_NUMBERS):
             return
         agents = sorted(
             path.stem for path in (folder / "agents").glob("*.json") if is_agent_name(path.stem)
@@ -155,6 +166,30 @@ class MemoryStore:
             last_updated=document.last_updated,
             facts=len(document.facts),
         )
+
+    def _number(
+        self, scope: MemoryScope, before: MemoryDocument, after: MemoryDocument
+    ) -> MemoryDocument:
+        """Return a changed document in which facts keep their numbers and new facts have new ones."""
+        last = before.last_number
+        if not last:
+            kept = _numbers_scope(scope)
+            self._fetch(kept)
+            last = self._read_or_move_aside(self._path(kept)).last_number
+        known = {fact.id: fact.number for fact in before.facts}
+        return number_facts(replace(after, last_number=last), known)
+
+    def _keep_last_number(self, scope: MemoryScope) -> None:
+        """Before a scope is deleted, keep its last number, so that `/forget 3` never means a fact learned later."""
+        folder = self._root / scope.folder
+        paths = [folder / "memory.json", *(folder / "agents").glob("*.json")]
+        last = max(self._read_or_move_aside(path).last_number for path in paths)
+        kept = _numbers_scope(scope)
+        self._fetch(kept)
+        known = self._read_or_move_aside(self._path(kept))
+        if last > known.last_number:
+            self._write(kept, self._path(kept), replace(known, last_number=last))
+            self._store(kept)
 
     def _path(self, scope: MemoryScope) -> Path:
         folder = self._root / scope.folder
@@ -229,6 +264,11 @@ class MemoryStore:
             self._cache.move_to_end(path)
             if len(self._cache) > MAX_CACHED:
                 self._cache.popitem(last=False)
+
+
+def _numbers_scope(scope: MemoryScope) -> MemoryScope:
+    """Return the scope whose empty document keeps the last number of a deleted scope. It names nobody."""
+    return MemoryScope(scope=_NUMBERS + hashlib.sha256(scope.scope.encode()).hexdigest()[:32])
 
 
 def _parse(raw: bytes) -> MemoryDocument:

@@ -30,6 +30,7 @@ def parse_turns(listed: list[Any]) -> Iterator[MemoryTurn]:
             yield MemoryTurn(
                 scope=memory_scope(entry["scope"]["scope"], entry["scope"]["agent"]),
                 thread_id=str(entry["thread_id"]),
+                said_at=str(entry.get("said_at") or ""),
                 messages=tuple(MemoryMessage(**one) for one in entry["messages"]),
                 context=tuple(MemoryMessage(**one) for one in entry["context"]),
                 is_correction=entry["is_correction"] is True,

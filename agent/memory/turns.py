@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from agent.memory.scope import MemoryScope
 from agent.models.failures import is_fallback
 from agent.models.thinking_tags import without_thinking
-from agent.speakers import speaker_of
+from agent.speakers import Speaker, author_of
 from agent.user_messages import is_user_message, strip_framework_blocks
 
 CONTEXT_MESSAGES = 4
@@ -36,7 +36,7 @@ _CORRECTION = re.compile(
     | wrong\ again | not\ what\ i\ (?:meant|asked|wanted) | i\ (?:meant|said)\b
     | (?:please\ )?(?:don't|don’t|do\ not|stop|never)\ do(?:ing)?\ (?:that|this|it)
     | try\ again | redo\ (?:it|this|that)
-    | actually,?\ (?:it|i|no|the|my|we) | correction:
+    | actually,?\ (?:it|i|no|the|my|we) | correction: | no,\ (?:it|i|my|our|we|the)\b
     )|不对|错了|不是这样|你搞错|你弄错|理解错|我的意思是|我说的是|重新来|重做|改一下|别这样|不要这样""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -53,11 +53,20 @@ _REINFORCEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryMessage:
-    """One message without the framework's additions. `speaker`: the author, in a group; "" elsewhere."""
+    """One message without the framework's additions.
+
+    Attributes:
+        id: Its id in the thread.
+        role: Who wrote it.
+        text: The author's own words.
+        speaker_id: The id of the person who wrote it, on the platform; "" = unknown, or the assistant.
+        speaker: Their name.
+    """
 
     id: str
     role: Literal["user", "assistant"]
     text: str
+    speaker_id: str = ""
     speaker: str = ""
 
 
@@ -68,6 +77,7 @@ class MemoryTurn:
     Attributes:
         scope: The document to update.
         thread_id: The thread.
+        said_at: When the turn ended, ISO 8601 with zone; "" = unknown.
         messages: The turn's messages, in order.
         context: The messages right before it.
         is_correction: Whether a person corrected the agent.
@@ -77,13 +87,14 @@ class MemoryTurn:
     scope: MemoryScope
     thread_id: str
     messages: tuple[MemoryMessage, ...]
+    said_at: str = ""
     context: tuple[MemoryMessage, ...] = ()
     is_correction: bool = False
     is_reinforcement: bool = False
 
 
 def extract_turn(
-    scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage]
+    scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage], *, said_at: str = ""
 ) -> MemoryTurn | None:
     """Return a conversation's last turn, or None if no user message has an answer yet."""
     said = conversation_messages(_recent_messages(messages))
@@ -98,6 +109,7 @@ def extract_turn(
     return MemoryTurn(
         scope=scope,
         thread_id=thread_id,
+        said_at=said_at,
         messages=tuple(said[start:]),
         context=tuple(said[max(0, start - CONTEXT_MESSAGES) : start]),
         is_correction=corrects,
@@ -132,6 +144,57 @@ def conversation_messages(messages: Iterable[BaseMessage]) -> list[MemoryMessage
     return said
 
 
+_COURTESIES = frozenset(
+    """hi hello hey good morning afternoon evening night bye goodbye see you thanks thank thx ty cheers great nice cool
+    awesome perfect lol haha please there all everyone so much very a lot again team folks welcome 你好 您好 大家好
+    早上好 早 晚上好 晚安 再见 拜拜 谢谢 谢谢你 谢谢大家 多谢 感谢 辛苦了 太好了 很好 不错 哈哈 哈哈哈 嗨 こんにちは
+    おはよう おはようございます こんばんは ありがとう ありがとうございます おやすみ""".split()  # noqa: SIM905 - a readable list
+)
+_CONSENTS = frozenset(
+    """ok okay yes yeah yep no nope sure fine right got it go on continue 好 好的 好吧 嗯 嗯嗯 对 是 是的 行 可以 不
+    不用 不是 知道了 明白 明白了 收到 继续 はい いいえ 了解 わかりました""".split()  # noqa: SIM905 - a readable list
+)
+_FIRST_PERSON = re.compile(
+    r"\b(?:i|i'm|me|my|mine|we|us|our|ours)\b|我|咱|俺|本人|私|僕|うち", re.IGNORECASE
+)
+_WORDS = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_STATEMENT = re.compile(r"[.!](?=\s)|[。！;；\n](?=.)")
+"""Matches the end of a statement that something follows."""
+_QUESTION_ENDS = ("?", "？")
+
+
+def is_trivial(messages: Iterable[MemoryMessage]) -> bool:
+    """Return whether nothing can be learned from messages: courtesies, signs, and questions about something else.
+
+    A yes or no counts if the assistant had asked something.
+
+    >>> said = lambda *texts: [MemoryMessage(id=t, role="user", text=t) for t in texts]
+    >>> [is_trivial(said(text)) for text in ("Thanks!", "👍", "谢谢", "What is 2 + 2?", "ok", "好的")]
+    [True, True, True, True, True, True]
+    >>> [is_trivial(said(text)) for text in ("I sail", "Can you book my flight?", "我住在上海", "Deploy on Friday")]
+    [False, False, False, False]
+    >>> is_trivial([MemoryMessage(id="1", role="assistant", text="Is it in May?"), *said("yes")])
+    False
+    """
+    asked = False
+    for one in messages:
+        if one.role == "assistant":
+            asked = "?" in one.text or "？" in one.text
+        elif not _is_trivial_text(one.text, asked=asked):
+            return False
+    return True
+
+
+def _is_trivial_text(text: str, *, asked: bool) -> bool:
+    words = set(_WORDS.findall(text.casefold()))
+    if words <= _COURTESIES:
+        return True
+    if words <= _COURTESIES | _CONSENTS:
+        return not asked
+    is_question = text.rstrip().endswith(_QUESTION_ENDS) and _STATEMENT.search(text) is None
+    return is_question and _FIRST_PERSON.search(text) is None
+
+
 def detect_feedback(said: Iterable[MemoryMessage]) -> tuple[bool, bool]:
     """Return whether users correct the agent, and whether they praise it; a correction excludes praise.
 
@@ -148,11 +211,15 @@ def detect_feedback(said: Iterable[MemoryMessage]) -> tuple[bool, bool]:
 def _memory_message(message: BaseMessage) -> MemoryMessage | None:
     if is_user_message(message):
         text = _QUOTED.sub("", strip_framework_blocks(message.text)).strip()
-        speaker = str(speaker_of(message) or "")
-        return (
-            MemoryMessage(id=_message_id(message), role="user", text=text, speaker=speaker)
-            if text
-            else None
+        if not text:
+            return None
+        author = author_of(message) or Speaker(id="")
+        return MemoryMessage(
+            id=_message_id(message),
+            role="user",
+            text=text,
+            speaker_id=author.id,
+            speaker=author.name,
         )
     if isinstance(message, AIMessage) and _is_final(message):
         text = without_thinking(message.text).strip()

@@ -78,7 +78,7 @@ class CommandRunner:
 def build_commands(bus: BusContext, conversations: Conversations) -> CommandRunner:
     """Return the runner of all commands."""
     conversation = ConversationCommands(bus, conversations)
-    lookups = GatewayCommands(bus.gateway, bus.settings.allowed)
+    lookups = GatewayCommands(bus)
     selection = SelectionCommands(bus, lookups)
     rewind = RewindCommands(bus, conversations)
     handlers: dict[str, CommandHandler] = {

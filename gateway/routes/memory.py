@@ -47,11 +47,15 @@ class MemoryFactView(BaseModel):
     """A remembered fact."""
 
     id: str = ""
+    number: int = Field(default=0, description="What people call it in chats; never given again")
     content: str
     category: str = DEFAULT_CATEGORY
     confidence: float | None = Field(default=DEFAULT_CONFIDENCE, description="0 to 1")
-    createdAt: str = ""  # noqa: N815
+    createdAt: str = Field(default="", description="When it was said or added")  # noqa: N815
     source: str = Field(default="unknown", description="A thread's ID, `manual` or `unknown`")
+    message: str = Field(default="", description="The message of that thread that said it")
+    speakerId: str = Field(default="", description="Who said it: their ID on the platform")  # noqa: N815
+    speaker: str = Field(default="", description="Their name")
     sourceError: str | None = None  # noqa: N815
 
 
@@ -60,6 +64,7 @@ class MemoryDocumentView(BaseModel):
 
     version: str = "1.0"
     lastUpdated: str = ""  # noqa: N815
+    lastNumber: int = Field(default=0, description="The highest number of a fact so far")  # noqa: N815
     user: UserContextView = Field(default_factory=UserContextView)
     history: HistoryContextView = Field(default_factory=HistoryContextView)
     facts: list[MemoryFactView] = Field(default_factory=list)
@@ -89,6 +94,7 @@ class MemoryConfigView(BaseModel):
     enabled: bool
     storage_path: str
     debounce_seconds: int
+    max_calls_per_hour: int
     max_facts: int
     fact_confidence_threshold: float
     injection_enabled: bool

@@ -121,9 +121,9 @@ async def test_before_a_conversation_is_summarized_it_is_learned_from(tmp_path: 
             with anyio.fail_after(20):
                 await reader.called.wait()
     first, last = (prompt[-1].text for prompt in reader.prompts)
-    assert "User: I build ships\nAssistant: One.\nUser: of wood\nAssistant: Two." in first
+    assert "[1] User: I build ships\nAssistant: One.\n[2] User: of wood\nAssistant: Two." in first
     assert "and sails" not in first
-    assert "<conversation>\nUser: and sails\nAssistant: Three.\n</conversation>" in last
+    assert "<conversation>\n[1] User: and sails\nAssistant: Three.\n</conversation>" in last
 
 
 async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:

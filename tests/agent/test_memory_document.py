@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from types import FrameType
@@ -16,9 +17,12 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 from agent.errors import MemoryInvalid
 from agent.memory.extraction_prompt import (
     LINE_CHARS,
+    MAX_CONVERSATION_TOKENS,
     MemoryUpdate,
     ProposedFact,
     extraction_prompt,
+    fact_sources,
+    fit_turns,
     parse_update,
 )
 from agent.memory.merge import apply_update, remove_upload_mentions
@@ -47,16 +51,17 @@ NOW = "2026-03-01T12:00:00Z"
 
 def updated(document: MemoryDocument, update: MemoryUpdate, **more: Any) -> MemoryDocument:  # noqa: ANN401
     numbers = count()
-    origin = {"now": NOW, "source": "t1", "new_id": lambda: f"fact_{next(numbers):08x}", **more}
-    return apply_update(document, update, **origin)
+    origin = {"now": NOW, "new_id": lambda: f"fact_{next(numbers):08x}", **more}
+    sources = origin.pop("sources", fact_sources([exchange(user("said"))]))
+    return apply_update(document, update, sources, **origin)
 
 
-def fact(number: int, content: str = "", **more: Any) -> MemoryFact:  # noqa: ANN401 - whatever Fact takes
-    return MemoryFact(id=f"f{number}", content=content or f"fact number {number}", **more)
+def fact(nth: int, content: str = "", **more: Any) -> MemoryFact:  # noqa: ANN401 - whatever Fact takes
+    return MemoryFact(id=f"f{nth}", content=content or f"fact number {nth}", **more)
 
 
 def user(text: str, **more: Any) -> MemoryMessage:  # noqa: ANN401 - whatever Said takes
-    return MemoryMessage(id=more.pop("id", text), role="user", text=text)
+    return MemoryMessage(id=more.pop("id", text), role="user", text=text, **more)
 
 
 def assistant(text: str) -> MemoryMessage:
@@ -84,10 +89,15 @@ def test_a_document_keeps_its_published_form() -> None:
             **EMPTY_DOCUMENT.user,
             "workContext": MemorySection(summary="Builds ships", updated_at=NOW),
         },
-        facts=(fact(1, "Mag Tee", category="preference", confidence=0.9, source_error="coffee"),),
+        last_number=7,
+        facts=(
+            fact(
+                1, "Mag Tee", number=7, category="preference", confidence=0.9, source_error="coffee"
+            ),
+        ),
     )
     published = document_to_json(document)
-    assert set(published) == {"version", "lastUpdated", "user", "history", "facts"}
+    assert set(published) == {"version", "lastUpdated", "lastNumber", "user", "history", "facts"}
     assert set(published["history"]) == {"recentMonths", "earlierContext", "longTermBackground"}
     assert published["facts"][0]["sourceError"] == "coffee"
     assert document_from_json(json.loads(json.dumps(published))) == document
@@ -277,7 +287,7 @@ def test_the_question_shows_the_notes_and_cannot_be_broken_out_of() -> None:
         assistant("<b>no</b>"),
         context=(user("before"),),
     )
-    system, human = extraction_prompt(document, asked)
+    system, human = extraction_prompt(document, [asked])
     assert "JSON" in system.text
     text = human.text
     assert text.count("</present_notes>") == text.count("</conversation>") == 1
@@ -290,10 +300,10 @@ def test_the_question_shows_the_notes_and_cannot_be_broken_out_of() -> None:
 
 def test_the_prompt_mentions_corrections_or_else_praise() -> None:
     corrected = extraction_prompt(
-        EMPTY_DOCUMENT, exchange(user("a"), is_correction=True, is_reinforcement=True)
+        EMPTY_DOCUMENT, [exchange(user("a"), is_correction=True, is_reinforcement=True)]
     )
-    praised = extraction_prompt(EMPTY_DOCUMENT, exchange(user("a"), is_reinforcement=True))
-    neither = extraction_prompt(EMPTY_DOCUMENT, exchange(user("a")))
+    praised = extraction_prompt(EMPTY_DOCUMENT, [exchange(user("a"), is_reinforcement=True)])
+    neither = extraction_prompt(EMPTY_DOCUMENT, [exchange(user("a"))])
     assert "sourceError" in corrected[-1].text
     assert "praised" not in corrected[-1].text
     assert "praised" in praised[-1].text
@@ -395,15 +405,13 @@ def test_facts_below_the_threshold_and_repetitions_stay_out() -> None:
 
 def test_removed_facts_go_and_may_come_back_better() -> None:
     before = MemoryDocument(facts=(fact(1, "Lives in Kiel"), fact(2)))
-    update = MemoryUpdate(
-        new_facts=(new("lives in kiel"),), removed_ids=frozenset({"f1", "unknown"})
-    )
+    update = MemoryUpdate(new_facts=(new("lives in kiel"),), removed={"f1": 1, "unknown": 0})
     assert contents(updated(before, update)) == [
         *("fact number 2", "lives in kiel"),
     ]
 
 
-def test_the_most_certain_facts_are_kept_and_of_equals_the_newer() -> None:
+def test_the_most_certain_facts_of_a_person_are_kept_and_of_equals_the_newer() -> None:
     before = MemoryDocument(
         facts=(fact(1, confidence=0.8), fact(2, confidence=0.95), fact(3, confidence=0.8))
     )
@@ -447,6 +455,91 @@ def test_ids_are_never_taken_twice() -> None:
         new_id=lambda: next(ids),
     )
     assert [one.id for one in after.facts] == ["f1", "new", "other"]
+
+
+ANN = {"speaker_id": "U1", "speaker": "Ann"}
+BOB = {"speaker_id": "U2", "speaker": "Bob"}
+
+
+def said_in_a_room(*said: MemoryMessage) -> dict[str, Any]:
+    return {"sources": fact_sources([exchange(*said, said_at="2026-11-28T09:00:00Z")])}
+
+
+def test_a_fact_names_its_person_message_and_date() -> None:
+    room = said_in_a_room(user("I sail", **ANN), user("I cook", **BOB))
+    proposed = [replace(new("Bob cooks"), message=2), new("Ann sails"), new("somebody hums")]
+    after = updated(EMPTY_DOCUMENT, MemoryUpdate(new_facts=tuple(proposed)), **room)
+    cooks, sails = after.facts  # It is unknown who hums.
+    assert (cooks.speaker_id, cooks.speaker, cooks.message) == ("U2", "Bob", "I cook")
+    assert (cooks.source, cooks.created_at) == ("t1", "2026-11-28T09:00:00Z")
+    assert (sails.speaker_id, sails.message) == ("U1", "I sail")
+
+
+def test_a_contradiction_replaces_only_what_the_same_person_said() -> None:
+    march = fact(1, "Ann's birthday is in March", **ANN)
+    before = MemoryDocument(facts=(march, fact(2, "Bob's birthday is in March", **BOB)))
+    room = said_in_a_room(user("no, my birthday is in May", **ANN), user("mine too", **BOB))
+    may = replace(new("Ann's birthday is in May"), message=1, replaced_ids=frozenset({"f1", "f2"}))
+    corrected = updated(before, MemoryUpdate(new_facts=(may,)), **room)
+    assert contents(corrected) == ["Bob's birthday is in March", "Ann's birthday is in May"]
+    # Bob's word about Ann stands beside hers.
+    by_bob = updated(
+        before,
+        MemoryUpdate(new_facts=(replace(may, message=2, replaced_ids=frozenset({"f1"})),)),
+        **room,
+    )
+    assert march in by_bob.facts
+    taken_back = updated(before, MemoryUpdate(removed={"f1": 2, "f2": 2}), **room)
+    assert taken_back.facts == (march,)
+
+
+def test_a_fact_is_not_replaced_by_one_that_is_dropped() -> None:
+    before = MemoryDocument(facts=(fact(1, "Lives in Kiel"),))
+    unsure = replace(new("Lives in Rome", 0.3), replaced_ids=frozenset({"f1"}))
+    assert updated(before, MemoryUpdate(new_facts=(unsure,))) is before
+
+
+@pytest.mark.parametrize(
+    ("said", "is_kept"),
+    [
+        ("Answer this one in French", False),
+        ("这次用法语回答", False),
+        ("From now on, answer in French", True),
+        ("以后都用法语回答", True),
+    ],
+)
+def test_a_rule_for_one_task_does_not_last(said: str, is_kept: bool) -> None:
+    wish = ProposedFact(content="Wants French", category="preference", confidence=0.95, message=1)
+    after = updated(EMPTY_DOCUMENT, MemoryUpdate(new_facts=(wish,)), **said_in_a_room(user(said)))
+    assert bool(after.facts) == is_kept
+    marked = MemoryUpdate(new_facts=(replace(wish, is_lasting=False),))
+    assert not updated(EMPTY_DOCUMENT, marked, **said_in_a_room(user(said))).facts
+
+
+def test_one_person_s_facts_never_crowd_out_another_s() -> None:
+    before = MemoryDocument(facts=(fact(1, confidence=0.7, **BOB),))
+    flood = tuple(replace(new(f"Ann {n}", 1.0), message=1) for n in range(20))
+    after = updated(
+        before, MemoryUpdate(new_facts=flood), max_facts=10, **said_in_a_room(user("x", **ANN))
+    )
+    assert len(after.facts) == 10
+    assert before.facts[0] in after.facts
+
+
+def test_the_prompt_numbers_people_s_messages_and_is_bounded() -> None:
+    room = exchange(user("hello", **ANN), assistant("hi"), user("I cook", **BOB))
+    _, human = extraction_prompt(
+        MemoryDocument(facts=(fact(1, **ANN),)), [room, exchange(user("yes"))]
+    )
+    assert '[1] User U1 "Ann": hello\nAssistant: hi\n[2] User U2 "Bob": I cook' in human.text
+    assert "[3] User: yes" in human.text
+    assert '"speaker": "U1 Ann"' in human.text
+    full = MemoryDocument(facts=tuple(fact(n, "事实" * 400) for n in range(500)))
+    endless = exchange(*(user(f"{n} " + "话" * 1000) for n in range(60)))
+    shown = extraction_prompt(full, fit_turns([endless, replace(endless, thread_id="t2")]))
+    assert "59 话" in shown[-1].text
+    assert sum(estimate_tokens(message.text) for message in shown) < 15_000
+    assert MAX_CONVERSATION_TOKENS < 10_000
 
 
 # ---- what a model is shown ---------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Turns waiting for memory extraction: debouncing, joining, expediting, dropping, closing."""
 
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -62,15 +63,18 @@ class RecordingExtractor:
         self.may_go_on.set()
         self._changed = anyio.Event()
 
-    async def learn(self, work: QueuedTurn) -> None:
+    async def learn(self, entries: Sequence[QueuedTurn]) -> bool:
         self.begun.set()
-        self.active.append(work.key.scope)
+        scope = entries[0].key.scope
+        self.active.append(scope)
         await self.may_go_on.wait()
-        self.active.remove(work.key.scope)
-        if not work.is_cancelled:
-            self.learned.append([one.text for one in work.turn.messages])
+        self.active.remove(scope)
+        kept = [work for work in entries if not work.is_cancelled]
+        if kept:
+            self.learned.append([one.text for work in kept for one in work.turn.messages])
         self._changed.set()
         self._changed = anyio.Event()
+        return bool(kept)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         with anyio.fail_after(20):
@@ -110,7 +114,7 @@ def test_a_conversation_is_learned_from_when_it_rests_or_never_rests(
     assert due_at(work, rest_s) == first
 
 
-async def test_turns_of_one_conversation_are_learned_together_and_others_by_themselves() -> None:
+async def test_turns_of_one_document_are_learned_together_and_others_by_themselves() -> None:
     learner = RecordingExtractor()
     async with queue(learner, rest_s=0.05) as waiting:
         waiting.add(turn("a"))
@@ -118,15 +122,15 @@ async def test_turns_of_one_conversation_are_learned_together_and_others_by_them
         waiting.add(turn("y", spot=MemoryScope(scope="other")))
         waiting.add(turn("z", spot=MemoryScope(agent="writer")))
         waiting.add(turn("b"))
-        await learner.until(lambda: len(learner.learned) == 4)
-    assert sorted(learner.learned) == [["a", "b"], ["x"], ["y"], ["z"]]
+        await learner.until(lambda: len(learner.learned) == 3)
+    assert sorted(learner.learned) == [["a", "b", "x"], ["y"], ["z"]]
 
 
 async def test_nothing_is_learned_before_the_conversation_was_quiet() -> None:
     learner = RecordingExtractor()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("slow"))
-        add_expedited(waiting, turn("fast", thread="t2"))
+        add_expedited(waiting, turn("fast", thread="t2", spot=MemoryScope(scope="other")))
         await learner.until(lambda: len(learner.learned) == 1)
         assert learner.learned == [["fast"]]
         assert [exchange.thread_id for exchange in unprocessed(waiting)] == ["t1"]
@@ -144,12 +148,12 @@ async def test_waiting_entries_are_not_scanned_for_each_new_turn() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
         for number in range(50):
-            made.add(turn(f"m{number}", thread=f"t{number}"))
+            made.add(turn(f"m{number}", thread=f"t{number}", spot=MemoryScope(scope=f"s{number}")))
             await anyio.lowlevel.checkpoint()
         assert len(unprocessed(made)) == 50
         # Once by each that came, and by the loop when it went to sleep the first time.
         assert len(asked) < 60
-        made.expedite(MemoryQueueKey(thread_id="t7", scope=MemoryScope()))
+        made.expedite(MemoryQueueKey(thread_id="t7", scope=MemoryScope(scope="s7")))
         await learner.until(lambda: learner.learned == [["m7"]])
         tasks.cancel_scope.cancel()
 
@@ -204,12 +208,12 @@ async def test_late_conversations_are_learned_from_without_a_pause() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
         for thread in ("t1", "t2", "t3"):
-            add_expedited(made, turn(thread, thread=thread))
+            add_expedited(made, turn(thread, thread=thread, spot=MemoryScope(scope=thread)))
         await learner.until(lambda: len(learner.learned) == 3)
         tasks.cancel_scope.cancel()
 
 
-async def test_late_conversations_of_one_document_are_learned_from_one_after_the_other() -> None:
+async def test_late_conversations_of_one_document_are_learned_from_together() -> None:
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=NEVER, late_s=0.0) as waiting:
@@ -219,8 +223,8 @@ async def test_late_conversations_of_one_document_are_learned_from_one_after_the
         await anyio.wait_all_tasks_blocked()
         assert learner.active == [MemoryScope()]
         learner.may_go_on.set()
-        await learner.until(lambda: len(learner.learned) == 3)
-    assert learner.learned == [["t1"], ["t2"], ["t3"]]
+        await learner.until(lambda: len(learner.learned) == 1)
+    assert learner.learned == [["t1", "t2", "t3"]]
 
 
 def test_joining_keeps_each_message_once_and_all_flags() -> None:
@@ -270,7 +274,40 @@ async def test_closing_learns_everything_at_once() -> None:
         with anyio.fail_after(20):
             await waiting.flush()
         assert unprocessed(waiting) == []
-    assert len(learner.learned) == 20
+    assert sum(map(len, learner.learned)) == 20
+    assert len(learner.learned) == 3
+
+
+async def test_a_room_that_never_rests_is_learned_from_at_a_bounded_pace() -> None:
+    """At most one call for each spacing, whatever people write; none waits longer than the spacing."""
+    calls: list[float] = []
+    learned: list[str] = []
+
+    async def learn(entries: Sequence[QueuedTurn]) -> bool:
+        calls.append(anyio.current_time())
+        learned.extend(one.text for work in entries for one in work.turn.messages)
+        return True
+
+    made = MemoryQueue(
+        learn, on_processed, rest_s=lambda: 0.05, spacing_s=lambda: 0.4, gap_s=0, late_s=NEVER
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.run)
+        for number in range(60):
+            made.add(turn(f"m{number}", thread=f"t{number % 3}"))
+            await anyio.sleep(0.02)
+        await eventually(lambda: len(learned) == 60)
+        tasks.cancel_scope.cancel()
+    assert all(after - before >= 0.4 for before, after in pairwise(calls))
+
+
+async def test_a_full_conversation_does_not_wait_for_a_pause() -> None:
+    learner = RecordingExtractor()
+    async with queue(learner, rest_s=NEVER) as waiting:
+        for number in range(MAX_MESSAGES):
+            waiting.add(turn(f"m{number}"))
+        await learner.until(lambda: len(learner.learned) == 1)
+    assert len(learner.learned[0]) == MAX_MESSAGES
 
 
 @pytest.mark.parametrize("is_busy", [True, False])

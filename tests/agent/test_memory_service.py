@@ -106,7 +106,7 @@ async def test_before_messages_are_dropped_they_are_learned_from_at_once(tmp_pat
     async with memory(tmp_path, model, debounce_seconds=300) as service:
         said = turn("markone")
         await service.enqueue_turn(said, caller())
-        await service.enqueue_turn(turn("markother"), caller(thread="t2"))
+        await service.enqueue_turn(turn("markother"), caller(BOB, thread="t2"))
         service.before_summarization(said, caller())
         await eventually(
             lambda: service.get(ANN), lambda document: contents(document) == ["markone"]
@@ -187,7 +187,7 @@ async def test_a_model_that_fails_or_talks_changes_nothing_and_the_others_go_on(
         async with memory(tmp_path, model, debounce_seconds=300) as service:
             for number in range(3):
                 where = MemoryScope(scope=f"p{number}")
-                await service.enqueue_turn(turn("hello"), caller(where))
+                await service.enqueue_turn(turn("I sail"), caller(where))
                 service.before_summarization([], caller(where))
             await eventually(
                 lambda: service.get(MemoryScope(scope="p2")),

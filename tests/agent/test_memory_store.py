@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ ANN = MemoryScope(scope="person:slack:T1:U1")
 
 
 def with_fact(content: str) -> MemoryDocument:
-    return MemoryDocument(facts=(MemoryFact(id="f1", content=content),))
+    return MemoryDocument(last_number=1, facts=(MemoryFact(id="f1", content=content, number=1),))
 
 
 def mode(path: Path) -> int:
@@ -138,6 +139,35 @@ def test_forgetting_a_scope_leaves_nothing_of_it(tmp_path: Path) -> None:
     assert not (tmp_path / ANN.folder).exists()
     assert files.read(replace(ANN, agent="writer")) == EMPTY_DOCUMENT
     assert files.read(MemoryScope(scope="room:x")) == with_fact("x")
+    names = [path.name for path in tmp_path.iterdir()]
+    assert not [name for name in names if "u1" in name]
+
+
+def test_a_number_is_never_given_to_another_fact(tmp_path: Path) -> None:
+    def learned(document: MemoryDocument) -> MemoryDocument:
+        fact = MemoryFact(id=f"f{next(ids)}", content="x")
+        return replace(document, facts=(*document.facts, fact))
+
+    def last_forgotten(document: MemoryDocument) -> MemoryDocument:
+        return replace(document, facts=document.facts[:-1])
+
+    ids = count()
+    files = MemoryStore(tmp_path)
+
+    def numbers() -> list[int]:
+        return [fact.number for fact in files.read(ANN).facts]
+
+    for change in (learned, learned, learned, last_forgotten, learned):
+        files.update(ANN, change)
+    assert numbers() == [1, 2, 4]
+    files.delete(ANN)
+    files = MemoryStore(tmp_path)
+    files.update(ANN, learned)
+    assert numbers() == [5]
+    exported = MemoryDocument(facts=(MemoryFact(id="other", content="x", number=5),))
+    files.update(ANN, lambda _: exported)
+    assert numbers() == [6]
+    assert [info.scope for info in files.list_scopes()] == [ANN.scope]
     files.delete(ANN)
 
 

@@ -47,7 +47,28 @@ class FakeGateway:
     documents: dict[str, object] = field(
         default_factory=lambda: {
             "models": {"models": [{"name": "gpt"}, {"name": "qwen"}]},
-            "memory": {"facts": [{}, {}]},
+            "memory": {
+                "facts": [
+                    {
+                        "id": "f2",
+                        "number": 4,
+                        "content": "sails",
+                        "createdAt": "2026-03-02T10:00:00Z",
+                        "source": "t1",
+                        "speakerId": "ann",
+                        "speaker": "Ann",
+                    },
+                    {
+                        "id": "f1",
+                        "number": 1,
+                        "content": "likes tea",
+                        "createdAt": "2026-03-01T10:00:00Z",
+                        "source": "manual",
+                        "speakerId": "",
+                        "speaker": "",
+                    },
+                ]
+            },
             "agents": {"agents": [{"name": "reviewer"}]},
             "skills": {
                 "skills": [
@@ -64,7 +85,7 @@ class FakeGateway:
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append((request.method, request.match_info["what"], dict(request.query)))
-        document = self.documents[request.match_info["what"]]
+        document = self.documents[request.match_info["what"].split("/")[0]]
         if isinstance(document, int):
             return web.json_response({}, status=document)
         return web.json_response(document)
@@ -233,6 +254,7 @@ async def _gateway(rest: FakeGateway) -> AsyncIterator[None]:
     app.add_routes(
         [
             web.route("*", "/api/{what}", rest.answer),
+            web.delete("/api/{what:memory/facts/[^/]+}", rest.answer),
             web.post("/api/threads/{thread}/uploads", rest.upload),
         ]
     )

@@ -1,12 +1,13 @@
 """/model, /agent, /skills and /forget, and their effect on later runs."""
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.config import SessionConfig
+from bus.config import ChannelPolicy, SessionConfig
 from bus.messages import ReplyTarget
 from bus.settings.memory_scope import global_user_id, memory_scope
 from store.config import StoreConfig
@@ -29,8 +30,12 @@ MODELS = "Available models:\n• gpt\n• qwen\nChoose with /model NAME."
         ("/agent", "Current agent: default\nAvailable agents:\n• reviewer\nChoose with /agent NAME."),
         ("/agent reviewer", "The agent of this chat is now reviewer."),
         ("/skills", "Enabled skills:\n• notes — Writes notes"),
-        ("/forget", "I remember 2 fact(s) about you. Send /forget yes to delete everything I remember about you."),
+        ("/forget", "I remember 2 fact(s) about you; /memory lists them, and /forget with a number deletes one. "
+         "Send /forget yes to delete everything I remember about you."),
         ("/forget yes", "I deleted everything I remembered about you."),
+        ("/forget 4", "Forgotten: **4** – sails"),
+        ("/forget #1.", "Forgotten: **1** – likes tea"),
+        ("/forget 2", "There is no fact 2 now. Send /memory to see the list."),
     ],
 )  # fmt: skip
 async def test_selection_commands_have_these_answers(
@@ -154,9 +159,10 @@ async def test_memory_belongs_to_the_user_in_private_and_to_the_chat_in_a_group(
         await harness.send("/memory", user="ann", chat="g", is_private=False)
         await harness.send("hi", user="ann", chat="g", is_private=False)
         await harness.wait_for_runs(1)
-        await harness.expect_replies(
-            "Memory contains 2 fact(s).", "Memory contains 2 fact(s).", "Hello you"
-        )
+        await eventually(lambda: len(harness.platform.texts) == 3)
+        private, group, _ = harness.platform.texts
+        assert "• **4** – sails (2026-03-02)" in private
+        assert "• **4** – sails (Ann, 2026-03-02)" in group
         scopes = {query["scope"] for _, what, query in harness.gateway.asked if what == "memory"}
         assert scopes == {"person:fake:w:ann", "room:fake:w:g"}
         context = harness.server.runs[0].body["context"]
@@ -176,6 +182,61 @@ async def test_answers_that_only_the_author_sees_do_not_reach_the_groups_memory(
         assert harness.server.runs[0].body["context"]["memory_scope"] == "person:fake:w:ann"
         scopes = {query["scope"] for _, what, query in harness.gateway.asked if what == "memory"}
         assert scopes == {"room:fake:w:g"}
+
+
+BOSS = ChannelPolicy(dm_policy="open", group_policy="open", admin_users=["boss"])
+
+
+@pytest.mark.parametrize(
+    ("user", "number", "answer"),
+    [
+        ("ann", 4, "Forgotten: **4** – sails"),
+        ("bob", 4, "Only Ann, who said fact 4, or an admin can delete it."),
+        ("boss", 4, "Forgotten: **4** – sails"),
+        ("bob", 1, "Forgotten: **1** – likes tea"),
+    ],
+)
+async def test_in_a_group_a_fact_is_deleted_by_who_said_it_or_an_admin(
+    tmp_path: Path, user: str, number: int, answer: str
+) -> None:
+    async with running_bus(tmp_path, policy=BOSS) as harness:
+        await harness.send(f"/forget {number}", user=user, chat="g", is_private=False)
+        await harness.expect_replies(answer)
+        deleted = [path for method, path, _ in harness.gateway.asked if method == "DELETE"]
+        fact_id = {4: "f2", 1: "f1"}[number]
+        assert deleted == ([f"memory/facts/{fact_id}"] if answer.startswith("Forgotten") else [])
+
+
+@pytest.mark.parametrize(
+    ("command", "first", "last", "left"),
+    [("/memory", 1, 20, 25), ("/memory 2", 21, 40, 5), ("/memory 9", 41, 45, 0)],
+)
+async def test_a_long_list_of_facts_has_pages(
+    tmp_path: Path, command: str, first: int, last: int, left: int
+) -> None:
+    async with running_bus(tmp_path) as harness:
+        harness.gateway.documents["memory"] = {
+            "facts": [
+                {"id": f"f{n}", "number": n, "content": f"fact {n} " + "x" * 400}
+                for n in range(1, 46)
+            ]
+        }
+        await harness.send(command)
+        await eventually(lambda: "tell me what is right" in "".join(harness.platform.texts))
+        shown = "\n".join(harness.platform.texts)
+        assert re.findall(r"\*\*(\d+)\*\*", shown) == [str(n) for n in range(first, last + 1)]
+        assert (f"{left} more: send /memory" in shown) == bool(left)
+        assert len(shown) < 20 * 330 + 300
+
+
+async def test_memory_is_that_of_the_agent_that_answers(tmp_path: Path) -> None:
+    async with running_bus(tmp_path) as harness:
+        await harness.send("/agent reviewer")
+        await eventually(lambda: harness.platform.texts)
+        await harness.send("/memory")
+        await eventually(lambda: len(harness.platform.texts) == 2)
+        asked = [query for _, what, query in harness.gateway.asked if what == "memory"]
+        assert asked[-1]["agent"] == "reviewer"
 
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.booleans()), min_size=2, unique=True))

@@ -334,6 +334,14 @@ async def test_status_names_the_thread_in_full(tmp_path: Path) -> None:
         )
 
 
+FACTS = (
+    "What I remember about you (2):\n"
+    "• **1** – likes tea (entered by an administrator, 2026-03-01)\n"
+    "• **4** – sails (2026-03-02)\n"
+    "To delete one of them, send /forget and its number. To correct one, tell me what is right."
+)
+
+
 @pytest.mark.parametrize(
     ("command", "answer", "documents"),
     [
@@ -341,9 +349,10 @@ async def test_status_names_the_thread_in_full(tmp_path: Path) -> None:
         ("/models", "No models configured.", {"models": {"models": []}}),
         ("/models", "Failed to fetch models information.", {"models": 500}),
         ("/models", "Failed to fetch models information.", {"models": ["strange"]}),
-        ("/memory", "Memory contains 2 fact(s).", {}),
+        ("/memory", FACTS, {}),
         ("/memory", "Failed to fetch memory information.", {"memory": 404}),
-        ("  /MEMORY please", "Memory contains 2 fact(s).", {}),
+        ("  /MEMORY please", FACTS, {}),
+        ("/memory", "I remember nothing about you yet.", {"memory": {"facts": []}}),
     ],
 )
 async def test_lookups_ask_the_gateway(
@@ -367,9 +376,7 @@ async def test_a_command_that_meets_a_bug_says_that_it_failed(tmp_path: Path) ->
         await harness.send("/help", event="e2")
         await eventually(lambda: not harness.platform._failures["split"])
         await harness.send("/memory", event="e3")
-        await harness.expect_replies(
-            ENGLISH.command_failed, help_text(ENGLISH), "Memory contains 2 fact(s)."
-        )
+        await harness.expect_replies(ENGLISH.command_failed, help_text(ENGLISH), FACTS)
 
 
 def test_help_is_made_from_the_table() -> None:

@@ -43,7 +43,13 @@ async def test_a_document_is_exported_and_imported(tmp_path: Path) -> None:
     given: dict[str, Any] = {
         "user": {"workContext": {"summary": "Builds ships", "updatedAt": "2026-03-01T12:00:00Z"}},
         "facts": [
-            {"id": "fact_1", "content": "喜欢茶", "confidence": 0.9, "sourceError": "coffee"}
+            {
+                "id": "fact_1",
+                "number": 1,
+                "content": "喜欢茶",
+                "confidence": 0.9,
+                "sourceError": "coffee",
+            }
         ],
     }
     async with composed(tmp_path) as service:
@@ -68,6 +74,7 @@ async def test_the_configuration_and_status_of_memory_are_returned(tmp_path: Pat
             "enabled": True,
             "storage_path": "",
             "debounce_seconds": 30,
+            "max_calls_per_hour": 20,
             "max_facts": 20,
             "fact_confidence_threshold": 0.7,
             "injection_enabled": True,

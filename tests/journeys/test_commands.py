@@ -60,7 +60,7 @@ async def _use_all_commands(user: ChatUser, client: httpx.AsyncClient) -> None:
     thread = status.removeprefix("Active thread: ").strip()
     assert (await client.get(f"/api/threads/{thread}")).status_code == 200
     await ask(user, "/models", "Available models:", "fake")
-    await ask(user, "/memory", "Memory contains 0 fact(s).")
+    await ask(user, "/memory", "I remember nothing about")
     is_admin = user.channel == "telegram"
     await ask(
         user,
