@@ -37,7 +37,7 @@ class ViewedImage(TypedDict):
 
 
 SHOWS_IMAGES = "shows_images"
-"""Key of a tool message's `additional_kwargs`: the tool added to `viewed_images`."""
+"""Key of a tool message's `additional_kwargs`: the virtual paths of the images that it shows the model."""
 
 
 class Todo(TypedDict):

@@ -117,7 +117,7 @@ async def tool_answer(
         name=name,
         tool_call_id=getattr(runtime, "tool_call_id", None) or "missing_tool_call_id",
         status="error" if result.isError else "success",
-        additional_kwargs={SHOWS_IMAGES: True} if images else {},
+        additional_kwargs={SHOWS_IMAGES: list(images)} if images else {},
     )
     if not images:
         return message

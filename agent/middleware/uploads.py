@@ -18,7 +18,7 @@ from agent.middleware.tool_calls import calls_tools
 from agent.options import RunContext
 from agent.paths import UPLOADS
 from agent.state import ThreadState, UploadedFile
-from agent.uploads.images import image_chars
+from agent.uploads.images import first_shown_turn, image_chars
 from agent.uploads.names import suffix_of
 from agent.uploads.prompt_block import uploads_block
 from agent.uploads.snapshot import FileReference, UploadSnapshot, file_references
@@ -73,7 +73,7 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
 
     Args:
         take_snapshot: Takes a snapshot of a thread's uploads. Blocking.
-        supports_vision: Whether the model accepts images. If so, it sees the newest message's images.
+        supports_vision: Whether the model accepts images. If so, it sees the images of the latest turns' messages.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
             and is_stored_user_message(message)
         }
         files = {i: view.present(found) for i, found in named.items()}
-        images = view.images(files.get(newest, ())) if self._supports_vision else []
+        shown = self._shown_images(view, messages, files)
         described: dict[int, AnyMessage] = {}
         for i, found in files.items():
             block = self._block(view, found, files if i == newest else None)
             if block is not None:
-                content = _prepend_block(messages[i].content, block, images if i == newest else [])
+                content = _prepend_block(messages[i].content, block, shown.get(i, ()))
                 described[i] = messages[i].model_copy(update={"content": content})
         return _DescribedTurn(
             run_id=caller.run_id,
@@ -130,8 +130,22 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
             originals={i: messages[i] for i, found in named.items() if found or i == newest},
             described=described,
             uploaded=[_uploaded_file(file) for file in files.get(newest, ())],
-            image_chars=sum(map(image_chars, images)),
+            image_chars=sum(image_chars(image) for images in shown.values() for image in images),
         )
+
+    def _shown_images(
+        self,
+        view: UploadSnapshot,
+        messages: Sequence[AnyMessage],
+        files: Mapping[int, Sequence[FileReference]],
+    ) -> dict[int, list[Block]]:
+        """Return the images of the messages of the latest turns, by position."""
+        if not self._supports_vision or not any(files.values()):
+            return {}
+        turns = [i for i, message in enumerate(messages) if is_stored_user_message(message)]
+        latest = turns[first_shown_turn(len(turns)) :]
+        until = view.deadline()
+        return {i: view.images(files[i], until) for i in reversed(latest) if files.get(i)}
 
     def _block(
         self,

@@ -77,7 +77,7 @@ async def show_image(
     image = await anyio.to_thread.run_sync(load_image, thread, path)
     viewed = {image.path: ViewedImage(mime_type=image.mime, size=image.size)}
     message = tool_message(runtime, name, f"Successfully read image {image.path}; it follows.")
-    message.additional_kwargs[SHOWS_IMAGES] = True
+    message.additional_kwargs[SHOWS_IMAGES] = [image.path]
     return Command(update={"viewed_images": viewed, "messages": [message]})
 
 

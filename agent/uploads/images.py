@@ -22,7 +22,11 @@ log = logging.getLogger(__name__)
 MAX_SHOWN_BYTES = 3_750_000
 """Largest image, bytes. Anthropic accepts images of 5 MB in base64; larger ones are made smaller."""
 
-MAX_SIDE = 8_000  # pixels; Anthropic's limit
+MAX_SIDE = 8_000
+"""Longest side that providers accept, pixels: Anthropic's limit."""
+
+KEPT_TURNS = 4
+"""How many turns images stay in requests, at least; at most twice as many."""
 
 DEADLINE_S = 10.0
 """Time limit for making an image smaller, seconds."""
@@ -151,25 +155,44 @@ class ModelImages:
         return None
 
 
+def first_shown_turn(turns: int) -> int:
+    """Return the first turn, from 0, whose images are in a request of a thread with so many turns.
+
+    It moves only every `KEPT_TURNS` turns, because providers must read everything after a dropped image again.
+
+    >>> [first_shown_turn(turns) for turns in (0, 1, 8, 9, 12, 13)]
+    [0, 0, 0, 4, 4, 8]
+    """
+    return max(0, (max(turns - 1, 0) // KEPT_TURNS - 1) * KEPT_TURNS)
+
+
 def fit_image(
     data: bytes, mime: str, *, deadline_s: float = DEADLINE_S, memory_bytes: int = MEMORY_BYTES
 ) -> tuple[bytes, str] | None:
     """Return an image within the providers' limits, and its type. None if that is not possible. Blocking.
 
-    An image that is too large becomes a JPEG with sides of at most `worker.FITTED_SIDE` pixels, showing its first frame
-    on white. A child process with limited time and memory decodes it; the service itself never decodes images.
+    An image with a side of more than `worker.FITTED_SIDE` pixels, or too many bytes, becomes a JPEG with shorter sides,
+    showing its first frame on white: models see no more detail, and the image stays in requests for some turns. A child
+    process with limited time and memory decodes it; the service itself never decodes images. If that fails, an image
+    within the limits stays as it is.
 
     Raises:
         ImagesBusy: It must be made smaller, but did not get a slot within `deadline_s`.
     """
     # If we cannot read the header, the provider may still be able to.
     size = image_size(data) or (0, 0)
-    if len(data) <= MAX_SHOWN_BYTES and max(size) <= MAX_SIDE:
-        return data, mime
+    given = (data, mime) if len(data) <= MAX_SHOWN_BYTES and max(size) <= MAX_SIDE else None
+    if given is not None and max(size) <= worker.FITTED_SIDE:
+        return given
     if size[0] * size[1] > worker.MAX_PIXELS:
-        return None
-    smaller = _smaller_image(data, deadline_s, memory_bytes)
-    return None if smaller is None else (smaller, "image/jpeg")
+        return given
+    try:
+        smaller = _smaller_image(data, deadline_s, memory_bytes)
+    except ImagesBusy:
+        if given is None:
+            raise
+        return given
+    return given if smaller is None else (smaller, "image/jpeg")
 
 
 def _smaller_image(data: bytes, deadline_s: float, memory_bytes: int) -> bytes | None:

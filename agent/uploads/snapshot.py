@@ -80,9 +80,12 @@ class UploadSnapshot:
         )
         return EarlierFiles(files=files, left_out=len(others) - len(files))
 
-    def images(self, files: Iterable[FileReference]) -> list[dict[str, Any]]:
-        """Return the images among the files as content blocks, within the limits."""
-        until = self._images.deadline()
+    def deadline(self) -> float:
+        """Return the common deadline of images that are shown together, starting now."""
+        return self._images.deadline()
+
+    def images(self, files: Iterable[FileReference], until: float) -> list[dict[str, Any]]:
+        """Return the images among the files as content blocks, within the limits. `until`: a `deadline`."""
         blocks = [
             self._images.block(
                 entry.version,

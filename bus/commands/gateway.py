@@ -13,7 +13,6 @@ from bus.commands.context import CommandContext
 from bus.context import BusContext
 from bus.locales import Messages
 from bus.settings.memory_scope import memory_scope
-from bus.settings.resolver import AllowedChoices
 from bus.settings.sessions import InvalidSession, SessionResolver
 
 log = logging.getLogger(__name__)

@@ -81,5 +81,5 @@ def test_no_more_images_of_a_message_are_tried_than_shown(tmp_path: Path) -> Non
     (rooms.uploads / names[-1]).write_bytes(SMALL)
     snapshot = UploadSnapshot(UploadStore(rooms), ModelImages())
     files = [FileReference(name=name, size=1) for name in names]
-    assert snapshot.images(files) == []
-    assert len(snapshot.images(files[1:])) == 1
+    assert snapshot.images(files, snapshot.deadline()) == []
+    assert len(snapshot.images(files[1:], snapshot.deadline())) == 1

@@ -15,6 +15,7 @@ from tests.agent.cached_conversation import (
 )
 from tests.agent.plain_agent import THREAD
 from tests.agent.test_model_servers import LOOK, agents_with, claude_at, openai_at, turn
+from tests.agent.test_uploads_middleware import PNG, put
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.fakes.model_switches import ModelSwitches
 
@@ -65,6 +66,25 @@ async def test_anthropic_is_told_where_the_stable_prompt_and_the_conversation_en
     assert marked_texts(third)[1] == "and now?"
     # The mark before twelve calls and results is out of sight, but the one of the system prompt is not.
     assert all(request.cached_tokens > 1_000 for request in server.requests[1:])
+
+
+async def test_a_conversation_with_images_is_cached_by_anthropic(tmp_path: Path) -> None:
+    """An image is never marked: the last text is."""
+    look = ToolCall("view_image", {"image_path": "/mnt/user-data/uploads/a.png"})
+    async with FakeModelServer(ModelSwitches(strict=True, caches_prefixes=True)) as server:
+        server.reply(ModelReply(calls=(look,)), "A cat.", "Still a cat.", "Yes.")
+        async with agents_with(tmp_path, claude_at(server, supports_vision=True)) as agents:
+            put(agents.services.folders.folders(THREAD), a__png=PNG)
+            for said in ("look", "sure?", "really?"):
+                await turn(agents, said)
+    assert server.refusals == []
+    bodies = [request.body for request in server.requests]
+    assert [len(marked_texts(body)) for body in bodies] == [2] * 4
+    shown = [json.dumps(body).count('"media_type": "image/png"') for body in bodies]
+    assert shown == [0, 1, 1, 1]
+    # The image's data is a small part of the text, but a large one of the tokens.
+    hits = [request.cached_tokens / request.tokens for request in server.requests[2:]]
+    assert min(hits) > 0.9
 
 
 async def test_a_fallback_to_anthropic_is_marked_and_one_to_another_server_is_not(

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from agent.options import STEERING_SOURCE_KEY
 from agent.paths import UPLOADS
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.uploads.batch import IncomingFile
-from agent.uploads.images import ModelImages
+from agent.uploads.images import KEPT_TURNS, ModelImages
 from agent.uploads.snapshot import FileReference, UploadSnapshot, file_references
 from agent.uploads.store import ConversionRecord, UploadStore
 from tests.agent.agent_harness import open_agent
@@ -266,7 +267,7 @@ async def _asked_with_images(tmp_path: Path, *, sees: bool) -> ScriptedChatModel
 
 async def test_vision_models_see_the_newest_images(tmp_path: Path) -> None:
     model = await _asked_with_images(tmp_path, sees=True)
-    for call in (0, 1):
+    for call in (0, 1, 2):
         content = people(model, call)[0].content
         assert isinstance(content, list)
         kinds = [
@@ -277,7 +278,22 @@ async def test_vision_models_see_the_newest_images(tmp_path: Path) -> None:
         assert kinds == ["data:image/png", "data:image/jpeg", "data:image/webp", "data:image/gif"]
         assert "view_image" in text_of(people(model, call)[0])
         assert "link.png" not in text_of(people(model, call)[0])
-    assert isinstance(people(model, 2)[0].content, str)  # a turn later they cost nothing anymore
+
+
+async def test_images_of_earlier_turns_are_only_named(tmp_path: Path) -> None:
+    turns = 2 * KEPT_TURNS + 1
+    model = ScriptedChatModel.playing(*["seen"] * turns)
+    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as harness:
+        put(harness.folders(), a__png=PNG)
+        await harness.say(message("what is it?", "a.png"))
+        for _ in range(turns - 1):
+            await harness.say("and now?")
+    first = [people(model, call)[0] for call in range(turns)]
+    assert [isinstance(said.content, list) for said in first] == [True] * (turns - 1) + [False]
+    assert f"{UPLOADS}/a.png" in text_of(first[-1])
+    # Until then, requests begin alike.
+    prompts = model.prompts[: turns - 1]
+    assert all(later[: len(before)] == before for before, later in pairwise(prompts))
 
 
 async def test_a_model_without_vision_gets_a_note_that_it_cannot_see(tmp_path: Path) -> None:

@@ -8,19 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from PIL import Image
 
 from agent.errors import SandboxError
 from agent.factory import open_agent_factory
-from agent.middleware.view_image import INTRO, image_insert_position, image_message
+from agent.middleware.view_image import (
+    INTRO,
+    NOT_SHOWN,
+    ImagePlace,
+    image_message,
+    image_places,
+)
 from agent.services import AgentSetup
-from agent.state import SHOWS_IMAGES, ViewedImage
+from agent.state import SHOWS_IMAGES
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.tools.view_image import MAX_IMAGE_BYTES, load_image
 from agent.uploads.image_size import image_size
 from agent.uploads.images import (
+    KEPT_TURNS,
     LEFT_OUT,
     MAX_SHOWN_BYTES,
     ModelImages,
@@ -72,12 +79,12 @@ def pictures(prompt: list[Any]) -> list[tuple[int, str]]:
 # ---- through the agent -------------------------------------------------------------------------
 
 
-async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
+async def test_images_stay_behind_the_results_of_their_calls(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
         ModelReply(calls=(view(f"{WORK}/a.png", "v1"), ls("l1"), view(f"{WORK}/b.jpg", "v2"))),
         ModelReply(calls=(ls("l2"),)),
         "a cat and a dog",
-        "nothing to see",
+        "as I said",
     )
     async with open_agent(tmp_path, model, entry=SEES) as harness:
         fill(harness.folders())
@@ -98,10 +105,26 @@ async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
     ]
     kinds = [b["image_url"]["url"][:15] for b in second[place].content if b["type"] == "image_url"]  # type: ignore[index]
     assert kinds == ["data:image/png;", "data:image/jpeg"]
-    assert pictures(third) == [(place, text)]  # the same place: what came before stays cached
-    assert pictures(fourth) == []
+    # The same place: what came before stays cached.
+    assert third[: len(second)] == second
+    assert fourth[: len(third)] == third
     assert after["viewed_images"] == {}
     assert not [m for m in after["messages"] if isinstance(m.content, list)]
+
+
+async def test_a_line_with_the_file_replaces_an_image_of_an_earlier_turn(tmp_path: Path) -> None:
+    look = ModelReply(calls=(view(f"{WORK}/a.png"),))
+    turns = 2 * KEPT_TURNS + 2
+    model = ScriptedChatModel.playing(look, *["seen"] * turns)
+    async with open_agent(tmp_path, model, entry=SEES) as harness:
+        fill(harness.folders())
+        for number in range(turns):
+            await harness.say(f"message {number}")
+    shown = ["data:image" in str(prompt) for prompt in model.prompts[1:]]
+    assert shown == [True] * 2 * KEPT_TURNS + [False] * 2
+    ((place, text),) = pictures(model.prompts[-1])
+    assert text == f"{INTRO} \n- {WORK}/a.png: {NOT_SHOWN}"
+    assert pictures(model.prompts[-2]) == [(place, text)]
 
 
 async def test_the_state_contains_paths_only(tmp_path: Path) -> None:
@@ -118,23 +141,28 @@ async def test_the_state_contains_paths_only(tmp_path: Path) -> None:
     assert stopped["viewed_images"] == {
         f"{WORK}/a.png": {"mime_type": "image/png", "size": len(CONTENT["a.png"])}
     }
-    assert pictures(model.prompts[-1]) == []  # it was another turn that asked for it
+    ((_, text),) = pictures(model.prompts[-1])
+    assert f"**{WORK}/a.png**" in text
     assert after["viewed_images"] == {}
     assert b"data:image" not in stored
 
 
-async def test_viewing_again_moves_images_to_the_newest_position(tmp_path: Path) -> None:
+async def test_an_image_that_is_viewed_again_is_shown_once(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
         ModelReply(calls=(view(f"{WORK}/a.png", "v1"),)),
         ModelReply(calls=(view(f"{WORK}/d.webp", "v2"),)),
+        ModelReply(calls=(view(f"{WORK}/a.png", "v3"),)),
         "done",
     )
     async with open_agent(tmp_path, model, entry=SEES) as harness:
         fill(harness.folders())
         await harness.say("look")
-    ((place, text),) = pictures(model.prompts[2])
-    assert place == len(model.prompts[2]) - 1
-    assert text.index("a.png") < text.index("d.webp")
+    texts = [text.removeprefix(INTRO).strip() for _, text in pictures(model.prompts[3])]
+    assert texts == [
+        f"- {WORK}/a.png: {NOT_SHOWN}",
+        f"- **{WORK}/d.webp** (image/webp)",
+        f"- **{WORK}/a.png** (image/png)",
+    ]
 
 
 async def test_errors_are_shown_to_the_model(tmp_path: Path) -> None:
@@ -233,50 +261,51 @@ def asked(*names: str) -> AIMessage:
     )
 
 
-def result(call_id: str) -> ToolMessage:
-    shows = {SHOWS_IMAGES: True} if call_id.startswith("view_image") else {}
-    return ToolMessage("ok", tool_call_id=call_id, additional_kwargs=shows)
+def result(call_id: str, *paths: str) -> ToolMessage:
+    extra = {SHOWS_IMAGES: list(paths)} if paths else {}
+    return ToolMessage("ok", tool_call_id=call_id, additional_kwargs=extra)
 
 
-def test_images_follow_all_results_of_the_newest_calls() -> None:
+def test_images_follow_all_results_of_a_step() -> None:
     one, user = asked("view_image"), HumanMessage("look", id="1")
     two = asked("view_image", "ls")
-    done = [result("view_image-0"), result("ls-1")]
-    assert image_insert_position([]) is None
-    assert image_insert_position([user]) is None
-    assert image_insert_position([user, one]) is None
-    assert image_insert_position([user, one, result("view_image-0")]) == 3
-    assert image_insert_position([user, two, result("view_image-0")]) is None
-    assert image_insert_position([user, two, *done]) == 4
-    assert (
-        image_insert_position([user, two, *done, AIMessage("hm"), asked("ls"), result("ls-0")]) == 4
-    )
-    assert image_insert_position([user, two, *done, HumanMessage("next", id="2")]) is None
-    assert (
-        image_insert_position([user, two, *done, HumanMessage("say something")]) == 4
-    )  # not of the history
+    seen, listed = result("view_image-0", "a.png"), result("ls-1")
+    again = result("view_image-0", "b.png")
     hidden = HumanMessage("careful", additional_kwargs={"hide_from_ui": True})
-    assert image_insert_position([user, two, *done, hidden]) == 4
+
+    def found(*messages: AnyMessage) -> list[tuple[int, int, tuple[str, ...]]]:
+        return [(place.position, place.turn, place.paths) for place in image_places(messages)]
+
+    assert found() == []
+    assert found(user) == []
+    assert found(user, one) == []
+    assert found(user, one, seen) == [(3, 0, ("a.png",))]
+    assert found(user, two, seen) == []
+    assert found(user, two, seen, listed) == [(4, 0, ("a.png",))]
+    assert found(user, two, seen, listed, hidden) == [(4, 0, ("a.png",))]
+    later = HumanMessage("next", id="2")
+    places = found(user, two, seen, listed, AIMessage("hm"), later, one, again, asked("ls"))
+    assert places == [(4, 0, ("a.png",)), (8, 1, ("b.png",))]
+
+
+def shown_at(rooms: ThreadFolders, *paths: str) -> list[Any]:
+    """Return the blocks that show these images."""
+    place = ImagePlace(position=0, turn=0, paths=paths, shown=frozenset(paths))
+    images = ModelImages()
+    return list(image_message(rooms, place, images, until=images.deadline()).content)
 
 
 def test_images_that_cannot_be_shown_are_reported(rooms: ThreadFolders) -> None:
-    paths = [f"{WORK}/{name}" for name in ("a.png", "gone.png")]
-    message = image_message(
-        rooms, {path: ViewedImage(mime_type="image/png", size=1) for path in paths}, ModelImages()
-    )
-    kinds = [block["type"] for block in message.content]  # type: ignore[index]
-    assert kinds == ["text", "text", "image_url", "text"]
-    assert "no such file" in message.content[3]["text"]  # type: ignore[index]
+    blocks = shown_at(rooms, *(f"{WORK}/{name}" for name in ("a.png", "gone.png")))
+    assert [block["type"] for block in blocks] == ["text", "text", "image_url", "text"]
+    assert "no such file" in blocks[3]["text"]
 
 
-def test_the_latest_eight_images_are_shown(rooms: ThreadFolders) -> None:
-    for n in range(10):
-        (rooms.workspace / f"{n}.png").write_bytes(CONTENT["a.png"])
-    paths = [f"{WORK}/{n}.png" for n in range(10)]
-    viewed = {path: ViewedImage(mime_type="image/png", size=1) for path in paths}
-    blocks = image_message(rooms, viewed, ModelImages()).content
-    assert sum(block["type"] == "image_url" for block in blocks) == 8  # type: ignore[index]
-    assert "2.png" in blocks[1]["text"]  # type: ignore[index]
+def test_the_latest_eight_images_of_a_step_are_shown() -> None:
+    paths = [f"{n}.png" for n in range(10)]
+    (place,) = image_places([asked("view_image"), result("view_image-0", *paths)])
+    assert place.paths == tuple(paths)
+    assert place.shown == set(paths[2:])
 
 
 # ---- limits ------------------------------------------------------------------------------------
@@ -310,6 +339,18 @@ def test_small_and_unknown_images_stay_as_they_are() -> None:
     unknown = CONTENT["a.png"]
     assert fit_image(unknown, "image/png") == (unknown, "image/png")
     assert fit_image(unknown + bytes(MAX_SHOWN_BYTES), "image/png") is None
+
+
+def test_an_image_with_more_pixels_than_models_see_is_made_smaller() -> None:
+    fitted = fit_image(photo(2_400, 120, "PNG"), "image/png")
+    assert fitted is not None
+    assert (image_size(fitted[0]), fitted[1]) == ((2_000, 100), "image/jpeg")
+
+
+def test_an_image_within_the_limits_stays_if_it_cannot_be_made_smaller() -> None:
+    data = photo(2_400, 120, "PNG")
+    assert fit_image(data, "image/png", memory_bytes=1) == (data, "image/png")
+    assert fit_image(data, "image/png", deadline_s=0) == (data, "image/png")
 
 
 def test_images_with_too_many_pixels_are_not_decoded() -> None:
