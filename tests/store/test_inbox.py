@@ -58,6 +58,18 @@ async def test_accepted_messages_are_numbered_in_their_conversation(database: Da
     assert await inbox.list_recent(limit=1) == [second]
 
 
+async def test_the_newest_message_of_a_chat_or_topic_is_found(database: Database) -> None:
+    inbox = InboxStore(database)
+    topic = replace(KEY, topic="7")
+    one = await accept(inbox, new(1, key=topic))
+    two = await accept(inbox, new(2))
+    await accept(inbox, new(3, key=replace(KEY, chat="43")))
+    await accept(inbox, new(4, kind="command"))
+    assert await inbox.find_newest(KEY.channel, KEY.chat) == two
+    assert await inbox.find_newest(KEY.channel, KEY.chat, "7") == one
+    assert await inbox.find_newest("slack", KEY.chat) is None
+
+
 @pytest.mark.parametrize(
     ("again", "why"),
     [
