@@ -3,6 +3,9 @@
 For the costs, the lead agent and a bare `create_agent` with the same model and tools run in this process, in
 alternating rounds, without a checkpointer. The model answers at once, so nearly all of the CPU is LangGraph's,
 LangChain's and ours; the difference is ours. Requests go to a model server that counts and caches.
+
+The long conversations are counted by a model server (tests/agent/long_conversations.py). Their figures do not depend on
+the speed of the machine, except for the stalls.
 """
 
 import statistics
@@ -42,6 +45,13 @@ from tests.agent.cached_conversation import (
     openai_entry,
     say_first,
 )
+from tests.agent.long_conversations import (
+    FACT,
+    long_conversation,
+    long_turn,
+    many_turns,
+    turns_with_reads,
+)
 from tests.fakes.model import FakeModelServer, ToolCall, tool_plan
 from tests.lab.benchmarks.figures import Figure, rounds
 
@@ -58,6 +68,18 @@ STEPS = 16
 
 MANY_TOOLS = 500
 TURNS = 50
+
+LONG_TURNS = 100
+LONG_TURN_READS = 32
+MANY_TURNS = 300 if rounds(2) == 1 else 2_000
+TIME_SCALE = 0.02
+"""The long turn's model takes 4 s a step and 8 s a piece of a summary, times this."""
+
+EDITED = "ContextEditingMiddleware 73 %"
+"""LangChain's middleware in this conversation, from 80 % of the window on: docs/decisions/0040."""
+
+SMALL_WINDOW = 32_000
+"""The window of the conversation of many short turns: its history is shortened some eighty times."""
 
 THREAD = "benchmark"
 CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
@@ -154,7 +176,48 @@ def _answer(messages: Sequence[BaseMessage]) -> AIMessage:
 
 def run() -> list[Figure]:
     """Measure and return the figures."""
-    return [*anyio.run(_measure), *anyio.run(_measure_requests)]
+    measured = (_measure, _measure_requests, _long_conversations)
+    return [figure for one in measured for figure in anyio.run(one)]
+
+
+async def _long_conversations() -> list[Figure]:
+    with TemporaryDirectory() as folder:
+        async with long_conversation(Path(folder)) as talk:
+            await turns_with_reads(talk, LONG_TURNS)
+            reads = talk.measured
+    with TemporaryDirectory() as folder:
+        step_s, piece_s = 4 * TIME_SCALE, 8 * TIME_SCALE
+        async with long_conversation(Path(folder), step_s=step_s, piece_s=piece_s) as talk:
+            await long_turn(talk, LONG_TURN_READS)
+            turn = talk.measured
+    with TemporaryDirectory() as folder:
+        async with long_conversation(Path(folder), window=SMALL_WINDOW) as talk:
+            await many_turns(talk, MANY_TURNS)
+            many = talk.measured
+    quarter = MANY_TURNS // 4
+    tokens, cpu = (
+        sum(values[-quarter:]) / sum(values[quarter : 2 * quarter])
+        for values in (many.turn_tokens, many.turn_cpu_s)
+    )
+    seen = sum(f"report-{number}.txt" in str(turn.last_prompt) for number in range(LONG_TURN_READS))
+    fact = int(FACT in many.last_text)
+    stall_s = max(one.longest_stall_s for one in (reads, turn, many))
+    name, long = f"agent: {LONG_TURNS} turns of large reads", "agent: turn of 32 large reads"
+    talk_name = f"agent: {MANY_TURNS:,} turns"
+    return [
+        Figure(f"{name}, compactions", reads.compactions, "", "<= 20"),
+        Figure(f"{name}, calls of the summary model", reads.summaries, ""),
+        Figure(f"{name}, prefix hits", 100 * reads.prefix_hits, "%", ">= 88", EDITED),
+        Figure(f"{long}, refused", turn.refused, "", "= 0"),
+        Figure(f"{long}, calls without a summary", turn.unsummarized, "", "= 0"),
+        Figure(f"{long}, own steps known at its end", seen, "", f"= {LONG_TURN_READS}"),
+        Figure(f"{talk_name}, refused", many.refused, "", "= 0"),
+        Figure(f"{talk_name}, compactions", many.compactions, ""),
+        Figure(f"{talk_name}, tokens of the last quarter / second", tokens, "x", "<= 1.1"),
+        Figure(f"{talk_name}, CPU of the last quarter / second", cpu, "x"),
+        Figure(f"{talk_name}, the fact of turn 3 is known", fact, "", "= 1"),
+        Figure("agent: longest stall before a request", stall_s, "s", "<= 5"),
+    ]
 
 
 async def _measure() -> list[Figure]:
