@@ -29,6 +29,8 @@ BROAD_EXCEPTS = {
     "agent/tools/registry.py": "so may the factory of a third-party tool",
     "agent/mcp/registry.py": "so may the factory of a third-party interceptor",
     "agent/mcp/adapter.py": "a call of an MCP tool: a server may fail in any way, and the model gets the error",
+    "agent/mcp/calls.py": "a call of an MCP tool in its own task: the caller gets its error",
+    "agent/mcp/sampling.py": "a model that an MCP server uses: the server is told that it failed",
     "agent/mcp/server.py": "loading an MCP server: a broken one must not harm the others",
     "gateway/graphs.py": "importing a user's graph may raise anything",
     "agent/mcp/session.py": "a connection to an MCP server: its users get the error that ends it",

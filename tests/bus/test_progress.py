@@ -69,3 +69,15 @@ def test_malformed_progress_is_skipped() -> None:
         assert not progress.add_event(heard)
     progress.update([{"type": "ai", "tool_calls": [{"id": 1, "name": "a`b", "args": "no map"}]}], 7)
     assert progress.lines(WORDS) == "> 🔧 `ab`  "
+
+
+def test_a_tool_says_how_far_it_is() -> None:
+    progress = RunProgress()
+    progress.update([ai(("hotel_copy", {}))], None)
+    event = {"type": "tool_progress", "tool_call_id": "c0", "text": "Copying *files* (3/12)"}
+    assert progress.add_event(event)
+    assert not progress.add_event(event)
+    assert progress.lines(WORDS) == "> 🔧 `hotel_copy`: Copying files (3/12)  "
+    assert not progress.add_event({**event, "tool_call_id": "other"})
+    progress.update([ai(("hotel_copy", {})), {"type": "tool", "tool_call_id": "c0"}], None)
+    assert progress.lines(WORDS) == ""

@@ -78,6 +78,7 @@ async def book(context: Ctx, day: str) -> str:
 
 async def copy(context: Ctx, until: str) -> str:
     """Copy files, and report it, until a file exists."""
+    log("copying")
     step = 0
     try:
         while not await anyio.Path(until).exists():
