@@ -76,6 +76,7 @@ from agent.titles import TitleWriter
 from agent.tool_names import WEB_TOOLS
 from agent.tools.bash import BASH
 from agent.tools.files import READ_FILE, read_file_tool
+from agent.tools.recall import recall_tool
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
 from agent.tools.setup_agent import setup_agent_tool
@@ -332,6 +333,7 @@ class AgentFactory:
                 images=images,
             ),
             *([view_image_tool(services.folders)] if spec.supports_vision else ()),
+            *([recall_tool(services.memory)] if services.memory.can_search else ()),
             *([setup_agent_tool(services.custom_agents)] if spec.options.is_bootstrap else ()),
             *spec.mcp.tools,
             *services.acp_agents.tools(spec.config.acp_agents),

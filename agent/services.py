@@ -35,6 +35,7 @@ from agent.uploads.converter import DocumentConverter
 from agent.uploads.service import UploadService
 from store.files.config import StorageConfig
 from store.files.mirror import SHARED_AREA, FileMirror, SharedFolder, thread_area
+from store.past_messages import PastMessages
 
 
 class CurrentConfig:
@@ -61,6 +62,7 @@ class AgentSetup:
         home: The data folder.
         storage: Storage of the files that all nodes need.
         mirror: Copies these files between nodes.
+        past_messages: Stores what was said, for the tool `recall`; None = there is no such tool.
         extensions: Places of the file with MCP servers and disabled skills; () = `extensions_config.json` in `files`.
         sandboxes: The sandbox provider; None = as configured.
         base_dir: The base of relative paths in the configuration; None = the working directory.
@@ -74,6 +76,7 @@ class AgentSetup:
     home: Path
     storage: StorageConfig = field(default_factory=StorageConfig)
     mirror: FileMirror = field(default_factory=SharedFolder)
+    past_messages: PastMessages | None = None
     extensions: tuple[Path, ...] = ()
     sandboxes: SandboxProvider | None = None
     base_dir: Path | None = None
@@ -237,8 +240,16 @@ def _opened_memory(
     setup: AgentSetup, config: CurrentConfig, models: AuxiliaryModels
 ) -> AbstractAsyncContextManager[MemoryService]:
     if setup.learns:
-        return open_memory(setup.files, config.get, models.get, setup.mirror)
-    return nullcontext(MemoryService(setup.files, config.get, models.get, mirror=setup.mirror))
+        return open_memory(setup.files, config.get, models.get, setup.mirror, setup.past_messages)
+    return nullcontext(
+        MemoryService(
+            setup.files,
+            config.get,
+            models.get,
+            mirror=setup.mirror,
+            past_messages=setup.past_messages,
+        )
+    )
 
 
 def _thread_storage(setup: AgentSetup, config: CurrentConfig) -> ThreadStorage:

@@ -52,6 +52,7 @@ from store.errors import StoreUnavailable
 from store.files.housekeeping import run_housekeeping
 from store.files.opening import open_mirror
 from store.node_calls import open_node_calls
+from store.past_messages import PastMessages
 from store.process_description import UNDESCRIBED, ProcessDescription
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ async def _open_embedded_app(
     setup = agent_setup_from_config(config, telemetry.run_tracer)
     mirror = await open_mirror(config.storage, config.home, database)
     agents = await stack.enter_async_context(
-        open_agent_factory(replace(setup, mirror=mirror), checkpointer)
+        open_agent_factory(
+            replace(setup, mirror=mirror, past_messages=PastMessages(database)), checkpointer
+        )
     )
     warming = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(warming.cancel_scope.cancel)

@@ -25,6 +25,7 @@ from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
 from store.files.opening import open_mirror
+from store.past_messages import PastMessages
 from store.threads import ThreadStore
 
 DEFAULT_HOME = ".parley"
@@ -100,7 +101,8 @@ async def open_client(
     defaults = TurnSettings(**turn_options)
     async with AsyncExitStack() as stack:
         db = await stack.enter_async_context(Database.open(database or StoreConfig(), setup.home))
-        setup = replace(setup, mirror=await open_mirror(setup.storage, setup.home, db))
+        mirror = await open_mirror(setup.storage, setup.home, db)
+        setup = replace(setup, mirror=mirror, past_messages=PastMessages(db))
         index: ThreadIndex
         if checkpointer is None:
             checkpoints = await stack.enter_async_context(open_checkpointer(setup.home, db))

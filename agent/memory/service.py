@@ -2,8 +2,8 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,11 +16,12 @@ from langchain_core.messages import BaseMessage
 
 from agent.background import background_tasks
 from agent.config import AgentConfig, MemoryConfig
-from agent.errors import FactNotFound, MemoryInvalid, MemoryServiceError
+from agent.errors import FactNotFound, MemoryInvalid, MemoryServiceError, MemoryUnavailable
 from agent.memory.extractor import MemoryExtractor, format_utc, new_fact_id, utc_now
 from agent.memory.pending import PendingTurns
 from agent.memory.prompt_block import memory_block
 from agent.memory.queue import MemoryQueue, MemoryQueueKey
+from agent.memory.recall import ConversationSearch
 from agent.memory.schema import (
     CATEGORIES,
     DEFAULT_CATEGORY,
@@ -40,7 +41,9 @@ from agent.memory.store import MemoryScopeInfo, MemoryStore
 from agent.memory.turns import extract_turn
 from agent.models.auxiliary import ModelSource
 from agent.options import RunContext
+from store.errors import StoreError
 from store.files.mirror import FileMirror
+from store.past_messages import PastMessage, PastMessages
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +72,7 @@ class MemoryService:
         models: Provides the extraction model.
         now: Returns the current time, with zone.
         mirror: Copies the documents between nodes; None on a single node.
+        past_messages: Stores what was said, for `search_conversations`; None = nothing is stored.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class MemoryService:
         models: ModelSource,
         now: Callable[[], datetime] = utc_now,
         mirror: FileMirror | None = None,
+        past_messages: PastMessages | None = None,
     ) -> None:
         root = home / (config().memory.storage_path or "memory")
         self._config = config
@@ -94,19 +99,26 @@ class MemoryService:
             rest_s=lambda: self.config.debounce_seconds,
             spacing_s=lambda: 3600 / self.config.max_calls_per_hour,
         )
+        self._conversations = ConversationSearch(past_messages) if past_messages else None
         self._is_open = False
 
     async def start(self, tasks: TaskGroup) -> None:
         """Start processing, beginning with the turns that an earlier process left."""
         for turn in await anyio.to_thread.run_sync(self._pending.load):
             await self._save_pending(self._queue.add(turn))
+            if self._conversations:
+                self._conversations.add(turn)
         tasks.start_soon(self._queue.run)
+        if self._conversations:
+            tasks.start_soon(self._conversations.run)
         self._is_open = True
 
     async def aclose(self, flush_s: float) -> None:
         """Process what fits in the time limit; the rest stays on disk."""
         self._is_open = False
         with anyio.move_on_after(flush_s):
+            if self._conversations:
+                await self._conversations.flush()
             await self._queue.flush()
 
     @property
@@ -171,7 +183,23 @@ class MemoryService:
             scope, caller.thread_id, messages, said_at=format_utc(self._now())
         )
         if turn:
+            if self._conversations:
+                self._conversations.add(turn)
             await self._save_pending(self._queue.add(turn))
+
+    @property
+    def can_search(self) -> bool:
+        """Whether runs can search past conversations."""
+        return self._conversations is not None and self.config.enabled
+
+    async def search_conversations(
+        self, caller: RunContext, query: str, *, limit: int
+    ) -> list[PastMessage]:
+        """Return what was said in conversations of the caller's scope, best first. Raises StoreError."""
+        scope = _scope_of(caller)
+        if scope is None or self._conversations is None:
+            return []
+        return await self._conversations.search(scope, query, limit=limit)
 
     def before_summarization(
         self,
@@ -213,8 +241,11 @@ class MemoryService:
         return await anyio.to_thread.run_sync(self._store.list_scopes)
 
     async def clear(self, scope: MemoryScope) -> MemoryDocument:
-        """Delete a document and its queued turns. Without an agent, delete the whole scope."""
+        """Delete a document, its queued turns and its stored messages. Without an agent, delete the whole scope."""
         dropped = self._queue.drop(scope)
+        if self._conversations:
+            with _store_errors():
+                await self._conversations.forget(scope)
         await anyio.to_thread.run_sync(self._store.delete, scope)
         self._renew_blocks(scope)
         for key in dropped:
@@ -277,11 +308,16 @@ class MemoryService:
         return await self._update(scope, change)
 
     async def delete_fact(self, scope: MemoryScope, fact_id: str) -> MemoryDocument:
-        """Delete a fact; return the whole document.
+        """Delete a fact, and the turn that said it from the stored ones; return the whole document.
 
         Raises:
             FactNotFound: There is no fact with this id.
         """
+        known = (await self.get(scope)).facts
+        fact = next((one for one in known if one.id == fact_id), None)
+        if fact is not None and fact.message and self._conversations:
+            with _store_errors():
+                await self._conversations.forget_turn(fact.source, fact.message)
 
         def change(document: MemoryDocument) -> MemoryDocument:
             facts = tuple(fact for fact in document.facts if fact.id != fact_id)
@@ -341,6 +377,7 @@ async def open_memory(
     config: Callable[[], AgentConfig],
     models: ModelSource,
     mirror: FileMirror | None = None,
+    past_messages: PastMessages | None = None,
     *,
     now: Callable[[], datetime] = utc_now,
     flush_s: float = FLUSH_S,
@@ -349,7 +386,7 @@ async def open_memory(
 
     Args: See `MemoryService`.
     """
-    memory = MemoryService(home, config, models, now, mirror)
+    memory = MemoryService(home, config, models, now, mirror, past_messages)
     async with background_tasks() as tasks:
         await memory.start(tasks)
         try:
@@ -366,6 +403,15 @@ def _scope_of(caller: RunContext) -> MemoryScope | None:
     except MemoryInvalid as error:
         log.warning("Running without memory: %s", error)
         return None
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    """Raise MemoryUnavailable if the database cannot be used."""
+    try:
+        yield
+    except StoreError as error:
+        raise MemoryUnavailable from error
 
 
 def _require_fact(document: MemoryDocument, fact_id: str) -> MemoryDocument:

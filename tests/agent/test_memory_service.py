@@ -142,6 +142,32 @@ async def test_a_conversation_keeps_its_block_until_it_rests(tmp_path: Path) -> 
         assert "markone" in service.block_now(caller())
 
 
+async def test_a_conversation_that_never_rests_gets_new_facts_every_hour(tmp_path: Path) -> None:
+    now = [datetime(2026, 3, 1, tzinfo=UTC)]
+    async with memory(tmp_path, MemoryModel(), now=lambda: now[0]) as service:
+        await service.create_fact(ANN, "sails")
+        first = service.block_now(caller())
+        await service.enqueue_turn(turn("I cook markone"), caller())
+        service.before_summarization([], caller())
+        await eventually(lambda: service.get(ANN), lambda document: "markone" in contents(document))
+        blocks = []
+        for _ in range(130):
+            now[0] += timedelta(minutes=1)
+            blocks.append(service.block_now(caller()))
+        assert [blocks.index(block) + 1 for block in dict.fromkeys(blocks)] == [1, 60]
+        assert blocks[0] is first
+        assert "markone" in blocks[-1]
+
+
+async def test_nothing_is_learned_from_courtesies(tmp_path: Path) -> None:
+    model = MemoryModel()
+    async with memory(tmp_path, model) as service:
+        for text in ("Thanks!", "👍", "谢谢", "What is 2 + 2?"):
+            await service.enqueue_turn(turn(text), caller(thread=text))
+    assert model.questions == []
+    assert saved_turns(tmp_path) == []
+
+
 async def test_deleted_facts_disappear_from_prompts_at_once(tmp_path: Path) -> None:
     async with memory(tmp_path, MemoryModel()) as service:
         document = await service.create_fact(ANN, "sails")

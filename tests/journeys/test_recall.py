@@ -1,0 +1,65 @@
+"""The tool `recall` finds what was said in earlier conversations of a place, and nothing of another place."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from tests.agent.memory_model import noted
+from tests.eventually import eventually
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
+from tests.journeys.service import serving, with_model
+from tests.people.chat_user import ChatUser
+from tests.people.platforms import PlatformServers
+
+
+def answered(request: ModelRequest) -> ModelReply:
+    """Search when a person asks for it, and say what was found."""
+    last = request.messages[-1]
+    if last["role"] == "tool":
+        marks = sorted(set(re.findall(r"mark\d", str(last["content"]))))
+        return ModelReply(text=f"Found: {' '.join(marks) or 'nothing'}.")
+    asked = request.last_user_text
+    if "<conversation>" in asked:
+        return ModelReply(text=noted(""))
+    if "search" in asked:
+        call = ToolCall(name="recall", args={"query": "密码 mark0 mark1 mark2 mark3 mark4 mark5"})
+        return ModelReply(calls=(call,))
+    return ModelReply(text="I see.")
+
+
+def is_new_again(user: ChatUser) -> bool:
+    return sum("New conversation" in text for text in user.bot_messages()) == 2
+
+
+async def test_each_place_finds_its_own_words_until_they_are_forgotten(tmp_path: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer(answer=answered) as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        channels = ("slack", "telegram", "feishu")
+        async with serving(tmp_path, config, *channels) as service:
+            async with anyio.create_task_group() as people:
+                for number, user in enumerate(platforms.users):
+                    people.start_soon(user.send, f"我的密码是 mark{number}")
+            for user in platforms.users:
+                await user.wait_for_message("I see.")
+            # What was said just before a kill is found too.
+            await service.kill()
+            await service.start()
+            await service.until_connected(*channels)
+            for number, user in enumerate(platforms.users):
+                await user.send("/new")
+                await user.wait_for_message("New conversation started.")
+                await user.send("search it")
+                await user.wait_for_message(f"Found: mark{number}.")
+                assert not [
+                    text for text in user.bot_messages() if re.search(rf"mark[^{number}]", text)
+                ]
+            for user in platforms.users:
+                await user.send("/forget yes")
+                await user.wait_for_message("I deleted everything I remembered")
+                await user.send("/new")
+                await eventually(partial(is_new_again, user))
+                await user.send("search again")
+                await user.wait_for_message("Found: nothing.")
+        assert platforms.violations == []
