@@ -192,3 +192,47 @@ def test_promoted_tools_are_bounded(
         "names": ["z"],
     }
     assert merge_promoted(before, None) == before
+
+
+def numbered(number: int) -> BaseTool:
+    """Build a tool of the configuration."""
+    return custom(number)
+
+
+async def test_a_custom_agent_finds_only_the_tools_of_its_groups(tmp_path: Path) -> None:
+    """Even after another agent loaded others in the same thread."""
+    count = 2 * (MAX_LISTED + 1)
+    tools = [
+        {
+            "name": f"custom_{n}",
+            "group": "even" if n % 2 == 0 else "odd",
+            "use": f"{__name__}:numbered",
+            "number": n,
+        }
+        for n in range(count)
+    ]
+    groups = [{"name": "even"}, {"name": "odd"}]
+    folder = tmp_path / "agents" / "evens"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("tool_groups: [even]")
+    calls = (
+        (NAME, {"query": "custom_1"}),
+        (NAME, {"query": "custom_1"}),
+        (NAME, {"query": "custom_2"}),
+    )
+    search = [ModelReply(calls=(ToolCall(*call, f"c{n}"),)) for n, call in enumerate(calls)]
+    async with FakeModelServer() as server:
+        server.reply(search[0], "One.", search[1], "Two.", search[2], "Three.")
+        config = {"tools": tools, "tool_groups": groups}
+        async with agent_with_many_tools(tmp_path, server, 0, 0, config) as harness:
+            await harness.say("one", model_name="server")
+            for text in ("two", "three"):
+                messages = await harness.say(text, model_name="server", agent_name="evens")
+    told = [message.text for message in messages if isinstance(message, ToolMessage)]
+    assert "custom_1:" in told[0]
+    assert "custom_1:" not in told[1]
+    assert "custom_2:" in told[2]
+    offered = [set(request.tool_names) for request in server.requests]
+    assert "custom_1" in offered[1]
+    assert all("custom_1" not in names for names in offered[2:])
+    assert "custom_2" in offered[5]
