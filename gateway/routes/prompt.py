@@ -10,7 +10,7 @@ from gateway.prompt_report import PromptPlace, PromptReport, report_prompt
 
 router = APIRouter(prefix="/channels", responses=error_responses(404))
 
-Id = Annotated[str, Query(max_length=256)]
+Id = Annotated[str, Query(max_length=256, pattern=r"^[^\x00]*$")]
 
 
 @router.get("/{name}/prompt", response_model=PromptReport)
