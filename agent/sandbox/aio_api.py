@@ -16,12 +16,15 @@ import httpx
 
 from agent.errors import SandboxError, SandboxLost
 from agent.sandbox.process import TIMED_OUT
-from agent.sandbox.result import CommandResult
+from agent.sandbox.result import CommandResult, OutputTail
 
 log = logging.getLogger(__name__)
 
 CALL_S = 30.0
 """Time limit of one request, seconds. DeerFlow's provisioner waits up to 10 s for a sandbox's address."""
+
+FOLLOW_S = 10.0
+"""How long one request waits for new output of a running command, seconds."""
 
 SCRIPT_S = 300.0
 """Time limit of a script that copies a thread's files, seconds: 2 GB at 7 MB/s."""
@@ -180,8 +183,11 @@ class AioSandboxClient:
         folder: str,
         environment: Mapping[str, str],
         timeout_s: float,
+        output: OutputTail | None = None,
     ) -> CommandResult:
         """Run a command and close its session. If it does not end by itself, or the call is cancelled, kill it.
+
+        With `output`, its output goes there while it runs, instead of into the result.
 
         Raises:
             SandboxLost: The sandbox does not respond. The command may have run.
@@ -196,7 +202,11 @@ class AioSandboxClient:
         }
         has_ended = False
         try:
-            data = await self._execute(request, timeout_s + CALL_S)
+            if output is None:
+                data = await self._execute(request, timeout_s + CALL_S)
+            else:
+                data = await self._execute({**request, "async_mode": True}, CALL_S)
+                data = await self._follow(session_id, str(data.get("command_id")), output)
             has_ended = data.get("status") == "completed"
         finally:
             with anyio.move_on_after(CALL_S, shield=True):
@@ -240,11 +250,35 @@ class AioSandboxClient:
                 await file.write(chunk)
 
     async def _execute(self, request: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-        answer = await self._call("POST", "bash/exec", json=request, timeout=timeout_s)
-        data = answer.get("data")
-        if not isinstance(data, dict):
-            raise SandboxLost
-        return data
+        return _data(await self._call("POST", "bash/exec", json=request, timeout=timeout_s))
+
+    async def _follow(
+        self, session_id: str, command_id: str, output: OutputTail
+    ) -> Mapping[str, Any]:
+        """Pass on the output of a command until it ends. Return its status and exit code."""
+        command: Mapping[str, Any] = {}
+        positions: dict[str, Any] = {}
+        touched_at = anyio.current_time()
+        while True:
+            request = {"session_id": session_id, "command_id": command_id, "wait": True}
+            answer = await self._call(
+                "POST",
+                "bash/output",
+                json={**request, "wait_timeout": FOLLOW_S, **positions},
+                timeout=FOLLOW_S + CALL_S,
+            )
+            data = _data(answer)
+            texts = [str(data.get(name) or "") for name in ("stdout", "stderr")]
+            for text in texts:
+                output.append(text.encode())
+            names = ("offset", "stderr_offset")
+            positions = {name: data[name] for name in names if isinstance(data.get(name), int)}
+            command = data.get("command") or {}
+            if command.get("status") not in ("pending", "running") and not any(texts):
+                return command
+            if anyio.current_time() - touched_at > CALL_S:  # other nodes see that it is in use
+                touched_at = anyio.current_time()
+                await self.run_script(_TOUCH, timeout_s=CALL_S)
 
     async def _close_session(self, session_id: object, *, kill: bool = False) -> None:
         """Free a session. That is not worth an error: the sandbox may be gone."""
@@ -315,6 +349,13 @@ def _object(content: bytes) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise SandboxLost
     return found
+
+
+def _data(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    data = answer.get("data")
+    if not isinstance(data, dict):
+        raise SandboxLost
+    return data
 
 
 def _address(sandbox: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from agent.sandbox.docker_cli import installation_id
 from agent.sandbox.file_sync import FileSync
 from agent.sandbox.local import FolderSandboxProvider, Shell
 from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_mounts
+from agent.sandbox.result import OutputTail
 from agent.thread_storage import ThreadStorage
 
 log = logging.getLogger(__name__)
@@ -136,7 +137,14 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
         with anyio.CancelScope(shield=True):
             await self._http.aclose()
 
-    async def _run(self, thread_id: str, table: MountTable, command: str, timeout_s: float) -> str:
+    async def _run(
+        self,
+        thread_id: str,
+        table: MountTable,
+        command: str,
+        timeout_s: float,
+        output: OutputTail | None,
+    ) -> str:
         sandbox = self._sandboxes.setdefault(thread_id, _ThreadSandbox())
         sandbox.commands += 1
         try:
@@ -148,6 +156,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
                     folder=WORKSPACE,
                     environment=self._environment,
                     timeout_s=timeout_s,
+                    output=output,
                 )
                 async with sandbox.lock:
                     problem = await sandbox.sync.pull() if sandbox.sync is not None else ""

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from agent.sandbox.bubblewrap import probe_bubblewrap
 from agent.sandbox.factory import build_sandbox_provider, sandbox_problem
 from agent.sandbox.protocol import maintained
 from agent.sandbox.provisioner import ProvisionerSandboxProvider
+from agent.sandbox.result import OutputTail
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
@@ -101,7 +103,7 @@ async def test_the_agents_commands_and_file_tools_see_the_same_files(
         assert (harness.folders().outputs / "report.txt").read_text() == "two\n"
         state = await harness.state()
     assert said[1] == f"{WORKSPACE}\none\n"
-    assert said[2].startswith("two")
+    assert "two" in said[2]
     assert "in.txt" not in said[3]
     assert said[4].startswith("Std Error:\ncat: nowhere")
     assert said[4].endswith("Exit Code: 1")
@@ -256,6 +258,42 @@ async def test_a_cancelled_command_is_killed(provisioner: FakeProvisioner) -> No
             tasks.cancel_scope.cancel()
         look = 'then=$(cat /mnt/beat); sleep 1; [ "$then" = "$(cat /mnt/beat)" ] && echo quiet'
         assert await run(provider, look) == "quiet\n"
+        assert not provisioner.sandbox.sessions
+
+
+async def test_the_output_of_a_background_command_arrives_while_it_runs(
+    provisioner: FakeProvisioner,
+) -> None:
+    async with sandboxes(provisioner) as provider:
+        sandbox, output = await provider.acquire("t1"), OutputTail()
+        command = (
+            "echo begun; until [ -e go ]; do sleep 0.05; done; echo oops >&2; echo ended; exit 3"
+        )
+        texts: list[str] = []
+
+        async def background() -> None:
+            texts.append(await sandbox.execute(command, timeout_s=60, output=output))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(background)
+            assert await eventually(output.take) == "begun\n"
+            assert not texts
+            provisioner.sandbox.path(f"{WORKSPACE}/go").touch()
+        assert output.take() in ("ended\noops\n", "oops\nended\n")
+        assert texts == ["Exit Code: 3"]
+        assert (folders(provisioner).workspace / "go").exists()
+        assert not provisioner.sandbox.sessions
+
+
+async def test_a_background_command_is_stopped(provisioner: FakeProvisioner) -> None:
+    async with sandboxes(provisioner) as provider:
+        sandbox, output = await provider.acquire("t1"), OutputTail()
+        text = await sandbox.execute("echo a; sleep 600", timeout_s=1, output=output)
+        assert text == "Exit Code: 124\nThe command was stopped: it took longer than 1 s."
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(sandbox.execute, "sleep 600", timeout_s=600, output=output))
+            await eventually(lambda: provisioner.sandbox.commands[-1] == "sleep 600")
+            tasks.cancel_scope.cancel()
         assert not provisioner.sandbox.sessions
 
 

@@ -37,6 +37,16 @@ _EXEC = {
 }
 
 
+_OUTPUT = {
+    "session_id": str,
+    "command_id": str,
+    "offset": int,
+    "stderr_offset": int,
+    "wait": bool,
+    "wait_timeout": (int, float),
+}
+
+
 @dataclass(eq=False)
 class FakeSandbox:
     """One sandbox.
@@ -48,6 +58,7 @@ class FakeSandbox:
         unready_shell: How many times its shell still fails.
         refused: A path of its API that still fails with 500; "" = none.
         programs: A folder of the sandbox whose programs come first; "" = none.
+        running: Commands that were started with `async_mode`, by id.
         commands: All commands, in order.
         sessions: Open sessions, with the process of each.
         requests: The paths of all requests.
@@ -58,6 +69,7 @@ class FakeSandbox:
     unready: int = 0
     unready_shell: int = 0
     refused: str = ""
+    running: dict[str, "_Running"] = field(default_factory=dict)
     programs: str = ""
     url: str = ""
     commands: list[str] = field(default_factory=list)
@@ -77,6 +89,7 @@ class FakeSandbox:
             [
                 web.get("/v1/sandbox", self._describe),
                 web.post("/v1/bash/exec", self._exec),
+                web.post("/v1/bash/output", self._output),
                 web.post("/v1/bash/kill", self._kill),
                 web.post("/v1/bash/sessions/{id}/close", self._close),
                 web.post("/v1/file/upload", self._upload),
@@ -124,6 +137,11 @@ class FakeSandbox:
         self.commands.append(asked["command"])
         process = await self._spawn(asked)
         self.sessions[session_id] = process
+        if asked.get("async_mode"):
+            command_id = uuid4().hex
+            self.running[command_id] = _Running(process, asked.get("hard_timeout"))
+            data = {"session_id": session_id, "command_id": command_id, "status": "running"}
+            return web.json_response({"success": True, "data": data})
         status = "completed"
         reading = asyncio.ensure_future(process.communicate())
         done, _ = await asyncio.wait([reading], timeout=asked.get("hard_timeout"))
@@ -142,6 +160,30 @@ class FakeSandbox:
             "stdout": out.decode("utf-8", "replace"),
             "stderr": err.decode("utf-8", "replace"),
             "exit_code": code if status == "completed" else None,
+        }
+        return web.json_response({"success": True, "data": data})
+
+    async def _output(self, request: web.Request) -> web.Response:
+        asked = checked(await request.json(), _OUTPUT, required={"session_id"})
+        if asked["session_id"] not in self.sessions:
+            return web.json_response({"success": False, "message": "no session"}, status=404)
+        running = self.running[asked["command_id"]]
+        out_at, err_at = asked.get("offset", 0), asked.get("stderr_offset", 0)
+        if asked.get("wait"):
+            await running.wait_beyond(out_at, err_at, asked["wait_timeout"])
+        out, err = bytes(running.out[out_at:]), bytes(running.err[err_at:])
+        is_over = running.ended.is_set()
+        data = {
+            "session_id": asked["session_id"],
+            "stdout": out.decode("utf-8", "replace"),
+            "stderr": err.decode("utf-8", "replace"),
+            "offset": out_at + len(out),
+            "stderr_offset": err_at + len(err),
+            "command": {
+                "command_id": asked["command_id"],
+                "status": running.status if is_over else "running",
+                "exit_code": running.process.returncode if is_over else None,
+            },
         }
         return web.json_response({"success": True, "data": data})
 
@@ -196,6 +238,42 @@ class FakeSandbox:
         assert set(request.query) == {"path"}
         file = self.path(request.query["path"])
         return web.FileResponse(file) if file.is_file() else web.Response(status=404)
+
+
+class _Running:
+    """A command whose output is read while it runs."""
+
+    def __init__(self, process: asyncio.subprocess.Process, timeout_s: float | None) -> None:
+        self.process = process
+        self.out, self.err = bytearray(), bytearray()
+        self.status = "completed"
+        self.ended, self.news = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.ensure_future(self._read(timeout_s))
+
+    async def wait_beyond(self, out_at: int, err_at: int, timeout_s: float) -> None:
+        """Wait for new output or the end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                seen = (out_at, err_at)
+                while (len(self.out), len(self.err)) == seen and not self.ended.is_set():
+                    self.news.clear()
+                    await self.news.wait()
+
+    async def _read(self, timeout_s: float | None) -> None:
+        pairs = ((self.process.stdout, self.out), (self.process.stderr, self.err))
+        reading = asyncio.gather(*(self._copy(*pair) for pair in pairs), self.process.wait())
+        done, _ = await asyncio.wait([reading], timeout=timeout_s)
+        if not done:
+            self.status = "timed_out"
+            _kill_group(self.process)
+            await reading
+        self.ended.set()
+        self.news.set()
+
+    async def _copy(self, source: asyncio.StreamReader | None, target: bytearray) -> None:
+        while source is not None and (piece := await source.read(4096)):
+            target += piece
+            self.news.set()
 
 
 @dataclass(eq=False)
