@@ -273,7 +273,9 @@ class FakeModelServer:
         calls, reason = _ready_calls(reply), reply.finish_reason
         events = anthropic.events(reply.reasoning, reply.text, calls, usage, reason, reply.sources)
         if not request.body.get("stream"):
-            return web.json_response(anthropic.whole_message(events))
+            answer = web.json_response(anthropic.whole_message(events))
+            answer.force_close()  # see `_send_events`
+            return answer
         return await self._send_events(http, request, reply, map(responses.frame, events))
 
     async def _send_events(
