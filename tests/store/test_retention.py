@@ -22,6 +22,7 @@ from store.message_history import FIND_BY_MESSAGE
 from store.message_topics import MessageTopicStore
 from store.migrations import migrate, steps
 from store.outbox import NEXT_OPEN, NewOutboxRow, OutboxStore
+from store.past_messages import PastMessage, PastMessages
 from store.retention import DAY_S, Retention
 from store.runs import Run, RunOutcome, RunStore
 from store.threads import COUNT_MATCHES, ThreadOrder, ThreadQuery, search_statement
@@ -84,7 +85,8 @@ def test_every_prune_reads_old_rows_only(connection: sqlite3.Connection, stateme
     assert scans(connection, statement) == []
     # A range of the age column; an index of the state alone would read every row in that state.
     assert any(
-        re.search(r"\((received|updated|created)_at<\?\)", s) for s in plan(connection, statement)
+        re.search(r"\((received|updated|created|said)_at<\?\)", s)
+        for s in plan(connection, statement)
     )
 
 
@@ -231,6 +233,11 @@ async def fill(database: Database) -> InboxRow:
     await runs.create(run, tags={}, create_thread=True)
     outcome = RunOutcome(run_id="r", thread_id="t", status="success", thread_status="idle")
     await runs.finish(outcome, now=0)
+    said = PastMessage(
+        scope="person:slack:T1:U1", agent="", thread_id="t", message_id="m", speaker="Ann",
+        text="hello", said_at=0,
+    )  # fmt: skip
+    await PastMessages(database).add([("", [said])])
     return row
 
 
@@ -239,7 +246,7 @@ async def count(database: Database, table: str) -> int:
     return int(rows[0]["n"])
 
 
-BOUNDED = ("inbox", "received_id", "outbox", "message_topic", "conversation", "run")
+BOUNDED = ("inbox", "received_id", "outbox", "message_topic", "conversation", "run", "past_message")
 
 
 async def test_redeliverable_rows_go_after_a_week_and_the_rest_after_the_retention(
@@ -247,11 +254,11 @@ async def test_redeliverable_rows_go_after_a_week_and_the_rest_after_the_retenti
 ) -> None:
     await fill(database)
     await Retention(database).prune(now=7 * DAY_S - 1)
-    assert [await count(database, table) for table in BOUNDED] == [1, 2, 3, 2, 1, 1]
+    assert [await count(database, table) for table in BOUNDED] == [1, 2, 3, 2, 1, 1, 1]
     await Retention(database).prune(now=7 * DAY_S + 1)
-    assert [await count(database, table) for table in BOUNDED] == [0, 0, 2, 2, 1, 1]
+    assert [await count(database, table) for table in BOUNDED] == [0, 0, 2, 2, 1, 1, 1]
     await Retention(database).prune(now=YEAR + 1)
-    assert [await count(database, table) for table in BOUNDED] == [0, 0, 0, 0, 0, 0]
+    assert [await count(database, table) for table in BOUNDED] == [0, 0, 0, 0, 0, 0, 0]
     assert await count(database, "thread") == 1
 
 
@@ -259,7 +266,7 @@ async def test_a_retention_of_zero_keeps_long_term_rows(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(retention_days=0), tmp_path) as database:
         await fill(database)
         await Retention(database).prune(now=10 * YEAR)
-        assert [await count(database, table) for table in BOUNDED] == [0, 0, 2, 2, 1, 1]
+        assert [await count(database, table) for table in BOUNDED] == [0, 0, 2, 2, 1, 1, 1]
 
 
 async def test_a_conversation_in_use_is_kept_whatever_its_age(database: Database) -> None:

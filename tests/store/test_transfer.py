@@ -57,6 +57,7 @@ INSERT INTO assistant_version VALUES ('a1', 1, 'lead_agent', 'one', NULL, '{}', 
     ('a1', 2, 'lead_agent', 'two', 'second', '{"x": 1}', '{"y": 2}', '{"z": 3}', 2);
 INSERT INTO item VALUES ('users.1.', 'k', '{"v": 1}', 1, 2, NULL, NULL);
 INSERT INTO chat_owner VALUES ('slack', 'T1', 'C1', 3);
+INSERT INTO past_message VALUES (7, 'person:a', '', 't1', 'm', 'Ann', '你好', 'x 你好 好', 0.5);
 INSERT INTO file_area VALUES ('threads/t1', 1700000000000000000);
 INSERT INTO stored_file VALUES
     ('threads/t1', 'user-data/a%20b', 'file', 'threads/t1/00ff', 3, 420, 1700000000000000001, '');
@@ -218,6 +219,7 @@ def test_every_table_is_copied(url: str, home: Path) -> None:
             for row in connection.execute(
                 "SELECT name FROM (SELECT * FROM main.sqlite_master UNION SELECT * FROM saved.sqlite_master)"
                 " WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+                " AND name NOT LIKE 'past_message_words%'"  # The index of SQLite; triggers fill it.
             )
         }
     assert sqlite == set(TABLES) | FILLED_OTHERWISE
