@@ -68,7 +68,8 @@ class _Form:
     def confirm(self, url: str = "") -> ElicitResult:
         """Ask for consent."""
         for _ in range(MAX_ATTEMPTS):
-            if self._ask(url, [(self._messages.mcp_accept, ACCEPT)]).casefold() == ACCEPT:
+            label = self._messages.mcp_accept
+            if self._ask(url, [(label, ACCEPT)]).casefold() in (ACCEPT, label.casefold()):
                 return ElicitResult(action="accept", content=None if url else {})
         raise _Ended(CANCELLED)
 

@@ -12,6 +12,7 @@ from langchain_mcp_adapters.interceptors import MCPToolCallRequest
 from mcp.types import CallToolResult, TextContent, Tool
 
 from agent.mcp.adapter import langchain_tool
+from agent.mcp.calls import McpCaller
 from agent.mcp.schemas import tool_arguments
 from agent.thread_storage import ThreadStorage
 
@@ -116,7 +117,7 @@ def test_names_of_arguments_are_accepted_and_lead_back(names: list[str]) -> None
 async def test_a_server_gets_its_own_names(tmp_path: Path) -> None:
     calls: list[MCPToolCallRequest] = []
 
-    async def call(request: MCPToolCallRequest, _: str | None) -> CallToolResult:
+    async def call(request: MCPToolCallRequest, _: McpCaller) -> CallToolResult:
         calls.append(request)
         return CallToolResult(content=[TextContent(type="text", text="found")])
 
