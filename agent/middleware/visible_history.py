@@ -43,6 +43,8 @@ IMPORTANT = (
     "What people marked as important, in their words (if lines contradict, the last one holds):"
 )
 
+FILES = "The left-out messages, word for word (search them with grep, read them with read_file):"
+
 NOTHING_LEFT_OUT = LeftOutTexts(before="", whole=[], unsaved=[], shortened={})
 
 
@@ -184,12 +186,11 @@ def summary_message(summary: HistorySummary, key: str) -> HumanMessage:
     if summary["important"]:
         parts.append("\n- ".join((IMPORTANT, *summary["important"])))
     if summary["parts"]:
-        newest = part_path(key, summary["parts"])
-        oldest = part_path(key, 1)
-        files = newest if newest == oldest else f"{oldest} (oldest) to {newest} (newest)"
-        parts.append(
-            f"The left-out messages, word for word: {files}. Search them with grep, and read them with read_file."
-        )
+        files = [part_path(key, 1)]
+        if summary["parts"] > 1:
+            files[0] += " (oldest, and so on)"
+            files.append(f"{part_path(key, summary['parts'])} (newest)")
+        parts.append("\n- ".join((FILES, *files)))
     return HumanMessage("\n\n".join(parts), name=SUMMARY, additional_kwargs={"hide_from_ui": True})
 
 
