@@ -164,7 +164,10 @@ class VisibleHistory:
     def cut(self, keep: KeptSize) -> int:
         """Return the index of the first message to keep."""
         start = self.start
-        return start + cut_index(self.part(start, len(self.thread)), keep)
+        at = start + cut_index(self.part(start, len(self.thread)), keep)
+        while at > start and self.thread[at].id is None:
+            at -= 1  # what a request adds to the thread cannot be found again
+        return at
 
     def _latest_user_message(self, kept: Sequence[AnyMessage]) -> list[AnyMessage]:
         if any(map(is_user_message, kept)):
