@@ -111,12 +111,21 @@ def _kept_size(size: ThreadSize, window: int) -> KeptSize:
 def request_tokens(messages: Sequence[AnyMessage]) -> int:
     """Estimate the tokens of a request: the usage that the last response reported, plus the messages after it.
 
-    Without reported usage, all messages are estimated.
+    If the last response reported none, for example because the call failed, all messages are estimated: what an earlier
+    one reported may be of a request before the history was made shorter.
+
+    >>> from langchain_core.messages import AIMessage, HumanMessage
+    >>> usage = {"input_tokens": 90, "output_tokens": 10, "total_tokens": 100}
+    >>> answers = [AIMessage("a", usage_metadata=usage), HumanMessage("abcd"), AIMessage("failed")]
+    >>> request_tokens(answers[:2]), request_tokens(answers)
+    (104, 12)
     """
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
         # Compare `type` first: isinstance checks of messages are slow, and a thread may have thousands.
-        if message.type == "ai" and message.usage_metadata:
+        if message.type == "ai":
+            if message.usage_metadata is None:
+                break
             following = estimate_message_tokens(messages[at + 1 :])
             return message.usage_metadata["total_tokens"] + following
     return estimate_message_tokens(messages)
