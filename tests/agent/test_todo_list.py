@@ -13,6 +13,7 @@ from agent.paths import WORKSPACE
 from agent.user_messages import PLAN_REMINDER
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
+from tests.eventually import eventually
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel, registered
 
@@ -149,8 +150,8 @@ async def test_a_wrong_list_is_answered_with_what_is_wrong(
 
 
 async def test_a_list_that_was_summed_up_is_shown_again(tmp_path: Path) -> None:
-    model = ScriptedChatModel.playing(planning(), *["Done."] * 30)
-    writer = ScriptedChatModel.playing(*["Planned."] * 30)
+    model = ScriptedChatModel.playing(planning(), *["Done."] * 600)
+    writer = ScriptedChatModel.playing(*["Planned."] * 200)
     with registered(writer) as keys:
         summaries = {
             "enabled": True,
@@ -161,10 +162,14 @@ async def test_a_list_that_was_summed_up_is_shown_again(tmp_path: Path) -> None:
         config = {**QUIET, "summarization": summaries, "models": [{**keys, "name": "writer"}]}
         async with open_agent(tmp_path, model, config) as harness:
             await plan(harness)
-            await plan(harness, "and?")
+
+            async def prompts_with_a_summary() -> list[Any]:
+                await plan(harness, "and?")  # the summary is written beside the turns
+                return [prompt for prompt in model.prompts if prompt[1].name == "summary"]
+
+            shown = (await eventually(prompts_with_a_summary))[0]
             state = await harness.state(is_plan_mode=True)
-    shown = model.prompts[4]
-    assert [m.name for m in shown[1:3]] == ["summary", PLAN_REMINDER]
+    assert shown[2].name == PLAN_REMINDER
     assert "- [completed] todo-1: first\n- [in_progress] todo-2: second" in shown[2].text
     assert not [m for m in state["messages"] if m.name in ("summary", PLAN_REMINDER)]
 
