@@ -96,10 +96,7 @@ def search_tool(search: Callable[[str], Awaitable[list[SearchResult]]]) -> BaseT
     return StructuredTool.from_function(
         coroutine=web_search,
         name="web_search",
-        description=(
-            "Search the web. Returns titles, URLs and snippets; read a page with web_fetch. In your answer, link the "
-            "pages that you used."
-        ),
+        description="Search the web. Returns titles, URLs and snippets; read a page with web_fetch.",
         args_schema=SearchArgs,
     )
 
