@@ -172,7 +172,7 @@ def _fact_line(fact: Mapping[str, Any], texts: Messages, *, names_speaker: bool)
     if fact.get("source") == "manual":
         who = texts.memory_by_operator
     origin = ", ".join(filter(None, (who, date)))
-    line = texts.memory_fact.format(number=fact.get("number"), content=_content(fact))
+    line = f"• **{fact.get('number')}** – {_content(fact)}"
     return f"{line} ({origin})" if origin else line
 
 

@@ -57,7 +57,6 @@ class Messages:
     skills_failed: str = "Failed to fetch skills information."
     memory_head: str = "What I remember about {whose} ({count}):"
     memory_none: str = "I remember nothing about {whose} yet."
-    memory_fact: str = "• **{number}** – {content}"
     memory_by_operator: str = "entered by an administrator"
     memory_more: str = "{count} more: send /memory {page}."
     memory_hint: str = (

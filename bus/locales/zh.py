@@ -37,7 +37,6 @@ CHINESE = Messages(
     skills_failed="获取技能信息失败。",
     memory_head="我记住的关于{whose}的信息（{count} 条）：",
     memory_none="我还没有记住任何关于{whose}的信息。",
-    memory_fact="• **{number}** – {content}",
     memory_by_operator="由管理员添加",
     memory_more="还有 {count} 条：发送 /memory {page} 查看。",
     memory_hint="要删除其中一条，请发送 /forget 加编号。要更正，直接告诉我正确的内容即可。",
