@@ -62,7 +62,12 @@ async def converse(home: Path, entry: ModelEntry, turns: int) -> FakeModelServer
         with registered(ScriptedChatModel.playing(*facts)) as learner:
             sections: dict[str, Any] = {
                 "models": [entry(server), {**learner, "name": "learner"}],
-                "memory": {"enabled": True, "model_name": "learner", "debounce_seconds": 300},
+                "memory": {
+                    "enabled": True,
+                    "model_name": "learner",
+                    "debounce_seconds": 300,
+                    "max_calls_per_hour": 3600,
+                },
                 "subagents": {"agents": {"general-purpose": {"model": "scripted"}}},
             }
             async with open_agent(home, ScriptedChatModel.playing(), sections) as harness:
