@@ -25,7 +25,16 @@ from agent.models.thinking_tags import without_thinking
 from agent.token_estimate import estimate_tokens
 
 LINE_CHARS = 1000
-"""Longest part of one message that the model sees, characters."""
+"""Longest part of a person's message that the model sees, characters."""
+
+ANSWER_CHARS = 300
+"""Longest part of an answer that the model sees, characters."""
+
+CONTEXT_MESSAGES = 2
+"""Number of earlier messages that the model sees before each conversation."""
+
+TOKENS_PER_LINE = 10
+"""Number and author of a message, estimated tokens."""
 
 MAX_CONVERSATION_TOKENS = 6_000
 """Size limit of the new messages in a prompt, estimated tokens; the latest ones are kept."""
@@ -146,19 +155,22 @@ def fact_sources(turns: Sequence[MemoryTurn]) -> list[FactSource]:
 
 
 def fit_turns(turns: Sequence[MemoryTurn]) -> list[MemoryTurn]:
-    """Return turns without the oldest messages of each that do not fit in a prompt."""
+    """Return turns without the oldest messages of each that do not fit in a prompt.
+
+    The last message of a person is always kept.
+    """
     kept: list[MemoryTurn] = []
-    budget = MAX_CONVERSATION_TOKENS // max(1, len(turns))
     for turn in turns:
-        left, start = budget, len(turn.messages)
-        while (
-            start
-            and (left := left - estimate_tokens(turn.messages[start - 1].text[:LINE_CHARS]) - 10)
-            > 0
-        ):
+        left, start = MAX_CONVERSATION_TOKENS // len(turns), len(turn.messages)
+        people = (at for at, one in enumerate(turn.messages) if one.role == "user")
+        last = max(people, default=0)
+        while start:
+            left -= estimate_tokens(_shorten(turn.messages[start - 1])) + TOKENS_PER_LINE
+            if left < 0 and start <= last:
+                break
             start -= 1
-        if start < len(turn.messages):
-            kept.append(replace(turn, messages=turn.messages[start:]))
+        context = turn.context[-CONTEXT_MESSAGES:]
+        kept.append(replace(turn, messages=turn.messages[start:], context=context))
     return kept
 
 
@@ -212,7 +224,8 @@ def _format_messages(
 ) -> str:
     """Return one line for each message. People's messages are numbered if there are `numbers`."""
     return "\n".join(
-        f"{_label(one, numbers)}{_author(one)}: {_truncate(one.text)}" for one in messages
+        f"{_label(one, numbers)}{_author(one)}: {html.escape(_shorten(one), quote=False)}"
+        for one in messages
     )
 
 
@@ -222,12 +235,16 @@ def _label(message: MemoryMessage, numbers: Iterator[int] | None) -> str:
 
 def _author(message: MemoryMessage) -> str:
     name = f'"{message.speaker}"' if message.speaker else ""
-    return " ".join(filter(None, (message.role.capitalize(), message.speaker_id, _truncate(name))))
+    return " ".join(
+        filter(
+            None, (message.role.capitalize(), message.speaker_id, html.escape(name, quote=False))
+        )
+    )
 
 
-def _truncate(text: str) -> str:
-    text = text if len(text) <= LINE_CHARS else text[:LINE_CHARS] + "..."
-    return html.escape(text, quote=False)
+def _shorten(message: MemoryMessage) -> str:
+    limit = LINE_CHARS if message.role == "user" else ANSWER_CHARS
+    return message.text if len(message.text) <= limit else message.text[:limit] + "..."
 
 
 def parse_update(answer: str) -> MemoryUpdate | None:

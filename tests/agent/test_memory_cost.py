@@ -8,6 +8,7 @@ from pydantic import SecretStr
 
 from agent.config import AgentConfig
 from agent.memory.queue import MAX_TURNS_PER_CALL
+from agent.memory.schema import HISTORY, USER
 from agent.memory.scope import MemoryScope
 from agent.memory.service import open_memory
 from agent.options import RunContext
@@ -15,7 +16,7 @@ from tests.agent.memory_model import noted
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 
 ROOM = MemoryScope(scope="room:slack:T1:C1")
-MAX_CALL_TOKENS = 15_000
+MAX_CALL_TOKENS = 35_000
 """docs/explanation/memory.md."""
 
 
@@ -46,9 +47,17 @@ async def test_a_call_for_a_full_room_is_bounded_and_courtesies_are_free(tmp_pat
         assert server.requests == []
         async with open_memory(tmp_path, lambda: config, given, flush_s=60) as memory:
             facts = [{"content": f"{number} " + "事实" * 450} for number in range(500)]
-            await memory.replace(ROOM, {"facts": facts})
+            section = {"summary": "总结" * 1000}
+            parts = {
+                "user": dict.fromkeys(USER, section),
+                "history": dict.fromkeys(HISTORY, section),
+            }
+            await memory.replace(ROOM, {"facts": facts, **parts})
             for number in range(200, 400):
                 caller = RunContext(thread_id=f"t{number % 16}", memory_scope=ROOM.scope)
                 await memory.enqueue_turn(turn(number, f"{number} " + "我们的话" * 500), caller)
         assert len(server.requests) == 16 / MAX_TURNS_PER_CALL
         assert max(request.tokens for request in server.requests) <= MAX_CALL_TOKENS
+        # The latest words of each conversation are there.
+        shown = "".join(request.last_user_text for request in server.requests)
+        assert all(f"{number} 我们的话" in shown for number in range(384, 400))
