@@ -211,6 +211,9 @@ async def long_conversation(
         agents = await stack.enter_async_context(
             open_agent_factory(setup, saver, middleware=middleware)
         )
+        await (
+            agents.warm_up()
+        )  # imports the provider's package, which is no stall of the conversation
         yield LongConversation(home, agents, model, writer, step_s)
 
 
