@@ -333,6 +333,52 @@ CREATE TABLE item (
 CREATE INDEX item_by_expiry ON item (expires_at) WHERE expires_at IS NOT NULL;
 
 
+-- USAGE
+
+-- What model calls used: one row for each run (or call outside of runs), UTC day, kind of call, model and agent.
+CREATE TABLE model_usage (
+    day TEXT COLLATE "C" NOT NULL, -- 2026-11-28
+    run_id TEXT COLLATE "C" NOT NULL, -- '': the sum of rows older than the retention
+    kind TEXT COLLATE "C" NOT NULL, -- run, subagent, title, summarize, memory ...
+    model TEXT COLLATE "C" NOT NULL, -- an entry of `models`
+    agent TEXT COLLATE "C" NOT NULL,
+    person TEXT COLLATE "C" NOT NULL, -- channel:workspace:user; '': unknown or forgotten
+    room TEXT COLLATE "C" NOT NULL, -- channel:workspace:chat; '': likewise
+    topic TEXT COLLATE "C" NOT NULL,
+    calls BIGINT NOT NULL,
+    estimated_calls BIGINT NOT NULL, -- calls whose server reported no usage
+    unpriced_calls BIGINT NOT NULL, -- calls of models without a price
+    input_tokens BIGINT NOT NULL, -- including the cached ones
+    cached_tokens BIGINT NOT NULL,
+    output_tokens BIGINT NOT NULL, -- including reasoning
+    reasoning_tokens BIGINT NOT NULL,
+    cost_nano_usd BIGINT NOT NULL,
+    PRIMARY KEY (day, run_id, kind, model, agent)
+);
+CREATE INDEX model_usage_by_person ON model_usage (person, day);
+CREATE INDEX model_usage_by_room ON model_usage (room, day);
+
+-- What counts against each limit in a day or month. Exists only for limits that are configured.
+CREATE TABLE usage_counter (
+    scope TEXT COLLATE "C" NOT NULL CHECK (scope IN ('person', 'room', 'agent', 'service')),
+    name TEXT COLLATE "C" NOT NULL,
+    period TEXT COLLATE "C" NOT NULL, -- 2026-11-28 or 2026-11
+    tokens BIGINT NOT NULL,
+    cost_nano_usd BIGINT NOT NULL,
+    reserved_tokens BIGINT NOT NULL DEFAULT 0, -- by calls that have not ended
+    reserved_nano_usd BIGINT NOT NULL DEFAULT 0,
+    is_warned BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (scope, name, period)
+);
+
+-- Reservations of model calls that have not ended. Another process settles those of a process that ended.
+CREATE TABLE usage_reservation (
+    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    node BIGINT NOT NULL,
+    body TEXT COLLATE "C" NOT NULL -- JSON: the counters, and the row that is written if nobody settles it
+);
+
+
 -- NODES
 
 -- The processes that share the database.

@@ -338,6 +338,52 @@ CREATE TABLE item (
 CREATE INDEX item_by_expiry ON item (expires_at) WHERE expires_at IS NOT NULL;
 
 
+-- USAGE
+
+-- What model calls used: one row for each run (or call outside of runs), UTC day, kind of call, model and agent.
+CREATE TABLE model_usage (
+    day TEXT NOT NULL, -- 2026-11-28
+    run_id TEXT NOT NULL, -- '': the sum of rows older than the retention
+    kind TEXT NOT NULL, -- run, subagent, title, summarize, memory ...
+    model TEXT NOT NULL, -- an entry of `models`
+    agent TEXT NOT NULL,
+    person TEXT NOT NULL, -- channel:workspace:user; '': unknown or forgotten
+    room TEXT NOT NULL, -- channel:workspace:chat; '': likewise
+    topic TEXT NOT NULL,
+    calls INTEGER NOT NULL,
+    estimated_calls INTEGER NOT NULL, -- calls whose server reported no usage
+    unpriced_calls INTEGER NOT NULL, -- calls of models without a price
+    input_tokens INTEGER NOT NULL, -- including the cached ones
+    cached_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL, -- including reasoning
+    reasoning_tokens INTEGER NOT NULL,
+    cost_nano_usd INTEGER NOT NULL,
+    PRIMARY KEY (day, run_id, kind, model, agent)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX model_usage_by_person ON model_usage (person, day);
+CREATE INDEX model_usage_by_room ON model_usage (room, day);
+
+-- What counts against each limit in a day or month. Exists only for limits that are configured.
+CREATE TABLE usage_counter (
+    scope TEXT NOT NULL CHECK (scope IN ('person', 'room', 'agent', 'service')),
+    name TEXT NOT NULL,
+    period TEXT NOT NULL, -- 2026-11-28 or 2026-11
+    tokens INTEGER NOT NULL,
+    cost_nano_usd INTEGER NOT NULL,
+    reserved_tokens INTEGER NOT NULL DEFAULT 0, -- by calls that have not ended
+    reserved_nano_usd INTEGER NOT NULL DEFAULT 0,
+    is_warned INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (scope, name, period)
+) STRICT, WITHOUT ROWID;
+
+-- Reservations of model calls that have not ended. Another process settles those of a process that ended.
+CREATE TABLE usage_reservation (
+    id TEXT NOT NULL PRIMARY KEY,
+    node INTEGER NOT NULL,
+    body TEXT NOT NULL -- JSON: the counters, and the row that is written if nobody settles it
+) STRICT, WITHOUT ROWID;
+
+
 -- NODES
 
 -- The processes that share a PostgreSQL database. The one process of a SQLite file is node 0 and has no row.

@@ -61,6 +61,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "chat": ("channel", "workspace", "chat"),
     "broadcast": ("id",),
     "broadcast_chat": ("channel", "broadcast_id", "workspace", "chat"),
+    "model_usage": ("day", "run_id", "kind", "model", "agent"),
+    "usage_counter": ("scope", "name", "period"),
+    "usage_reservation": ("id",),
 }
 """Primary keys of the copied tables. A table comes after the tables that it refers to.
 
