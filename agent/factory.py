@@ -316,6 +316,7 @@ class AgentFactory:
             thinking_enabled=spec.options.thinking_enabled,
             reasoning_effort=spec.options.reasoning_effort,
             http_client=self.services.model_http_client,
+            usage=self.services.usage,
         )
 
     def _tools(self, spec: AgentSpec) -> list[BaseTool]:
@@ -389,7 +390,9 @@ class _SubagentGraphs:
         has_vision = parent.revision.supports_vision(model_name)
         http_client = services.model_http_client
         model = await anyio.to_thread.run_sync(
-            lambda: create_chat_model(parent.config, model_name, http_client=http_client)
+            lambda: create_chat_model(
+                parent.config, model_name, http_client=http_client, usage=services.usage
+            )
         )
         catalog = ToolCatalog.of(tools)
         return create_agent(

@@ -33,9 +33,11 @@ from agent.tools.services import ToolServices
 from agent.tracing import HandlerFactory, Tracing, open_tracing
 from agent.uploads.converter import DocumentConverter
 from agent.uploads.service import UploadService
+from agent.usage.recorder import UsageRecorder, running_recorder
 from store.files.config import StorageConfig
 from store.files.mirror import SHARED_AREA, FileMirror, SharedFolder, thread_area
 from store.past_messages import PastMessages
+from store.usage import UsageStore
 
 
 class CurrentConfig:
@@ -70,6 +72,7 @@ class AgentSetup:
         tracing: The tracers of runs.
         run_tracer: An additional tracer; None = none.
         learns: Whether memory is extracted in the background. Otherwise it is only read.
+        usage: Stores what model calls use; None = it is not stored, and limits do not hold.
     """
 
     config: AgentConfig
@@ -84,6 +87,7 @@ class AgentSetup:
     tracing: TracingConfig = field(default_factory=TracingConfig)
     run_tracer: HandlerFactory | None = None
     learns: bool = True
+    usage: UsageStore | None = None
 
     @property
     def files(self) -> Path:
@@ -117,6 +121,7 @@ class AgentServices:
         uploads: Uploaded files.
         for_tools: The services of configured tools.
         tracing: The tracers of runs.
+        usage: Counts what model calls use.
     """
 
     config: CurrentConfig
@@ -140,6 +145,7 @@ class AgentServices:
     uploads: UploadService
     for_tools: ToolServices
     tracing: Tracing
+    usage: UsageRecorder
 
     async def fetch_files(self, config: RunnableConfig) -> None:
         """Update this node's copy of the files that a run may use, and store shared files that were changed here.
@@ -188,11 +194,13 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
         converter=converter,
     )
     http_client = ModelHttpClient()
-    models = AuxiliaryModels(config.get, http_client)
+    usage = UsageRecorder(setup.usage, config.get)
+    models = AuxiliaryModels(config.get, http_client, usage)
     try:
         async with (
             maintained(sandboxes),
             open_background_commands() as background,
+            running_recorder(usage),
             background_tasks() as tasks,
             open_tracing(setup.tracing, setup.run_tracer) as tracing,
             _opened_memory(setup, config, models) as memory,
@@ -230,6 +238,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
                 uploads=uploads,
                 for_tools=ToolServices(folders=folders, models=models.get, converter=converter),
                 tracing=tracing,
+                usage=usage,
             )
     finally:
         await http_client.aclose()

@@ -41,6 +41,7 @@ from gateway.routes import (
     terminal,
     tokens,
     uploads,
+    usage,
     webhooks,
 )
 from gateway.routes.console import mount_console
@@ -152,7 +153,7 @@ def included_routes() -> list[BaseRoute]:
         root.include_router(router)
     for module in (
         agents, artifacts, terminal, broadcasts, channels, people, prompt, mcp, memory, models, skills, uploads,
-        suggestions, tokens,
+        suggestions, tokens, usage,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

@@ -17,6 +17,7 @@ from langgraph_sdk.client import get_client
 
 from agent.errors import AgentError
 from agent.factory import AgentFactory, open_agent_factory
+from agent.usage.recorder import UsageRecorder
 from bots import registry
 from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
@@ -54,6 +55,7 @@ from store.files.opening import open_mirror
 from store.node_calls import open_node_calls
 from store.past_messages import PastMessages
 from store.process_description import UNDESCRIBED, ProcessDescription
+from store.usage import UsageStore
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -153,7 +155,13 @@ async def _open_embedded_app(
     mirror = await open_mirror(config.storage, config.home, database)
     agents = await stack.enter_async_context(
         open_agent_factory(
-            replace(setup, mirror=mirror, past_messages=PastMessages(database)), checkpointer
+            replace(
+                setup,
+                mirror=mirror,
+                past_messages=PastMessages(database),
+                usage=UsageStore(database),
+            ),
+            checkpointer,
         )
     )
     warming = await stack.enter_async_context(anyio.create_task_group())
@@ -178,6 +186,7 @@ async def _open_embedded_app(
         tokens=ApiTokenStore(database),
         telemetry=telemetry,
     )
+    warming.start_soon(_settle_usage_of_ended_nodes, agents.services.usage, database)
     warming.start_soon(run_housekeeping, agents.services.mirror, database.nodes)
     warming.start_soon(run_expiry_loop, runs, services.delete_thread_files, database.nodes)
     app = build_app(services)
@@ -187,6 +196,15 @@ async def _open_embedded_app(
         await anyio.to_thread.run_sync(app.prepare)
     warming.start_soon(telemetry.export_metrics, partial(_collect_metrics, app))
     return app
+
+
+async def _settle_usage_of_ended_nodes(usage: UsageRecorder, database: Database) -> None:
+    while True:
+        await database.nodes.wait_change()
+        try:
+            await usage.settle_abandoned()
+        except StoreUnavailable as error:
+            log.warning("The usage of another node is settled later: %s", error)
 
 
 async def _collect_metrics(app: FastAPI) -> "Iterable[Metric]":

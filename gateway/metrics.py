@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from agent.usage.limits import NANO
 from bus.platform import ConnectionState
 from bus.service import Bus
 from gateway.runtime.counters import DurationHistogram
@@ -85,9 +86,13 @@ METRICS: Mapping[str, MetricSpec] = {
     ),
     "parley_model_retries_total": _counter("Model requests retried after a failure.", "model"),
     "parley_model_tokens_total": _counter(
-        "Tokens of these requests as counted by the model's server: input, cache_read (part of input), and output.",
+        "Tokens of all model calls: input, cached (part of input), output, and reasoning (part of output).",
         "model",
         "kind",
+        "type",
+    ),
+    "parley_model_cost_usd_total": _counter(
+        "Cost of all calls of models with a price, US dollars.", "model", "kind"
     ),
     "parley_model_circuit_open": _gauge(
         "1 while a model is skipped because it failed repeatedly.", "model"
@@ -215,8 +220,11 @@ def _add_models(page: _Snapshot, services: Services) -> None:
     breakers = services.agent_services.circuit_breakers
     for (model, outcome), count in sorted(breakers.requests.items()):
         page.add("parley_model_requests_total", count, model, outcome)
-    for (model, kind), count in sorted(breakers.tokens.items()):
-        page.add("parley_model_tokens_total", count, model, kind)
+    usage = services.agent_services.usage
+    for (model, kind, name), count in sorted(usage.tokens.items()):
+        page.add("parley_model_tokens_total", count, model, kind, name)
+    for (model, kind), count in sorted(usage.nano_usd.items()):
+        page.add("parley_model_cost_usd_total", count / NANO, model, kind)
     for model, count in sorted(breakers.retries.items()):
         page.add("parley_model_retries_total", count, model)
     for entry in services.agent_services.config.get().chat_models:

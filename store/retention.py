@@ -11,6 +11,9 @@
 | run | `retention_days` after its end |
 | run_request | until its run ends |
 | run_webhook | until it is posted or was refused three times |
+| model_usage | kept: after `retention_days` without person and room |
+| usage_counter | until the month of its period is over |
+| usage_reservation | until its call ends |
 | pairing | open requests: 1 hour. Approved people stay until they are revoked |
 | conversation_settings | kept: at most one small row per chat with a settings command |
 | chat | `retention_days` after the last message in it |
@@ -27,6 +30,7 @@ platform refuses the bot's credentials (bus/outbound/retry_policy.py).
 
 import json
 import time
+from datetime import UTC, datetime
 
 from store.database import Database, Params, Transaction
 from store.pairings import CODE_TTL_S
@@ -109,6 +113,11 @@ DELETE_CONVERSATIONS = f"""
 DELETE FROM conversation WHERE id IN (SELECT CAST(value AS BIGINT) FROM json_each(:ids)) AND {_IS_UNUSED} RETURNING id
 """  # noqa: S608 - literals only
 
+ANONYMIZE_USAGE = """
+UPDATE model_usage SET person = '', room = '', topic = '' WHERE day < :day AND (person > '' OR room > '')
+"""
+ENDED_COUNTERS = "DELETE FROM usage_counter WHERE period < :month"
+
 EXPIRED_PAIRINGS = "DELETE FROM pairing WHERE approved_at IS NULL AND created_at < :before"
 
 
@@ -130,6 +139,9 @@ class Retention:
             before = now - max(days, REDELIVERY_DAYS) * DAY_S
             deleted += sum([await self._delete(statement, before) for statement in LONG_TERM])
             deleted += await self._delete_conversations(before)
+            await self._database.execute(ANONYMIZE_USAGE, {"day": _utc_day(before)})
+        month = _utc_day(now)[: len("2026-11")]
+        await self._database.execute(ENDED_COUNTERS, {"month": month})
         expired: Params = {"before": now - CODE_TTL_S}
         await self._database.transaction(lambda tx: tx.run(EXPIRED_PAIRINGS, expired))
         return deleted
@@ -160,6 +172,15 @@ class Retention:
         began = time.perf_counter()
         count = await self._database.transaction(lambda tx: _delete_batch(tx, statement, params))
         return count, time.perf_counter() - began
+
+
+def _utc_day(at: float) -> str:
+    """Return the UTC day of a time.
+
+    >>> _utc_day(0.0)
+    '1970-01-01'
+    """
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def _delete_batch(tx: Transaction, statement: str, params: Params) -> int:

@@ -37,7 +37,7 @@ _START = """
 INSERT INTO usage_counter (scope, name, period, tokens, cost_nano_usd)
 SELECT CAST(:scope AS TEXT), CAST(:name AS TEXT), CAST(:period AS TEXT),
     CAST(coalesce(sum(input_tokens + output_tokens), 0) AS BIGINT), CAST(coalesce(sum(cost_nano_usd), 0) AS BIGINT)
-FROM model_usage WHERE substr(day, 1, length(CAST(:period AS TEXT))) = :period AND CASE CAST(:scope AS TEXT)
+FROM model_usage WHERE day >= :period AND day <= CAST(:period AS TEXT) || '-99' AND CASE CAST(:scope AS TEXT)
     WHEN 'person' THEN person = :name WHEN 'room' THEN room = :name WHEN 'agent' THEN agent = :name
     ELSE :name = '' END
 ON CONFLICT (scope, name, period) DO NOTHING
@@ -269,10 +269,11 @@ def add_rows(rows: Iterable[UsageRow]) -> list[UsageRow]:
     for row in rows:
         key = (row.day, row.run_id, row.kind, row.model, row.agent)
         known = added.get(key)
-        if known is not None:
+        if known is None:
+            added[key] = row
+        else:
             sums = {name: getattr(known, name) + getattr(row, name) for name in _SUMS}
-            row = replace(known, **sums)
-        added[key] = row
+            added[key] = replace(known, **sums)
     return [added[key] for key in sorted(added)]
 
 

@@ -27,6 +27,7 @@ from store.database import Database
 from store.files.opening import open_mirror
 from store.past_messages import PastMessages
 from store.threads import ThreadStore
+from store.usage import UsageStore
 
 DEFAULT_HOME = ".parley"
 """The default data folder, the same as the service's."""
@@ -102,7 +103,9 @@ async def open_client(
     async with AsyncExitStack() as stack:
         db = await stack.enter_async_context(Database.open(database or StoreConfig(), setup.home))
         mirror = await open_mirror(setup.storage, setup.home, db)
-        setup = replace(setup, mirror=mirror, past_messages=PastMessages(db))
+        setup = replace(
+            setup, mirror=mirror, past_messages=PastMessages(db), usage=UsageStore(db)
+        )
         index: ThreadIndex
         if checkpointer is None:
             checkpoints = await stack.enter_async_context(open_checkpointer(setup.home, db))

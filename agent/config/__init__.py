@@ -24,6 +24,7 @@ from agent.config.subagents import SubagentsConfig
 from agent.config.title import TitleConfig
 from agent.config.tools import ToolConfig, ToolGroupConfig
 from agent.config.uploads import UploadsConfig
+from agent.config.usage import UsageConfig
 
 __all__ = [
     "DEMO_MODEL",
@@ -54,6 +55,7 @@ __all__ = [
     "ToolGroupConfig",
     "ToolOutputConfig",
     "UploadsConfig",
+    "UsageConfig",
 ]
 
 
@@ -83,6 +85,7 @@ class AgentConfig(Section):
     mcp: McpConfig = Field(default_factory=McpConfig)
     guardrails: GuardrailsConfig = Field(default_factory=GuardrailsConfig)
     uploads: UploadsConfig = Field(default_factory=UploadsConfig)
+    usage: UsageConfig = Field(default_factory=UsageConfig)
 
     @model_validator(mode="after")
     def _names_make_sense(self, info: ValidationInfo) -> "AgentConfig":

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from agent.config.section import Section
+from agent.config.usage import ModelPriceConfig
 
 DEMO_MODEL_NAME = "demo"
 DEMO_MODEL_CLASS = "agent.models.demo:DemoChatModel"
@@ -21,6 +22,7 @@ class ModelConfig(Section):
         when_thinking_disabled: Keys merged if thinking is off; None = derived from
             `when_thinking_enabled`.
         thinking: Shorthand for `when_thinking_enabled: {thinking: ...}`.
+        price: What it costs; None = unknown.
     """
 
     passes_extra_keys: ClassVar[bool] = True
@@ -36,6 +38,7 @@ class ModelConfig(Section):
     when_thinking_enabled: dict[str, Any] = Field(default_factory=dict)
     when_thinking_disabled: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    price: ModelPriceConfig | None = None
 
 
 DEMO_MODEL = {

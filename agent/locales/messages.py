@@ -32,6 +32,11 @@ class AgentMessages:
     """Replaces an answer when the turn repeats itself."""
     sources: str
     """Heading of the list of web pages below an answer."""
+    usage_limit_person: str
+    """Ends a turn at a limit of usage: `amount` is the limit, `resets` is its end. The next three likewise."""
+    usage_limit_room: str
+    usage_limit_agent: str
+    usage_limit_service: str
     default_question: str
     """Replaces a question that the model left empty."""
     mcp_question: str
@@ -46,3 +51,7 @@ class AgentMessages:
     def model(self, reason: str) -> str:
         """Return the message for a failed model call."""
         return str(getattr(self, f"model_{reason}"))
+
+    def usage_limit(self, scope: str) -> str:
+        """Return the message for a limit of a person, room, agent, or of the service."""
+        return str(getattr(self, f"usage_limit_{scope}"))

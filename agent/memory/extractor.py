@@ -21,6 +21,7 @@ from agent.memory.schema import MemoryDocument
 from agent.memory.store import MemoryStore
 from agent.memory.turns import MemoryTurn, is_trivial
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
+from agent.usage.owner import CURRENT_OWNER, UsageOwner
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class MemoryExtractor:
 
     async def _process(self, queued: Sequence[tuple[QueuedTurn, MemoryTurn]]) -> None:
         scope, memory = queued[0][1].scope, self._config().memory
+        CURRENT_OWNER.set(UsageOwner.from_memory_scope(scope.scope, scope.agent or ""))
         turns = fit_turns([turn for _, turn in queued])
         document = await anyio.to_thread.run_sync(self._store.read, scope)
         model = await self._models(memory.model_name)

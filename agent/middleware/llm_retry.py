@@ -1,7 +1,7 @@
 """Retries failed model calls, falls back to the next model, and reports a failure if none responds."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,6 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk
 from langgraph.errors import GraphBubbleUp
 from typing_extensions import override
@@ -22,10 +21,12 @@ from agent.middleware.handler_types import ModelHandler
 from agent.middleware.localization import localized_messages
 from agent.models.auxiliary import ModelSource
 from agent.models.circuit_breakers import BreakerCall, CircuitBreakers
-from agent.models.failures import ModelFailure, classify_error, fallback_message
+from agent.models.failures import FALLBACK_KEY, ModelFailure, classify_error, fallback_message
 from agent.redaction import redact_error
 from agent.state import ThreadState
 from agent.uploads.images import limit_images, without_attachments
+from agent.usage.limits import NANO, resets_at
+from store.usage import UsageLimit, UsageLimitReached
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +127,10 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             )
             if asked is None:
                 continue
-            outcome = await self._call_model(name, asked, handler)
+            try:
+                outcome = await self._call_model(name, asked, handler)
+            except UsageLimitReached as error:
+                return _limit_response(request, error.limit)
             if not isinstance(outcome, _FailedCall):
                 return outcome
             streamed = outcome.streamed if outcome.streamed.text else streamed
@@ -214,7 +218,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 self._log_failure(name, failure, error, attempt)
             else:
                 trial.succeeded()
-                self._breakers.count_answer(name, _usages(response))
+                self._breakers.requests[(name, "ok")] += 1
                 return response
             broken = streamed if streamed.text else broken
             wait_s = self._retry_delay_s(attempt, failure)
@@ -271,16 +275,25 @@ def _with_newest_pictures(request: Request, most: int | None) -> Request:
     return request if messages is request.messages else request.override(messages=messages)
 
 
-def _usages(response: Response) -> Iterator[UsageMetadata]:
-    """Yield the usage that the model's server reported for a response."""
-    for message in response.result:
-        if isinstance(message, AIMessage) and message.usage_metadata:
-            yield message.usage_metadata
-
-
 def _with_listener(request: Request, streamed: _StreamedText) -> Request:
     """Return the request with a callback on a copy of its model: runs share the original."""
     return request.override(model=listening_model(request.model, streamed))
+
+
+def _limit_response(request: Request, limit: UsageLimit) -> Response:
+    """Return the message that ends a turn because a limit leaves no room for another call."""
+    words = localized_messages(request)
+    amount = (
+        f"{limit.max_tokens:,} tokens"
+        if limit.max_tokens >= 0
+        else f"${limit.max_nano_usd / NANO:,.2f}"
+    )
+    resets = resets_at(limit.counter.period)
+    text = words.usage_limit(limit.counter.scope).format(
+        amount=amount, resets=f"{resets:%Y-%m-%d %H:%M} UTC"
+    )
+    marks = {FALLBACK_KEY: True, "error_type": "UsageLimitReached", "error_reason": "usage_limit"}
+    return ModelResponse(result=[AIMessage(text, additional_kwargs=marks)])
 
 
 def _failure_response(request: Request, failure: ModelFailure, streamed: _StreamedText) -> Response:

@@ -9,6 +9,7 @@ from langchain_core.runnables import RunnableConfig
 from agent.config import AgentConfig
 from agent.models.factory import create_chat_model
 from agent.models.http_client import ModelHttpClient
+from agent.usage.recorder import UsageRecorder
 
 ModelSource = Callable[[str | None], Awaitable[BaseChatModel]]
 """Returns the model of an entry of `models` (None = the first), without thinking. Raises AgentError."""
@@ -17,8 +18,14 @@ ModelSource = Callable[[str | None], Awaitable[BaseChatModel]]
 class AuxiliaryModels:
     """Builds models on first use and caches them until the configuration changes."""
 
-    def __init__(self, config: Callable[[], AgentConfig], http_client: ModelHttpClient) -> None:
+    def __init__(
+        self,
+        config: Callable[[], AgentConfig],
+        http_client: ModelHttpClient,
+        usage: UsageRecorder | None = None,
+    ) -> None:
         self._config = config
+        self._usage = usage
         self._http_client = http_client
         self._made_for: AgentConfig | None = None
         self._models: dict[str | None, BaseChatModel] = {}
@@ -34,7 +41,9 @@ class AuxiliaryModels:
             self._made_for, self._models = config, {}
         if name not in self._models:
             self._models[name] = await anyio.to_thread.run_sync(
-                lambda: create_chat_model(config, name, http_client=self._http_client)
+                lambda: create_chat_model(
+                    config, name, http_client=self._http_client, usage=self._usage
+                )
             )
         return self._models[name]
 

@@ -2,11 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-from langchain_core.messages.ai import UsageMetadata
 
 from agent.config import CircuitBreakerConfig
 
@@ -45,8 +43,6 @@ class CircuitBreakers:
     Attributes:
         requests: Number of calls by model and outcome: `ok`, or the failure reason.
         retries: Number of retries by model.
-        tokens: Number of tokens by model and kind, as counted by its server: `input`, `cache_read` (part of
-            `input`), and `output`.
 
     Args:
         config: Returns the current section.
@@ -63,17 +59,6 @@ class CircuitBreakers:
         self._breakers: dict[str, _Breaker] = {}
         self.requests: Counter[tuple[str, str]] = Counter()
         self.retries: Counter[str] = Counter()
-        self.tokens: Counter[tuple[str, str]] = Counter()
-
-    def count_answer(self, name: str, usages: Iterable[UsageMetadata]) -> None:
-        """Count an answered call and its tokens, if the server reports them."""
-        self.requests[(name, "ok")] += 1
-        for usage in usages:
-            self.tokens[(name, "input")] += usage["input_tokens"]
-            self.tokens[(name, "cache_read")] += (usage.get("input_token_details") or {}).get(
-                "cache_read", 0
-            )
-            self.tokens[(name, "output")] += usage["output_tokens"]
 
     def is_open(self, name: str) -> bool:
         """Return whether a model's breaker is open."""

@@ -8,8 +8,11 @@ from pydantic import ValidationError
 from agent.config import AgentConfig, ModelConfig
 from agent.errors import ModelNotFound, ModelUnusable, ObjectNotImportable
 from agent.importer import import_class, import_object
+from agent.langgraph_internals import listening_model
+from agent.models.counted import UsageCallback, counted_class
 from agent.models.http_client import ModelHttpClient
 from agent.models.thinking import deep_merge, thinking_settings
+from agent.usage.recorder import UsageRecorder
 
 
 def create_chat_model(
@@ -20,6 +23,7 @@ def create_chat_model(
     reasoning_effort: str | None = None,
     overrides: dict[str, Any] | None = None,
     http_client: ModelHttpClient | None = None,
+    usage: UsageRecorder | None = None,
 ) -> BaseChatModel:
     """Build a configured model. Blocking: the first time it imports the provider's package.
 
@@ -30,6 +34,7 @@ def create_chat_model(
         reasoning_effort: For models that support it; omitted otherwise.
         overrides: Class arguments that override the entry's.
         http_client: Shared HTTP client for classes that accept one; None = they create their own.
+        usage: Counts the model's calls, and refuses those that exceed a limit; None = nobody does.
 
     Raises:
         ModelNotFound: No entry has this name.
@@ -48,7 +53,10 @@ def create_chat_model(
     if any(kind.__name__ == "BaseChatOpenAI" for kind in model_class.__mro__):
         compatible_class: Any = import_object("agent.models.openai_chat:compatible_class")
         model_class = compatible_class(model_class)
-    return _construct(entry, model_class, settings)
+    if usage is None:
+        return _construct(entry, model_class, settings)
+    model = _construct(entry, counted_class(model_class), settings)
+    return listening_model(model, UsageCallback(usage, entry))
 
 
 def model_arguments(

@@ -27,6 +27,7 @@ from agent.subagents.progress import (
     SubagentProgress,
     SubagentResult,
 )
+from agent.usage.owner import CURRENT_OWNER, UsageOwner
 
 log = logging.getLogger(__name__)
 
@@ -178,6 +179,7 @@ async def open_subagent_executor(
 
 async def _run_graph(execution: SubagentRun) -> None:
     job = execution.task_spec
+    CURRENT_OWNER.set(UsageOwner.from_config(job.context, job.config, kind="subagent"))
     graph = await job.build()
     parts = stream_graph(graph, job.input, job.config, context=job.context, modes=["values"])
     async with aclosing(parts) as stream:

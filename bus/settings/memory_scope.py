@@ -9,6 +9,12 @@ def global_user_id(inbound: InboundMessage) -> str:
     return ":".join((key.channel, _part(key.workspace), _part(inbound.sender.user_id)))
 
 
+def global_room_id(inbound: InboundMessage) -> str:
+    """Return the chat's ID across platforms: `{channel}:{workspace}:{chat}`, the same after a migration."""
+    key = inbound.key
+    return ":".join((key.channel, _part(key.workspace), _part(inbound.original_chat or key.chat)))
+
+
 def memory_scope(inbound: InboundMessage) -> str:
     """Return the scope of a message's memory in the agent's format.
 
@@ -27,10 +33,7 @@ def run_memory_scope(inbound: InboundMessage) -> str:
 def _scope(inbound: InboundMessage, *, is_private: bool) -> str:
     if is_private:
         return f"person:{global_user_id(inbound)}"
-    key = inbound.key
-    return ":".join(
-        ("room", key.channel, _part(key.workspace), _part(inbound.original_chat or key.chat))
-    )
+    return f"room:{global_room_id(inbound)}"
 
 
 def _part(name: str) -> str:

@@ -9,7 +9,7 @@ from bus.access.policy import is_admin
 from bus.config import DEFAULT_SESSION, LEAD_AGENT, BusConfig, Busy, ChannelPolicy, SessionConfig
 from bus.errors import BusError
 from bus.messages import InboundMessage
-from bus.settings.memory_scope import global_user_id, run_memory_scope
+from bus.settings.memory_scope import global_room_id, global_user_id, run_memory_scope
 from bus.settings.resolver import SettingsResolver, run_context
 
 _EMPTY = SessionConfig()
@@ -67,6 +67,8 @@ class SessionResolver:
             "channel_user_id": message.sender.user_id,
             "user_id": global_user_id(message),
             "memory_scope": run_memory_scope(message),
+            "room": global_room_id(message),
+            "topic": message.key.topic,
             "language": message.reply_target.language,
         }
         policy = self._policies.get(message.key.channel)

@@ -61,12 +61,17 @@ function load(metrics) {
 /** Return a card for each model: its requests by outcome and its tokens, since the service started. */
 function models(metrics) {
   const requests = samples(metrics, "parley_model_requests_total");
-  const tokens = samples(metrics, "parley_model_tokens_total");
+  const sums = new Map();
+  for (const [{ model, type }, value] of samples(metrics, "parley_model_tokens_total")) {
+    const key = JSON.stringify({ model, type });
+    sums.set(key, (sums.get(key) ?? 0) + value);
+  }
+  const tokens = [...sums].map(([key, value]) => [JSON.parse(key), value]);
   const names = [...new Set(requests.map(([labels]) => labels.model))];
   const of = (name, found, label, unit) => found.filter(([labels]) => labels.model === name)
     .map(([labels, value]) => [`${unit} ${labels[label]}`.replaceAll("_", " "), value.toLocaleString()]);
   return names.map((name) => element("section", { class: "card", "data-model": name }, element("h3", {}, name),
-    facts([...of(name, requests, "outcome", "requests"), ...of(name, tokens, "kind", "tokens")])));
+    facts([...of(name, requests, "outcome", "requests"), ...of(name, tokens, "type", "tokens")])));
 }
 
 function checks(ready) {

@@ -158,8 +158,15 @@ async def get_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
 
 
 @router.delete("/memory", responses=BAD_REQUEST, response_model_exclude_none=True)
-async def clear_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Delete a document, or all documents of the scope without `agent`. Return the empty document."""
+async def clear_memory(
+    memory: MemoryDep, where: ScopeDep, agent_services: AgentServicesDep
+) -> MemoryDocumentView:
+    """Delete a document, or all documents of the scope without `agent`. Return the empty document.
+
+    Without `agent`, the usage of the person or room stays only in sums.
+    """
+    if where.agent is None:
+        await agent_services.usage.forget(where.scope)
     return _document_view(await memory.clear(where))
 
 

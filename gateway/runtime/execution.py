@@ -26,6 +26,7 @@ from typing_extensions import override
 from agent.options import STEERING_SOURCE_KEY
 from agent.streaming import stream_graph
 from agent.thread_queue import ThreadQueue
+from agent.usage.owner import CURRENT_OWNER, UsageOwner
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.lifecycle import (
     RunFailure,
@@ -324,6 +325,7 @@ async def _stream(live: LocalRun, prepared: PreparedRun, budget: LoopBudget) -> 
         return
     live.in_graph = True
     request, options = prepared.request, prepared.config["configurable"]
+    CURRENT_OWNER.set(UsageOwner.from_config(options, None))
     encoder = StreamEncoder(request.modes, live.log.append)
     parts = stream_graph(
         prepared.graph,

@@ -370,6 +370,7 @@ CREATE TABLE usage_counter (
     is_warned BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (scope, name, period)
 );
+CREATE INDEX usage_counter_by_period ON usage_counter (period);
 
 -- Reservations of model calls that have not ended. Another process settles those of a process that ended.
 CREATE TABLE usage_reservation (

@@ -128,6 +128,7 @@ SMALL_TABLES = {
     "node": "one row per process of the last 30 days; read four times a second anyway",
     "pairing": "people and groups that were approved, and 100 open requests",
     "run_request": "runs of the API that have not ended",
+    "usage_reservation": "model calls that have not ended, if limits are configured",
     "run_webhook": "what is to be posted about runs of the API: deleted when that is done, or given up",
 }
 """Tables that may be read whole, and why: no message adds a row that stays."""

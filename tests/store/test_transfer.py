@@ -43,6 +43,10 @@ INSERT INTO chat_migration VALUES ('telegram', '7', '-4', '-100');
 INSERT INTO chat VALUES ('telegram', '7', '42', 1, 'u1', 'member', '', 90);
 INSERT INTO broadcast VALUES (1, 'tonight', 'd', 'Down tonight', '{}', 91);
 INSERT INTO broadcast_chat VALUES ('telegram', 1, '7', '42', '');
+INSERT INTO model_usage VALUES
+    ('2026-11-28', 'r1', 'run', 'gpt', 'lead_agent', 'slack:T:ann', 'slack:T:C1', '', 1, 0, 0, 90, 0, 10, 0, 5);
+INSERT INTO usage_counter VALUES ('person', 'slack:T:ann', '2026-11-28', 100, 5, 0, 0, 1);
+INSERT INTO usage_reservation VALUES ('u1', 0, '{}');
 INSERT INTO pairing VALUES ('ABC', 'telegram', '7', 'u1', 'Ann', '', 18, 19),
     ('DEF', 'telegram', '7', 'u2', 'Bo', '', 18, NULL);
 INSERT INTO credential VALUES ('slack', 'T1', x'00ff', 60);

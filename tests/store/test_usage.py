@@ -1,11 +1,13 @@
 """Usage rows, limits and reservations, on both engines."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import anyio
 import pytest
 
 from store.database import Database
+from store.retention import Retention
 from store.usage import (
     FinishedUsage,
     UsageCounter,
@@ -56,7 +58,9 @@ async def test_calls_of_one_run_are_one_row(database: Database) -> None:
 async def test_parallel_reservations_never_exceed_a_limit(database: Database) -> None:
     store = UsageStore(database)
     limits = [UsageLimit(counter=SERVICE), UsageLimit(counter=PERSON, max_tokens=1_000)]
-    accepted, warned = [], []
+    accepted: list[str] = []
+    warned: list[UsageLimit] = []
+    refused: list[UsageCounter] = []
 
     async def reserve(number: int) -> None:
         try:
@@ -64,7 +68,7 @@ async def test_parallel_reservations_never_exceed_a_limit(database: Database) ->
                 await store.reserve(f"r{number}", replace(ROW, run_id=f"r{number}"), limits)
             )
         except UsageLimitReached as error:
-            assert error.limit.counter == PERSON
+            refused.append(error.limit.counter)
         else:
             accepted.append(f"r{number}")
 
@@ -72,6 +76,7 @@ async def test_parallel_reservations_never_exceed_a_limit(database: Database) ->
         for number in range(40):
             tasks.start_soon(reserve, number)
     assert len(accepted) == 10
+    assert refused == [PERSON] * 30
     assert [limit.counter for limit in warned] == [PERSON]
     assert await _counter(database, "person") == (0, 1_000)
     assert await _counter(database, "service") == (0, 1_000)  # refused calls left nothing there
@@ -103,6 +108,19 @@ async def test_a_limit_counts_what_was_used_before_it_was_configured(database: D
         with pytest.raises(UsageLimitReached):
             await store.reserve("a", ROW, [UsageLimit(counter=counter, max_tokens=199)])
         await store.reserve(counter.scope, ROW, [UsageLimit(counter=counter, max_tokens=200)])
+
+
+async def test_retention_keeps_the_sums_without_people(database: Database) -> None:
+    store = UsageStore(database)
+    await store.add([FinishedUsage(row=ROW), FinishedUsage(row=replace(ROW, day="2020-01-01"))])
+    await store.reserve("a", ROW, [UsageLimit(counter=PERSON)])
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    await Retention(database).prune(now=now.timestamp())
+    people = {row["day"]: row["person"] for row in await store.totals(by=["day", "person"])}
+    assert people == {"2020-01-01": "", "2026-11-28": "slack:T:ann"}
+    assert (await store.totals())[0]["calls"] == 2
+    await Retention(database).prune(now=now.replace(month=12).timestamp())
+    assert await database.read("SELECT * FROM usage_counter", {}) == []
 
 
 async def test_what_is_forgotten_stays_in_the_sums(database: Database) -> None:

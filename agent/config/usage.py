@@ -1,0 +1,61 @@
+"""The `usage` section, and the prices of models."""
+
+from pydantic import Field
+
+from agent.config.section import Section
+
+
+class ModelPriceConfig(Section):
+    """Prices of a model, US dollars for a million tokens.
+
+    Attributes:
+        input: Of the prompt.
+        cached_input: Of the part of the prompt that the provider has cached; null = as `input`.
+        output: Of the answer, reasoning included.
+    """
+
+    input: float = Field(default=0.0, ge=0)
+    cached_input: float | None = Field(default=None, ge=0)
+    output: float = Field(default=0.0, ge=0)
+
+
+class UsageLimitConfig(Section):
+    """What one person, room or agent, or the whole service, may use; null = no limit.
+
+    Attributes:
+        tokens_per_day: Input and output tokens in a UTC day.
+        tokens_per_month: Input and output tokens in a UTC month.
+        cost_per_day: US dollars in a UTC day.
+        cost_per_month: US dollars in a UTC month.
+    """
+
+    tokens_per_day: int | None = Field(default=None, ge=1)
+    tokens_per_month: int | None = Field(default=None, ge=1)
+    cost_per_day: float | None = Field(default=None, gt=0)
+    cost_per_month: float | None = Field(default=None, gt=0)
+
+
+class UsageLimitsConfig(Section):
+    """The limits.
+
+    Attributes:
+        person: Of each person.
+        room: Of each chat.
+        agent: Of each agent.
+        service: Of everything together.
+    """
+
+    person: UsageLimitConfig = Field(default_factory=UsageLimitConfig)
+    room: UsageLimitConfig = Field(default_factory=UsageLimitConfig)
+    agent: UsageLimitConfig = Field(default_factory=UsageLimitConfig)
+    service: UsageLimitConfig = Field(default_factory=UsageLimitConfig)
+
+
+class UsageConfig(Section):
+    """Limits of what model calls use.
+
+    Attributes:
+        limits: Limits of a day or a month.
+    """
+
+    limits: UsageLimitsConfig = Field(default_factory=UsageLimitsConfig)

@@ -1,0 +1,1 @@
+"""Counts what model calls use, and keeps to the limits."""

@@ -1,0 +1,71 @@
+"""UsageOwner: for whom a model call is made."""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from agent.options import lookup
+
+LEAD_AGENT = "lead_agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageOwner:
+    """For whom model calls are made; "" = unknown.
+
+    Attributes:
+        run_id: The run.
+        kind: `run`, or `subagent`.
+        agent: The agent.
+        person: `{channel}:{workspace}:{platform user id}`.
+        room: `{channel}:{workspace}:{chat}`.
+        topic: The topic in the room.
+    """
+
+    run_id: str = ""
+    kind: str = "run"
+    agent: str = LEAD_AGENT
+    person: str = ""
+    room: str = ""
+    topic: str = ""
+
+    @classmethod
+    def from_config(
+        cls, context: object, config: Mapping[str, Any] | None, *, kind: str = "run"
+    ) -> "UsageOwner":
+        """Read it from a run's context, or else from `config.configurable`.
+
+        >>> UsageOwner.from_config({"user_id": "slack:T:U"}, None).person
+        'slack:T:U'
+        """
+
+        def read(key: str) -> str:
+            return str(lookup(context, config, key) or "")
+
+        return cls(
+            run_id=read("run_id"),
+            kind=kind,
+            agent=read("agent_name") or LEAD_AGENT,
+            person=read("user_id"),
+            room=read("room"),
+            topic=read("topic"),
+        )
+
+    @classmethod
+    def from_memory_scope(cls, scope: str, agent: str = "") -> "UsageOwner":
+        """Return the owner of calls for a memory document.
+
+        >>> UsageOwner.from_memory_scope("room:slack:T:C1").room, UsageOwner.from_memory_scope("default").person
+        ('slack:T:C1', '')
+        """
+        kind, _, name = scope.partition(":")
+        return cls(
+            agent=agent or LEAD_AGENT,
+            person=name if kind == "person" else "",
+            room=name if kind == "room" else "",
+        )
+
+
+CURRENT_OWNER: ContextVar[UsageOwner | None] = ContextVar("usage_owner", default=None)
+"""For whom the current task calls models; None = nobody's run, such as a scan of a skill."""

@@ -1,0 +1,97 @@
+"""GET /api/usage: what model calls used, by person, room, agent, model, kind and day."""
+
+import csv
+import io
+from typing import Annotated, Any, Literal, get_args
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from agent.usage.limits import NANO
+from gateway.dependencies import ServicesDep
+
+router = APIRouter()
+
+Column = Literal["day", "kind", "model", "agent", "person", "room", "topic"]
+Day = Annotated[str, Query(pattern=r"^(?:\d{4}-\d{2}-\d{2})?$", description="UTC day, 2026-11-28")]
+Filter = Annotated[str | None, Query(max_length=1_000)]
+
+
+class UsageTotal(BaseModel):
+    """The usage of some calls; of the first fields, only those asked for in `by` are set."""
+
+    day: str | None = None
+    kind: str | None = None
+    model: str | None = None
+    agent: str | None = None
+    person: str | None = None
+    room: str | None = None
+    topic: str | None = None
+    calls: int
+    estimated_calls: int
+    unpriced_calls: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    cost_usd: float
+
+
+class UsageTotals(BaseModel):
+    """Totals, one for each combination of the columns in `by`."""
+
+    totals: list[UsageTotal]
+
+
+@router.get(
+    "/usage",
+    response_model=UsageTotals,
+    response_model_exclude_none=True,
+    responses={200: {"content": {"text/csv": {}}}},
+)
+async def get_usage(
+    services: ServicesDep,
+    *,
+    since: Day = "",
+    until: Day = "",
+    kind: Filter = None,
+    model: Filter = None,
+    agent: Filter = None,
+    person: Filter = None,
+    room: Filter = None,
+    topic: Filter = None,
+    by: Annotated[list[Column], Query()] = [],  # noqa: B006 - FastAPI copies it
+    format: Literal["json", "csv"] = "json",  # noqa: A002 - the name of the parameter
+) -> Any:  # noqa: ANN401 - the model, or CSV
+    """Return the usage of model calls, as JSON or CSV."""
+    usage = services.agent_services.usage
+    await usage.flush()
+    asked = {
+        "kind": kind,
+        "model": model,
+        "agent": agent,
+        "person": person,
+        "room": room,
+        "topic": topic,
+    }
+    filters = {name: value for name, value in asked.items() if value is not None}
+    columns = list(dict.fromkeys(by))
+    store = usage.store
+    rows = (
+        []
+        if store is None
+        else await store.totals(since=since, until=until, filters=filters, by=columns)
+    )
+    totals = [
+        UsageTotal.model_validate({**row, "cost_usd": row["cost_nano_usd"] / NANO}) for row in rows
+    ]
+    return _csv(totals, columns) if format == "csv" else UsageTotals(totals=totals)
+
+
+def _csv(totals: list[UsageTotal], columns: list[Column]) -> Response:
+    sums = [name for name in UsageTotal.model_fields if name not in get_args(Column)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*columns, *sums], extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(total.model_dump() for total in totals)
+    return Response(text.getvalue(), media_type="text/csv")

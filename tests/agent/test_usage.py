@@ -1,0 +1,133 @@
+"""Usage of model calls: rows equal what the model's server counted, and no call leaves beyond a limit."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from agent.config import AgentConfig
+from agent.factory import AgentFactory, open_agent_factory
+from agent.services import AgentSetup
+from store.config import StoreConfig
+from store.database import Database
+from store.usage import UsageStore
+from tests.eventually import eventually
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall, tool_plan
+from tests.fakes.model_switches import ModelSwitches
+
+
+@asynccontextmanager
+async def _agent(
+    home: Path, server: FakeModelServer, sections: Mapping[str, Any] | None = None
+) -> AsyncIterator[tuple[AgentFactory, UsageStore]]:
+    entry = {
+        "name": "gpt",
+        "use": "langchain_openai:ChatOpenAI",
+        "model": "fake",
+        "base_url": server.base_url,
+        "api_key": "test",
+        "max_tokens": 100,
+        "price": {"input": 2, "cached_input": 0.5, "output": 10},
+    }
+    config = AgentConfig.model_validate(
+        {"models": [entry], "memory": {"enabled": False}, **(sections or {})}
+    )
+    async with Database.open(StoreConfig(), home) as database:
+        store = UsageStore(database)
+        setup = AgentSetup(config=config, home=home, usage=store)
+        async with open_agent_factory(setup, InMemorySaver()) as agents:
+            yield agents, store
+
+
+async def _say(agents: AgentFactory, thread: str, text: str = "Hi", **context: object) -> str:
+    given = {"thread_id": thread, "run_id": f"run-{thread}", "user_id": "slack:T:ann", **context}
+    config: Any = {"configurable": given, "recursion_limit": 100}
+    graph = await agents.graph_for(config)
+    state = await graph.ainvoke({"messages": [HumanMessage(text)]}, config, context=given)
+    return str(state["messages"][-1].text)
+
+
+def _counted(server: FakeModelServer) -> tuple[int, int]:
+    """Return the input tokens that the server counted, and the number of its answers."""
+    answered = [request for request in server.requests if request.finished]
+    return sum(request.tokens for request in answered), len(answered)
+
+
+async def test_rows_equal_what_the_server_counted(tmp_path: Path) -> None:
+    plan = tool_plan(ToolCall("ls", {"path": "/mnt/user-data/workspace"}), "Nothing there.")
+    switches = ModelSwitches(caches_prefixes=True)
+    sections = {"title": {"model_name": "gpt"}}
+    async with (
+        FakeModelServer(switches, answer=plan) as server,
+        _agent(tmp_path, server, sections) as (agents, store),
+    ):
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(_say, agents, f"t{number}", f"Question {number}")
+        await agents.services.usage.flush()
+        tokens, calls = _counted(server)
+        cached = sum(request.cached_tokens for request in server.requests)
+        (total,) = await store.totals()
+        assert (total["input_tokens"], total["calls"]) == (tokens, calls)
+        assert total["cached_tokens"] == cached > 0
+        assert total["estimated_calls"] == total["unpriced_calls"] == 0
+        cost = (tokens - cached) * 2_000 + cached * 500 + total["output_tokens"] * 10_000
+        assert total["cost_nano_usd"] == cost
+        kinds = {row["kind"]: row["calls"] for row in await store.totals(by=["kind"])}
+        assert kinds == {"run": 40, "title": 20}
+        assert (await store.totals(filters={"person": "slack:T:ann"}))[0]["calls"] == calls
+        assert agents.services.usage.tokens[("gpt", "title", "input")] > 0
+
+
+async def test_no_call_leaves_beyond_a_limit_of_100_parallel_turns(tmp_path: Path) -> None:
+    limit = 60_000
+    sections = {"usage": {"limits": {"person": {"tokens_per_day": limit}}}}
+    async with (
+        FakeModelServer() as server,
+        _agent(tmp_path, server, sections) as (agents, store),
+    ):
+        answers: list[str] = []
+
+        async def say(number: int) -> None:
+            answers.append(await _say(agents, f"t{number}"))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(say, number)
+        await agents.services.usage.flush()
+        refused = [text for text in answers if "allowance of 60,000 tokens" in text]
+        assert 0 < len(refused) < 100
+        assert len(server.requests) == 100 - len(refused)
+        (total,) = await store.totals()
+        assert total["calls"] == len(server.requests)
+        assert total["input_tokens"] + total["output_tokens"] <= limit
+        assert total["input_tokens"] == _counted(server)[0]
+        assert "starts anew on" in refused[0]
+        assert "allowance" not in await _say(agents, "other", user_id="slack:T:bob")
+
+
+async def test_a_refusal_speaks_the_language_of_the_person(tmp_path: Path) -> None:
+    sections = {"usage": {"limits": {"service": {"cost_per_month": 0.0001}}}}
+    async with FakeModelServer() as server, _agent(tmp_path, server, sections) as (agents, _):
+        assert "总额度（$0.00）已用完" in await _say(agents, "t1", language="zh")
+        assert server.requests == []
+
+
+async def test_a_stopped_answer_and_a_server_without_usage_are_estimated(tmp_path: Path) -> None:
+    async with FakeModelServer() as server, _agent(tmp_path, server) as (agents, store):
+        server.reply(ModelReply(text="one two three", hang_after=2))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_say, agents, "t1")
+            await server.until(lambda server: len(server.requests) == 1)
+            await anyio.sleep(0.2)
+            tasks.cancel_scope.cancel()
+
+        async def estimated() -> bool:
+            (total,) = await store.totals()
+            return bool(total["estimated_calls"] == 1 and total["input_tokens"] > 100)
+
+        await eventually(estimated)
