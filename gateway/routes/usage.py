@@ -5,7 +5,7 @@ import io
 from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from agent.usage.limits import NANO
 from gateway.dependencies import ServicesDep
@@ -13,8 +13,21 @@ from gateway.dependencies import ServicesDep
 router = APIRouter()
 
 Column = Literal["day", "kind", "model", "agent", "person", "room", "topic"]
-Day = Annotated[str, Query(pattern=r"^(?:\d{4}-\d{2}-\d{2})?$", description="UTC day, 2026-11-28")]
-Filter = Annotated[str | None, Query(max_length=1_000)]
+
+
+class UsageQuery(BaseModel):
+    """Which calls to count, and how to group and return them. Days are UTC."""
+
+    since: str = Field(default="", pattern=r"^(?:\d{4}-\d{2}-\d{2})?$")
+    until: str = Field(default="", pattern=r"^(?:\d{4}-\d{2}-\d{2})?$")
+    kind: str | None = None
+    model: str | None = None
+    agent: str | None = None
+    person: str | None = None
+    room: str | None = None
+    topic: str | None = None
+    by: list[Column] = Field(default_factory=list, max_length=20)
+    format: Literal["json", "csv"] = "json"
 
 
 class UsageTotal(BaseModel):
@@ -49,43 +62,22 @@ class UsageTotals(BaseModel):
     response_model_exclude_none=True,
     responses={200: {"content": {"text/csv": {}}}},
 )
-async def get_usage(
-    services: ServicesDep,
-    *,
-    since: Day = "",
-    until: Day = "",
-    kind: Filter = None,
-    model: Filter = None,
-    agent: Filter = None,
-    person: Filter = None,
-    room: Filter = None,
-    topic: Filter = None,
-    by: Annotated[list[Column], Query()] = [],  # noqa: B006 - FastAPI copies it
-    format: Literal["json", "csv"] = "json",  # noqa: A002 - the name of the parameter
-) -> Any:  # noqa: ANN401 - the model, or CSV
+async def get_usage(services: ServicesDep, query: Annotated[UsageQuery, Query()]) -> Any:  # noqa: ANN401 - or CSV
     """Return the usage of model calls, as JSON or CSV."""
     usage = services.agent_services.usage
     await usage.flush()
-    asked = {
-        "kind": kind,
-        "model": model,
-        "agent": agent,
-        "person": person,
-        "room": room,
-        "topic": topic,
-    }
-    filters = {name: value for name, value in asked.items() if value is not None}
-    columns = list(dict.fromkeys(by))
+    columns = list(dict.fromkeys(query.by))
+    asked = query.model_dump(exclude={"since", "until", "by", "format"}, exclude_none=True)
     store = usage.store
     rows = (
         []
         if store is None
-        else await store.totals(since=since, until=until, filters=filters, by=columns)
+        else await store.totals(since=query.since, until=query.until, filters=asked, by=columns)
     )
     totals = [
         UsageTotal.model_validate({**row, "cost_usd": row["cost_nano_usd"] / NANO}) for row in rows
     ]
-    return _csv(totals, columns) if format == "csv" else UsageTotals(totals=totals)
+    return _csv(totals, columns) if query.format == "csv" else UsageTotals(totals=totals)
 
 
 def _csv(totals: list[UsageTotal], columns: list[Column]) -> Response:

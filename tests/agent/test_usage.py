@@ -123,7 +123,6 @@ async def test_a_stopped_answer_and_a_server_without_usage_are_estimated(tmp_pat
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_say, agents, "t1")
             await server.until(lambda server: len(server.requests) == 1)
-            await anyio.sleep(0.2)
             tasks.cancel_scope.cancel()
 
         async def estimated() -> bool:

@@ -23,6 +23,8 @@ BROAD_EXCEPTS = {
     # The four boundaries: each logs the traceback and responds.
     "agent/background.py": "an error of the block: raised again outside the task group",
     "agent/memory/extractor.py": "memory extraction: providers raise their own types, and nothing waits for it",
+    "agent/models/counted.py": "a call that fails or is cancelled is counted, then raised again",
+    "agent/usage/recorder.py": "rows that were not written wait for the next attempt, then it is raised again",
     "agent/importer.py": "importing a third-party module may raise anything",
     "agent/guardrails/factory.py": "so may a third-party guardrail class",
     "agent/sandbox/factory.py": "so may a third-party sandbox class",
