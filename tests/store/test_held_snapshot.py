@@ -21,13 +21,13 @@ from store.runs import RunStore
 from store.threads import ThreadStore
 from tests.eventually import eventually
 from tests.ready_nodes import until_ready
-from tests.store.test_retention import STATEMENTS
+from tests.store.test_retention import OF_POSTGRES
 from tests.store.test_threads_runs import a_run
 
 KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
 BY_ID = [
     (f"{module}.{name}", sql)
-    for module, name, sql in STATEMENTS
+    for module, name, sql in OF_POSTGRES
     if module in ("inbox", "outbox") and "WHERE id = :id AND state" in sql
 ]
 

@@ -31,7 +31,7 @@ from store.postgres.statements import translate
 from store.threads import ThreadStore
 from tests.eventually import eventually
 from tests.fakes.postgres import PostgresServer
-from tests.store.test_retention import STATEMENTS
+from tests.store.test_retention import OF_POSTGRES
 
 GUIDE = Path(__file__).parents[2] / "docs/howto/use-postgresql.md"
 GRANT_ROWS = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public"
@@ -434,7 +434,7 @@ except Exception as error:
 def test_postgres_understands_every_statement_of_the_store(url: str) -> None:
     refused: dict[str, str] = {}
     with psycopg.connect(url, autocommit=True) as connection:
-        for module, name, sql in STATEMENTS:
+        for module, name, sql in OF_POSTGRES:
             result = connection.pgconn.prepare(b"", translate(sql)[0].encode())
             if result.status != ExecStatus.COMMAND_OK:
                 refused[f"{module}.{name}"] = result.error_message.decode()
