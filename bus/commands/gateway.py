@@ -1,4 +1,4 @@
-"""/models, /memory and /forget: commands that call the gateway's REST API."""
+"""/models, /memory and /forget, and what other commands ask: they call the gateway's REST API."""
 
 import logging
 import re
@@ -119,6 +119,15 @@ class GatewayCommands:
         if not isinstance(listed, list):
             return None
         return [entry for entry in listed if isinstance(entry, dict)]
+
+    async def usage(
+        self, *, since: str, person: str = "", room: str = ""
+    ) -> list[dict[str, Any]] | None:
+        """Return the usage of a person or room, one entry for each day; None if the request failed."""
+        whose = {"person": person} if person else {"room": room}
+        document = await self._request("GET", "usage", {"by": "day", "since": since, **whose})
+        totals = document.get("totals") if isinstance(document, dict) else None
+        return totals if isinstance(totals, list) else None
 
     async def _facts(self, context: CommandContext) -> list[dict[str, Any]] | None:
         """Return the facts that apply in a chat, by number; None if the request failed."""

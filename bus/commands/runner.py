@@ -10,6 +10,7 @@ from bus.commands.gateway import GatewayCommands
 from bus.commands.language import LanguageCommand
 from bus.commands.rewind import RewindCommands
 from bus.commands.selection import SelectionCommands
+from bus.commands.usage import UsageCommand
 from bus.commands.why import WhyCommand
 from bus.context import BusContext
 from bus.conversation.conversations import Conversations
@@ -91,6 +92,7 @@ def build_commands(bus: BusContext, conversations: Conversations) -> CommandRunn
         "skills": selection.skills,
         "memory": lookups.memory,
         "forget": lookups.forget,
+        "usage": UsageCommand(lookups).usage,
         "retry": rewind.retry,
         "undo": rewind.undo,
         "export": ExportCommand(bus).export,

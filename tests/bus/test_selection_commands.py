@@ -1,6 +1,7 @@
 """/model, /agent, /skills and /forget, and their effect on later runs."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -52,13 +53,14 @@ async def test_selection_commands_have_these_answers(
         ("/model gpt", "Failed to fetch models information."),
         ("/agent", "Failed to fetch agents information."),
         ("/skills", "Failed to fetch skills information."),
+        ("/usage", "Failed to fetch usage information."),
         ("/forget", "Failed to fetch memory information."),
         ("/forget yes", "Failed to delete memory."),
     ],
 )
 async def test_a_gateway_that_fails(tmp_path: Path, command: str, answer: str) -> None:
     async with running_bus(tmp_path) as harness:
-        harness.gateway.documents = dict.fromkeys(("models", "agents", "skills", "memory"), 500)
+        harness.gateway.documents = dict.fromkeys(("models", "agents", "skills", "memory", "usage"), 500)
         await harness.send(command)
         await harness.expect_replies(answer)
 
@@ -275,3 +277,33 @@ async def test_the_default_says_which_graph_answers_by_default(tmp_path: Path) -
         await harness.send("again")
         await harness.wait_for_runs(2)
         assert harness.server.runs[1].body["assistant_id"] == "helper"
+
+
+@pytest.mark.parametrize(
+    ("is_private", "answer"),
+    [
+        (True, "• You: 150 tokens ($0.25) today, 1,150 tokens ($1.75) this month"),
+        (
+            False,
+            "• You: 150 tokens ($0.25) today, 1,150 tokens ($1.75) this month\n"
+            "• This chat: 150 tokens ($0.25) today, 1,150 tokens ($1.75) this month",
+        ),
+    ],
+)
+async def test_usage_of_the_person_and_the_group(
+    tmp_path: Path, is_private: bool, answer: str
+) -> None:
+    today = datetime.now(UTC).date().isoformat()
+    days = [
+        {"day": f"{today[:7]}-00", "input_tokens": 900, "output_tokens": 100, "cost_usd": 1.5},
+        {"day": today, "input_tokens": 100, "output_tokens": 50, "cost_usd": 0.25},
+    ]
+    async with running_bus(tmp_path) as harness:
+        harness.gateway.documents["usage"] = {"totals": days}
+        await harness.send("/usage", user="ann", chat="g", is_private=is_private)
+        await harness.expect_replies(f"Usage in UTC days and months:\n{answer}")
+        asked = [query for _, what, query in harness.gateway.asked if what == "usage"]
+        assert {query["since"] for query in asked} == {f"{today[:7]}-01"}
+        assert [set(query) - {"by", "since"} for query in asked] == [
+            {name} for name in ("person", "room")[: len(asked)]
+        ]
