@@ -284,7 +284,7 @@ class AgentFactory:
                 SubagentLimitMiddleware(concurrency, config.subagents.calls_per_message)
                 if delegates and concurrency
                 else None,
-                TurnLimitMiddleware(),
+                TurnLimitMiddleware(max_tokens=config.usage.tokens_per_turn),
                 *_model_call_middleware(services, spec, spec.model_name, model),
             ],
             self._extra_middleware,
@@ -446,7 +446,7 @@ class _SubagentGraphs:
                 DeferredToolsMiddleware(catalog) if catalog is not None else None,
                 _summarization(services, config, model),
                 ViewImageMiddleware(services.folders, services.uploads.images) if vision else None,
-                TurnLimitMiddleware(kind.max_turns),
+                TurnLimitMiddleware(kind.max_turns, config.usage.tokens_per_subagent),
                 *_model_call_middleware(services, parent, model_name, model),
                 ToolSchemaMiddleware(),
                 PromptCacheMiddleware(),

@@ -55,7 +55,11 @@ class UsageConfig(Section):
     """Limits of what model calls use.
 
     Attributes:
+        tokens_per_turn: Input and output tokens that the agent may use to answer one message; null = no limit.
+        tokens_per_subagent: Input and output tokens that a subagent may use for one task; null = no limit.
         limits: Limits of a day or a month.
     """
 
+    tokens_per_turn: int | None = Field(default=None, ge=1)
+    tokens_per_subagent: int | None = Field(default=None, ge=1)
     limits: UsageLimitsConfig = Field(default_factory=UsageLimitsConfig)

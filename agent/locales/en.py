@@ -29,6 +29,7 @@ ENGLISH = AgentMessages(
     only_thought="⚠️ The model spent its whole answer on thinking and wrote nothing. "
     "Please ask in smaller steps. If it happens again, tell the person who runs this bot to raise the model's limit.",
     step_limit_reached="(I reached my step limit before I finished. Please ask again in smaller steps.)",
+    token_budget_reached="(I used up the tokens for one message before I finished. Please ask again in smaller steps.)",
     loop_detected="(I was repeating the same steps, so I stopped. "
     "Please tell me what to do differently, or ask for a smaller part.)",
     sources="Sources:",

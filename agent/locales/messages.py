@@ -28,6 +28,8 @@ class AgentMessages:
     """Replaces an answer that reached its length limit before its first word."""
     step_limit_reached: str
     """Replaces an answer when the turn reaches its limit of model calls."""
+    token_budget_reached: str
+    """Replaces an answer when the turn reaches `usage.tokens_per_turn` or `usage.tokens_per_subagent`."""
     loop_detected: str
     """Replaces an answer when the turn repeats itself."""
     sources: str

@@ -23,6 +23,7 @@ CHINESE = AgentMessages(
     only_thought="⚠️ 模型把全部长度用在了思考上，没有写出回答。请把问题拆小一些再试；"
     f"如果再次出现，{_OPERATOR}：需要提高模型的令牌上限。",
     step_limit_reached="（步骤数已用完，任务还没有完成。请把任务拆小一些再试。）",
+    token_budget_reached="（单条消息的令牌额度已用完，任务还没有完成。请把任务拆小一些再试。）",
     loop_detected="（我一直在重复相同的步骤，已停止。请告诉我应该怎样调整，或先处理其中一小部分。）",
     sources="来源：",
     usage_limit_person="你的额度（{amount}）已用完，将于 {resets} 重置。如需更多额度，请联系机器人的管理员。",

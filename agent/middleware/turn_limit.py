@@ -1,5 +1,6 @@
-"""Limits model calls per turn, and makes the model answer with its last one."""
+"""Limits model calls and tokens per turn, and makes the model answer with its last one."""
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -9,13 +10,13 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.locales import AgentMessages
 from agent.middleware.handler_types import ModelHandler
 from agent.middleware.localization import localized_messages
 from agent.middleware.system_message import add_reminder
 from agent.middleware.tool_calls import without_tool_calls
 from agent.state import ThreadState
 from agent.subagents.progress import TURN_CAPPED
+from agent.token_estimate import estimate_message_tokens
 from agent.user_messages import is_user_message
 
 LAST_TURN_REMINDER = (
@@ -35,38 +36,57 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     Args:
         max_turns: Maximum number of model calls, at least 1. None = as many as fit into the run's `recursion_limit`,
             because a run that exceeds it fails without an answer.
+        max_tokens: Input and output tokens of a turn; None = no limit. The last call is the one behind which another
+            like the latest would not fit.
     """
 
-    def __init__(self, max_turns: int | None = None) -> None:
+    def __init__(self, max_turns: int | None = None, max_tokens: int | None = None) -> None:
         super().__init__()
         self._max_turns = max_turns
+        self._max_tokens = max_tokens
 
     @override
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
-        if not self._is_last(request):
+        turn = [
+            message
+            for message in takewhile(
+                lambda message: not is_user_message(message), reversed(request.state["messages"])
+            )
+            if isinstance(message, AIMessage)
+        ]
+        words = localized_messages(request)
+        if len(turn) + 1 >= self._most_turns():
+            note = words.step_limit_reached
+        elif self._has_few_tokens(request, turn):
+            note = words.token_budget_reached
+        else:
             return await handler(request)
         response = await handler(add_reminder(request, LAST_TURN_REMINDER))
-        return _final_response(response, localized_messages(request))
+        result = [_capped(message, note) for message in response.result]
+        return ModelResponse(result=result, structured_response=response.structured_response)
 
-    def _is_last(self, request: ModelRequest[Any]) -> bool:
-        most = self._max_turns or get_config()["recursion_limit"] // STEPS_PER_MODEL_CALL
-        turn = takewhile(
-            lambda message: not is_user_message(message), reversed(request.state["messages"])
-        )
-        calls = sum(message.type == "ai" for message in turn)
-        return calls + 1 >= most
+    def _most_turns(self) -> int:
+        return self._max_turns or get_config()["recursion_limit"] // STEPS_PER_MODEL_CALL
 
-
-def _final_response(response: ModelResponse[Any], words: AgentMessages) -> ModelResponse[Any]:
-    result = [_capped(message, words) for message in response.result]
-    return ModelResponse(result=result, structured_response=response.structured_response)
+    def _has_few_tokens(self, request: ModelRequest[Any], turn: Sequence[AIMessage]) -> bool:
+        """Return whether the tokens suffice for one more call, but not for two. `turn`: its calls, the latest first."""
+        if self._max_tokens is None or not turn:
+            return False
+        tokens = [_call_tokens(request, message) for message in turn]
+        return sum(tokens) + 2 * tokens[0] > self._max_tokens
 
 
-def _capped(message: BaseMessage, words: AgentMessages) -> BaseMessage:
+def _call_tokens(request: ModelRequest[Any], answer: AIMessage) -> int:
+    """Return the tokens of a call as reported, or else those of all messages, estimated."""
+    usage = answer.usage_metadata
+    return usage["total_tokens"] if usage else estimate_message_tokens(request.messages)
+
+
+def _capped(message: BaseMessage, note: str) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
-    bare = without_tool_calls(message, words.step_limit_reached)
+    bare = without_tool_calls(message, note)
     marks = {**bare.additional_kwargs, TURN_CAPPED: True}
     return bare.model_copy(update={"additional_kwargs": marks})

@@ -1,5 +1,6 @@
 """Usage of model calls: rows equal what the model's server counted, and no call leaves beyond a limit."""
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from store.config import StoreConfig
 from store.database import Database
 from store.usage import UsageStore
 from tests.eventually import eventually
-from tests.fakes.model import FakeModelServer, ModelReply, ToolCall, tool_plan
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall, tool_plan
 from tests.fakes.model_switches import ModelSwitches
 
 
@@ -130,3 +131,25 @@ async def test_a_stopped_answer_and_a_server_without_usage_are_estimated(tmp_pat
             return bool(total["estimated_calls"] == 1 and total["input_tokens"] > 100)
 
         await eventually(estimated)
+
+
+async def test_a_turn_answers_within_its_tokens(tmp_path: Path) -> None:
+    def endless(request: ModelRequest) -> ModelReply:
+        if "last message in this turn" in json.dumps(request.messages):
+            return ModelReply(text="So far: nothing.")
+        number = len(request.messages)
+        return ModelReply(
+            calls=(ToolCall("ls", {"path": f"/mnt/user-data/workspace/{number}"}, f"c{number}"),)
+        )
+
+    budget = 40_000
+    sections = {"usage": {"tokens_per_turn": budget}, "loop_detection": {"enabled": False}}
+    async with (
+        FakeModelServer(answer=endless) as server,
+        _agent(tmp_path, server, sections) as (agents, store),
+    ):
+        assert await _say(agents, "t1") == "So far: nothing."
+        await agents.services.usage.flush()
+        (total,) = await store.totals(filters={"kind": "run"})
+        assert 2 < total["calls"] == len(server.requests)
+        assert budget / 2 < total["input_tokens"] + total["output_tokens"] <= budget

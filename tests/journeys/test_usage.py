@@ -27,6 +27,7 @@ async def _run(service: Service, text: str) -> str:
         }
         answer = await client.post("/api/runs/wait", json=body, timeout=60)
         answer.raise_for_status()
+        assert "messages" in answer.json(), answer.text
         return str(answer.json()["messages"][-1]["content"])
 
 
