@@ -54,6 +54,7 @@ from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.middleware.tool_schemas import ToolSchemaMiddleware
 from agent.middleware.turn_limit import TurnLimitMiddleware
 from agent.middleware.uploads import UploadsMiddleware
+from agent.middleware.usage_notice import UsageNoticeMiddleware
 from agent.middleware.view_image import ViewImageMiddleware
 from agent.models.factory import create_chat_model
 from agent.options import RunOptions
@@ -264,6 +265,7 @@ class AgentFactory:
                 ToolOutputBudgetMiddleware(config, _saved_texts(services, config)),
                 SanitizationMiddleware(),
                 CitationsMiddleware(),
+                UsageNoticeMiddleware(services.usage),
                 ThreadDataMiddleware(services.folders),
                 UploadsMiddleware(services.uploads.snapshot, supports_vision=vision),
                 ChatContextMiddleware(spec.options.language),

@@ -103,9 +103,7 @@ async def open_client(
     async with AsyncExitStack() as stack:
         db = await stack.enter_async_context(Database.open(database or StoreConfig(), setup.home))
         mirror = await open_mirror(setup.storage, setup.home, db)
-        setup = replace(
-            setup, mirror=mirror, past_messages=PastMessages(db), usage=UsageStore(db)
-        )
+        setup = replace(setup, mirror=mirror, past_messages=PastMessages(db), usage=UsageStore(db))
         index: ThreadIndex
         if checkpointer is None:
             checkpoints = await stack.enter_async_context(open_checkpointer(setup.home, db))

@@ -29,7 +29,7 @@ ENGLISH = AgentMessages(
     only_thought="⚠️ The model spent its whole answer on thinking and wrote nothing. "
     "Please ask in smaller steps. If it happens again, tell the person who runs this bot to raise the model's limit.",
     step_limit_reached="(I reached my step limit before I finished. Please ask again in smaller steps.)",
-    token_budget_reached="(I used up the tokens for one message before I finished. Please ask again in smaller steps.)",
+    turn_budget_reached="(I used up the tokens for one message before I finished. Please ask again in smaller steps.)",
     loop_detected="(I was repeating the same steps, so I stopped. "
     "Please tell me what to do differently, or ask for a smaller part.)",
     sources="Sources:",
@@ -39,6 +39,8 @@ ENGLISH = AgentMessages(
     usage_limit_agent="This agent has used its allowance of {amount}. It starts anew on {resets}. "
     "You can choose another one with /agent.",
     usage_limit_service="All that I may use ({amount}) is used up. I can answer again on {resets}.",
+    usage_warning_person="(You have used {percent} % of your allowance of {amount}. It starts anew on {resets}.)",
+    usage_warning_room="(This chat has used {percent} % of its allowance of {amount}. It starts anew on {resets}.)",
     default_question="How should I continue?",
     mcp_question="🔌 The MCP server “{server}” asks:",
     mcp_accept="Accept",

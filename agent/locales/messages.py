@@ -28,7 +28,7 @@ class AgentMessages:
     """Replaces an answer that reached its length limit before its first word."""
     step_limit_reached: str
     """Replaces an answer when the turn reaches its limit of model calls."""
-    token_budget_reached: str
+    turn_budget_reached: str
     """Replaces an answer when the turn reaches `usage.tokens_per_turn` or `usage.tokens_per_subagent`."""
     loop_detected: str
     """Replaces an answer when the turn repeats itself."""
@@ -39,6 +39,9 @@ class AgentMessages:
     usage_limit_room: str
     usage_limit_agent: str
     usage_limit_service: str
+    usage_warning_person: str
+    """Appended when `percent` of the limit `amount` is used, until `resets`. The next likewise."""
+    usage_warning_room: str
     default_question: str
     """Replaces a question that the model left empty."""
     mcp_question: str
@@ -53,6 +56,10 @@ class AgentMessages:
     def model(self, reason: str) -> str:
         """Return the message for a failed model call."""
         return str(getattr(self, f"model_{reason}"))
+
+    def usage_warning(self, scope: str) -> str:
+        """Return the line about a limit of a person or room of which most is used."""
+        return str(getattr(self, f"usage_warning_{scope}"))
 
     def usage_limit(self, scope: str) -> str:
         """Return the message for a limit of a person, room, agent, or of the service."""

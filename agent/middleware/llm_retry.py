@@ -25,7 +25,7 @@ from agent.models.failures import FALLBACK_KEY, ModelFailure, classify_error, fa
 from agent.redaction import redact_error
 from agent.state import ThreadState
 from agent.uploads.images import limit_images, without_attachments
-from agent.usage.limits import NANO, resets_at
+from agent.usage.limits import limit_texts
 from store.usage import UsageLimit, UsageLimitReached
 
 log = logging.getLogger(__name__)
@@ -283,15 +283,7 @@ def _with_listener(request: Request, streamed: _StreamedText) -> Request:
 def _limit_response(request: Request, limit: UsageLimit) -> Response:
     """Return the message that ends a turn because a limit leaves no room for another call."""
     words = localized_messages(request)
-    amount = (
-        f"{limit.max_tokens:,} tokens"
-        if limit.max_tokens >= 0
-        else f"${limit.max_nano_usd / NANO:,.2f}"
-    )
-    resets = resets_at(limit.counter.period)
-    text = words.usage_limit(limit.counter.scope).format(
-        amount=amount, resets=f"{resets:%Y-%m-%d %H:%M} UTC"
-    )
+    text = words.usage_limit(limit.counter.scope).format(**limit_texts(limit))
     marks = {FALLBACK_KEY: True, "error_type": "UsageLimitReached", "error_reason": "usage_limit"}
     return ModelResponse(result=[AIMessage(text, additional_kwargs=marks)])
 

@@ -60,7 +60,7 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         if len(turn) + 1 >= self._most_turns():
             note = words.step_limit_reached
         elif self._has_few_tokens(request, turn):
-            note = words.token_budget_reached
+            note = words.turn_budget_reached
         else:
             return await handler(request)
         response = await handler(add_reminder(request, LAST_TURN_REMINDER))

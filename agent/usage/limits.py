@@ -39,6 +39,17 @@ def limits_for(config: UsageLimitsConfig, owner: UsageOwner, day: str) -> list[U
     ]
 
 
+def limit_texts(limit: UsageLimit) -> dict[str, str]:
+    """Return the amount and the end of a limit as people read them.
+
+    >>> limit_texts(UsageLimit(counter=UsageCounter(scope="service", name="", period="2026-11"), max_tokens=5_000))
+    {'amount': '5,000 tokens', 'resets': '2026-12-01 00:00 UTC'}
+    """
+    is_tokens = limit.max_tokens >= 0
+    amount = f"{limit.max_tokens:,} tokens" if is_tokens else f"${limit.max_nano_usd / NANO:,.2f}"
+    return {"amount": amount, "resets": f"{resets_at(limit.counter.period):%Y-%m-%d %H:%M} UTC"}
+
+
 def resets_at(period: str) -> datetime:
     """Return when a period ends.
 

@@ -26,7 +26,7 @@ from agent.token_estimate import ASCII_RATE, estimate_message_tokens, estimate_t
 from agent.usage.limits import limits_for
 from agent.usage.owner import CURRENT_OWNER, UsageOwner
 from store.errors import StoreError
-from store.usage import FinishedUsage, UsageRow, UsageStore
+from store.usage import FinishedUsage, UsageCounter, UsageLimit, UsageRow, UsageStore
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,7 @@ class UsageRecorder:
         self.nano_usd: Counter[tuple[str, str]] = Counter()
         self._config = config
         self._now = now
+        self._warnings: dict[UsageCounter, UsageLimit] = {}
         self._active: dict[UUID, _Call] = {}
         self._waiting: list[FinishedUsage] = []
         self._changed = anyio.Event()
@@ -103,7 +104,7 @@ class UsageRecorder:
             UsageLimitReached: A limit leaves no room for it.
             StoreUnavailable: Limits are configured, and the database cannot be used.
         """
-        owner = CURRENT_OWNER.get() or _owner_of_graph()
+        owner = _current_owner()
         row = UsageRow(
             day=self._now().astimezone(UTC).date().isoformat(),
             run_id=owner.run_id or str(call_id),
@@ -129,11 +130,21 @@ class UsageRecorder:
             )
             call.reservation_id = uuid4().hex
             for limit in await self.store.reserve(call.reservation_id, most, limits):
+                self._warnings[limit.counter] = limit
                 log.warning(
                     "80 %% of the usage limit of %s %r in %s are used",
                     *(limit.counter.scope, limit.counter.name, limit.counter.period),
                 )
         self._active[call_id] = call
+
+    def take_warnings(self) -> list[UsageLimit]:
+        """Return the limits of the current person and room that are nearly used up, once in each period."""
+        if not self._warnings:
+            return []
+        owner = _current_owner()
+        names = {("person", owner.person), ("room", owner.room)}
+        taken = [one for one in self._warnings if (one.scope, one.name) in names]
+        return [self._warnings.pop(one) for one in taken]
 
     def add_streamed(self, call_id: UUID, text: object) -> None:
         """Count a streamed piece of an answer, in case that the answer breaks off."""
@@ -246,8 +257,10 @@ async def running_recorder(recorder: UsageRecorder) -> AsyncIterator[None]:
             log.warning("The last usage could not be written: %s", error)
 
 
-def _owner_of_graph() -> UsageOwner:
-    """Return the owner from the config of the graph that makes the call, if one does."""
+def _current_owner() -> UsageOwner:
+    """Return the owner of the current task, or else from the config of the graph that it runs."""
+    if (owner := CURRENT_OWNER.get()) is not None:
+        return owner
     try:
         return UsageOwner.from_config(None, get_config())
     except RuntimeError:

@@ -100,7 +100,7 @@ async def test_no_call_leaves_beyond_a_limit_of_100_parallel_turns(tmp_path: Pat
             for number in range(100):
                 tasks.start_soon(say, number)
         await agents.services.usage.flush()
-        refused = [text for text in answers if "allowance of 60,000 tokens" in text]
+        refused = [text for text in answers if text.startswith("You have used your")]
         assert 0 < len(refused) < 100
         assert len(server.requests) == 100 - len(refused)
         (total,) = await store.totals()
@@ -153,3 +153,16 @@ async def test_a_turn_answers_within_its_tokens(tmp_path: Path) -> None:
         (total,) = await store.totals(filters={"kind": "run"})
         assert 2 < total["calls"] == len(server.requests)
         assert budget / 2 < total["input_tokens"] + total["output_tokens"] <= budget
+
+
+async def test_a_person_is_warned_once_below_an_answer(tmp_path: Path) -> None:
+    sections = {"usage": {"limits": {"person": {"tokens_per_month": 40_000}}}}
+    async with FakeModelServer() as server, _agent(tmp_path, server, sections) as (agents, _):
+        answers = [await _say(agents, f"t{number}") for number in range(30)]
+        other = await _say(agents, "other", user_id="slack:T:bob")
+    warned = [text for text in answers if "used 80 % of your allowance of 40,000 tokens" in text]
+    first_refusal = next(at for at, text in enumerate(answers) if text.startswith("You have used"))
+    assert len(warned) == 1
+    assert warned[0].startswith("You said: Hi\n\n(")
+    assert 0 < answers.index(warned[0]) < first_refusal
+    assert "allowance" not in other

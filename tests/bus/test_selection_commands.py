@@ -60,7 +60,9 @@ async def test_selection_commands_have_these_answers(
 )
 async def test_a_gateway_that_fails(tmp_path: Path, command: str, answer: str) -> None:
     async with running_bus(tmp_path) as harness:
-        harness.gateway.documents = dict.fromkeys(("models", "agents", "skills", "memory", "usage"), 500)
+        harness.gateway.documents = dict.fromkeys(
+            ("models", "agents", "skills", "memory", "usage"), 500
+        )
         await harness.send(command)
         await harness.expect_replies(answer)
 
