@@ -12,6 +12,7 @@ from agent.langgraph_internals import listening_model
 from agent.models.counted import UsageCallback, counted_class
 from agent.models.http_client import ModelHttpClient
 from agent.models.thinking import deep_merge, thinking_settings
+from agent.usage.prices import load_prices
 from agent.usage.recorder import UsageRecorder
 
 
@@ -55,6 +56,7 @@ def create_chat_model(
         model_class = compatible_class(model_class)
     if usage is None:
         return _construct(entry, model_class, settings)
+    load_prices(entry)
     model = _construct(entry, counted_class(model_class), settings)
     return listening_model(model, UsageCallback(usage, entry))
 

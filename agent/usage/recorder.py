@@ -25,6 +25,7 @@ from agent.config import AgentConfig, ModelConfig
 from agent.token_estimate import ASCII_RATE, estimate_message_tokens, estimate_tokens
 from agent.usage.limits import limits_for
 from agent.usage.owner import CURRENT_OWNER, UsageOwner
+from agent.usage.prices import cost_nano_usd
 from store.errors import StoreError
 from store.usage import FinishedUsage, UsageCounter, UsageLimit, UsageRow, UsageStore
 
@@ -41,9 +42,6 @@ MAX_WAITING = 100_000
 
 OUTPUT_TOKENS = 4_096
 """Tokens to reserve for an answer if the model's entry has no `max_tokens`. Few answers are longer."""
-
-NANO_PER_MILLION = 1_000
-"""A price of one US dollar for a million tokens, in billionths of a dollar for a token."""
 
 _TAG = "middleware:"
 
@@ -298,13 +296,5 @@ def _max_output_tokens(entry: ModelConfig) -> int:
 
 
 def _priced(row: UsageRow, entry: ModelConfig) -> UsageRow:
-    price = entry.price
-    if price is None:
-        return replace(row, unpriced_calls=1)
-    cached = price.input if price.cached_input is None else price.cached_input
-    cost = (
-        (row.input_tokens - row.cached_tokens) * price.input
-        + row.cached_tokens * cached
-        + row.output_tokens * price.output
-    )
-    return replace(row, cost_nano_usd=round(cost * NANO_PER_MILLION))
+    cost = cost_nano_usd(entry, row)
+    return replace(row, unpriced_calls=1) if cost is None else replace(row, cost_nano_usd=cost)

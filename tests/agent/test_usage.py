@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from agent.config import AgentConfig
+from agent.config import AgentConfig, ModelConfig
 from agent.factory import AgentFactory, open_agent_factory
 from agent.services import AgentSetup
+from agent.usage.prices import cost_nano_usd
 from store.config import StoreConfig
 from store.database import Database
-from store.usage import UsageStore
+from store.usage import UsageRow, UsageStore
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall, tool_plan
 from tests.fakes.model_switches import ModelSwitches
@@ -166,3 +168,42 @@ async def test_a_person_is_warned_once_below_an_answer(tmp_path: Path) -> None:
     assert warned[0].startswith("You said: Hi\n\n(")
     assert 0 < answers.index(warned[0]) < first_refusal
     assert "allowance" not in other
+
+
+@pytest.mark.parametrize(
+    ("entry", "cost"),
+    [
+        ({"use": "langchain_openai:ChatOpenAI", "model": "gpt-5"}, 1_800_000),
+        (
+            {"use": "langchain_openai:ChatOpenAI", "model": "gpt-5", "price": {"input": 1}},
+            1_000_000,
+        ),
+        (
+            {
+                "use": "langchain_openai:ChatOpenAI",
+                "model": "gpt-5",
+                "base_url": "https://api.openai.com/v1",
+            },
+            1_800_000,
+        ),
+        (
+            {
+                "use": "langchain_openai:ChatOpenAI",
+                "model": "gpt-5",
+                "base_url": "http://127.0.0.1:8000/v1",
+            },
+            None,
+        ),
+        ({"use": "langchain_openai:ChatOpenAI", "model": "my-own"}, None),
+        ({"use": "agent.models.demo:DemoChatModel", "model": "gpt-5"}, None),
+    ],
+)
+def test_a_price_is_the_entry_s_or_the_provider_s(
+    entry: dict[str, object], cost: int | None
+) -> None:
+    config = ModelConfig.model_validate({"name": "one", **entry})
+    row = UsageRow(
+        day="2026-11-28", run_id="r", kind="run", model="one", agent="lead_agent",
+        input_tokens=1_000, cached_tokens=400, output_tokens=100,
+    )  # fmt: skip
+    assert cost_nano_usd(config, row) == cost
