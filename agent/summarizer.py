@@ -20,6 +20,7 @@ from agent.models.failures import classify_error
 from agent.models.thinking_tags import without_thinking
 from agent.options import RunContext
 from agent.token_estimate import chars_for_tokens
+from agent.usage.owner import CURRENT_OWNER, current_owner
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,9 @@ class Summarizer:
         if len(self._jobs) > MAX_JOBS:
             self._jobs.popitem(last=False)
         # Not in the run's context: its stream and callbacks may be closed before the job ends.
-        detached_context().run(self._tasks.start_soon, self._run, config, job)
+        context = detached_context()
+        context.run(CURRENT_OWNER.set, current_owner())
+        context.run(self._tasks.start_soon, self._run, config, job)
 
     def discard(self, key: str) -> None:
         """Forget the job of a thread, because its summary was used or no longer fits."""

@@ -5,6 +5,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from langgraph.config import get_config
+
 from agent.options import lookup
 
 LEAD_AGENT = "lead_agent"
@@ -69,3 +71,13 @@ class UsageOwner:
 
 CURRENT_OWNER: ContextVar[UsageOwner | None] = ContextVar("usage_owner", default=None)
 """For whom the current task calls models; None = nobody's run, such as a scan of a skill."""
+
+
+def current_owner() -> UsageOwner:
+    """Return the owner of the current task, or else from the config of the graph that it runs."""
+    if (owner := CURRENT_OWNER.get()) is not None:
+        return owner
+    try:
+        return UsageOwner.from_config(None, get_config())
+    except RuntimeError:
+        return UsageOwner()

@@ -18,13 +18,12 @@ from uuid import UUID, uuid4
 import anyio
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
-from langgraph.config import get_config
 
 from agent.background import background_tasks
 from agent.config import AgentConfig, ModelConfig
 from agent.token_estimate import ASCII_RATE, estimate_message_tokens, estimate_tokens
 from agent.usage.limits import limits_for
-from agent.usage.owner import CURRENT_OWNER, UsageOwner
+from agent.usage.owner import UsageOwner, current_owner
 from agent.usage.prices import cost_nano_usd
 from store.errors import StoreError
 from store.usage import FinishedUsage, UsageCounter, UsageLimit, UsageRow, UsageStore
@@ -102,7 +101,7 @@ class UsageRecorder:
             UsageLimitReached: A limit leaves no room for it.
             StoreUnavailable: Limits are configured, and the database cannot be used.
         """
-        owner = _current_owner()
+        owner = current_owner()
         row = UsageRow(
             day=self._now().astimezone(UTC).date().isoformat(),
             run_id=owner.run_id or str(call_id),
@@ -139,7 +138,7 @@ class UsageRecorder:
         """Return the limits of the current person and room that are nearly used up, once in each period."""
         if not self._warnings:
             return []
-        owner = _current_owner()
+        owner = current_owner()
         names = {("person", owner.person), ("room", owner.room)}
         taken = [one for one in self._warnings if (one.scope, one.name) in names]
         return [self._warnings.pop(one) for one in taken]
@@ -253,16 +252,6 @@ async def running_recorder(recorder: UsageRecorder) -> AsyncIterator[None]:
                 await recorder.flush()
         except StoreError as error:
             log.warning("The last usage could not be written: %s", error)
-
-
-def _current_owner() -> UsageOwner:
-    """Return the owner of the current task, or else from the config of the graph that it runs."""
-    if (owner := CURRENT_OWNER.get()) is not None:
-        return owner
-    try:
-        return UsageOwner.from_config(None, get_config())
-    except RuntimeError:
-        return UsageOwner()
 
 
 def _reported(row: UsageRow, usage: UsageMetadata) -> UsageRow:

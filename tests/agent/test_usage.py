@@ -207,3 +207,45 @@ def test_a_price_is_the_entry_s_or_the_provider_s(
         input_tokens=1_000, cached_tokens=400, output_tokens=100,
     )  # fmt: skip
     assert cost_nano_usd(config, row) == cost
+
+
+async def test_subagents_summaries_and_memory_are_counted_for_their_person(tmp_path: Path) -> None:
+    def answer(request: ModelRequest) -> ModelReply:
+        is_lead = "task" in request.tool_names
+        if is_lead and request.last_user_text == "delegate":
+            if request.messages[-1]["role"] == "tool":
+                return ModelReply(text="Delegated.")
+            args = {"description": "count", "prompt": "count", "subagent_type": "general-purpose"}
+            return ModelReply(calls=(ToolCall("task", args, "c1"),))
+        return ModelReply(text="Fine.")
+
+    sections = {
+        "memory": {"enabled": True, "debounce_seconds": 1},
+        "summarization": {
+            "trigger": [{"type": "messages", "value": 6}],
+            "keep": {"type": "messages", "value": 2},
+        },
+        "title": {"enabled": False},
+    }
+    async with (
+        FakeModelServer(answer=answer) as server,
+        _agent(tmp_path, server, sections) as (agents, store),
+    ):
+        scope = {"memory_scope": "person:slack:T:ann", "subagent_enabled": True}
+        for text in ("delegate", "I sail every summer", "and I like tea", "what else?", "and now?"):
+            await _say(agents, "t1", text, run_id=text, **scope)
+
+        async def kinds() -> set[str]:
+            await agents.services.usage.flush()
+            rows = await store.totals(filters={"person": "slack:T:ann"}, by=["kind"])
+            return {str(row["kind"]) for row in rows}
+
+        async def all_counted() -> bool:
+            if not {"run", "subagent", "summarize", "memory"} <= await kinds():
+                return False
+            (total,) = await store.totals(filters={"person": "slack:T:ann"})
+            return (total["input_tokens"], total["calls"]) == _counted(server)
+
+        await eventually(all_counted)
+        found = await store.totals(filters={"kind": "subagent"}, by=["kind", "person"])
+        assert [row["calls"] for row in found] == [1]
