@@ -191,10 +191,11 @@ class StubbornGraph:
     """A node that does not end when it is cancelled, until it is let go."""
 
     def __init__(self) -> None:
-        self.let_go = anyio.Event()
+        self.started, self.let_go = anyio.Event(), anyio.Event()
         self.cancelled = 0
 
     async def __call__(self, _: MessagesState) -> Mapping[str, Any]:
+        self.started.set()
         while not self.let_go.is_set():
             try:
                 await self.let_go.wait()
@@ -235,6 +236,7 @@ async def test_a_cancelled_parent_waits_for_its_child_a_limited_time() -> None:
                 group.start_soon(subagents.run, job(stubborn))
                 group.start_soon(subagents.run, job(hang))
                 await reached(subagents, 2)
+                await stubborn.started.wait()
                 group.cancel_scope.cancel()
         assert subagents.running == 1
         stubborn.let_go.set()

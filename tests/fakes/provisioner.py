@@ -76,6 +76,7 @@ class FakeSandbox:
     sessions: dict[str, asyncio.subprocess.Process | None] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     runner: web.AppRunner | None = None
+    is_stopped: bool = False
 
     def path(self, virtual: str) -> Path:
         """Return where a path of the sandbox is on this machine."""
@@ -103,6 +104,8 @@ class FakeSandbox:
         self.url = site.name
 
     async def stop(self) -> None:
+        """End all commands. Requests that wait for one lose their connection."""
+        self.is_stopped = True
         for session_id in list(self.sessions):
             await self._end(session_id)
         if self.runner is not None:
@@ -115,6 +118,8 @@ class FakeSandbox:
         if request.path == self.refused:
             return web.Response(status=500)
         answer: web.StreamResponse = await handler(request)
+        if self.is_stopped and request.transport is not None:
+            request.transport.abort()
         return answer
 
     async def _describe(self, request: web.Request) -> web.Response:
