@@ -50,6 +50,15 @@ class UsageLimitsConfig(Section):
     agent: UsageLimitConfig = Field(default_factory=UsageLimitConfig)
     service: UsageLimitConfig = Field(default_factory=UsageLimitConfig)
 
+    @property
+    def has_costs(self) -> bool:
+        """Whether a limit is in US dollars."""
+        return any(
+            cost is not None
+            for one in (self.person, self.room, self.agent, self.service)
+            for cost in (one.cost_per_day, one.cost_per_month)
+        )
+
 
 class UsageConfig(Section):
     """Limits of what model calls use.

@@ -26,6 +26,12 @@ def load_prices(entry: ModelConfig) -> None:
         _table()
 
 
+def has_price(entry: ModelConfig) -> bool:
+    """Return whether the price of a model is known. Blocking, as `load_prices`."""
+    row = UsageRow(day="", run_id="", kind="", model=entry.name, agent="", input_tokens=1)
+    return cost_nano_usd(entry, row) is not None
+
+
 def cost_nano_usd(entry: ModelConfig, row: UsageRow) -> int | None:
     """Return the cost of a call, billionths of a US dollar; None = the price is unknown.
 

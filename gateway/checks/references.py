@@ -15,6 +15,7 @@ from agent.options import RunOptions
 from agent.tool_names import BUILT_IN_TOOLS, matches
 from agent.tools.registry import configured_tools
 from agent.unmatched_names import find_unmatched_names
+from agent.usage.prices import has_price
 from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfig
 from bus.config import DEFAULT_SESSION, SessionConfig
 from gateway.checks.models import MODEL_ADDRESSES, find_address_problem
@@ -210,12 +211,20 @@ def _find_access_problems(path: str, section: PlatformConfig) -> Iterator[str]:
 
 
 def _find_model_problems(config: AgentConfig, environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield models without a key, or with settings that their class rejects. Opens no connections."""
+    """Yield models without a key, or a price that limits need, or with settings that their class rejects.
+
+    Opens no connections.
+    """
     for index, model in enumerate(config.models):
         variable, keys = API_KEY_VARIABLES.get(model.use, ("", ()))
         given = model.model_extra or {}
         for key in MODEL_ADDRESSES & given.keys():
             yield from find_address_problem(f"models[{index}].{key}", given[key])
+        if config.usage.limits.has_costs and not has_price(model):
+            yield (
+                f"models[{index}].price: the model {model.name} has no known price, "
+                "so the limits of costs (usage.limits) would not hold for it: set it"
+            )
         if variable and not environment.get(variable) and not any(given.get(key) for key in keys):
             yield f"models[{index}].api_key: the model {model.name} has no key: set it, or {variable}"
         elif is_importable(model.use):

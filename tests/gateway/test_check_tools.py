@@ -136,6 +136,11 @@ SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
             "models[0].api_key: the model gpt has no key: set it, or OPENAI_API_KEY",
         ),
         (
+            "{models: [{name: own, use: 'langchain_openai:ChatOpenAI', model: gpt-5, api_key: k,"
+            " base_url: 'http://127.0.0.1:8000/v1'}], usage: {limits: {person: {cost_per_day: 1}}}}",
+            "models[0].price: the model own has no known price",
+        ),
+        (
             "{tool_groups: [{name: web}], tools: [{name: web_fetch, group: wob, use: 'agent.tools.web:fetch_page'}]}",
             "tools[0].group: there is no tool group 'wob'; did you mean 'web'?",
         ),
