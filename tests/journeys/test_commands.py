@@ -61,6 +61,7 @@ async def _use_all_commands(user: ChatUser, client: httpx.AsyncClient) -> None:
     assert (await client.get(f"/api/threads/{thread}")).status_code == 200
     await ask(user, "/models", "Available models:", "fake")
     await ask(user, "/memory", "I remember nothing about")
+    await ask(user, "/usage", "Usage in UTC days and months:", "today")
     is_admin = user.channel == "telegram"
     await ask(
         user,
