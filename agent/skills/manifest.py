@@ -228,11 +228,10 @@ def _metadata(given: object) -> tuple[tuple[str, str], ...]:
 
 
 def _grants(given: object) -> tuple[ToolGrant, ...]:
-    r"""Return tools, which the standard separates with spaces; a list and commas are common too.
+    """Return tools, which the standard separates with spaces; a list and commas are common too.
 
-    >>> _grants("Bash(git add:*) Read, mcp__linear__create_issue")
-    (ToolGrant(name='bash', pattern='git add:*'), ToolGrant(name='read_file', pattern=None), \
-ToolGrant(name='linear_create_issue', pattern=None))
+    >>> [(one.name, one.pattern) for one in _grants("Bash(git add:*) Read, mcp__linear__create_issue")]
+    [('bash', 'git add:*'), ('read_file', None), ('linear_create_issue', None)]
     """
     entries = [given] if isinstance(given, str) else given
     if not isinstance(entries, list):
