@@ -20,7 +20,7 @@ from store.files.opening import open_mirror
 from tests.fakes.s3 import S3Bucket
 
 ANN, BEN = memory_scope("person:slack:T1:ann"), memory_scope("person:slack:T1:ben")
-TEA = MemoryDocument(facts=(MemoryFact(id="f1", content="likes tea"),))
+TEA = MemoryDocument(facts=(MemoryFact(id="f1", content="likes tea", number=1),), last_number=1)
 
 
 def with_fact(document: MemoryDocument, *, fact: MemoryFact) -> MemoryDocument:

@@ -411,7 +411,8 @@ def test_every_known_key_is_in_the_example() -> None:
     lines = missing(AgentConfig, tree, "")
     for key in ("config_version", "log_level", "log_format"):
         assert key in tree
-    lines += missing(ModelConfig, {key: 0 for entry in tree["models"] for key in entry}, "models")
+    of_models = {key: value for entry in tree["models"] for key, value in entry.items()}
+    lines += missing(ModelConfig, of_models, "models")
     lines += missing(StoreConfig, tree["database"], "database")
     lines += missing(GatewayConfig, tree["gateway"], "gateway")
     lines += missing(BusConfig, tree["channels"], "channels")
