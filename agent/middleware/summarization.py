@@ -214,7 +214,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         Returns:
             `shorter`, with a note at texts that could not be saved.
         """
-        if self._summarizer.job(history.key) is not None:
+        if self._summarizer.job(_job_key(request, history)) is not None:
             return shorter
         begin, end = shorter.summarized, shorter.cut(keep)
         new = shorter.part(shorter.start, end)
@@ -231,13 +231,13 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
             kept_from=str(shorter.thread[end].id),
             max_tokens=self._summary_tokens,
         )
-        self._summarizer.start(history.key, self._config, job)
+        self._summarizer.start(_job_key(request, history), self._config, job)
         return shorter
 
     async def _use_summary(self, request: Request, sized: _Sized, wait_s: float = 0.0) -> _Sized:
         """Return the history with the summary that was finished since the last model call, if there is one."""
         history = sized.history
-        job = self._summarizer.job(history.key)
+        job = self._summarizer.job(_job_key(request, history))
         if job is None:
             return sized
         if wait_s and not job.was_awaited:
@@ -246,7 +246,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
                 await job.done.wait()
         if not job.text:
             return sized
-        self._summarizer.discard(history.key)
+        self._summarizer.discard(_job_key(request, history))
         end = message_index(history.thread, job.kept_from)
         if end is None:
             return sized
@@ -326,6 +326,11 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _caller(request: Request) -> RunContext:
     return RunContext.from_runtime(request.runtime.context, get_config())
+
+
+def _job_key(request: Request, history: VisibleHistory) -> str:
+    """Return the key of a thread's summary. Clients choose the IDs of messages, so two threads may share them."""
+    return f"{_caller(request).thread_id} {history.key}"
 
 
 def _with_history(request: Request, history: VisibleHistory) -> Request:

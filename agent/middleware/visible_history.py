@@ -64,7 +64,7 @@ class VisibleHistory:
 
     @property
     def key(self) -> str:
-        """A key for the thread. The thread's ID is not enough, because subagents share that of their parent."""
+        """A key within a thread. The thread's ID is not enough, because subagents share that of their parent."""
         return str(self.thread[0].id) if self.thread else ""
 
     @cached_property

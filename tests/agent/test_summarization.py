@@ -629,3 +629,24 @@ def _paired(messages: Sequence[Any]) -> bool:
         elif isinstance(message, AIMessage):
             open_calls = [str(call["id"]) for call in message.tool_calls]
     return not open_calls
+
+
+async def test_threads_with_the_same_message_ids_keep_their_own_summaries(tmp_path: Path) -> None:
+    """Clients choose the IDs of messages."""
+    model = ScriptedChatModel.playing(*[f"a{number}" for number in range(30)])
+    writer = ScriptedChatModel.playing(*["Alice's secret."] * 20)
+    with registered(writer) as keys:
+        config = sections(keep={"value": 3}) | {"models": [{**keys, "name": "writer"}]}
+        async with open_agent(tmp_path, model, config) as harness:
+            for number in range(3):
+                for thread in ("alice", "bob"):
+                    await harness.say(HumanMessage("hi", id=f"msg-{number}"), thread=thread)
+            await harness.say(HumanMessage("hi", id="msg-3"), thread="alice")
+            await eventually(lambda: len(writer.prompts) == 1)
+            jobs = harness.factory.services.summarizer._jobs
+            (job,) = jobs.values()
+            await job.done.wait()
+            await harness.say(HumanMessage("hi", id="msg-3"), thread="bob")
+            assert "Alice's secret." not in str(seen(model.prompts[-1]))
+            await harness.say(HumanMessage("hi", id="msg-4"), thread="alice")
+            assert "Alice's secret." in str(seen(model.prompts[-1]))
