@@ -6,9 +6,13 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall
 
 from agent.models.failures import is_fallback
+from agent.speakers import SILENCE
 
 _CALL_BLOCKS = frozenset({"tool_use", "tool_call", "function_call", "tool_call_chunk"})
 """Types of content blocks that are tool calls."""
+
+_AROUND_SILENCE = " \t\r\n`*_\"'.[]()"
+"""Formatting that models add to `SILENCE`."""
 
 
 def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -> AIMessage:
@@ -67,8 +71,19 @@ def without_tool_calls(message: BaseMessage, note: str = "") -> BaseMessage:
     return append_note(bare, note) if note and not bare.text.strip() else bare
 
 
+def is_silence(message: AIMessage) -> bool:
+    """Return whether a response is the word by which the agent stays silent in a group.
+
+    >>> is_silence(AIMessage("**NO_REPLY**")), is_silence(AIMessage("It says NO_REPLY"))
+    (True, False)
+    """
+    return SILENCE in message.text and not message.text.replace(SILENCE, "").strip(_AROUND_SILENCE)
+
+
 def append_note(message: AIMessage, note: str) -> AIMessage:
-    """Return a response with a paragraph appended."""
+    """Return a response with a paragraph appended. A response that is silence stays silence."""
+    if is_silence(message):
+        return message
     content: str | list[str | dict[Any, Any]]
     if isinstance(message.content, str):
         content = f"{message.content}\n\n{note}" if message.content else note

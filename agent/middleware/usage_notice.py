@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from agent.middleware.handler_types import ModelHandler
 from agent.middleware.localization import localized_messages
-from agent.middleware.tool_calls import append_note, has_calls
+from agent.middleware.tool_calls import append_note, has_calls, is_silence
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
 from agent.usage.limits import limit_texts
@@ -38,6 +38,8 @@ class UsageNoticeMiddleware(AgentMiddleware[ThreadState, Any]):
         answer = response.result[-1] if response.result else None
         if not isinstance(answer, AIMessage) or has_calls(answer) or is_fallback(answer):
             return response
+        if is_silence(answer):
+            return response  # the next answer that people see has the line
         words = localized_messages(request)
         for limit in self._usage.take_warnings():
             note = words.usage_warning(limit.counter.scope)

@@ -170,6 +170,19 @@ async def test_a_person_is_warned_once_below_an_answer(tmp_path: Path) -> None:
     assert "allowance" not in other
 
 
+async def test_silence_in_a_group_stays_silence_when_a_limit_is_nearly_used(tmp_path: Path) -> None:
+    sections = {"usage": {"limits": {"person": {"tokens_per_month": 40_000}}}}
+    reply = ModelReply(text="NO_REPLY")
+    async with (
+        FakeModelServer(answer=lambda _: reply) as server,
+        _agent(tmp_path, server, sections) as (agents, _),
+    ):
+        answers = [await _say(agents, f"t{number}") for number in range(30)]
+    refused = [text for text in answers if text.startswith("You have used")]
+    assert refused
+    assert {text for text in answers if text not in refused} == {"NO_REPLY"}
+
+
 @pytest.mark.parametrize(
     ("entry", "cost"),
     [
