@@ -45,6 +45,7 @@ _DELETE_LATER = """
 DELETE FROM past_message WHERE thread_id = :thread_id AND id > (
     SELECT max(id) FROM past_message WHERE thread_id = :thread_id AND message_id = :message_id)
 """
+_DELETE_THREAD = "DELETE FROM past_message WHERE thread_id = :thread_id"
 _DELETE_AGENT = "DELETE FROM past_message WHERE scope = :scope AND agent = :agent"
 _DELETE_SCOPE = "DELETE FROM past_message WHERE scope = :scope"
 _DELETE_TURN = """
@@ -96,16 +97,18 @@ class PastMessages:
         self._database = database
 
     async def add(self, turns: Sequence[tuple[str, Sequence[PastMessage]]]) -> None:
-        """Store turns, each with the id of the message before it. Raises StoreError.
+        """Store turns, each with the id of the message before it; "" = it begins the thread. Raises StoreError.
 
         What was stored of a thread after that message is deleted: it was taken back. Turns of threads that do not
         exist are left out. Their rows are deleted with their thread.
         """
         statements: list[Statement] = []
         for before, messages in turns:
-            if before and messages:
+            if messages and before:
                 later = {"thread_id": messages[0].thread_id, "message_id": before}
                 statements.append((_DELETE_LATER, later))
+            elif messages:
+                statements.append((_DELETE_THREAD, {"thread_id": messages[0].thread_id}))
             statements += [(_INSERT, _params(message)) for message in messages]
 
         def work(tx: Transaction) -> None:

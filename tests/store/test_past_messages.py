@@ -67,8 +67,8 @@ async def test_a_scope_never_finds_the_words_of_another(messages: PastMessages) 
     await messages.add(
         [
             ("", [said("mango of Ann")]),
-            ("", [said("mango of the room", ROOM)]),
-            ("", [said("mango of her writer", agent="writer")]),
+            ("mango of Ann", [said("mango of the room", ROOM)]),
+            ("mango of the room", [said("mango of her writer", agent="writer")]),
             ("", [said("mango in a thread that is gone", thread_id="unknown")]),
         ]
     )
@@ -93,6 +93,8 @@ async def test_what_was_taken_back_goes_with_the_next_turn(messages: PastMessage
     assert sorted(await found(messages, "apple")) == ["another apple", "first apple"]
     await messages.add([("first apple", [said("another apple")])])  # The same turn again.
     assert len(await found(messages, "apple")) == 2
+    await messages.add([("", [said("a new apple")])])  # The first turn was taken back, too.
+    assert await found(messages, "apple") == ["a new apple"]
 
 
 async def test_what_is_forgotten_is_not_found(messages: PastMessages, database: Database) -> None:
