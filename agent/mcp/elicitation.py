@@ -82,10 +82,11 @@ class _Form:
             schema = _without_null(given)
             is_required = isinstance(required, list) and name in required
             options = self._options(schema)
+            is_free = not options  # the answer may be a number
             skip: list[Option] = [] if is_required else [(self._messages.mcp_skip, SKIP)]
             text = _field_text(name, schema)
             for attempt in range(MAX_ATTEMPTS):
-                answer = self._ask(text, [*options, *skip])
+                answer = self._ask(text, [*options, *skip], numbered=not is_free)
                 if skip and answer.casefold() in (SKIP, self._messages.mcp_skip.casefold()):
                     break
                 try:
@@ -97,7 +98,7 @@ class _Form:
                     text = f"{self._messages.mcp_unfit}\n\n{_field_text(name, schema)}"
         return ElicitResult(action="accept", content=content)
 
-    def _ask(self, detail: str, options: list[Option]) -> str:
+    def _ask(self, detail: str, options: list[Option], *, numbered: bool = True) -> str:
         """Return the answer as text. Raises _Ended."""
         offered = [*options, (self._messages.mcp_decline, DECLINE)]
         answer = self._interrupt(
@@ -105,6 +106,7 @@ class _Form:
                 "type": "mcp_elicitation",
                 "question": "\n\n".join(part for part in (self._text, detail) if part),
                 "options": [{"label": label, "value": value} for label, value in offered],
+                "numbered": numbered,
             }
         )
         if isinstance(answer, Mapping) and "action" in answer:

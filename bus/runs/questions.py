@@ -67,11 +67,13 @@ class Question:
         options: The answers that the question offers, not shortened.
         values: The value that the graph gets for each option; () = the options themselves.
         interrupts: The interrupts that the thread waits for.
+        is_numbered: Whether a number chooses an option. Not if the answer itself may be a number.
     """
 
     options: tuple[str, ...] = ()
     values: tuple[Any, ...] = ()
     interrupts: tuple[PendingInterrupt, ...] = ()
+    is_numbered: bool = True
 
     @property
     def needs_approval(self) -> bool:
@@ -171,6 +173,16 @@ def interrupt_choices(
     return tuple(choices), tuple(choices.values())
 
 
+def are_numbered(interrupts: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a number chooses an option. A graph says `numbered: false` if the answer may be a number.
+
+    >>> are_numbered([{"value": {"options": ["Skip"], "numbered": False}}]), are_numbered([{"value": {"options": []}}])
+    (False, True)
+    """
+    values = [one.get("value") for one in interrupts]
+    return not any(isinstance(one, Mapping) and one.get("numbered") is False for one in values)
+
+
 def _choice(option: object) -> tuple[str, object]:
     """Return an option's label and value."""
     if isinstance(option, Mapping):
@@ -193,10 +205,14 @@ def chosen_index(question: Question, text: str) -> int | None:
     >>> question = Question(options=("Red", "2"))
     >>> [chosen_index(question, text) for text in ("red", "1.", "2", "blue")]
     [0, 0, 1, None]
+    >>> chosen_index(Question(options=("Skip",), is_numbered=False), "1") is None
+    True
     """
     words = " ".join(text.split()).casefold()
     named = {option.casefold(): index for index, option in enumerate(question.options)}
     numbered = {str(index + 1): index for index in range(len(question.options))}
+    if not question.is_numbered:
+        numbered = {}
     return named.get(words, numbered.get(words.rstrip(".")))
 
 
@@ -212,7 +228,10 @@ def question_text(
     parts = [_free_text(value) for value in others]
     options, _ = interrupt_choices(interrupts)
     if options:  # Not every chat has buttons.
-        lines = [f"{number}. {option}" for number, option in enumerate(options, start=1)]
+        lines = [
+            f"{number}. {option}" if are_numbered(interrupts) else f"- {option}"
+            for number, option in enumerate(options, start=1)
+        ]
         parts.append(_cut(redact("\n".join(lines)), CALL_CHARS))
     if actions:
         shown = [_action_text(action, texts) for action in actions]

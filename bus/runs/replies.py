@@ -9,6 +9,7 @@ from bus.runs.progress import RunProgress
 from bus.runs.questions import (
     NO_QUESTION,
     Question,
+    are_numbered,
     interrupt_choices,
     parse_options,
     pending_interrupts,
@@ -164,6 +165,7 @@ class ReplyFold:
                     options=options,
                     values=values if values != options else (),
                     interrupts=pending_interrupts(asked),
+                    is_numbered=are_numbered(asked),
                 ),
             )
         words = without_silence(answer_text(messages) or self.text)

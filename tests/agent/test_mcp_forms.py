@@ -8,6 +8,14 @@ from mcp.types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitRes
 
 from agent.locales import messages_for
 from agent.mcp.elicitation import MAX_FIELDS, ask_person
+from bus.locales.en import ENGLISH
+from bus.runs.questions import (
+    Question,
+    are_numbered,
+    chosen_index,
+    interrupt_choices,
+    question_text,
+)
 
 
 def filled(
@@ -95,3 +103,27 @@ def test_an_address_is_shown() -> None:
     result = ask_person("hotel", question, messages_for("en"), interrupt)
     assert result == ElicitResult(action="accept")
     assert "https://a.example/x" in asked[0]["question"]
+
+
+def test_a_number_answers_a_form_and_chooses_no_button() -> None:
+    """The bus reads numbers as choices, unless the form says that the answer may be one."""
+    asked: list[Any] = []
+
+    def interrupt(value: Any) -> object:  # noqa: ANN401 - as LangGraph's
+        asked.append({"value": value})
+        options, values = interrupt_choices(asked[-1:])
+        question = Question(
+            options=options, values=values, is_numbered=are_numbered(asked[-1:]), interrupts=()
+        )
+        chosen = chosen_index(question, "1")
+        return "1" if chosen is None else values[chosen]
+
+    fields = {"guests": {"type": "integer"}, "size": SIZES}
+    form = ElicitRequestFormParams(
+        message="Please say.", requestedSchema={"type": "object", "properties": fields}
+    )
+    result = ask_person("hotel", form, messages_for("en"), interrupt)
+    assert result.content == {"guests": 1, "size": "s"}
+    shown = [question_text([one], ENGLISH) for one in asked]
+    assert "- Skip\n- Decline" in shown[0]
+    assert "1. Small\n2. Large" in shown[1]
