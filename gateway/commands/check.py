@@ -71,13 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         logs.configure_logging("error", config.log_format, secrets=config.secrets)
         problems += [line for line in find_config_problems(config) if line not in problems]
         sandbox, hints = _check_machine(config, problems)
-        servers = anyio.run(check_mcp_servers, config)
-        problems += [
-            f"MCP server {server.name}: {describe_server(server)}"
-            for server in servers
-            if not is_usable(server)
-            and not any(f"mcpServers.{server.name}:" in p for p in problems)
-        ]
+        servers = _check_servers(config, problems)
         if not problems and config.database.is_sqlite:
             problems += filter(None, [find_database_problem(config.database, config.home)])
     code = code or (EXIT_FAILED if problems else 0)
