@@ -1,7 +1,7 @@
 """Sandbox in Docker: one container per thread runs its commands (`docker exec`); files are accessed on the host."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
@@ -27,6 +27,7 @@ from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_moun
 from agent.sandbox.permissions import open_permissions
 from agent.sandbox.process import run_process
 from agent.sandbox.result import CommandResult, OutputTail
+from agent.sandbox.sandbox_use import SandboxUse
 from agent.thread_storage import ThreadStorage
 
 log = logging.getLogger(__name__)
@@ -44,24 +45,10 @@ CONTAINER_LOST = "the sandbox container has stopped; files are kept, try again"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Container:
-    """A thread's container.
+class _Container(SandboxUse):
+    """A thread's container. `spec`: the spec it was started from; None = no container."""
 
-    Attributes:
-        lock: Held while the container is started or removed. Commands run concurrently.
-        spec: The spec it was started from; None = no container.
-        commands: Number of commands that use the container or wait for it.
-        used_at: Last use, on the event loop's clock.
-    """
-
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
     spec: ContainerSpec | None = None
-    commands: int = 0
-    used_at: float = 0.0
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.commands and not self.lock.locked()
 
 
 class DockerSandboxProvider(FolderSandboxProvider):
@@ -148,8 +135,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
         output: OutputTail | None,
     ) -> str:
         container = self._containers.setdefault(thread_id, _Container())
-        container.commands += 1
-        try:
+        with container.command():
             # Do this before the start: the container's user must be able to enter the workspace.
             await anyio.to_thread.run_sync(open_permissions, self._folders.folders(thread_id))
             async with container.lock:
@@ -157,9 +143,6 @@ class DockerSandboxProvider(FolderSandboxProvider):
             result = await self._execute(container, spec, command, timeout_s, output)
             # Not on the event loop: outputs may be several megabytes.
             return await anyio.to_thread.run_sync(lambda: table.mask_host_paths(result.text()))
-        finally:
-            container.commands -= 1
-            container.used_at = anyio.current_time()
 
     async def _execute(
         self,

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import anyio
@@ -24,6 +24,7 @@ from agent.sandbox.file_sync import FileSync
 from agent.sandbox.local import FolderSandboxProvider, Shell
 from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_mounts
 from agent.sandbox.result import OutputTail
+from agent.sandbox.sandbox_use import SandboxUse
 from agent.thread_storage import ThreadStorage
 
 log = logging.getLogger(__name__)
@@ -39,26 +40,16 @@ STOP_S = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
-class _ThreadSandbox:
-    """A thread's sandbox.
+class _ThreadSandbox(SandboxUse):
+    """A thread's sandbox. Its lock is held while files are exchanged, too.
 
     Attributes:
-        lock: Held while the sandbox starts, is deleted, or exchanges files. Commands run concurrently.
         client: None = there is none.
         sync: Exchanges files with it.
-        commands: Number of commands that use the sandbox or wait for it.
-        used_at: Last use, on the event loop's clock.
     """
 
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
     client: AioSandboxClient | None = None
     sync: FileSync | None = None
-    commands: int = 0
-    used_at: float = 0.0
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.commands and not self.lock.locked()
 
     def forget(self, client: AioSandboxClient) -> None:
         """Let the next command start another one."""
@@ -146,8 +137,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
         output: OutputTail | None,
     ) -> str:
         sandbox = self._sandboxes.setdefault(thread_id, _ThreadSandbox())
-        sandbox.commands += 1
-        try:
+        with sandbox.command():
             client, session_id = await self._open_session(thread_id, sandbox, table)
             try:
                 result = await client.run_command(
@@ -166,9 +156,6 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
             note = " ".join(filter(None, (result.note, problem)))
             # Not on the event loop: outputs may be several megabytes.
             return await anyio.to_thread.run_sync(replace(result, note=note).text)
-        finally:
-            sandbox.commands -= 1
-            sandbox.used_at = anyio.current_time()
 
     async def _open_session(
         self, thread_id: str, sandbox: _ThreadSandbox, table: MountTable
