@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Mapping
 from hashlib import blake2b
+from typing import Any, TypeVar
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
@@ -26,6 +27,8 @@ SAVED_TO = "saved_to"
 
 QUOTA_SHARE = 0.1
 """The share of a thread's disk quota for the files of each folder. Beyond it, the oldest are deleted."""
+
+Message = TypeVar("Message", bound=BaseMessage)
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}-(?:[0-9a-f]{12}|\d{4,})\.txt")
 
@@ -73,6 +76,20 @@ class SavedTexts:
                 log.warning("Could not store what a request leaves out: %s", error)
                 return set(texts)
         return failed
+
+
+def message_text(message: BaseMessage) -> str:
+    """Return the text of a message. Avoids `message.text`, which copies a text of up to 50 MB."""
+    return message.content if isinstance(message.content, str) else str(message.text)
+
+
+def with_text(message: Message, text: str) -> Message:
+    """Replace the text of a message; other blocks, like images, stay."""
+    content: str | list[str | dict[Any, Any]] = text
+    if not isinstance(message.content, str):
+        others = [b for b in message.content if isinstance(b, dict) and b.get("type") != "text"]
+        content = [{"type": "text", "text": text}, *others]
+    return message.model_copy(update={"content": content})
 
 
 def text_path(message: BaseMessage) -> str:

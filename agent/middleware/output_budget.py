@@ -19,7 +19,7 @@ from agent.mcp.tool_names import SERVER_KEY
 from agent.middleware.clean_messages import clean_message
 from agent.middleware.handler_types import ToolHandler, ToolResult
 from agent.options import thread_id_for_run
-from agent.saved_texts import RESULTS, SAVED_TO, SavedTexts
+from agent.saved_texts import RESULTS, SAVED_TO, SavedTexts, message_text, with_text
 from agent.state import ThreadState
 from agent.tools.bash import BASH
 
@@ -66,7 +66,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         shorter = {
             id(message): await self._save_to_file(request, message, limit)
             for message in _messages(result)
-            if isinstance(message, ToolMessage) and limit and len(_text(message)) > limit
+            if isinstance(message, ToolMessage) and limit and len(message_text(message)) > limit
         }
         return _replace_messages(result, lambda message: shorter.get(id(message), message))
 
@@ -85,7 +85,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ToolCallRequest, message: ToolMessage, limit: int
     ) -> ToolMessage:
         """Write the result to a file and return its beginning and end. If that fails, only shorten it."""
-        config, text = self._config, _text(message)
+        config, text = self._config, message_text(message)
         path = f"{RESULTS}/{_file_name(request)}"
         stored, is_whole = text, len(text) <= MAX_STORED_CHARS
         if not is_whole:
@@ -104,22 +104,17 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         )
         tail = min(config.preview_tail_chars, limit // 3)
         head = min(config.preview_head_chars, limit - tail)
-        shorter = _replace_text(message, _head_and_tail(text, head, tail, note))
+        shorter = with_text(message, _head_and_tail(text, head, tail, note))
         extra = {**message.additional_kwargs, SAVED_TO: path}
         return shorter.model_copy(update={"additional_kwargs": extra})
 
     def _shorten(self, message: ToolMessage) -> ToolMessage:
-        config, text = self._config, _text(message)
+        config, text = self._config, message_text(message)
         if len(text) <= MAX_UNSAVED_CHARS:
             return message
         note = "request less at once to see the rest"
         ends = _head_and_tail(text, config.preview_head_chars, config.preview_tail_chars, note)
-        return _replace_text(message, ends)
-
-
-def _text(message: ToolMessage) -> str:
-    """Return the text of a result. Avoids `message.text`, which copies a text of up to 50 MB."""
-    return message.content if isinstance(message.content, str) else str(message.text)
+        return with_text(message, ends)
 
 
 def _head_and_tail(text: str, head: int, tail: int, note: str) -> str:
@@ -132,14 +127,6 @@ def _file_name(request: ToolCallRequest) -> str:
     """Return a unique, safe file name that includes the tool's name."""
     tool = re.sub(r"[^A-Za-z0-9_-]", "_", request.tool_call["name"])[:40] or "tool"
     return f"{tool}-{uuid4().hex[:12]}.txt"
-
-
-def _replace_text(message: ToolMessage, text: str) -> ToolMessage:
-    """Replace the text of a result; other blocks, like images, stay."""
-    if isinstance(message.content, str):
-        return message.model_copy(update={"content": text})
-    others = [b for b in message.content if isinstance(b, dict) and b.get("type") != "text"]
-    return message.model_copy(update={"content": [{"type": "text", "text": text}, *others]})
 
 
 def _messages(result: ToolResult) -> list[Any]:

@@ -13,9 +13,8 @@ from agent.sandbox.shell_parser import parse_shell
 from agent.skills.loader import Skill
 from agent.skills.manifest import ToolGrant
 from agent.tools.bash import BASH
+from agent.tools.files import READ_FILE
 from agent.user_messages import is_user_message
-
-READ_FILE = "read_file"
 
 ALWAYS_ALLOWED = frozenset(
     {

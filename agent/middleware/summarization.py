@@ -26,13 +26,12 @@ from agent.middleware.sanitization import escape_reserved_tags
 from agent.middleware.visible_history import (
     VisibleHistory,
     message_index,
-    message_text,
     recent_skill_reads,
     saved_tokens,
 )
 from agent.models.failures import is_context_overflow
 from agent.options import RunContext
-from agent.saved_texts import SavedTexts, part_path
+from agent.saved_texts import SavedTexts, message_text, part_path
 from agent.state import HistorySummary, ThreadState
 from agent.summarizer import SummarizationHook, Summarizer, SummaryJob, conversation_text
 from agent.token_estimate import estimate_message_tokens

@@ -6,17 +6,16 @@ Long tool results before a certain message are left out: their beginning and the
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
 
 from agent.middleware.history_size import KeptSize, cut_index
-from agent.middleware.skills_in_use import READ_FILE
 from agent.models.answers import PROVIDER_FIELDS
 from agent.paths import relative_parts
-from agent.saved_texts import SAVED_TO, part_path, text_path
+from agent.saved_texts import SAVED_TO, message_text, part_path, text_path, with_text
 from agent.state import HistorySummary, LeftOutTexts
 from agent.token_estimate import chars_for_tokens, estimate_message_tokens, estimate_tokens
+from agent.tools.files import READ_FILE
 from agent.user_messages import SUMMARY, is_user_message
 
 KEPT_SKILL_READS = 5
@@ -205,11 +204,6 @@ def message_index(messages: Sequence[AnyMessage], message_id: str) -> int | None
     return None
 
 
-def message_text(message: AnyMessage) -> str:
-    """Return the text of a message. Avoids `message.text`, which copies a text of up to 50 MB."""
-    return message.content if isinstance(message.content, str) else str(message.text)
-
-
 def recent_skill_reads(messages: Sequence[AnyMessage], skills: str) -> list[str]:
     """Return the ids of the latest calls that read skill files, within the limits, in order.
 
@@ -253,16 +247,7 @@ def _shown(message: AnyMessage, left_out: LeftOutTexts, *, is_old: bool) -> AnyM
     tail = 0 if shown == SHOWN_CHARS else shown // 4
     end = f"\n{text[-tail:]}" if tail else ""
     note = f"[{len(text) - shown} of {len(text)} characters left out to save space: {where}]"
-    return _with_text(message, f"{text[: shown - tail]}\n... {note}{end}")
-
-
-def _with_text(message: AnyMessage, text: str) -> AnyMessage:
-    """Replace the text of a message; other blocks, like images, stay."""
-    if isinstance(message.content, str):
-        return message.model_copy(update={"content": text})
-    others = [b for b in message.content if isinstance(b, dict) and b.get("type") != "text"]
-    content: list[Any] = [{"type": "text", "text": text}, *others]
-    return message.model_copy(update={"content": content})
+    return with_text(message, f"{text[: shown - tail]}\n... {note}{end}")
 
 
 def saved_tokens(before: Iterable[AnyMessage], after: Iterable[AnyMessage]) -> int:
