@@ -17,8 +17,7 @@ from agent.options import lookup
 from agent.user_messages import SPEAKER, is_user_message, printable_character
 
 GROUP = "group"
-PRIVATE = "private"
-"""Values of `chat_type` and `context.chat.type`."""
+"""The value of `context.chat.type` in a group."""
 
 SILENCE = "NO_REPLY"
 """The answer that people do not see. The bus knows it too (bus/runs/replies.py)."""

@@ -28,8 +28,6 @@ BUDGET_ERROR = (
 MIN_CONCURRENT, MAX_CONCURRENT = 2, 4
 """Limits of concurrent subagents, as in DeerFlow."""
 
-DEFAULT_CONCURRENT = 3
-
 
 def clamp_concurrency(requested: int) -> int:
     """Return the number of concurrent subagents for a requested number.

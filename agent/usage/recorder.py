@@ -42,8 +42,6 @@ MAX_WAITING = 100_000
 OUTPUT_TOKENS = 4_096
 """Tokens to reserve for an answer if the model's entry has no `max_tokens`. Few answers are longer."""
 
-_TAG = "middleware:"
-
 
 @dataclass(slots=True, kw_only=True)
 class _Call:
