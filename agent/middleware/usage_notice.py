@@ -36,10 +36,14 @@ class UsageNoticeMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1] if response.result else None
-        if not isinstance(answer, AIMessage) or has_calls(answer) or is_fallback(answer):
+        # After silence, the next answer that people see has the line.
+        if (
+            not isinstance(answer, AIMessage)
+            or has_calls(answer)
+            or is_fallback(answer)
+            or is_silence(answer)
+        ):
             return response
-        if is_silence(answer):
-            return response  # the next answer that people see has the line
         words = localized_messages(request)
         for limit in self._usage.take_warnings():
             note = words.usage_warning(limit.counter.scope)
