@@ -82,11 +82,10 @@ class _Form:
             schema = _without_null(given)
             is_required = isinstance(required, list) and name in required
             options = self._options(schema)
-            is_free = not options  # the answer may be a number
             skip: list[Option] = [] if is_required else [(self._messages.mcp_skip, SKIP)]
             text = _field_text(name, schema)
             for attempt in range(MAX_ATTEMPTS):
-                answer = self._ask(text, [*options, *skip], numbered=not is_free)
+                answer = self._ask(text, [*options, *skip], numbered=bool(options))
                 if skip and answer.casefold() in (SKIP, self._messages.mcp_skip.casefold()):
                     break
                 try:
