@@ -273,11 +273,11 @@ class FolderSandboxProvider(SandboxProvider):
 
     @override
     async def release(self, sandbox_id: str) -> None:
-        """Do nothing, because no process runs between commands."""
+        """Do nothing: processes in the background belong to the conversation, not to a call."""
 
     @override
     async def aclose(self) -> None:
-        """Do nothing, because every command ends with its call."""
+        """Do nothing: `BackgroundCommands` ends what runs, and other commands end with their calls."""
 
     def _meter(self, thread_id: str) -> DiskMeter:
         """Return the thread's meter, which everything that writes the thread's files shares."""

@@ -175,7 +175,7 @@ def _number(argument: str) -> int:
 
 
 def _fact_line(fact: Mapping[str, Any], texts: Messages, *, names_speaker: bool) -> str:
-    # Not a numbered list of Markdown: platforms would count it anew.
+    # Not a numbered list of Markdown: platforms would number it again.
     date = str(fact.get("createdAt") or "")[:10]
     who = str(fact.get("speaker") or fact.get("speakerId") or "") if names_speaker else ""
     if fact.get("source") == "manual":
