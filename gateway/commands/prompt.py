@@ -22,6 +22,7 @@ from gateway.text_table import format_table
 from store.checkpoints import open_checkpointer
 from store.database import Database
 from store.errors import RowNotFound
+from store.past_messages import PastMessages
 
 COLUMNS = ("part", "name", "tokens")
 
@@ -67,7 +68,9 @@ async def _report(config: Config, place: PromptPlace) -> Mapping[str, Any]:
     async with (
         Database.open(config.database, config.home) as database,
         open_checkpointer(config.home, database) as checkpointer,
-        open_agent_factory(setup, checkpointer) as agents,
+        open_agent_factory(
+            replace(setup, past_messages=PastMessages(database)), checkpointer
+        ) as agents,
     ):
         return asdict(await report_prompt(config, database, agents, place))
 

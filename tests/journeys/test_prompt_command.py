@@ -55,7 +55,8 @@ async def test_the_prompt_is_the_one_that_the_next_message_gets(tmp_path: Path) 
     # Another topic begins anew; without the service, the conversation goes on.
     assert new["thread_id"] is None
     assert [m["role"] for m in new["messages"]] == ["user"]
-    assert (stopped["thread_id"], stopped["system"]) == (running["thread_id"], running["system"])
+    same = ("thread_id", "system", "tools")
+    assert [stopped[key] for key in same] == [running[key] for key in same]
     assert len(stopped["messages"]) == len(messages) + 4
 
 
@@ -71,6 +72,7 @@ channels: {language: zh, feishu: {session: {context: {is_plan_mode: true}}}}
     assert "你是 Parley" in out
     assert "这是飞书上的私聊。" in out
     assert "write_todos" in out
+    assert '"name": "recall"' in out  # as with a service
     assert NEXT_MESSAGE in out
     *_, last = out.splitlines()
     assert last.split()[:2] == ["sum", "all"]
