@@ -252,6 +252,7 @@ async def run_bus(
             yield bus
         finally:
             await bus.drain()
+            bus.dispatcher.close()
             tasks.cancel_scope.cancel()
 
 

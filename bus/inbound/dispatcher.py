@@ -53,6 +53,11 @@ class InboundDispatcher:
         self._channels = bus.adapters.keys()
         self._running: set[int] = set()
         self._resuming: dict[ConversationKey, bool] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Dispatch no further accepted message: it waits in the journal for the next process."""
+        self._is_closed = True
 
     def dispatch_accepted(
         self, row: InboxRow, inbound: InboundMessage, command: ParsedCommand | None
@@ -60,6 +65,8 @@ class InboundDispatcher:
         """Dispatch a message that was accepted just now, or signal its chat's owner. It returns at once."""
         if row.owner != self._owners.number:
             self._owners.signal(row.owner, row.key)
+        elif self._is_closed:
+            log.info("message %d waits for the next process", row.id)
         elif row.earlier_ids and not row.earlier_ids <= self._held():
             # Another node accepted a message before this one, and its signal has not arrived yet.
             self.resume_chat_soon(row.key)

@@ -19,11 +19,13 @@ from bus.locales.en import ENGLISH
 from bus.messages import MessageId, ReplyTarget, decode_inbound, encode_inbound
 from bus.nodes.takeover import SEARCHES_OF_OWN
 from bus.platform import Disposition
-from store.database import Transaction
+from store.database import Database, Transaction
 from store.errors import StoreUnavailable
 from store.inbox import NewInboxRow
 from tests.bus.harness import OPEN, attachment, inbound_message, running_bus
 from tests.eventually import eventually
+from tests.fakes.database import LateDatabase
+from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.platform import FakePlatform
 
 
@@ -94,6 +96,31 @@ async def test_a_closed_intake_keeps_nothing(tmp_path: Path) -> None:
         with pytest.raises(IntakeClosed):
             await harness.send("hi")
         assert await harness.bus.inbox.list_recent() == []
+
+
+async def test_a_message_committed_while_the_bus_stops_waits_for_the_next_process(
+    tmp_path: Path,
+) -> None:
+    late: list[LateDatabase] = []
+    outcomes: list[Disposition] = []
+
+    def wrap(database: Database) -> Database:
+        late.append(LateDatabase(database))
+        return late[0]
+
+    async with FakeLangGraph() as server, anyio.create_task_group() as tasks:
+        async with running_bus(tmp_path, server=server, wrap=wrap) as harness:
+
+            async def say() -> None:
+                outcomes.append(await harness.send("hi", event="e1"))
+
+            late[0].held = "INSERT INTO inbox"
+            tasks.start_soon(say)
+            await late[0].committed.wait()
+        late[0].goes_on.set()
+        await eventually(lambda: outcomes == [Disposition.ACCEPTED])
+        async with running_bus(tmp_path, server=server) as harness:
+            await harness.expect_replies("Hello you")
 
 
 async def test_a_channel_without_policy_is_closed(tmp_path: Path) -> None:
