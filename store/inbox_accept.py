@@ -7,9 +7,9 @@ from typing import Literal
 
 from store.chat_owners import ChatOwners
 from store.conversations import ConversationKey, key_from_row, lock_conversation
-from store.message_topics import insert_message_topic, topic_statement
+from store.message_topics import set_topic_statement, topic_statement
 from store.rows import from_row
-from store.transaction import Params, Row, Transaction
+from store.transaction import Params, Row, Statement, Transaction
 
 USED_EVERY_S = 60.0
 """How often a conversation is marked as used, seconds.
@@ -183,9 +183,9 @@ def accept(
         open_from: For conversations by id, a position before which no message is unfinished. Finished messages never
             become unfinished again, so an old position stays valid.
     """
-    if not _first_time(tx, new):
-        return DuplicateMessage()
-    key = _resolve_topic(tx, new)
+    key = _receive(tx, new)
+    if isinstance(key, DuplicateMessage):
+        return key
     conversation = lock_conversation(tx, key, now=new.received_at)
     owner = _owner(tx, new.key, conversation["chat"], owners)
     found: Params = {"id": conversation["id"], "open_from": open_from.get(conversation["id"], 0)}
@@ -196,8 +196,9 @@ def accept(
     waiting = sum(bool(row["is_waiting"]) for row in unfinished)
     if new.kind == "chat" and waiting >= cap:
         return QueueFull(pending=waiting, key=key, conversation_id=conversation["id"])
+    changes = list[Statement]()
     if new.remember and new.message_id:
-        insert_message_topic(tx, key, new.message_id, now=new.received_at)
+        changes.append(set_topic_statement(key, new.message_id, now=new.received_at))
     thread_id, start = conversation["thread_id"], None
     if new.may_start and not unfinished and owner == owners.number:
         start = TurnStart(
@@ -208,7 +209,8 @@ def accept(
         thread_id = start.thread_id
     is_due = conversation["updated_at"] < new.received_at - USED_EVERY_S
     if is_due or thread_id != conversation["thread_id"]:
-        tx.run(_MARK_USED, {"id": found["id"], "thread_id": thread_id, "now": new.received_at})
+        used: Params = {"id": found["id"], "thread_id": thread_id, "now": new.received_at}
+        changes.append((_MARK_USED, used))
     seq = max(conversation["last_seq"], last[0]["seq"]) + 1
     row = InboxRow(
         id=0,
@@ -229,7 +231,8 @@ def accept(
         earlier_ids=frozenset(row["id"] for row in unfinished),
         open_from=min((row["seq"] for row in unfinished), default=seq),
     )
-    return replace(row, id=_insert(tx, row, new.message_id))
+    inserted = tx.run_all([*changes, _insert_statement(row, new.message_id)])[-1]
+    return replace(row, id=int(inserted[0]["id"]))
 
 
 def refuse(tx: Transaction, new: NewInboxRow) -> ConversationKey | DuplicateMessage:
@@ -239,10 +242,9 @@ def refuse(tx: Transaction, new: NewInboxRow) -> ConversationKey | DuplicateMess
         tx: The transaction, submitted with `order=chat_order(new.key)`.
         new: The message.
     """
-    if not _first_time(tx, new):
-        return DuplicateMessage()
-    key = _resolve_topic(tx, new)
-    lock_conversation(tx, key, now=new.received_at)
+    key = _receive(tx, new)
+    if not isinstance(key, DuplicateMessage):
+        lock_conversation(tx, key, now=new.received_at)
     return key
 
 
@@ -254,8 +256,8 @@ def _owner(tx: Transaction, key: ConversationKey, chat: str, owners: ChatOwners)
     return owners.claim_in(tx, replace(key, chat=chat))
 
 
-def _insert(tx: Transaction, row: InboxRow, message_id: str) -> int:
-    """Insert a row; return its id."""
+def _insert_statement(row: InboxRow, message_id: str) -> Statement:
+    """Return the statement that inserts a row; it returns the row's id."""
     params: Params = {
         "conversation_id": row.conversation_id,
         "seq": row.seq,
@@ -268,13 +270,14 @@ def _insert(tx: Transaction, row: InboxRow, message_id: str) -> int:
         "starts": row.starts,
         "thread_id": row.thread_id,
     }
-    return int(tx.run(_INSERT, params)[0]["id"])
+    return _INSERT, params
 
 
-def _first_time(tx: Transaction, new: NewInboxRow) -> bool:
-    """Store the ids of a message; False if one of them was received before."""
-    if not new.message_id:
-        return mark_received(tx, new.key, new.event_id, at=new.received_at)
+def _receive(tx: Transaction, new: NewInboxRow) -> ConversationKey | DuplicateMessage:
+    """Store the ids of a message, and find its conversation.
+
+    Return the key with the topic of the nearest known message that it answers.
+    """
     key = new.key
     params: Params = {
         "channel": key.channel,
@@ -284,7 +287,12 @@ def _first_time(tx: Transaction, new: NewInboxRow) -> bool:
         "message_id": new.message_id,
         "received_at": new.received_at,
     }
-    return len(tx.run(_INSERT_RECEIVED_IDS, params)) > 1  # both are new
+    ids = _INSERT_RECEIVED_IDS if new.message_id else _INSERT_EVENT_ID
+    topics = [topic_statement(key, message_id) for message_id in new.replies_to]
+    stored, *found = tx.run_all([(ids, params), *topics])
+    if len(stored) < (2 if new.message_id else 1):
+        return DuplicateMessage()
+    return replace(key, topic=next((rows[0]["topic"] for rows in found if rows), key.topic))
 
 
 def mark_received(tx: Transaction, key: ConversationKey, event_id: str, *, at: float) -> bool:
@@ -296,10 +304,3 @@ def mark_received(tx: Transaction, key: ConversationKey, event_id: str, *, at: f
         "received_at": at,
     }
     return bool(tx.run(_INSERT_EVENT_ID, params))
-
-
-def _resolve_topic(tx: Transaction, new: NewInboxRow) -> ConversationKey:
-    """Return the key with the topic of the nearest known message that this one answers."""
-    topics = tx.run_all([topic_statement(new.key, message_id) for message_id in new.replies_to])
-    nearest = next((rows[0]["topic"] for rows in topics if rows), new.key.topic)
-    return replace(new.key, topic=nearest)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from store.conversations import ConversationKey, key_params
-from store.database import Database, Statement, Transaction
+from store.database import Database, Statement
 
 _SET = """
 INSERT INTO message_topic (channel, workspace, chat, message_id, topic, created_at)
@@ -26,10 +26,8 @@ class MessageTopicStore:
 
     async def set_topic(self, key: ConversationKey, message_id: str) -> None:
         """Store that `message_id` belongs to the topic of `key`."""
-        now = self._now()
-        await self._database.transaction(
-            lambda tx: insert_message_topic(tx, key, message_id, now=now)
-        )
+        statement = set_topic_statement(key, message_id, now=self._now())
+        await self._database.transaction(lambda tx: tx.run(*statement))
 
     async def find_topic(self, key: ConversationKey, message_id: str) -> str | None:
         """Return the topic of `message_id` in the channel, workspace and chat of `key`."""
@@ -37,11 +35,9 @@ class MessageTopicStore:
         return str(rows[0]["topic"]) if rows else None
 
 
-def insert_message_topic(
-    tx: Transaction, key: ConversationKey, message_id: str, *, now: float
-) -> None:
-    """`MessageTopicStore.set_topic` inside another store's transaction."""
-    tx.run(_SET, {**key_params(key), "message_id": message_id, "now": now})
+def set_topic_statement(key: ConversationKey, message_id: str, *, now: float) -> Statement:
+    """Return the statement of `MessageTopicStore.set_topic`, for another store's transaction."""
+    return _SET, {**key_params(key), "message_id": message_id, "now": now}
 
 
 def topic_statement(key: ConversationKey, message_id: str) -> Statement:

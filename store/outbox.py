@@ -10,7 +10,7 @@ from store.chat_owners import LIVES, OWNS, ChatOwners, owners_of
 from store.conversations import ConversationKey, key_from_row, key_params, lock_conversation
 from store.database import Database, Params, Row, Statement, Transaction
 from store.errors import RowConflict, RowNotFound
-from store.message_topics import insert_message_topic
+from store.message_topics import set_topic_statement
 from store.rows import from_row
 
 NEWEST = 2**63 - 1
@@ -435,7 +435,7 @@ def _change(
     found, changed, *_ = tx.run_all([(_BY_ID, {"id": row_id}), *statements])
     key = key_from_row(found[0]) if changed and message_id else None
     if key is not None and key.topic:
-        insert_message_topic(tx, key, message_id, now=now)
+        tx.run(*set_topic_statement(key, message_id, now=now))
 
 
 def _existing(tx: Transaction, row_id: int) -> OutboxRow:
