@@ -1,28 +1,19 @@
 """Ports for servers that take their port as a number, and may start again at it."""
 
 import os
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from random import SystemRandom
+
+from gateway.playground.ports import first_free
 
 _FIRST = 12_000
 _PER_WORKER = 2_500
 _WORKERS = 8
-"""12,000 to 31,999: below what Linux gives to outgoing connections and to servers that ask for any port
-(net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the server's start."""
+"""12,000 to 31,999: above what the simulated platforms take, and below what Linux gives to outgoing connections and to
+servers that ask for any port (net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the
+server's start."""
 
 _numbers = count(SystemRandom().randrange(_PER_WORKER))
-
-
-@contextmanager
-def keep_port(port: int) -> Iterator[None]:
-    """Keep others from listening on a port inside the block. Connections to it are refused."""
-    with socket.socket() as keeper:
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeper.bind(("127.0.0.1", port))
-        yield
 
 
 def free_port() -> int:
@@ -31,16 +22,6 @@ def free_port() -> int:
     Raises:
         OSError: All ports of this process are taken.
     """
-    for _ in range(_PER_WORKER):
-        worker = int(os.environ.get("PARLEY_TEST_WORKER", "0")) % _WORKERS
-        port = _FIRST + worker * _PER_WORKER + next(_numbers) % _PER_WORKER
-        with socket.socket() as probe:
-            # As servers do: connections that ended a moment ago do not count.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    message = "no free port"
-    raise OSError(message)
+    worker = int(os.environ.get("PARLEY_TEST_WORKER", "0")) % _WORKERS
+    first = _FIRST + worker * _PER_WORKER
+    return first_free(first + next(_numbers) % _PER_WORKER for _ in range(_PER_WORKER))

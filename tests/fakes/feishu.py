@@ -11,7 +11,7 @@ import anyio
 import httpx
 from aiohttp import web
 
-from tests.eventually import WITHIN_S
+from gateway.playground import WITHIN_S
 from tests.fakes.feishu_cardkit import SCOPE, CardKitService
 from tests.fakes.feishu_post import FeishuWebhookSender
 from tests.fakes.feishu_push import FeishuConnection, PushService

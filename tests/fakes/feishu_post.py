@@ -13,8 +13,8 @@ import anyio
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
+from gateway.playground.webhook_caller import WebhookCaller, WebhookReply
 from tests.fakes.feishu_state import FeishuEvent, FeishuState
-from tests.fakes.webhook_caller import WebhookCaller, WebhookReply
 
 ENCRYPT_KEY = "feishu-encrypt-key"
 VERIFICATION_TOKEN = "feishu-verification-token"

@@ -28,7 +28,8 @@ import anyio
 import httpx
 from typing_extensions import Unpack
 
-from tests.eventually import WITHIN_S
+from gateway.playground import WITHIN_S
+from gateway.playground.ports import keep_port
 from tests.fakes.slack_events import SlackEventsSender
 from tests.fakes.slack_http import SlackCall, SlackFailure, SlackFailureOptions, SlackHttpServer
 from tests.fakes.slack_payloads import (
@@ -53,7 +54,6 @@ from tests.fakes.slack_state import (
     SlackMessage,
     SlackWorkspace,
 )
-from tests.ports import keep_port
 
 __all__ = ["BOT_USER", "USER", "FakeSlack"]
 

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 import anyio
 
+from gateway.playground.webhook_caller import WebhookCaller, WebhookReply
 from tests.fakes.slack_sockets import SlackEnvelope
-from tests.fakes.webhook_caller import WebhookCaller, WebhookReply
 
 SIGNING_SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 

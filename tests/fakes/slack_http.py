@@ -10,13 +10,13 @@ from typing import Any, TypedDict
 import anyio
 from aiohttp import web
 
+from gateway.playground.ports import free_port
 from tests.fakes.slack_checks import JSON_ARGUMENTS, check_arguments, load_methods
 from tests.fakes.slack_limits import SlackRateLimits
 from tests.fakes.slack_methods import SlackMethods
 from tests.fakes.slack_oauth import SlackOAuth
 from tests.fakes.slack_sockets import SlackSockets
 from tests.fakes.slack_state import ResponseUrl, SlackMessage, SlackWorkspace
-from tests.ports import free_port
 
 SCOPES = (
     "app_mentions:read", "channels:history", "channels:read", "chat:write", "commands", "files:read",

@@ -12,6 +12,7 @@ import anyio
 from aiohttp import web
 from typing_extensions import Unpack, override
 
+from gateway.playground.ports import free_port, keep_port
 from tests.fakes.telegram_calls import TelegramCall
 from tests.fakes.telegram_chats import Json, TelegramApiError, TelegramUpload, user_json
 from tests.fakes.telegram_checks import specification, violations
@@ -19,7 +20,6 @@ from tests.fakes.telegram_flood import AccountFloodLimit
 from tests.fakes.telegram_methods import TelegramMethods
 from tests.fakes.telegram_push import TelegramWebhookSender
 from tests.fakes.telegram_users import TelegramUsers
-from tests.ports import free_port, keep_port
 
 TOKEN = "700700:fake-token"
 _BODY_BYTES = 60_000_000

@@ -6,9 +6,9 @@ import time
 
 import anyio
 
+from gateway.playground.webhook_caller import WebhookCaller
 from tests.fakes.telegram_chats import Json, TelegramApiError
 from tests.fakes.telegram_state import TelegramState
-from tests.fakes.webhook_caller import WebhookCaller
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 

@@ -7,7 +7,7 @@ from typing import TypedDict, TypeVar
 import anyio
 from typing_extensions import Unpack
 
-from tests.eventually import WITHIN_S
+from gateway.playground import WITHIN_S
 from tests.fakes.telegram_chats import (
     ForumTopic,
     Json,

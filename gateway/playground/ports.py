@@ -1,0 +1,51 @@
+"""Ports for servers that take their port as a number, and may start again at it."""
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from random import SystemRandom
+
+_FIRST = 10_000
+_NUMBER = 2_000
+"""10,000 to 11,999: below what Linux gives to outgoing connections and to servers that ask for any port
+(net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the server's start."""
+
+_numbers = count(SystemRandom().randrange(_NUMBER))
+
+
+@contextmanager
+def keep_port(port: int) -> Iterator[None]:
+    """Keep others from listening on a port inside the block. Connections to it are refused."""
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", port))
+        yield
+
+
+def free_port() -> int:
+    """Return a free port of the loopback interface, another one with each call.
+
+    Raises:
+        OSError: All ports of the range are taken.
+    """
+    return first_free(_FIRST + next(_numbers) % _NUMBER for _ in range(_NUMBER))
+
+
+def first_free(ports: Iterable[int]) -> int:
+    """Return the first of some ports that nothing listens on.
+
+    Raises:
+        OSError: All are taken.
+    """
+    for port in ports:
+        with socket.socket() as probe:
+            # As servers do: connections that ended a moment ago do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    message = "no free port"
+    raise OSError(message)
