@@ -10,9 +10,9 @@ from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.api import TelegramTimeouts
 from bus.platform import CommandInfo, ConnectionState, Intake
+from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.telegram import TelegramServer
 
 COMMANDS = (
     CommandInfo(name="help", help="Show this help"),

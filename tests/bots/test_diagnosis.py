@@ -5,7 +5,7 @@ import time
 import pytest
 
 from bots.common.diagnosis import Severity, check_clock, check_clock_skew
-from tests.fakes.telegram import TelegramServer
+from gateway.playground.telegram.server import TelegramServer
 
 
 @pytest.mark.parametrize(

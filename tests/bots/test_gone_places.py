@@ -11,6 +11,7 @@ from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bus.locales.en import ENGLISH
 from bus.platform import Adapter, ConnectionState
+from gateway.playground.telegram.server import TelegramServer
 from store.outbox import OutboxRow
 from tests.bots.feishu_rig import adapter_for
 from tests.bots.slack_rig import FAST as SLACK_FAST
@@ -21,7 +22,6 @@ from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.langgraph import Script
 from tests.fakes.slack import FakeSlack
-from tests.fakes.telegram import TelegramServer
 
 GROUP = -1001234567890
 CHAT = f"{ENGLISH.moved_to_chat}\n\nDone."

@@ -8,10 +8,10 @@ from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError, IntakeFull
 from bus.messages import Button, MessageId, PressResponse, ReplyTarget
 from bus.platform import Disposition
+from gateway.playground.telegram.chats import TelegramMessage
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.telegram_rig import adapter_for, running, talking
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import TelegramMessage
 
 GROUP = -1001234567890
 ALICE = ReplyTarget(chat="1001", reply_to="1")

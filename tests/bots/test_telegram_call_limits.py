@@ -13,12 +13,12 @@ from bots.telegram.adapter import TelegramAdapter, call_limiter
 from bots.telegram.capabilities import CALLS_PER_S, GROUP_CALLS_PER_MINUTE, PATCH_SHARE
 from bus.errors import DeliveryError
 from bus.platform import ConnectionState
+from gateway.playground.telegram.chats import TelegramApiError
+from gateway.playground.telegram.flood import AccountFloodLimit
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked
 from tests.bus.harness import BusHarness, running_bus
 from tests.fakes.clock import run_in_virtual_time
-from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import TelegramApiError
-from tests.fakes.telegram_flood import AccountFloodLimit
 
 LATENCY_S = 0.05
 

@@ -8,9 +8,9 @@ import pytest
 from bots.common.events import IgnoredEvent
 from bots.telegram.content import read_content
 from bots.telegram.identity import NOBODY
+from gateway.playground.telegram.chats import Wire
+from gateway.playground.telegram.checks import specification, type_violations
 from tests.bots.test_telegram_inbound import ALICE, BOT, PLAIN, PRIVATE, accepted, message, read
-from tests.fakes.telegram_chats import Wire
-from tests.fakes.telegram_checks import specification, type_violations
 
 BOB = {"id": 1002, "is_bot": False, "first_name": "Bob"}
 NEWS = {"id": -1009, "type": "channel", "title": "News"}

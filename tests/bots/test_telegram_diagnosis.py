@@ -8,9 +8,9 @@ import pytest
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity
 from bots.config import TelegramConfig
 from bots.telegram.diagnosis import diagnose
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.telegram_rig import COMMANDS, FAST, adapter_for, config_for, running
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.telegram import TelegramServer
 
 ALONE = DiagnosisOptions(channel="telegram", exclusive=True, commands=COMMANDS)
 BESIDE = DiagnosisOptions(

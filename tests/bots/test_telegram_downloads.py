@@ -7,11 +7,11 @@ import pytest
 from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError, FileTooLarge
 from bus.messages import Attachment
+from gateway.playground.telegram.chats import TelegramUpload
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.telegram_rig import FAST, adapter_for, running
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import TelegramUpload
 
 LIMIT = 50_000_000
 

@@ -22,7 +22,7 @@ from bus.messages import (
     MessageEdit,
     ReplyTarget,
 )
-from tests.fakes.telegram_chats import Wire
+from gateway.playground.telegram.chats import Wire
 
 ME = TelegramIdentity(user_id=700700, username="Parley_Bot")
 COMMANDS = {"help", "new"}

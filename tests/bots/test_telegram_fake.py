@@ -8,9 +8,9 @@ import anyio
 import httpx
 import pytest
 
-from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import TelegramUpload, Wire
-from tests.fakes.telegram_checks import violations
+from gateway.playground.telegram.chats import TelegramUpload, Wire
+from gateway.playground.telegram.checks import violations
+from gateway.playground.telegram.server import TelegramServer
 
 GROUP = -1001234567890
 

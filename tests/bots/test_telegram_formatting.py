@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from bots.telegram.entity_markdown import parse_text
 from bots.telegram.identity import NOBODY, TelegramIdentity
 from bots.telegram.rich_markdown import RichReader
+from gateway.playground.telegram.chats import Wire, units
+from gateway.playground.telegram.checks import specification, type_violations
 from tests.bots.test_telegram_inbound import ALICE, BOT, PLAIN, accepted
-from tests.fakes.telegram_chats import Wire, units
-from tests.fakes.telegram_checks import specification, type_violations
 
 ME = TelegramIdentity(user_id=700700, username="Parley_Bot")
 AT = 1_790_000_000

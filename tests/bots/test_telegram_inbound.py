@@ -14,7 +14,7 @@ from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarge
 from bus.messages import decode_inbound as decode
 from bus.messages import encode_inbound as encode
 from bus.platform import Disposition
-from tests.fakes.telegram_chats import Wire, detect
+from gateway.playground.telegram.chats import Wire, detect
 
 ME = TelegramIdentity(user_id=700700, username="Parley_Bot")
 COMMANDS = {"help", "new"}

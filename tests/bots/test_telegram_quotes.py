@@ -7,6 +7,7 @@ import pytest
 from bots.common.events import IgnoredEvent
 from bus.messages import InboundMessage
 from bus.platform import Disposition
+from gateway.playground.telegram.chats import Wire
 from tests.bots.test_telegram_inbound import (
     ALICE,
     BOT,
@@ -21,7 +22,6 @@ from tests.bots.test_telegram_inbound import (
     read,
     replied,
 )
-from tests.fakes.telegram_chats import Wire
 
 BOB = {"id": 1002, "is_bot": False, "first_name": "Bob"}
 NEWS = {"id": -1009, "type": "channel", "title": "News"}

@@ -26,6 +26,8 @@ from bus.platform import (
     SupportsIndicators,
     SupportsMessageLookup,
 )
+from gateway.playground.telegram.chats import TelegramUpload
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.telegram_rig import (
     COMMANDS,
     FAST,
@@ -37,8 +39,6 @@ from tests.bots.telegram_rig import (
 )
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import TelegramUpload
 
 GROUP = -1001234567890
 

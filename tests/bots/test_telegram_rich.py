@@ -12,10 +12,10 @@ from bots.telegram.format import render
 from bots.telegram.rich_blocks import MAX_BLOCKS, rich_blocks, rich_message
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
+from gateway.playground.telegram.rich import checked_blocks, names_in, words_of
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for
-from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_rich import checked_blocks, names_in, words_of
 
 GROUP = -1001234567890
 ALICE = ReplyTarget(chat="1001", reply_to="1")

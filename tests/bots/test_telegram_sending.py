@@ -12,10 +12,10 @@ from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
 from bus.platform import ConnectionState, OutgoingFile
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.telegram_rig import FAST, adapter_for, linked, running
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.telegram import TelegramServer
 
 GROUP = -1001234567890
 ALICE = ReplyTarget(chat="1001", reply_to="1")

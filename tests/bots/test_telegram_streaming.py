@@ -13,8 +13,8 @@ from bus.messages import Button, ReplyTarget
 from bus.outbound.indicators import IndicatorUpdater
 from bus.platform import Disposition, SupportsDrafts, SupportsStreaming
 from bus.tasks import run_beside
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.telegram_rig import FAST, adapter_for, talking
-from tests.fakes.telegram import TelegramServer
 
 GROUP = -1001234567890
 ALICE = ReplyTarget(chat="1001", reply_to="1")

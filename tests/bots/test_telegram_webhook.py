@@ -14,11 +14,11 @@ from bots.telegram.api import ALLOWED_UPDATES
 from bus.errors import IntakeFull
 from bus.messages import Button, ReplyTarget
 from bus.platform import ConnectionState, Disposition
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked, running
 from tests.contracts.webhook_rig import WebhookApp
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.telegram import TelegramServer
 
 SECRET = "a-secret-of-16-chars-at-least"
 URL = "http://localhost/webhooks/telegram"

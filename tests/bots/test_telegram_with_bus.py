@@ -11,12 +11,12 @@ import pytest
 from bots.telegram.adapter import TelegramAdapter
 from bus.locales import messages_for
 from bus.platform import ConnectionState
+from gateway.playground.telegram.chats import TelegramUpload
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked
 from tests.bus.harness import BusHarness, running_bus
 from tests.eventually import eventually
 from tests.fakes.langgraph import Script
-from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import TelegramUpload
 
 GROUP = -1001234567890
 WORDS = messages_for("en")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.metrics import METRICS
+from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel, registered
-from tests.fakes.telegram import TelegramServer
 from tests.gateway.composed import ComposedService, composed
 from tests.gateway.test_check_tools import small_disk
 

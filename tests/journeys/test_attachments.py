@@ -4,8 +4,8 @@ from pathlib import Path
 
 import anyio
 
+from gateway.playground.telegram.chats import TelegramUpload
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.fakes.telegram_chats import TelegramUpload
 from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers

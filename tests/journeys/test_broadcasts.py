@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bus.broadcasts.sender import IN_FLIGHT
+from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
-from tests.fakes.telegram import TelegramServer
 from tests.journeys.service import Service, serving, with_model
 from tests.journeys.test_terminal import at_a_terminal
 from tests.people.chat_user import ChatUser

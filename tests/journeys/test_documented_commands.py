@@ -13,8 +13,8 @@ import anyio
 import httpx
 import pytest
 
+from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
-from tests.fakes.telegram import TelegramServer
 from tests.fork_program import forking_program
 from tests.journeys.service import ROOT, Service, serving
 from tests.journeys.test_strangers import code_of

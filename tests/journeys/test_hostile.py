@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.middleware.incomplete_answer import EMPTY_ANSWER_REMINDER
+from gateway.playground.telegram.chats import detect
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.fakes.telegram_chats import detect
 from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers

@@ -11,6 +11,7 @@ import yaml
 
 from bus.platform import ConnectionState, Disposition
 from gateway.metrics import METRICS, RUN_ENDS
+from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
 from tests.fakes.prometheus import (
@@ -22,7 +23,6 @@ from tests.fakes.prometheus import (
     Prometheus,
     prometheus,
 )
-from tests.fakes.telegram import TelegramServer
 from tests.journeys.service import serving, with_model
 from tests.people.telegram import TelegramPrivateUser
 

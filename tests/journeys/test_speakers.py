@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall, text_of
-from tests.fakes.telegram import TelegramServer
 from tests.journeys.model_view import PAGE, open_examples, with_examples
 from tests.journeys.service import serving, with_model
 from tests.people.platforms import PlatformServers

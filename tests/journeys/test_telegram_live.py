@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from gateway.playground.telegram.chats import TelegramUpload
+from gateway.playground.telegram.server import TelegramServer
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.model_switches import ModelSwitches
-from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import TelegramUpload
 from tests.journeys.service import serving, with_model
 
 GROUP = -1_001_234_567_890

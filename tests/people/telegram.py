@@ -4,8 +4,8 @@ import re
 
 from typing_extensions import override
 
-from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import TelegramMessage, TelegramUpload
+from gateway.playground.telegram.chats import TelegramMessage, TelegramUpload
+from gateway.playground.telegram.server import TelegramServer
 from tests.people.chat_user import WORKING, Arrival, CallFailure, ChatUser, SentEvent, ShownMessage
 
 FORUM = -1_001_234_567_890

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from tests.fakes.telegram import TelegramServer
+from gateway.playground.telegram.server import TelegramServer
 from tests.people.chat_user import CallFailure
 from tests.people.telegram import (
     FORUM_PERSON,

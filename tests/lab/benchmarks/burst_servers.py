@@ -11,8 +11,8 @@ import sys
 
 import anyio
 
+from gateway.playground.telegram.server import TelegramServer
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.fakes.telegram import TelegramServer
 
 TOKEN = "111:busy"
 ANSWER_S = 3.0

@@ -22,7 +22,7 @@ import psutil
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests.fakes.telegram import TelegramServer
+from gateway.playground.telegram.server import TelegramServer
 from tests.journeys.service import ROOT, Service, with_model
 from tests.lab.benchmarks import burst_servers
 from tests.lab.benchmarks.figures import Figure, percentile

@@ -19,8 +19,8 @@ import yaml
 
 from gateway.compose import open_app
 from gateway.config import load_config
+from gateway.playground.telegram.server import TelegramServer
 from tests.fakes.model import FakeModelServer
-from tests.fakes.telegram import TelegramServer
 from tests.journeys.service import ROOT, with_model
 
 COUNTED = ("bots", "bus", "store")

@@ -15,9 +15,9 @@ from collections import defaultdict
 import anyio
 import psycopg
 
+from gateway.playground.telegram.server import TelegramServer
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.postgres import PostgresServer, postgres_server
-from tests.fakes.telegram import TelegramServer
 from tests.lab.benchmarks import scale_bus, scale_runs, scale_snapshot
 from tests.lab.benchmarks.figures import Figure, paired, percentile, rounds
 from tests.lab.benchmarks.scale_cluster import NODES, Cluster, running_cluster, server_cpu_s

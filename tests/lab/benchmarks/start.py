@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import psutil
 
+from gateway.playground.telegram.server import TelegramServer
 from tests.fakes.model import FakeModelServer
-from tests.fakes.telegram import TelegramServer
 from tests.journeys.service import ROOT, Service, with_model
 from tests.lab.benchmarks.figures import Figure, rounds
 from tests.lab.benchmarks.turns import Telegram

@@ -1,4 +1,4 @@
-"""Checks of requests to the Bot API, against its machine-readable specification in `tests/data`."""
+"""Checks of requests to the Bot API, against its machine-readable specification, `bot-api.json`."""
 
 import json
 import re
@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.telegram_chats import Wire
+from gateway.playground.telegram.chats import Wire
 
-SPEC = Path(__file__).parents[1] / "data" / "telegram-bot-api.json"
+SPEC = Path(__file__).with_name("bot-api.json")
 
 _UNREAD = {"rich_message"}
 """Arguments that `telegram_rich.py` looks at."""

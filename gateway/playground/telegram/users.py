@@ -4,14 +4,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.fakes.telegram_chats import (
+from gateway.playground.telegram.chats import (
     Json,
     TelegramApiError,
     TelegramMessage,
     TelegramUpload,
     user_json,
 )
-from tests.fakes.telegram_state import TelegramState
+from gateway.playground.telegram.state import TelegramState
 
 QUERY_S = 15.0
 """How long a pressed button waits for its answer, seconds."""

@@ -13,13 +13,13 @@ from aiohttp import web
 from typing_extensions import Unpack, override
 
 from gateway.playground.ports import free_port, keep_port
-from tests.fakes.telegram_calls import TelegramCall
-from tests.fakes.telegram_chats import Json, TelegramApiError, TelegramUpload, user_json
-from tests.fakes.telegram_checks import specification, violations
-from tests.fakes.telegram_flood import AccountFloodLimit
-from tests.fakes.telegram_methods import TelegramMethods
-from tests.fakes.telegram_push import TelegramWebhookSender
-from tests.fakes.telegram_users import TelegramUsers
+from gateway.playground.telegram.calls import TelegramCall
+from gateway.playground.telegram.chats import Json, TelegramApiError, TelegramUpload, user_json
+from gateway.playground.telegram.checks import specification, violations
+from gateway.playground.telegram.flood import AccountFloodLimit
+from gateway.playground.telegram.methods import TelegramMethods
+from gateway.playground.telegram.push import TelegramWebhookSender
+from gateway.playground.telegram.users import TelegramUsers
 
 TOKEN = "700700:fake-token"
 _BODY_BYTES = 60_000_000

@@ -8,7 +8,7 @@ import anyio
 from typing_extensions import Unpack
 
 from gateway.playground import WITHIN_S
-from tests.fakes.telegram_chats import (
+from gateway.playground.telegram.chats import (
     ForumTopic,
     Json,
     TelegramApiError,
@@ -27,7 +27,7 @@ _NOT_BY_DEFAULT = {"chat_member", "message_reaction", "message_reaction_count"}
 _SMALLEST_BASIC_GROUP = -1_000_000_000
 
 
-class TelegramContent(TypedDict, total=False):
+class TelegramMessageFields(TypedDict, total=False):
     """The content of a message. See `TelegramMessage`."""
 
     text: str
@@ -250,7 +250,7 @@ class TelegramState:
             self.chats[chat_id] = TelegramChat(chat_id=chat_id, kind=kind, title=f"Group {chat_id}")
         return self.chats[chat_id]
 
-    def post(self, chat: TelegramChat, **content: Unpack[TelegramContent]) -> TelegramMessage:
+    def post(self, chat: TelegramChat, **content: Unpack[TelegramMessageFields]) -> TelegramMessage:
         """Add a message of the bot."""
         message = self._add(chat, sender=self.bot_id, by_bot=True, **content)
         self.log.append(("message", chat.chat_id, message.message_id))
@@ -342,7 +342,7 @@ class TelegramState:
         *,
         sender: int,
         by_bot: bool = False,
-        **content: Unpack[TelegramContent],
+        **content: Unpack[TelegramMessageFields],
     ) -> TelegramMessage:
         if chat.kind == "supergroup":
             message_id = chat.next_id()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.fakes.telegram_chats import Json, TelegramApiError, Wire, mentions
+from gateway.playground.telegram.chats import Json, TelegramApiError, Wire, mentions
 
 _CHARACTERS = 32_768
 _BLOCKS = 500

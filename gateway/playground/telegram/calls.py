@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fakes.telegram_chats import TelegramUpload, Wire
+from gateway.playground.telegram.chats import TelegramUpload, Wire
 
 
 @dataclass(slots=True, kw_only=True)

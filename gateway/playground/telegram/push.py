@@ -6,9 +6,9 @@ import time
 
 import anyio
 
+from gateway.playground.telegram.chats import Json, TelegramApiError
+from gateway.playground.telegram.state import TelegramState
 from gateway.playground.webhook_caller import WebhookCaller
-from tests.fakes.telegram_chats import Json, TelegramApiError
-from tests.fakes.telegram_state import TelegramState
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 

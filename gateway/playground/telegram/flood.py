@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from tests.fakes.telegram_chats import TelegramApiError
+from gateway.playground.telegram.chats import TelegramApiError
 
 
 class AccountFloodLimit:

@@ -6,8 +6,8 @@ import time
 import anyio
 from typing_extensions import Unpack
 
-from tests.fakes.telegram_calls import TelegramCall
-from tests.fakes.telegram_chats import (
+from gateway.playground.telegram.calls import TelegramCall
+from gateway.playground.telegram.chats import (
     Json,
     TelegramApiError,
     TelegramChat,
@@ -17,10 +17,10 @@ from tests.fakes.telegram_chats import (
     mentions,
     units,
 )
-from tests.fakes.telegram_push import TelegramWebhookSender
-from tests.fakes.telegram_rich import checked_blocks, names_in, words_of
-from tests.fakes.telegram_state import TelegramContent
-from tests.fakes.telegram_users import MessageDraft, TelegramUsers
+from gateway.playground.telegram.push import TelegramWebhookSender
+from gateway.playground.telegram.rich import checked_blocks, names_in, words_of
+from gateway.playground.telegram.state import TelegramMessageFields
+from gateway.playground.telegram.users import MessageDraft, TelegramUsers
 
 _TEXT_UNITS = 4096
 _CAPTION_UNITS = 1024
@@ -220,7 +220,7 @@ class TelegramMethods:
         )
 
     def _changed(
-        self, message: TelegramMessage, call: TelegramCall, **content: Unpack[TelegramContent]
+        self, message: TelegramMessage, call: TelegramCall, **content: Unpack[TelegramMessageFields]
     ) -> Json:
         """Change a message's text and buttons. Without buttons in the call, removes them."""
         markup = self._markup(call)
@@ -305,7 +305,7 @@ class TelegramMethods:
         )
 
     def _posted(
-        self, chat: TelegramChat, call: TelegramCall, **content: Unpack[TelegramContent]
+        self, chat: TelegramChat, call: TelegramCall, **content: Unpack[TelegramMessageFields]
     ) -> Json:
         content["thread"] = self._thread(chat, call)
         content["reply_to"] = self._reply(chat, call)

@@ -1,0 +1,1 @@
+"""A simulated Telegram: the Bot API with the chats behind it."""
