@@ -11,8 +11,8 @@ from bots.slack.adapter import SlackAdapter
 from bots.slack.connection import SlackTimeouts
 from bus.platform import ConnectionState
 from bus.retry import Backoff
+from gateway.playground.slack.server import FakeSlack
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import FakeSlack
 
 FAST = SlackTimeouts(
     call_s=2.0,

@@ -11,6 +11,7 @@ from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bus.locales.en import ENGLISH
 from bus.platform import Adapter, ConnectionState
+from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
 from store.outbox import OutboxRow
 from tests.bots.feishu_rig import adapter_for
@@ -21,7 +22,6 @@ from tests.bus.harness import BusHarness, running_bus
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.langgraph import Script
-from tests.fakes.slack import FakeSlack
 
 GROUP = -1001234567890
 CHAT = f"{ENGLISH.moved_to_chat}\n\nDone."

@@ -22,10 +22,10 @@ from bus.platform import (
     SupportsMessageLookup,
     SupportsStreaming,
 )
+from gateway.playground.slack.server import BOT_USER, USER, FakeSlack
 from tests.bots.slack_rig import FAST, config, fast_slack, running
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import BOT_USER, USER, FakeSlack
 
 
 def settled(slack: FakeSlack) -> bool:

@@ -13,13 +13,13 @@ from bots.slack.payload import SlackIdentity
 from bus.errors import DeliveryError, IntakeFull
 from bus.messages import Button, ButtonPress, PressResponse, ReplyTarget
 from bus.platform import Disposition
+from gateway.playground.slack.payloads import pressed
+from gateway.playground.slack.server import USER, FakeSlack
+from gateway.playground.slack.state import SlackMessage
 from tests.bots import test_slack_webhook as http
 from tests.bots.slack_rig import fast_slack, running
 from tests.bots.test_slack_outbound import place_of
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import USER, FakeSlack
-from tests.fakes.slack_payloads import pressed
-from tests.fakes.slack_state import SlackMessage
 
 ME = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT")
 STOP = Button(label="Stop", token="stop:7:0", style="danger")

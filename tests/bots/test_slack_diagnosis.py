@@ -5,8 +5,8 @@ import pytest
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity
 from bots.slack.capabilities import BOT_SCOPES
 from bots.slack.diagnosis import WITHOUT, diagnose
+from gateway.playground.slack.server import FakeSlack
 from tests.bots.slack_rig import config, running
-from tests.fakes.slack import FakeSlack
 
 ALONE = DiagnosisOptions(channel="slack-support", exclusive=True)
 BESIDE = DiagnosisOptions(channel="slack-support", exclusive=False)

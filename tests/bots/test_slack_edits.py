@@ -10,11 +10,11 @@ from bots.slack.inbound import SlackEvent, parse_event, parse_slash_command
 from bots.slack.payload import SlackIdentity
 from bus.messages import ButtonPress, InboundMessage, MessageDeletion, MessageEdit
 from bus.platform import Disposition
+from gateway.playground.slack.payloads import pressed, slash
+from gateway.playground.slack.state import SlackMessage
 from tests.bots.slack_rig import fast_slack, running
 from tests.bots.test_slack_inbound import ME, body
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack_payloads import pressed, slash
-from tests.fakes.slack_state import SlackMessage
 
 AT = "10.000100"
 

@@ -11,9 +11,9 @@ from bots.slack.format import MAX_BLOCK, MAX_TEXT, escape, fits, render, render_
 from bots.text.markdown import close_open
 from bots.text.split_markdown import split_markdown
 from bus.messages import Button
+from gateway.playground.slack.checks import block_error, text_findings
+from gateway.playground.slack.state import block_words
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
-from tests.fakes.slack_checks import block_error, text_findings
-from tests.fakes.slack_state import block_words
 
 TOKEN = re.compile(r"<(?:![a-z]|@[A-Z]|#[A-Z])")
 LIVE = re.compile(TOKEN.pattern + r"|@(?:channel|here|everyone)\b")

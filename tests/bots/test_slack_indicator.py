@@ -10,11 +10,11 @@ from bots.slack.indicator import TITLE_CHARS
 from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
 from bus.platform import WorkShown
+from gateway.playground.slack.server import USER, FakeSlack
+from gateway.playground.slack.state import SlackMessage
 from tests.bots.slack_rig import FAST, config, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import USER, FakeSlack
-from tests.fakes.slack_state import SlackMessage
 
 
 def agent_slack() -> FakeSlack:

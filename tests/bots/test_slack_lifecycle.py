@@ -6,10 +6,10 @@ import pytest
 from bots.slack.adapter import SlackAdapter
 from bus.errors import DeliveryError
 from bus.platform import ConnectionState
+from gateway.playground.slack.server import BOT_USER, USER
 from tests.bots.slack_rig import FAST, config, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import BOT_USER, USER
 
 
 async def test_socket_mode_that_is_switched_off_needs_a_person() -> None:

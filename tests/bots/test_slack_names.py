@@ -8,11 +8,11 @@ import pytest
 
 from bots.slack.names import MOST_NAMES
 from bus.messages import InboundMessage
+from gateway.playground.slack.server import BOT_USER, FakeSlack
 from tests.bots.slack_rig import FAST, fast_slack, running
 from tests.bots.test_slack_thread_history import ConversationIntake
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import BOT_USER, FakeSlack
 
 ASKS = ("users.info", "conversations.info", "usergroups.list")
 

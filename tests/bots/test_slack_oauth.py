@@ -14,9 +14,9 @@ from bots.common.webhooks import WebhookRequest, WebhookResponse
 from bots.slack.adapter import SlackAdapter
 from bus.messages import ReplyTarget
 from bus.platform import ConnectionState
+from gateway.playground.slack.server import BOT_USER, FakeSlack
 from tests.bots.slack_rig import FAST, config, fast_slack
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import BOT_USER, FakeSlack
 
 
 class MemoryCredentialStore:

@@ -13,11 +13,11 @@ from bots.slack.format import escape
 from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import Button, ReplyTarget
 from bus.platform import OutgoingFile, WorkShown
+from gateway.playground.slack.server import BOT_USER, USER, FakeSlack
+from gateway.playground.slack.state import SlackMessage
 from tests.bots.slack_rig import FAST, QUICK, config, fast_slack, running
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import BOT_USER, USER, FakeSlack
-from tests.fakes.slack_state import SlackMessage
 
 TEXT = "**Hello** <!channel> & a [link](https://x.org)\n\n- one\n- two"
 

@@ -14,12 +14,12 @@ from bots.slack.stream_text import escape_stream_text
 from bots.slack.streaming import StreamingLimits
 from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
+from gateway.playground.slack.checks import text_findings
+from gateway.playground.slack.server import USER, FakeSlack
+from gateway.playground.slack.state import SlackMessage
 from tests.bots.markdown_samples import SAMPLE, documents
 from tests.bots.slack_rig import FAST, config, fast_slack, running
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import USER, FakeSlack
-from tests.fakes.slack_checks import text_findings
-from tests.fakes.slack_state import SlackMessage
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
 OPTION = Button(label="Yes", token="option:7:0")

@@ -11,13 +11,13 @@ from typing_extensions import override
 from bots.slack.thread_history import CUT_NOTE, MESSAGE_CHARS, MESSAGES
 from bus.messages import ConversationKey, InboundMessage, MessageEdit, ReplyTarget
 from bus.platform import Disposition
+from gateway.playground.slack.server import BOT_USER, FakeSlack
+from gateway.playground.slack.state import SlackMessage
 from store.errors import StoreError
 from tests.bots.slack_rig import FAST, fast_slack, running
 from tests.bots.test_slack_with_bus import serving
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import BOT_USER, FakeSlack
-from tests.fakes.slack_state import SlackMessage
 
 
 @dataclass

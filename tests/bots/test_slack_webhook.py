@@ -18,9 +18,9 @@ from bots.slack.connection import SlackTimeouts
 from bots.slack.webhook import sign_request
 from bus.errors import IntakeFull
 from bus.platform import ConnectionState, Disposition
+from gateway.playground.slack.server import FakeSlack
 from tests.bots.slack_rig import FAST, config
 from tests.fakes.intake import RecordingIntake
-from tests.fakes.slack import FakeSlack
 
 HTTP = replace(FAST, check_s=0.05)
 JSON = {"content-type": "application/json"}

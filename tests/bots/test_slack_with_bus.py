@@ -6,11 +6,11 @@ from pathlib import Path
 
 from bots.slack.adapter import SlackAdapter
 from bus.platform import ConnectionState
+from gateway.playground.slack.server import FakeSlack
 from tests.bots.slack_rig import FAST, config, fast_slack
 from tests.bus.harness import BusHarness, running_bus
 from tests.eventually import eventually
 from tests.fakes.langgraph import Script
-from tests.fakes.slack import FakeSlack
 
 
 @asynccontextmanager

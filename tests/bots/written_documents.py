@@ -12,10 +12,10 @@ from bots.feishu.format import render as render_feishu
 from bots.slack.format import render as render_slack
 from bots.telegram.format import render as render_telegram
 from bots.telegram.rich_blocks import rich_blocks
+from gateway.playground.slack.checks import block_error, text_findings
+from gateway.playground.slack.state import block_words
 from gateway.playground.telegram.chats import mentions
 from gateway.playground.telegram.rich import checked_blocks, names_in, words_of
-from tests.fakes.slack_checks import block_error, text_findings
-from tests.fakes.slack_state import block_words
 
 _WORDS = (
     "so", "the", "value", "runs", "on", "it", "für", "数据", "then", "two", "see", "and", "it's", "x", "$5", "$6.50",

@@ -17,11 +17,11 @@ from gateway.checks.report import DoctorReport
 from gateway.cli import main
 from gateway.commands.doctor import MACHINE, MODELS, run_checks
 from gateway.config import Config, load_config
+from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.model import FakeModelServer, ModelReply
-from tests.fakes.slack import FakeSlack
 from tests.gateway.test_cli import one_line, parley
 from tests.journeys.service import serving, with_model
 from tests.ports import free_port

@@ -13,8 +13,8 @@ from bots.common.webhooks import webhook_path
 from bots.slack.capabilities import AGENT_EVENTS, AGENT_SCOPES, BOT_EVENTS, BOT_SCOPES
 from bots.slack.manifest import DESCRIPTION_CHARS, app_manifest
 from gateway.cli import main
-from tests.fakes.slack import FakeSlack
-from tests.fakes.slack_checks import load_methods
+from gateway.playground.slack.checks import load_methods
+from gateway.playground.slack.server import FakeSlack
 
 ADAPTER = Path(__file__).parents[2] / "bots" / "slack"
 SCOPE_OF_EVENT = {

@@ -6,13 +6,13 @@ import anyio
 
 from bus.locales import messages_for
 from bus.locales.en import ENGLISH
+from gateway.playground.slack.server import FakeSlack
+from gateway.playground.slack.state import SlackMessage
 from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.feishu_state import FeishuMessage
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.fakes.slack import FakeSlack
-from tests.fakes.slack_state import SlackMessage
 from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers

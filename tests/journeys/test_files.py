@@ -4,9 +4,9 @@ from pathlib import Path
 
 import anyio
 
+from gateway.playground.slack.state import SlackFile
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.fakes.slack_state import SlackFile
 from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers

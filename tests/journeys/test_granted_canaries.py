@@ -10,10 +10,10 @@ import anyio
 import httpx
 import pytest
 
+from gateway.playground.slack.server import BOT_USER, FakeSlack
 from tests.agent.test_mcp import web_server
 from tests.fakes.mcp_server import ACCESS_TOKEN
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.fakes.slack import BOT_USER, FakeSlack
 from tests.journeys.service import Service, serving, with_model
 from tests.journeys.test_canaries import Witness, ask_everything
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from agent.middleware.visible_history import INTRODUCTION
 from agent.saved_texts import CONVERSATION
+from gateway.playground.slack.server import FakeSlack
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall, text_of
 from tests.fakes.model_switches import ModelSwitches
-from tests.fakes.slack import FakeSlack
 from tests.journeys.service import serving, with_model
 from tests.people.slack import SlackDirectUser
 

@@ -16,10 +16,10 @@ import httpx
 import psycopg
 import pytest
 
+from gateway.playground.slack.server import FakeSlack
 from tests.eventually import eventually
 from tests.fakes.postgres import MISSING, PostgresServer
 from tests.fakes.postgres_proxy import PostgresProxy
-from tests.fakes.slack import FakeSlack
 from tests.journeys.nodes import slow_model, two_nodes, write_all
 from tests.journeys.service import Service, with_model
 from tests.people.platforms import PlatformServers

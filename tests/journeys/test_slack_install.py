@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from gateway.playground.slack.server import BOT_USER, FakeSlack
 from tests.fakes.model import FakeModelServer
-from tests.fakes.slack import BOT_USER, FakeSlack
 from tests.journeys.service import serving, with_model
 
 

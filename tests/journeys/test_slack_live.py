@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gateway.playground.slack.server import FakeSlack
+from gateway.playground.slack.state import SlackMessage
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.model_switches import ModelSwitches
-from tests.fakes.slack import FakeSlack
-from tests.fakes.slack_state import SlackMessage
 from tests.journeys.service import Service, serving, with_model
 
 WORDS = " ".join(f"word{n}" for n in range(40))

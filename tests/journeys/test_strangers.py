@@ -6,9 +6,9 @@ from pathlib import Path
 import httpx
 
 from bus.locales.en import ENGLISH
+from gateway.playground.slack.server import USER
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelRequest
-from tests.fakes.slack import USER
 from tests.journeys.service import Service, serving, with_model
 from tests.people.feishu import FeishuPrivateUser, own_words
 from tests.people.platforms import PlatformServers

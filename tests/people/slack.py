@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from tests.fakes.slack import FakeSlack
-from tests.fakes.slack_sockets import SlackEnvelope
-from tests.fakes.slack_state import SlackMessage
+from gateway.playground.slack.server import FakeSlack
+from gateway.playground.slack.sockets import SlackEnvelope
+from gateway.playground.slack.state import SlackMessage
 from tests.people.chat_user import WORKING, Arrival, CallFailure, ChatUser, SentEvent, ShownMessage
 
 _WORKING_REACTION = "eyes"

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from tests.fakes.slack import FakeSlack
+from gateway.playground.slack.server import FakeSlack
 from tests.people.chat_user import CallFailure
 from tests.people.slack import SlackDirectUser, SlackThreadUser, fail_slack_calls
 from tests.prove.plan import PlaceTraits

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 import anyio
 from anyio.abc import TaskStatus
 
+from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.fakes.slack import FakeSlack
 from tests.journeys.service import Service, serving, with_model
 from tests.lab.benchmarks.figures import Figure
 from tests.people.chat_user import ChatUser

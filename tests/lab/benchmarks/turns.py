@@ -21,9 +21,9 @@ import anyio
 import psutil
 from typing_extensions import override
 
+from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.fakes.slack import FakeSlack
 from tests.journeys.service import ROOT, Service, with_model
 from tests.lab.benchmarks.figures import Figure, paired, percentile, rounds
 

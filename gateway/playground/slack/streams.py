@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.fakes.slack_checks import text_findings
-from tests.fakes.slack_permissions import SlackApiError, SlackPermissions
-from tests.fakes.slack_state import SlackMessage, SlackStream
+from gateway.playground.slack.checks import text_findings
+from gateway.playground.slack.permissions import SlackApiError, SlackPermissions
+from gateway.playground.slack.state import SlackMessage, SlackStream
 
 MAX_ADDED = 12_000
 """Maximum number of characters in one call, and in a message."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.fakes.slack_state import SlackMessage, SlackWorkspace
+from gateway.playground.slack.state import SlackMessage, SlackWorkspace
 
 
 class SlackApiError(Exception):

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tests.fakes.slack_checks import rich_words
+from gateway.playground.slack.checks import rich_words
 
 ChannelKind = Literal["im", "mpim", "channel", "group"]
 

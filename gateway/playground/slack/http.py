@@ -11,12 +11,12 @@ import anyio
 from aiohttp import web
 
 from gateway.playground.ports import free_port
-from tests.fakes.slack_checks import JSON_ARGUMENTS, check_arguments, load_methods
-from tests.fakes.slack_limits import SlackRateLimits
-from tests.fakes.slack_methods import SlackMethods
-from tests.fakes.slack_oauth import SlackOAuth
-from tests.fakes.slack_sockets import SlackSockets
-from tests.fakes.slack_state import ResponseUrl, SlackMessage, SlackWorkspace
+from gateway.playground.slack.checks import JSON_ARGUMENTS, check_arguments, load_methods
+from gateway.playground.slack.limits import SlackRateLimits
+from gateway.playground.slack.methods import SlackMethods
+from gateway.playground.slack.oauth import SlackOAuth
+from gateway.playground.slack.sockets import SlackSockets
+from gateway.playground.slack.state import ResponseUrl, SlackMessage, SlackWorkspace
 
 SCOPES = (
     "app_mentions:read", "channels:history", "channels:read", "chat:write", "commands", "files:read",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tests.fakes.slack_state import SlackMessage
+from gateway.playground.slack.state import SlackMessage
 
 USER, BOT_USER, BOT_ID, TEAM = "U1ANN", "U0PARLEY", "B0PARLEY", "T1TEAM"
 

@@ -4,11 +4,11 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.fakes.slack_agents import SlackAgentMethods
-from tests.fakes.slack_checks import block_error, text_findings
-from tests.fakes.slack_permissions import SlackApiError, SlackPermissions
-from tests.fakes.slack_state import SlackFile, SlackMessage, SlackWorkspace
-from tests.fakes.slack_streams import SlackStreamMethods
+from gateway.playground.slack.agents import SlackAgentMethods
+from gateway.playground.slack.checks import block_error, text_findings
+from gateway.playground.slack.permissions import SlackApiError, SlackPermissions
+from gateway.playground.slack.state import SlackFile, SlackMessage, SlackWorkspace
+from gateway.playground.slack.streams import SlackStreamMethods
 
 _SCOPES_OF_KINDS = {
     "channel": "channels:read",

@@ -1,4 +1,4 @@
-"""Checks requests to Slack against the method table in `tests/data` and Slack's limits of blocks."""
+"""Checks requests to Slack against the method table, `methods.json`, and Slack's limits of blocks."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-METHODS_FILE = Path(__file__).parents[1] / "data" / "slack-methods.json"
+METHODS_FILE = Path(__file__).with_name("methods.json")
 
 JSON_ARGUMENTS = frozenset({"attachments", "blocks", "files", "metadata"})
 _BY_CLIENT = frozenset({"token", "team_id"})

@@ -30,9 +30,14 @@ from typing_extensions import Unpack
 
 from gateway.playground import WITHIN_S
 from gateway.playground.ports import keep_port
-from tests.fakes.slack_events import SlackEventsSender
-from tests.fakes.slack_http import SlackCall, SlackFailure, SlackFailureOptions, SlackHttpServer
-from tests.fakes.slack_payloads import (
+from gateway.playground.slack.events import SlackEventsSender
+from gateway.playground.slack.http import (
+    SlackCall,
+    SlackFailure,
+    SlackFailureOptions,
+    SlackHttpServer,
+)
+from gateway.playground.slack.payloads import (
     BOT_ID,
     BOT_USER,
     TEAM,
@@ -46,8 +51,8 @@ from tests.fakes.slack_payloads import (
     pressed,
     slash,
 )
-from tests.fakes.slack_sockets import SlackEnvelope, SlackSockets
-from tests.fakes.slack_state import (
+from gateway.playground.slack.sockets import SlackEnvelope, SlackSockets
+from gateway.playground.slack.state import (
     ChannelKind,
     ResponseUrl,
     SlackFile,

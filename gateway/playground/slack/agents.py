@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.fakes.slack_permissions import SlackApiError, SlackPermissions
+from gateway.playground.slack.permissions import SlackApiError, SlackPermissions
 
 _SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 import anyio
 
+from gateway.playground.slack.sockets import SlackEnvelope
 from gateway.playground.webhook_caller import WebhookCaller, WebhookReply
-from tests.fakes.slack_sockets import SlackEnvelope
 
 SIGNING_SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 
