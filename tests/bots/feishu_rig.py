@@ -13,8 +13,8 @@ from bus.messages import (
 )
 from bus.platform import CommandInfo, ConnectionState
 from bus.retry import Backoff
+from gateway.playground.feishu.server import FakeFeishu, FeishuMessage
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu, FeishuMessage
 from tests.fakes.intake import RecordingIntake
 
 COMMANDS = [CommandInfo(name=name, help=name) for name in ("help", "new", "models")]

@@ -21,9 +21,9 @@ from bus.platform import (
     SupportsIndicators,
     SupportsStreaming,
 )
+from gateway.playground.feishu.server import FakeFeishu
 from tests.bots.feishu_rig import adapter_for, place_of, running
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
 from tests.fakes.nginx import write_certificate
 

@@ -12,8 +12,8 @@ from bus.errors import IntakeClosed
 from bus.locales.en import ENGLISH
 from bus.messages import Button, PressResponse
 from bus.platform import Disposition, SupportsButtons, SupportsEditing
+from gateway.playground.feishu.server import FakeFeishu
 from tests.bots.feishu_rig import QUICK, adapter_for, place_of, running
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")

@@ -8,7 +8,7 @@ import pytest
 from bots.feishu.card_text import card_markdown, is_card_withheld
 from bots.feishu.json_node import JsonNode
 from bots.feishu.people import People
-from tests.fakes.feishu_shown import UPGRADE, stored
+from gateway.playground.feishu.shown import UPGRADE, stored
 
 NAMES = {"ou_ann": "Ann"}
 

@@ -9,8 +9,8 @@ from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from bus.messages import Button, MessageDeletion, ReplyTarget
 from bus.platform import ConnectionState, Disposition
+from gateway.playground.feishu.server import FakeFeishu
 from tests.bots.feishu_rig import adapter_for, running
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
 
 ALICE = "oc_dm_ou_alice"

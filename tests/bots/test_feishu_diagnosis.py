@@ -5,8 +5,8 @@ import pytest
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity
 from bots.config import FeishuConfig
 from bots.feishu.diagnosis import diagnose
+from gateway.playground.feishu.server import FakeFeishu
 from tests.bots.feishu_rig import QUICK
-from tests.fakes.feishu import FakeFeishu
 
 LOOK = DiagnosisOptions(channel="feishu-cn", exclusive=True)
 

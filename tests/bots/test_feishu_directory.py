@@ -4,9 +4,9 @@ import pytest
 
 from bots.feishu.directory import FRESH_S, FeishuDirectory
 from bus.messages import InboundMessage
+from gateway.playground.feishu.server import FakeFeishu
 from tests.bots.feishu_rig import adapter_for, running
 from tests.fakes.clock import ManualClock
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
 
 GROUP = "oc_team"

@@ -11,8 +11,8 @@ from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import DeliveryError
 from bus.messages import Attachment
+from gateway.playground.feishu.server import FakeFeishu, FeishuMessage
 from tests.bots.feishu_rig import QUICK, adapter_for, running
-from tests.fakes.feishu import FakeFeishu, FeishuMessage
 from tests.fakes.intake import RecordingIntake
 
 LIMIT = 50_000_000

@@ -9,8 +9,8 @@ from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.errors import FeishuError
 from bus.messages import MessageId
 from bus.platform import OutgoingFile
+from gateway.playground.feishu.server import FakeFeishu, FeishuMessage
 from tests.bots.feishu_rig import adapter_for, place_of
-from tests.fakes.feishu import FakeFeishu, FeishuMessage
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 100
 

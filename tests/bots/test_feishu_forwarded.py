@@ -7,8 +7,8 @@ import pytest
 from bots.feishu.adapter import FeishuAdapter
 from bus.errors import DeliveryError
 from bus.messages import InboundMessage
+from gateway.playground.feishu.server import FakeFeishu, FeishuMessage
 from tests.bots.feishu_rig import QUICK, adapter_for, running
-from tests.fakes.feishu import FakeFeishu, FeishuMessage
 from tests.fakes.intake import RecordingIntake
 
 LIMIT = 50_000_000

@@ -6,8 +6,9 @@ from bots.feishu import cards
 from bots.feishu.frame_assembler import FrameAssembler
 from bots.feishu.rest import FeishuApp
 from bots.feishu.sdk import Frame, FrameCodec, FrameError
-from tests.fakes import feishu_cards, feishu_wire
-from tests.fakes.feishu_cards import InvalidCard
+from gateway.playground.feishu import cards as feishu_cards
+from gateway.playground.feishu import wire as feishu_wire
+from gateway.playground.feishu.cards import InvalidCard
 
 
 def test_frames_agree_with_an_independent_codec() -> None:

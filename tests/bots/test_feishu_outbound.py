@@ -13,9 +13,9 @@ from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import DeliveryError, MessageTooLong
 from bus.locales.en import ENGLISH
 from bus.messages import ReplyTarget
+from gateway.playground.feishu.server import FakeFeishu, FeishuCall
 from tests.bots.feishu_rig import adapter_for, place_of, running
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu, FeishuCall
 from tests.fakes.intake import RecordingIntake
 from tests.garbage import garbage_made
 

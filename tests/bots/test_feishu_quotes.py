@@ -7,8 +7,8 @@ import pytest
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.quotes import MAX_OWN_CHARS
 from bus.messages import InboundMessage
+from gateway.playground.feishu.server import FakeFeishu, FeishuMessage
 from tests.bots.feishu_rig import QUICK, adapter_for, place_of, running
-from tests.fakes.feishu import FakeFeishu, FeishuMessage
 from tests.fakes.intake import RecordingIntake
 
 GROUP = "oc_team"

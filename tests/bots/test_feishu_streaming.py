@@ -14,9 +14,9 @@ from bots.feishu.streaming_cards import RENEW_S, StreamingCards
 from bus.locales.en import ENGLISH
 from bus.messages import Button, MessageId, ReplyTarget, platform_message_id
 from bus.platform import ConnectionState
+from gateway.playground.feishu.server import FakeFeishu, FeishuMessage
 from tests.bots.feishu_rig import QUICK, adapter_for, place_of, running
 from tests.fakes.clock import ManualClock
-from tests.fakes.feishu import FakeFeishu, FeishuMessage
 from tests.fakes.intake import RecordingIntake
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")

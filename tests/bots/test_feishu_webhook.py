@@ -18,9 +18,9 @@ from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import DeliveryError, IntakeFull
 from bus.messages import PressResponse
 from bus.platform import ConnectionState, Disposition
+from gateway.playground.feishu.server import FakeFeishu
 from tests.bots.feishu_rig import QUICK, adapter_for, place_of, running
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
 
 FAST = replace(QUICK, check_s=0.02)

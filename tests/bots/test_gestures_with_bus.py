@@ -9,6 +9,7 @@ import pytest
 from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bus.platform import ConnectionState
+from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.chats import TelegramUpload
 from gateway.playground.telegram.server import TelegramServer
@@ -17,7 +18,6 @@ from tests.bots.feishu_rig import adapter_for
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked
 from tests.bus.harness import BusHarness, running_bus
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu
 
 GROUP = -1001234567890
 PASTE = "".join(f"line {number:04} of the log, with words\n" for number in range(200))[:4800]

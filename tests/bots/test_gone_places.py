@@ -11,6 +11,7 @@ from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bus.locales.en import ENGLISH
 from bus.platform import Adapter, ConnectionState
+from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
 from store.outbox import OutboxRow
@@ -20,7 +21,6 @@ from tests.bots.slack_rig import config, fast_slack
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for
 from tests.bus.harness import BusHarness, running_bus
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.langgraph import Script
 
 GROUP = -1001234567890

@@ -7,12 +7,12 @@ from typing_extensions import override
 from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bus.platform import Adapter
+from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
 from tests.bots import feishu_rig, slack_rig, telegram_rig
 from tests.contracts.adapter_rig import RETRY_AFTER_S, RemoteRig
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
 from tests.people.chat_user import CallFailure
 from tests.people.feishu import fail_feishu_calls

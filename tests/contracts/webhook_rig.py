@@ -12,12 +12,12 @@ from bots.common.webhooks import SupportsWebhook, WebhookEndpoint, webhook_path
 from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bus.platform import Adapter
+from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
 from gateway.routes import webhooks
 from tests.bots import feishu_rig, slack_rig, telegram_rig
 from tests.contracts.rigs import FeishuRig, SlackRig, TelegramRig
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
 
 HOST = "http://localhost"

@@ -17,9 +17,9 @@ from gateway.checks.report import DoctorReport
 from gateway.cli import main
 from gateway.commands.doctor import MACHINE, MODELS, run_checks
 from gateway.config import Config, load_config
+from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.gateway.test_cli import one_line, parley

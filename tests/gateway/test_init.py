@@ -19,13 +19,13 @@ from gateway.command_errors import CommandFailed
 from gateway.commands.init import run_setup
 from gateway.config import Config, load_config
 from gateway.config_upgrade import ConfigUpgradeError
+from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
 from gateway.setup.config_files import HEADER_COMMENT, config_draft, env_draft, write_drafts
 from gateway.setup.prompts import SetupPrompter
 from gateway.setup.steps import SetupStep
 from gateway.setup.wizard import CredentialCheck, SetupAnswers, check_package, prompt_for_answers
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.gateway.test_cli import one_line, parley
 from tests.journeys.test_terminal import CTRL_C, at_a_terminal

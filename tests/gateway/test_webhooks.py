@@ -14,13 +14,13 @@ import yaml
 
 from bots.common.webhooks import ACKNOWLEDGED, WebhookEndpoint, WebhookRequest, WebhookResponse
 from gateway.config import load_config
+from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.events import SIGNING_SECRET
 from gateway.playground.slack.server import FakeSlack
 from gateway.serving.startup_report import config_hints
 from store.work_group import WORK_GROUP
 from tests.contracts.webhook_rig import WebhookApp
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu
 from tests.gateway.composed import ComposedService, composed
 
 SLACK = "/webhooks/slack"

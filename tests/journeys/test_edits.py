@@ -6,12 +6,12 @@ import anyio
 
 from bus.locales import messages_for
 from bus.locales.en import ENGLISH
+from gateway.playground.feishu.server import FakeFeishu
+from gateway.playground.feishu.state import FeishuMessage
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.slack.state import SlackMessage
 from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu
-from tests.fakes.feishu_state import FeishuMessage
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser

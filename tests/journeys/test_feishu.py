@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bus.locales.en import ENGLISH
-from tests.fakes.feishu import FakeFeishu, FeishuMessage
+from gateway.playground.feishu.server import FakeFeishu, FeishuMessage
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.model_switches import ModelSwitches
 from tests.journeys.service import serving, with_model

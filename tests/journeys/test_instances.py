@@ -4,9 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.model import FakeModelServer
 from tests.journeys.service import serving, with_model
 

@@ -3,8 +3,8 @@
 from typing_extensions import override
 
 from bus.locales import LANGUAGES
-from tests.fakes.feishu import FakeFeishu
-from tests.fakes.feishu_state import FeishuEvent, FeishuMessage
+from gateway.playground.feishu.server import FakeFeishu
+from gateway.playground.feishu.state import FeishuEvent, FeishuMessage
 from tests.people.chat_user import WORKING, Arrival, CallFailure, ChatUser, SentEvent, ShownMessage
 
 _STOP = frozenset(words.button_stop for words in LANGUAGES.values())

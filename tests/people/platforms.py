@@ -2,9 +2,9 @@
 
 from typing import Any, Self
 
+from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
-from tests.fakes.feishu import FakeFeishu
 from tests.people.chat_user import ChatUser
 from tests.people.feishu import FeishuGroupUser, FeishuPrivateUser
 from tests.people.slack import SlackDirectUser, SlackThreadUser

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from tests.fakes.feishu import FakeFeishu
+from gateway.playground.feishu.server import FakeFeishu
 from tests.people.chat_user import CallFailure
 from tests.people.feishu import FeishuGroupUser, FeishuPrivateUser, fail_feishu_calls
 from tests.prove.plan import PlaceTraits

@@ -21,13 +21,13 @@ from bus.runs.remote_files import RemoteFiles
 from bus.runs.replies import ReplyFold
 from bus.runs.stream import MessageChunk, StateSnapshot
 from bus.service import run_bus
+from gateway.playground.feishu.server import FakeFeishu
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
 from store.node_calls import open_node_calls
 from tests.asgi import StreamingASGITransport
 from tests.eventually import eventually
-from tests.fakes.feishu import FakeFeishu
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.platform import CardPlatform
 from tests.journeys.service import Service, with_model

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from tests.fakes.feishu_state import FeishuMessage
+from gateway.playground.feishu.state import FeishuMessage
 
 UPGRADE = "请升级至最新版本客户端，以查看内容"
 CARD_FORMS = {None, "user_card_content", "raw_card_content"}

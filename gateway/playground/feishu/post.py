@@ -1,6 +1,6 @@
 """The fake's HTTP deliveries.
 
-They are encrypted (with a different library than the service's), signed, and repeated until accepted.
+They are encrypted, signed, and repeated until accepted.
 """
 
 import base64
@@ -10,11 +10,11 @@ import os
 import time
 
 import anyio
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.padding import PKCS7
+from Crypto.Cipher import AES
+from Crypto.Util.Padding import pad
 
+from gateway.playground.feishu.state import FeishuEvent, FeishuState
 from gateway.playground.webhook_caller import WebhookCaller, WebhookReply
-from tests.fakes.feishu_state import FeishuEvent, FeishuState
 
 ENCRYPT_KEY = "feishu-encrypt-key"
 VERIFICATION_TOKEN = "feishu-verification-token"
@@ -42,11 +42,9 @@ class FeishuWebhookSender:
         """Return an encrypted body with this content."""
         if not self.encrypt_key:
             return plain
-        padder = PKCS7(128).padder()
-        iv = os.urandom(16)
-        key = hashlib.sha256(self.encrypt_key.encode()).digest()
-        cipher = Cipher(algorithms.AES(key), modes.CBC(iv)).encryptor()
-        data = iv + cipher.update(padder.update(plain) + padder.finalize()) + cipher.finalize()
+        iv = os.urandom(AES.block_size)
+        cipher = AES.new(hashlib.sha256(self.encrypt_key.encode()).digest(), AES.MODE_CBC, iv=iv)
+        data = iv + cipher.encrypt(pad(plain, AES.block_size))
         return json.dumps({"encrypt": base64.b64encode(data).decode()}).encode()
 
     def signed(self, body: bytes, *, at: float | None = None) -> dict[str, str]:

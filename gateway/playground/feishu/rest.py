@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import anyio
 from aiohttp import BodyPartReader, web
 
-from tests.fakes import feishu_cards
-from tests.fakes.feishu_cardkit import SCOPE, CardKitService
-from tests.fakes.feishu_shown import CARD_FORMS, shown_content
-from tests.fakes.feishu_state import (
+from gateway.playground.feishu import cards
+from gateway.playground.feishu.cardkit import SCOPE, CardKitService
+from gateway.playground.feishu.shown import CARD_FORMS, shown_content
+from gateway.playground.feishu.state import (
     BOT_OPEN_ID,
     FeishuApiError,
     FeishuCall,
@@ -293,8 +293,8 @@ class RestApi:
         if len(json.dumps({"content": content}, ensure_ascii=False).encode()) > CARD_BYTES:
             raise FeishuApiError(230025, "The length of the message content reaches its limit.")
         try:
-            card = feishu_cards.check(value)
-        except feishu_cards.InvalidCard as error:
+            card = cards.check(value)
+        except cards.InvalidCard as error:
             if error.sub != 11310:
                 self._state.violation(f"card: {error}")
             said = f"Failed to create card content, ext=ErrCode: {error.sub}; ErrMsg: {error}; "
@@ -540,7 +540,7 @@ def _shown(message: FeishuMessage) -> dict[str, Any]:
 
 
 def _broken_image(card: dict[str, Any]) -> bool:
-    return any(re.search(r"!\[[^\]]*\]\((?!img_)", text) for text in feishu_cards.markdown(card))
+    return any(re.search(r"!\[[^\]]*\]\((?!img_)", text) for text in cards.markdown(card))
 
 
 def _drop(request: web.Request) -> web.StreamResponse:

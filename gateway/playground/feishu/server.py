@@ -12,12 +12,12 @@ import httpx
 from aiohttp import web
 
 from gateway.playground import WITHIN_S
-from tests.fakes.feishu_cardkit import SCOPE, CardKitService
-from tests.fakes.feishu_post import FeishuWebhookSender
-from tests.fakes.feishu_push import FeishuConnection, PushService
-from tests.fakes.feishu_rest import RestApi
-from tests.fakes.feishu_shown import event_content
-from tests.fakes.feishu_state import (
+from gateway.playground.feishu.cardkit import SCOPE, CardKitService
+from gateway.playground.feishu.post import FeishuWebhookSender
+from gateway.playground.feishu.push import FeishuConnection, PushService
+from gateway.playground.feishu.rest import RestApi
+from gateway.playground.feishu.shown import event_content
+from gateway.playground.feishu.state import (
     BOT_OPEN_ID,
     FeishuCall,
     FeishuEvent,

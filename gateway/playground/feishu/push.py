@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 from aiohttp import WSMsgType, web
 
-from tests.fakes import feishu_wire
-from tests.fakes.feishu_state import FeishuApiError, FeishuEvent, FeishuState
-from tests.fakes.feishu_wire import WireFrame
+from gateway.playground.feishu import wire
+from gateway.playground.feishu.state import FeishuApiError, FeishuEvent, FeishuState
+from gateway.playground.feishu.wire import WireFrame
 
 MAX_CONNECTIONS = 50
 
@@ -93,7 +93,7 @@ class PushService:
                 if message.type is not WSMsgType.BINARY:
                     self._state.violation(f"a {message.type} message on the long connection")
                     continue
-                await self._take(connection, feishu_wire.decode(message.data))
+                await self._take(connection, wire.decode(message.data))
         finally:
             connection.close_code = socket.close_code
             self.connections.remove(connection)
@@ -145,7 +145,7 @@ class PushService:
             )  # fmt: skip
             waiting.frame = frame
             try:
-                await connection.socket.send_bytes(feishu_wire.encode(frame))
+                await connection.socket.send_bytes(wire.encode(frame))
             except (ConnectionError, RuntimeError):
                 return 0
         with anyio.move_on_after(self._ack_s):
@@ -173,7 +173,7 @@ class PushService:
             return
         config = json.dumps({"PingInterval": self.ping_s}).encode()
         pong = WireFrame(service=connection.service, headers={"type": "pong"}, payload=config)
-        await connection.socket.send_bytes(feishu_wire.encode(pong))
+        await connection.socket.send_bytes(wire.encode(pong))
 
     mute = False
     """Make connections look alive although they carry no pongs and events."""

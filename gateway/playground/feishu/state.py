@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import anyio
 
-from tests.fakes import feishu_cards
+from gateway.playground.feishu import cards
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class FeishuMessage:
     @property
     def buttons(self) -> dict[str, dict[str, Any]]:
         """The buttons that a reader can press now: label -> callback value."""
-        return feishu_cards.buttons(self.content) if self.type == "interactive" else {}
+        return cards.buttons(self.content) if self.type == "interactive" else {}
 
     @property
     def emojis(self) -> list[str]:
@@ -122,7 +122,7 @@ class FeishuApiError(Exception):
 def words(kind: str, content: dict[str, Any]) -> list[str]:
     """Return the visible words of a message's content."""
     if kind == "interactive" and "body" in content:
-        return feishu_cards.words(content)
+        return cards.words(content)
     if kind == "text":
         return [str(content.get("text", ""))]
     return [json.dumps(content, ensure_ascii=False)]

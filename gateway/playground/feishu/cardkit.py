@@ -8,8 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.fakes import feishu_cards
-from tests.fakes.feishu_state import FeishuApiError, FeishuMessage, FeishuState
+from gateway.playground.feishu import cards
+from gateway.playground.feishu.state import FeishuApiError, FeishuMessage, FeishuState
 
 Body = dict[str, Any]
 Handler = Callable[[web.Request, Body], Awaitable[dict[str, Any] | web.Response]]
@@ -128,7 +128,7 @@ class CardKitService:
         element = request.match_info["element"]
         if not isinstance(body["content"], str) or not body["content"]:
             self._bad("content without text")
-        entity.card = feishu_cards.written(entity.card, element, body["content"])
+        entity.card = cards.written(entity.card, element, body["content"])
         self._card(json.dumps(entity.card, ensure_ascii=False))
         self._show(entity)
         return {"data": {}}
@@ -158,8 +158,8 @@ class CardKitService:
         if len(json.dumps({"data": data}, ensure_ascii=False).encode()) > 30 * 1024:
             raise FeishuApiError(200860, "card content exceeds the limit")
         try:
-            return feishu_cards.check(json.loads(str(data)))
-        except feishu_cards.InvalidCard as error:
+            return cards.check(json.loads(str(data)))
+        except cards.InvalidCard as error:
             if error.sub != 11310:
                 self._state.violation(f"card: {error}")
             said = f"Failed to create card content, ext=ErrCode: {error.sub}; ErrMsg: {error}; "

@@ -1,0 +1,1 @@
+"""A simulated Feishu: the open API, cards, the long connection and webhooks."""
