@@ -34,11 +34,13 @@ class Speaker:
         id: Unique on the platform; "" = unknown.
         name: "" = unknown.
         is_addressing: Whether the message mentions the bot or replies to it.
+        origin: What sent the message in the author's name: a `schedule` or a `hook`; "" = the author.
     """
 
     id: str
     name: str = ""
     is_addressing: bool = True
+    origin: str = ""
 
     @property
     def line(self) -> str:
@@ -48,9 +50,12 @@ class Speaker:
         '<speaker id="U0A1">Ann Lee</speaker>'
         >>> Speaker(id="U0A1", name="Ann Lee", is_addressing=False).line
         '<speaker id="U0A1" addressed="no">Ann Lee</speaker>'
+        >>> Speaker(id="U0A1", name="Ann Lee", origin="schedule").line
+        '<speaker id="U0A1" origin="schedule">Ann Lee</speaker>'
         """
-        addressed = "" if self.is_addressing else ' addressed="no"'
-        return f'<{SPEAKER} id="{self.id}"{addressed}>{self.name}</{SPEAKER}>'
+        how = "" if self.is_addressing else ' addressed="no"'
+        how += f' origin="{self.origin}"' if self.origin else ""
+        return f'<{SPEAKER} id="{self.id}"{how}>{self.name}</{SPEAKER}>'
 
     @override
     def __str__(self) -> str:
@@ -63,16 +68,15 @@ class Speaker:
 
 
 def speaker_of(message: BaseMessage) -> Speaker | None:
-    """Return the author of a message in a group. None elsewhere, or if the bus did not name one.
+    """Return the author of a message in a group, or of one that no person sent. None if the bus did not name one.
 
     >>> from langchain_core.messages import HumanMessage
     >>> said = {"sender": {"id": "U0A1", "name": "Ann</speaker>"}, "chat_type": "group"}
     >>> speaker_of(HumanMessage("hi", additional_kwargs=said)).name
     'Ann_/speaker_'
     """
-    if message.additional_kwargs.get("chat_type") != GROUP:
-        return None
-    return author_of(message)
+    extra = message.additional_kwargs
+    return author_of(message) if extra.get("chat_type") == GROUP or extra.get("origin") else None
 
 
 def author_of(message: BaseMessage) -> Speaker | None:
@@ -84,7 +88,12 @@ def author_of(message: BaseMessage) -> Speaker | None:
     name, user_id = (one_line(sender.get(key), MAX_NAME_CHARS) for key in ("name", "id"))
     if not (user_id or name):
         return None
-    return Speaker(id=user_id, name=name, is_addressing=extra.get("is_addressed") is not False)
+    return Speaker(
+        id=user_id,
+        name=name,
+        is_addressing=extra.get("is_addressed") is not False,
+        origin=one_line(extra.get("origin"), MAX_NAME_CHARS),
+    )
 
 
 def chat_section(

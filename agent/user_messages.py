@@ -24,7 +24,8 @@ HUMAN = "human"
 _NAMES = frozenset({SUMMARY, PLAN_REMINDER, LOOP_WARNING})
 _BLOCK_TAGS = ("uploaded_files", "current_uploads", "attachments", "system-reminder")
 _OPENING = re.compile(
-    rf"<({'|'.join(_BLOCK_TAGS)})>|<({SPEAKER}) id=\"[^\"<>\n]*\">", re.IGNORECASE | re.ASCII
+    rf"<({'|'.join(_BLOCK_TAGS)})>|<({SPEAKER}) id=\"[^\"<>\n]*\"(?: \w+=\"\w+\")*>",
+    re.IGNORECASE | re.ASCII,
 )
 _CLOSING = {tag: re.compile(rf"(?ai:</{tag}>)\s*") for tag in (*_BLOCK_TAGS, SPEAKER)}
 

@@ -182,6 +182,7 @@ class InboundMessage:
         is_stopped: Whether a button stopped its turn, or the message was deleted (`is_deleted`). It is not resumed.
         edit_count: Number of edits since it was accepted. `text` is the present text.
         edited_at: When it was last edited by the platform's clock (Unix seconds); 0 = never, or unknown.
+        origin: What sent it in the sender's name: "schedule:ID" or "hook:NAME"; "" = a person.
     """
 
     event_id: str
@@ -215,6 +216,12 @@ class InboundMessage:
     is_deleted: bool = False
     edit_count: int = 0
     edited_at: float = 0.0
+    origin: str = ""
+
+    @property
+    def origin_kind(self) -> str:
+        """The kind of `origin`: `schedule`, `hook`, or "" = a person."""
+        return self.origin.partition(":")[0]
 
     @property
     def chat_type(self) -> Literal["private", "group"]:
@@ -223,8 +230,9 @@ class InboundMessage:
 
     @property
     def may_be_declined(self) -> bool:
-        """Whether the agent may stay silent: people may have said it to each other."""
-        return not (self.is_private or self.is_addressed or self.answers_row)
+        """Whether the agent may stay silent: people may have said it to each other, or nobody wrote it."""
+        is_for_bot = self.is_private or self.is_addressed or self.answers_row
+        return bool(self.origin) or not is_for_bot
 
     @property
     def author(self) -> Sender:

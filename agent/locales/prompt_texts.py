@@ -27,6 +27,7 @@ class PromptTexts:
         platforms: What the platforms are called.
         on_platform: Where a chat on a {platform} is.
         writing: How to write for each platform, by its name.
+        origins: What to know about a message that no person sent, by its origin: {silence}.
     """
 
     role: str
@@ -48,3 +49,4 @@ class PromptTexts:
     platforms: Mapping[str, str]
     on_platform: str
     writing: Mapping[str, str]
+    origins: Mapping[str, str]

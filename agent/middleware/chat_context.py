@@ -9,16 +9,18 @@ from langchain_core.messages import AnyMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
-from agent.locales import PROMPTS
+from agent.locales import PROMPTS, PromptTexts
 from agent.middleware.handler_types import ModelHandler
 from agent.middleware.system_message import append_to_system_message
-from agent.speakers import chat_section, speaker_of
+from agent.speakers import SILENCE, chat_section, speaker_of
 from agent.state import ThreadState
 from agent.user_messages import HUMAN, is_user_message
 
 
 class ChatContextMiddleware(AgentMiddleware[ThreadState, Any]):
     """Puts a `<speaker>` line before each person's message in a group, and appends a `<chat>` section to the prompt.
+
+    A message that no person sent has the line in private chats too, and a note about it.
 
     Changes only requests; the thread keeps the original messages. A line depends only on its message, so that the
     beginning of a request stays the same from turn to turn. `name` is removed, because many servers reject names with
@@ -36,7 +38,7 @@ class ChatContextMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
-        named = dict(_with_speakers(request.messages))
+        named = dict(_with_speakers(request.messages, self._texts))
         if named:
             messages = [named.get(at, message) for at, message in enumerate(request.messages)]
             request = request.override(messages=messages)
@@ -46,14 +48,18 @@ class ChatContextMiddleware(AgentMiddleware[ThreadState, Any]):
         return await handler(request)
 
 
-def _with_speakers(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage]]:
+def _with_speakers(
+    messages: Sequence[AnyMessage], texts: PromptTexts
+) -> Iterator[tuple[int, AnyMessage]]:
     """Yield (position, new message) for each message that changes."""
     for at, message in enumerate(messages):
         if message.type != HUMAN:
             continue
         speaker = speaker_of(message)
         if speaker is not None:
-            line, content = f"{speaker.line}\n", message.content
+            note = texts.origins.get(speaker.origin, "").format(silence=SILENCE)
+            line = "".join(f"{each}\n" for each in (speaker.line, note) if each)
+            content = message.content
             named = (
                 f"{line}{content}"
                 if isinstance(content, str)

@@ -18,7 +18,7 @@ class UsageOwner:
 
     Attributes:
         run_id: The run.
-        kind: `run`, or `subagent`.
+        kind: `run`, `subagent`, or what started the run in the person's name: `schedule`, `hook`.
         agent: The agent.
         person: `{channel}:{workspace}:{platform user id}`.
         room: `{channel}:{workspace}:{chat}`.
@@ -40,6 +40,8 @@ class UsageOwner:
 
         >>> UsageOwner.from_config({"user_id": "slack:T:U"}, None).person
         'slack:T:U'
+        >>> UsageOwner.from_config({"origin": "schedule:7"}, None).kind
+        'schedule'
         """
 
         def read(key: str) -> str:
@@ -47,7 +49,7 @@ class UsageOwner:
 
         return cls(
             run_id=read("run_id"),
-            kind=kind,
+            kind=read("origin").partition(":")[0] or kind,
             agent=read("agent_name") or LEAD_AGENT,
             person=read("user_id"),
             room=read("room"),

@@ -17,11 +17,12 @@ REFUSALS_PER_CHAT = 5
 
 @dataclass(frozen=True, slots=True)
 class RefusedMessage:
-    """A message that was not accepted. `at` is in Unix seconds."""
+    """A message that was not accepted. `at` is in Unix seconds, `origin` as on `InboundMessage`."""
 
     at: float
     disposition: Disposition
     user_id: str
+    origin: str = ""
 
 
 class IntakeStats:
@@ -42,7 +43,7 @@ class IntakeStats:
             return
         chat = chat_of(message.key)
         kept = self._refusals.get(chat) or deque(maxlen=REFUSALS_PER_CHAT)
-        kept.append(RefusedMessage(at, disposition, message.sender.user_id))
+        kept.append(RefusedMessage(at, disposition, message.sender.user_id, message.origin))
         self._refusals[chat] = kept
 
     def counts(self) -> Mapping[tuple[str, Disposition], int]:

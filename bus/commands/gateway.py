@@ -123,9 +123,11 @@ class GatewayCommands:
     async def usage(
         self, *, since: str, person: str = "", room: str = ""
     ) -> list[dict[str, Any]] | None:
-        """Return the usage of a person or room, one entry for each day; None if the request failed."""
+        """Return the usage of a person or room, one entry for each day and kind of call; None if the request failed."""
         whose = {"person": person} if person else {"room": room}
-        document = await self._request("GET", "usage", {"by": "day", "since": since, **whose})
+        document = await self._request(
+            "GET", "usage", {"by": ["day", "kind"], "since": since, **whose}
+        )
         totals = document.get("totals") if isinstance(document, dict) else None
         return totals if isinstance(totals, list) else None
 
@@ -147,7 +149,9 @@ class GatewayCommands:
             agent = None
         return {**scope, "agent": str(agent)} if agent else scope
 
-    async def _request(self, method: str, path: str, query: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - this is the wire
+    async def _request(
+        self, method: str, path: str, query: Mapping[str, str | list[str]] | None = None
+    ) -> Any:  # noqa: ANN401 - this is the wire
         """Return the JSON of a response; None if the request failed."""
         try:
             with anyio.fail_after(TIMEOUT_S):

@@ -9,6 +9,9 @@ from bus.commands.gateway import GatewayCommands
 from bus.locales import Messages
 from bus.settings.memory_scope import global_room_id, global_user_id
 
+ORIGINS = ("schedule", "hook")
+"""The kinds of calls of runs that no person started (`InboundMessage.origin_kind`)."""
+
 
 class UsageCommand:
     """The command."""
@@ -38,6 +41,9 @@ class UsageCommand:
                     whose=whose, today=_amount(of_today, texts), month=_amount(days, texts)
                 )
             )
+            by_origin = [day for day in days if day.get("kind") in ORIGINS]
+            if by_origin:
+                lines.append(texts.usage_origins.format(month=_amount(by_origin, texts)))
         return "\n".join(lines)
 
 

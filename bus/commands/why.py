@@ -60,7 +60,10 @@ class WhyCommand:
         reasons = Counter[Disposition]()
         for answer in (await self._list_here(body), *filter(None, others.values())):
             listed, counts = json.loads(answer)
-            refusals += [RefusedMessage(at, Disposition(why), user) for at, why, user in listed]
+            refusals += [
+                RefusedMessage(at, Disposition(why), user, origin)
+                for at, why, user, origin in listed
+            ]
             reasons.update({Disposition(why): count for why, count in counts.items()})
         refusals.sort(key=lambda refusal: refusal.at, reverse=True)
         return refusals[:REFUSALS_PER_CHAT], dict(reasons.most_common())
@@ -70,7 +73,8 @@ class WhyCommand:
         channel, workspace, chat = json.loads(body)
         key = ConversationKey(channel=channel, workspace=workspace, chat=chat)
         listed = [
-            (one.at, one.disposition, one.user_id) for one in self._stats.recent_refusals(key)
+            (one.at, one.disposition, one.user_id, one.origin)
+            for one in self._stats.recent_refusals(key)
         ]
         return json.dumps([listed, self._stats.refusals_by_reason(channel)])
 
@@ -78,9 +82,10 @@ class WhyCommand:
 def _line(refusal: RefusedMessage, texts: Messages) -> str:
     moment = datetime.fromtimestamp(refusal.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     description = _described(refusal.disposition, texts)
-    return "• " + texts.why_line.format(
-        moment=moment, user=f"`{refusal.user_id}`", reason=description
-    )
+    user = f"`{refusal.user_id}`"
+    if refusal.origin:
+        user = texts.why_origin.format(origin=f"`{refusal.origin}`", user=user)
+    return "• " + texts.why_line.format(moment=moment, user=user, reason=description)
 
 
 def _described(reason: Disposition, texts: Messages) -> str:

@@ -267,11 +267,12 @@ class TurnSteps:
 
     def new_fold(self, turn: TurnRecord) -> ReplyFold:
         """Return an empty fold for the run's events."""
+        inbound = turn.message.inbound
         return ReplyFold(
             turn.attempt.message_id,
             self.max_chars,
             approval_hint=self._approval_hint(turn),
-            may_be_silent=not turn.message.inbound.is_private,
+            may_be_silent=bool(inbound.origin) or not inbound.is_private,
         )
 
     async def set_run(self, turn: TurnRecord) -> None:

@@ -50,8 +50,12 @@ length lost no space."""
 
 
 def may_be_part(message: InboundMessage) -> bool:
-    """Return whether a message can be part of a gesture. Button presses and repeated messages cannot."""
-    return not (message.sender.is_bot or message.answers_row or message.rewind_point is not None)
+    """Return whether a message can be part of a gesture. Button presses and repeated messages cannot.
+
+    Neither can messages that no person wrote.
+    """
+    is_repeated = message.rewind_point is not None
+    return not (message.sender.is_bot or message.answers_row or message.origin or is_repeated)
 
 
 def is_incomplete(message: InboundMessage) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bus.config import LEAD_AGENT
 from bus.messages import InboundMessage, Sender
-from bus.runs.stream import CHAT_TYPE, FRAMEWORK_NAMES, IS_ADDRESSED, SENDER
+from bus.runs.stream import CHAT_TYPE, FRAMEWORK_NAMES, IS_ADDRESSED, ORIGIN, SENDER
 
 STREAM_MODES = ("messages-tuple", "values", "custom")
 """The stream modes that the bus reads."""
@@ -111,7 +111,9 @@ def human_message(
         SENDER: {"id": author.user_id, "name": author.name},
         CHAT_TYPE: request.inbound.chat_type,
     }
-    if request.inbound.may_be_declined:
+    if request.inbound.origin:
+        further[ORIGIN] = request.inbound.origin_kind
+    elif request.inbound.may_be_declined:
         further[IS_ADDRESSED] = False
     if request.files:
         further["files"] = [dict(file) for file in request.files]

@@ -25,6 +25,9 @@ CHAT_TYPE = "chat_type"
 IS_ADDRESSED = "is_addressed"
 """Key in `additional_kwargs`: False for a message of a group that does not mention the bot."""
 
+ORIGIN = "origin"
+"""Key in `additional_kwargs`: what sent a message in its author's name, `schedule` or `hook`; missing = the author."""
+
 CLARIFICATION = "ask_clarification"
 """The tool that asks the person a question."""
 

@@ -71,6 +71,8 @@ class SessionResolver:
             "topic": message.key.topic,
             "language": message.reply_target.language,
         }
+        if message.origin:
+            context["origin"] = message.origin
         policy = self._policies.get(message.key.channel)
         if policy is not None and policy.agents is not None:
             context["allowed_agents"] = list(policy.agents)

@@ -1,6 +1,7 @@
 """The author and chat of a message, as the model sees them: set by the bus, unforgeable, stable for caches."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,8 @@ def test_a_hostile_name_is_one_name(name: str, field: str) -> None:
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_name_is_one_name(name: str, user_id: str) -> None:
     speaker = Speaker(id=one_line(user_id, MAX_NAME_CHARS), name=one_line(name, MAX_NAME_CHARS))
+    scheduled = replace(speaker, origin="schedule")
+    assert strip_framework_blocks(f"{scheduled.line}\nhi") == "hi"
     assert re.fullmatch(r'<speaker id="[^"<>\n]*">[^"<>\n]*</speaker>', speaker.line)
     assert str(speaker).count('"') in (0, 2)
 
@@ -223,3 +226,16 @@ async def test_summaries_and_memory_know_who_said_it(tmp_path: Path) -> None:
     assert 'User U1 "Ann Lee": I like tea' in learned
     assert 'User U2 "Ann Lee": I like tea, too' in learned
     assert "speaker id" not in learned
+
+
+async def test_a_message_of_a_schedule_says_so_in_private_too(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing("Sunny.", "Yes.")
+    async with open_agent(tmp_path, model) as harness:
+        sent = said("the weather", "U1", "Ann", chat_type="private", origin="schedule")
+        await harness.say(sent)
+        await harness.say(said("really?", "U1", "Ann", chat_type="private"))
+    first, second = shown(model)
+    line, note, words = first.split("\n")
+    assert line == '<speaker id="U1" origin="schedule">Ann</speaker>'
+    assert "reply with NO_REPLY and nothing else" in note
+    assert (words, second) == ("the weather", "really?")
