@@ -50,13 +50,14 @@ class ApiTokenLookup:
 
     async def find(self, value: str) -> ApiToken | None:
         """Return the unexpired token with this value. None if the database cannot be read."""
-        return await self._find(token_digest(value)) if value.startswith(PREFIX) else None
+        return await self.find_digest(token_digest(value)) if value.startswith(PREFIX) else None
 
     async def has_ended(self, digest: str) -> bool:
         """Return whether a token was revoked or has expired. False if the database cannot be read."""
-        return await self._find(digest) is None and self._is_readable
+        return await self.find_digest(digest) is None and self._is_readable
 
-    async def _find(self, digest: str) -> ApiToken | None:
+    async def find_digest(self, digest: str) -> ApiToken | None:
+        """Return the unexpired token whose value has this hash. None if the database cannot be read."""
         if self._is_outdated(digest):
             async with self._reading:  # Another task may have read the table meanwhile.
                 if self._is_outdated(digest):

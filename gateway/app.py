@@ -35,6 +35,7 @@ from gateway.routes import (
     models,
     people,
     prompt,
+    sessions,
     skills,
     slack_install,
     suggestions,
@@ -47,7 +48,9 @@ from gateway.routes import (
 from gateway.routes.console import mount_console
 from gateway.routes.documentation import mount_documentation
 from gateway.services import Services
+from gateway.sessions import SessionLookup
 from gateway.version import get_version
+from store.api_tokens import token_digest
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +156,7 @@ def included_routes() -> list[BaseRoute]:
         root.include_router(router)
     for module in (
         agents, artifacts, terminal, broadcasts, channels, people, prompt, mcp, memory, models, skills, uploads,
-        suggestions, tokens, usage,
+        suggestions, sessions, tokens, usage,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES
@@ -198,11 +201,14 @@ def network_app(app: FastAPI, config: GatewayConfig, *, token: str | None) -> AS
         *map(webhook_path, services.webhooks),
         *(path for name in services.installations for path in slack_install.paths(name)),
     ]
+    tokens = ApiTokenLookup(services.tokens)
+    lookup = SessionLookup(services.sessions, tokens=tokens, admin_digest=token_digest(token or ""))
     network = with_access_control(
         app,
         config,
         token=token,
-        tokens=ApiTokenLookup(services.tokens),
+        tokens=tokens,
+        sessions=lookup,
         open_paths=open_paths,
     )
     counted = RequestMiddleware(network, stats=services.stats, audit=services.audit)
@@ -218,16 +224,18 @@ def with_access_control(
     *,
     token: str | None,
     tokens: ApiTokenLookup | None = None,
+    sessions: SessionLookup | None = None,
     open_paths: Iterable[str] = (),
 ) -> ASGIApp:
     """Wrap an application in access control, with CORS if origins are configured.
 
-    `tokens` finds named tokens. `open_paths` are additional paths that need no token.
+    `tokens` finds named tokens, and `sessions` those of browsers. `open_paths` are additional paths that need no token.
     """
     inner: ASGIApp = AccessMiddleware(
         app,
         token=token,
         tokens=tokens,
+        sessions=sessions,
         hosts=(config.host, *config.allowed_hosts),
         origins=config.cors_origins,
         open_paths=OPEN_PATHS | _open_metrics_path(config) | {*open_paths},

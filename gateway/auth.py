@@ -7,7 +7,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from hmac import compare_digest
@@ -26,9 +26,11 @@ from gateway.config_file import ConfigError
 from gateway.gateway_config import MIN_TOKEN_CHARS, is_sendable_token
 from gateway.middleware import AUTHENTICATED_AS, WEBSOCKET_METHOD, WRONG_TOKEN_SENT
 from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
+from gateway.sessions import CSRF_HEADER, SessionLookup, secret_from_cookie
 from gateway.token_revocation import RevocableConnection
 from gateway.token_scopes import is_permitted
-from store.api_tokens import ApiToken
+from store.api_tokens import TokenScope, token_digest
+from store.console_sessions import ConsoleSession
 from store.data_folder import read_or_create_key
 
 MAX_BODY_BYTES = 10_000_000
@@ -51,6 +53,7 @@ OPEN_PATHS = frozenset({"/health", "/health/ready"})
 
 DOCUMENTATION_PREFIX = "/docs"
 CONSOLE_PREFIX = "/console"
+SESSIONS_PATH = "/api/sessions"
 OPENAPI_PATH = "/openapi.json"
 """Pages that need no token, because browsers send none."""
 
@@ -68,7 +71,13 @@ _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognized, not bound
 
 NO_TOKEN = "Send the admin token as `Authorization: Bearer ...` or `X-Api-Key`."  # noqa: S105 - a sentence
 WRONG_TOKEN = "The admin token is wrong."  # noqa: S105 - a sentence
-FORBIDDEN = "The token {name} has the scope `{scope}`, which does not permit this request."
+FORBIDDEN = "{name} has the scope `{scope}`, which does not permit this request."
+WRONG_CSRF = (
+    "Send the session's CSRF token as `X-CSRF-Token`: GET /api/sessions/current returns it."
+)
+ONLY_OPENS = "A sign-in link only opens a session: POST /api/sessions."
+CALLER = "parley.caller"
+"""Scope key under which `AccessMiddleware` stores the `Caller`."""
 TWO_HOSTS = "Send one Host header."
 WRONG_HOST = "Unknown Host header: see gateway.allowed_hosts."
 NOT_FOUND = "Not Found"
@@ -126,12 +135,32 @@ def _read_or_generate_token(file: Path) -> AdminToken:
     return AdminToken(value=value, generated=is_new)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who sent a request with a valid credential.
+
+    Attributes:
+        name: For the audit log and for errors.
+        scope: The requests that are permitted.
+        token: The name of the token; "" = the admin token.
+        token_digest: SHA-256 of the token, or of the one that opened the session.
+        session: The session of its cookie, or the link; None = it sent a token.
+    """
+
+    name: str
+    scope: TokenScope
+    token: str
+    token_digest: str
+    session: ConsoleSession | None = None
+
+
 class AccessMiddleware:
     """Passes a request to the application, or rejects it.
 
     Args:
         token: The admin token; None = no token is required.
         tokens: Finds named tokens; None = no named tokens.
+        sessions: Finds the sessions of browsers; None = no sessions.
         hosts: Allowed names in the Host header, besides loopback names. Others are rejected (DNS rebinding).
         origins: Web pages that may send changing requests if no token is required, besides the gateway's own.
         open_paths: Additional paths that need no token.
@@ -145,6 +174,7 @@ class AccessMiddleware:
         *,
         token: str | None,
         tokens: ApiTokenLookup | None = None,
+        sessions: SessionLookup | None = None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
         open_paths: Iterable[str] = OPEN_PATHS,
@@ -153,7 +183,9 @@ class AccessMiddleware:
     ) -> None:
         self._app = app
         self._token = token.encode() if token is not None else None
+        self._token_digest = token_digest(token or "")
         self._tokens = tokens
+        self._sessions = sessions
         self._hosts = {name.lower() for name in (*LOOPBACK_NAMES, *hosts)} - {*_ANY_ADDRESS}
         self._origins = {origin.lower().rstrip("/") for origin in origins}
         self._open_paths = frozenset(open_paths)
@@ -171,20 +203,21 @@ class AccessMiddleware:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        named = await self._find_named(scope)
-        TOKEN_SCOPE.set(named.scope if named is not None else "")
-        if named is not None and self._tokens is not None:
-            has_ended = partial(self._tokens.has_ended, named.digest)
+        caller = await self._find_caller(scope)
+        TOKEN_SCOPE.set(caller.scope if caller is not None else "")
+        if caller is not None and (has_ended := self._end_of(caller)) is not None:
             revocable = RevocableConnection(receive, send, has_ended)
             receive, send = revocable.receive, revocable.send
+        if caller is not None:
+            scope[CALLER] = caller
         if scope["type"] == "websocket":
-            refusal = self._check_websocket(scope, named)
+            refusal = self._check_websocket(scope, caller)
             if refusal is not None:
                 await _reject_websocket(scope, send, refusal)
                 return
             await self._app(scope, receive, send)
             return
-        refusal = self._check_request(scope, named)
+        refusal = self._check_request(scope, caller)
         if refusal is not None:
             await _reject(send, refusal)
             return
@@ -192,15 +225,52 @@ class AccessMiddleware:
             scope, limit_body(receive, _body_limit(scope), pause_s=self._body_timeout_s), send
         )
 
-    async def _find_named(self, scope: Scope) -> ApiToken | None:
-        """Return the named token of a connection."""
-        given = _given_token(scope)
-        if self._tokens is None or self._token is None or given is None:
+    async def _find_caller(self, scope: Scope) -> Caller | None:
+        """Return who sends a token or a session's cookie; None = neither is valid."""
+        if self._token is None:
             return None
-        return await self._tokens.find(given.decode("latin-1"))
+        given = _given_token(scope)
+        if given is None:
+            secret = secret_from_cookie(Headers(scope=scope)) if self._sessions else ""
+            return await self._find_session(secret, is_link=False)
+        if compare_digest(given, self._token):
+            digest = self._token_digest
+            return Caller(name=self._principal, scope="admin", token="", token_digest=digest)
+        value = given.decode("latin-1")
+        named = await self._tokens.find(value) if self._tokens is not None else None
+        if named is None:
+            return await self._find_session(value, is_link=True)
+        return Caller(
+            name=f"token {named.name}",
+            scope=named.scope,
+            token=named.name,
+            token_digest=named.digest,
+        )
 
-    def _check_request(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
-        """Return why a request is rejected. Marks the scope of requests with the token."""
+    async def _find_session(self, secret: str, *, is_link: bool) -> Caller | None:
+        """Return the caller of a cookie, or of a link that is sent like a token."""
+        session = await self._sessions.find(secret) if self._sessions and secret else None
+        if session is None or session.is_link is not is_link:
+            return None
+        opened_by = f"token {session.token}" if session.token else self._principal
+        return Caller(
+            name=f"link {session.id}" if is_link else f"session {session.id} of {opened_by}",
+            scope=session.scope,
+            token=session.token,
+            token_digest=session.token_digest,
+            session=session,
+        )
+
+    def _end_of(self, caller: Caller) -> Callable[[], Awaitable[bool]] | None:
+        """Return how to ask whether a caller's credential has ended; None = it never ends."""
+        if caller.session is not None and self._sessions is not None:
+            return partial(self._sessions.has_ended, caller.session.id)
+        if caller.token and self._tokens is not None:
+            return partial(self._tokens.has_ended, caller.token_digest)
+        return None
+
+    def _check_request(self, scope: Scope, caller: Caller | None) -> Rejection | None:
+        """Return why a request is rejected. Marks the scope of requests with a valid credential."""
         headers = Headers(scope=scope)
         if misdirected := self._check_address(scope, headers):
             return misdirected
@@ -213,9 +283,9 @@ class AccessMiddleware:
             )
         if self._token is None and self._is_cross_origin(scope["method"], headers):
             return Rejection(status=403, detail=WRONG_ORIGIN)
-        without = self._check_token(scope, named)
+        without = self._check_token(scope, caller) or self._check_forgery(scope, headers, caller)
         if without is None:
-            scope[AUTHENTICATED_AS] = f"token {named.name}" if named else self._principal
+            scope[AUTHENTICATED_AS] = caller.name if caller else self._principal
         elif without.detail == WRONG_TOKEN:
             scope[WRONG_TOKEN_SENT] = True
         # Count requests with and without the token separately, so that neither can block the other.
@@ -240,14 +310,14 @@ class AccessMiddleware:
         is_page = path in {"/", OPENAPI_PATH} or f"{path}/".startswith(_PAGE_PREFIXES)
         return path in self._open_paths or (is_page and method in _SAFE_METHODS)
 
-    def _check_websocket(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
+    def _check_websocket(self, scope: Scope, caller: Caller | None) -> Rejection | None:
         """Return why a WebSocket is rejected. Browsers open them from any page, and CORS does not apply."""
         headers = Headers(scope=scope)
         if misdirected := self._check_address(scope, headers):
             return misdirected
         if self._is_cross_origin("POST", headers):
             return Rejection(status=403, detail=WRONG_ORIGIN)
-        without = self._check_token(scope, named)
+        without = self._check_token(scope, caller)
         if without is not None and without.detail == WRONG_TOKEN:
             scope[WRONG_TOKEN_SENT] = True
         return (
@@ -255,19 +325,33 @@ class AccessMiddleware:
             or without
         )
 
-    def _check_token(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
+    def _check_token(self, scope: Scope, caller: Caller | None) -> Rejection | None:
         if self._token is None:
             return None
-        if named is not None:
-            method = scope.get("method", WEBSOCKET_METHOD)
-            permitted = is_permitted(named, method, scope["path"], scope["query_string"])
-            detail = FORBIDDEN.format(name=named.name, scope=named.scope)
-            return None if permitted else Rejection(status=403, detail=detail)
-        given = _given_token(scope)
-        if given is not None and compare_digest(given, self._token):
+        method, path = scope.get("method", WEBSOCKET_METHOD), scope["path"]
+        if caller is None:
+            detail = NO_TOKEN if _given_token(scope) is None else WRONG_TOKEN
+            return Rejection(status=401, detail=detail, headers=(_CHALLENGE,))
+        if caller.session is not None and caller.session.is_link:
+            is_opening = (method, path) == ("POST", SESSIONS_PATH)
+            return None if is_opening else Rejection(status=403, detail=ONLY_OPENS)
+        if is_permitted(caller.scope, method, path, scope["query_string"]):
             return None
-        detail = NO_TOKEN if given is None else WRONG_TOKEN
-        return Rejection(status=401, detail=detail, headers=(_CHALLENGE,))
+        detail = FORBIDDEN.format(name=_capitalized(caller.name), scope=caller.scope)
+        return Rejection(status=403, detail=detail)
+
+    def _check_forgery(
+        self, scope: Scope, headers: Headers, caller: Caller | None
+    ) -> Rejection | None:
+        """Return why a request with a cookie may come from another page."""
+        session = caller.session if caller is not None else None
+        if session is None or session.is_link or scope["method"] in _SAFE_METHODS:
+            return None
+        if self._is_cross_origin(scope["method"], headers):
+            return Rejection(status=403, detail=WRONG_ORIGIN)
+        given = headers.get(CSRF_HEADER, "").encode("latin-1")
+        is_valid = compare_digest(given, session.csrf.encode())
+        return None if is_valid else Rejection(status=403, detail=WRONG_CSRF)
 
     def _is_cross_origin(self, method: str, headers: Headers) -> bool:
         origin = headers.get("origin", "").lower()
@@ -277,6 +361,10 @@ class AccessMiddleware:
             return urlsplit(origin).netloc != headers.get("host", "").lower()
         except ValueError:  # the connection has no address
             return True
+
+
+def _capitalized(name: str) -> str:
+    return f"The {name}" if name.startswith(("token ", "session ")) else name
 
 
 def _check_rate(scope: Scope, buckets: ClientRateLimiter) -> Rejection | None:

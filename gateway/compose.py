@@ -46,6 +46,7 @@ from gateway.terminal.other_terminals import connect_terminals
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.checkpoints import open_checkpointer
+from store.console_sessions import ConsoleSessionStore
 from store.credentials import CredentialStore
 from store.data_folder import find_interrupted_restore, remove_unpacked
 from store.database import Database
@@ -184,6 +185,7 @@ async def _open_embedded_app(
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(config.gateway.watchdog_s),
         tokens=ApiTokenStore(database),
+        sessions=ConsoleSessionStore(database),
         telemetry=telemetry,
     )
     warming.start_soon(_settle_usage_of_ended_nodes, agents.services.usage, database)

@@ -21,6 +21,7 @@ from gateway.runtime.thread_states import ThreadStates
 from gateway.telemetry_base import Telemetry
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
+from store.console_sessions import ConsoleSessionStore
 from store.database import Database
 from store.errors import StoreError
 from store.node_calls import NodeCalls
@@ -45,6 +46,7 @@ class Services:
         runs: The embedded runtime: threads, runs and assistants.
         cluster_runs: The runs of all nodes.
         tokens: The named tokens of the API.
+        sessions: The sessions of browsers.
         telemetry: Reports to OpenTelemetry.
         terminal: The adapter behind `parley chat`; None if disabled.
         bus: The channels; None before they start and after they stop.
@@ -67,6 +69,7 @@ class Services:
     audit: AuditLog
     watchdog: Watchdog
     tokens: ApiTokenStore
+    sessions: ConsoleSessionStore
     telemetry: Telemetry = field(default_factory=Telemetry)
     terminal: TerminalAdapter | None = None
     bus: Bus | None = None

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs
 
 from pydantic import BaseModel, Field
 
-from store.api_tokens import ApiToken, TokenScope
+from store.api_tokens import TokenScope
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _DAY_S = 86_400.0
@@ -21,7 +21,16 @@ _QUERIES = re.compile(
 _ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
 """Routes that decide who may do something or which code runs. Changing them requires the scope `admin`."""
 
-_SECRETS = re.compile(r"/api/tokens(?:/.*)?")
+_SECRETS = re.compile(r"/api/(?:tokens|sessions)(?:/.*)?")
+_OWN_SESSION = frozenset(
+    {
+        ("POST", "/api/sessions"),
+        ("GET", "/api/sessions/current"),
+        ("DELETE", "/api/sessions/current"),
+    }
+)
+"""Requests with which every token opens, reads and ends a session of its own, with its own scope."""
+
 _TERMINALS = re.compile(r"/api/channels/terminal/.*")
 """Terminal sessions. Their output is delivered to one terminal only, so watching a session is not mere reading."""
 
@@ -44,26 +53,26 @@ class NewTokenRequest(BaseModel):
         return None if self.days is None else self.days * _DAY_S
 
 
-def is_permitted(token: ApiToken, method: str, path: str, query: bytes = b"") -> bool:
-    """Return whether a token permits a request.
+def is_permitted(scope: TokenScope, method: str, path: str, query: bytes = b"") -> bool:
+    """Return whether a scope permits a request.
 
     - `admin`: everything, like the admin token.
     - `operator`: everything but changes of tokens, MCP servers, skills and agents.
-    - `read`: everything that changes nothing, except the list of tokens and terminal sessions.
+    - `read`: everything that changes nothing, except the lists of tokens and sessions, and terminal sessions.
 
     Args:
-        token: The token. This function does not check whether it has expired.
+        scope: The scope of the token or session.
         method: The HTTP method. WebSockets have their own, because messages over them start runs and answer
             questions, even if a POST to the same path only reads.
         path: The path as the routes see it, decoded.
         query: The query as it was sent.
     """
-    if token.scope == "admin":
+    if scope == "admin" or (method, path) in _OWN_SESSION:
         return True
     if _SECRETS.fullmatch(path):
         return False
     is_reading = method in _READING or (method == "POST" and _QUERIES.fullmatch(path) is not None)
-    if token.scope == "read":
+    if scope == "read":
         return is_reading and not _cancels(query) and _TERMINALS.fullmatch(path) is None
     return is_reading or _ADMINISTRATION.fullmatch(path) is None
 

@@ -15,6 +15,7 @@
 | usage_counter | until the month of its period is over |
 | usage_reservation | until its call ends |
 | pairing | open requests: 1 hour. Approved people stay until they are revoked |
+| console_session | until it expires: a session 7 days after its last use, a link after 12 hours |
 | conversation_settings | kept: at most one small row per chat with a settings command |
 | chat | `retention_days` after the last message in it |
 | broadcast | kept: one small row per broadcast, without its text once it is in the outbox |

@@ -19,6 +19,7 @@ from gateway.compose import open_app
 from gateway.config import Config
 from gateway.config_reload import ConfigReloader
 from gateway.routes.channels import channel_states
+from gateway.routes.sessions import link_path
 from gateway.services import Services
 from gateway.serving import startup_report
 from gateway.serving.connections import RepeatedErrorFilter
@@ -27,6 +28,7 @@ from gateway.serving.shutdown import ShutdownSignal
 from gateway.terminal.chat import run_chat
 from gateway.terminal.local_client import open_local_client
 from gateway.version import get_version
+from store.api_tokens import token_digest
 from store.data_folder import record_address
 from store.process_description import ProcessDescription
 
@@ -95,7 +97,8 @@ async def run_service(
                 await server.ready.wait()
                 gc.freeze()  # modules, classes and schemas stay as long as the process
                 faults = await anyio.to_thread.run_sync(_find_faults, config)
-                _announce(app.state.services, listener, token, faults, has_chat=has_chat)
+                link = await _console_link(app.state.services, token)
+                _announce(app.state.services, listener, token, link, faults, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)
                 _print("Stopping ...\n")
                 server.stop()
@@ -181,24 +184,34 @@ def _announce(
     services: Services,
     listener: socket.socket,
     token: AdminToken | None,
+    link: str,
     faults: tuple[str, ...],
     *,
     has_chat: bool,
 ) -> None:
     port = listener.getsockname()[1]
     record_address(services.config.home, _url(services.config, port))
-    report = _startup_report(services, port, token, has_chat=has_chat)
+    report = _startup_report(services, port, token, link, has_chat=has_chat)
     hints = (*faults, *startup_report.config_hints(services.config))
     _print(report + "".join(f"  - {hint}\n" for hint in hints))
 
 
+async def _console_link(services: Services, token: AdminToken | None) -> str:
+    """Return the path of the console, with a one-time sign-in if it is printed on a terminal and not into a log."""
+    if token is None or not sys.stdout.isatty():
+        return "console/"
+    return await link_path(services, token_digest(token.value))
+
+
 def _startup_report(
-    services: Services, port: int, token: AdminToken | None, *, has_chat: bool
+    services: Services, port: int, token: AdminToken | None, link: str, *, has_chat: bool
 ) -> str:
     config = services.config
     text = f"Parley is running at {_url(config, port)}\n" + startup_report.format_lines(
         startup_report.summary_lines(config, services.agent_services.sandboxes.description)
     )
+    how = " (this link signs in once)" if link != "console/" else ""
+    text += startup_report.format_lines(iter([("console", f"{_url(config, port)}/{link}{how}")]))
     text += startup_report.format_lines(startup_report.channel_lines(channel_states(services)))
     text += startup_report.format_lines(
         iter([("logs", str(config.log_file) if has_chat else "here")])

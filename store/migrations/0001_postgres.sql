@@ -188,6 +188,22 @@ CREATE TABLE api_token (
     expires_at DOUBLE PRECISION
 );
 
+-- Sessions of the console, and one-time links that open one.
+CREATE TABLE console_session (
+    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    digest TEXT COLLATE "C" NOT NULL UNIQUE, -- the secret itself is not stored
+    former_digest TEXT COLLATE "C" NOT NULL, -- before the last rotation; '': none
+    csrf TEXT COLLATE "C" NOT NULL,
+    scope TEXT COLLATE "C" NOT NULL,
+    token TEXT COLLATE "C" NOT NULL, -- the name of the token that opened it; '': the admin token
+    token_digest TEXT COLLATE "C" NOT NULL,
+    address TEXT COLLATE "C" NOT NULL, -- '': a link that was not opened
+    browser TEXT COLLATE "C" NOT NULL,
+    created_at DOUBLE PRECISION NOT NULL,
+    rotated_at DOUBLE PRECISION NOT NULL,
+    expires_at DOUBLE PRECISION NOT NULL
+);
+
 
 -- THREADS AND RUNS
 

@@ -187,6 +187,22 @@ CREATE TABLE api_token (
     expires_at REAL
 ) STRICT, WITHOUT ROWID;
 
+-- Sessions of the console, and one-time links that open one.
+CREATE TABLE console_session (
+    id TEXT NOT NULL PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE, -- the secret itself is not stored
+    former_digest TEXT NOT NULL, -- before the last rotation; '': none
+    csrf TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    token TEXT NOT NULL, -- the name of the token that opened it; '': the admin token
+    token_digest TEXT NOT NULL,
+    address TEXT NOT NULL, -- '': a link that was not opened
+    browser TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    rotated_at REAL NOT NULL,
+    expires_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
 
 -- THREADS AND RUNS
 

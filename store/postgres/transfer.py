@@ -51,6 +51,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "chat_migration": ("channel", "workspace", "old_chat"),
     "credential": ("channel", "name"),
     "api_token": ("name",),
+    "console_session": ("id",),
     "file_area": ("area",),
     "stored_file": ("area", "path"),
     "checkpoints": ("thread_id", "checkpoint_ns", "checkpoint_id"),

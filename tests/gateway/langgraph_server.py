@@ -33,6 +33,7 @@ from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
+from store.console_sessions import ConsoleSessionStore
 from store.database import Database
 from store.node_calls import open_node_calls
 from tests.asgi import StreamingASGITransport
@@ -147,6 +148,7 @@ async def services_for(
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(0),
         tokens=ApiTokenStore(database),
+        sessions=ConsoleSessionStore(database),
     )
 
 

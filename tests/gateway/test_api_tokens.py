@@ -7,7 +7,7 @@ import pytest
 
 from gateway.api_tokens import MAX_AGE_S, ApiTokenLookup
 from gateway.token_scopes import is_permitted
-from store.api_tokens import ApiToken, ApiTokenStore, TokenScope
+from store.api_tokens import ApiTokenStore, TokenScope
 from store.config import StoreConfig
 from store.database import Database
 from tests.fakes.clock import ManualClock
@@ -15,10 +15,6 @@ from tests.gateway.composed import ComposedService, composed
 from tests.journeys.service import Service
 
 THREAD = "/api/threads/t1"
-
-
-def token(scope: TokenScope) -> ApiToken:
-    return ApiToken(name="x", digest="", scope=scope, created_at=0.0)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +38,12 @@ def token(scope: TokenScope) -> ApiToken:
         ("GET", "/api/tokens", "admin"),
         ("POST", "/api/tokens", "admin"),
         ("POST", "/api/tokens/x/rotate", "admin"),
+        ("POST", "/api/sessions", "read operator admin"),
+        ("GET", "/api/sessions/current", "read operator admin"),
+        ("DELETE", "/api/sessions/current", "read operator admin"),
+        ("GET", "/api/sessions", "admin"),
+        ("POST", "/api/sessions/links", "admin"),
+        ("DELETE", "/api/sessions/x", "admin"),
         ("POST", f"{THREAD}/runs/stream", "operator admin"),
         ("POST", f"{THREAD}/history", "read operator admin"),
         ("POST", f"{THREAD}/state/checkpoint", "read operator admin"),
@@ -62,7 +64,7 @@ def token(scope: TokenScope) -> ApiToken:
 )
 def test_each_scope_permits_these_routes(method: str, path: str, scopes: str) -> None:
     every: tuple[TokenScope, ...] = ("read", "operator", "admin")
-    assert {s for s in every if is_permitted(token(s), method, path)} == set(scopes.split())
+    assert {s for s in every if is_permitted(s, method, path)} == set(scopes.split())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_each_scope_permits_these_routes(method: str, path: str, scopes: str) ->
 def test_a_read_token_cancels_no_run_by_disconnecting(query: bytes, scopes: str) -> None:
     every: tuple[TokenScope, ...] = ("read", "operator", "admin")
     path = f"{THREAD}/runs/r/stream"
-    assert {s for s in every if is_permitted(token(s), "GET", path, query)} == set(scopes.split())
+    assert {s for s in every if is_permitted(s, "GET", path, query)} == set(scopes.split())
 
 
 async def create(service: ComposedService, name: str, scope: str, **more: object) -> str:

@@ -1,0 +1,198 @@
+"""Sessions of the console: a browser's cookie, or a one-time link that becomes one when it is opened."""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from store.api_tokens import TokenScope
+from store.database import Database, Params, Transaction
+from store.errors import RowNotFound
+from store.rows import from_row
+
+PREFIX = "parley_session_"
+"""Every session's secret begins with this, so that secret scanners recognize it."""
+
+LINK_S = 12 * 3600.0
+"""How long a link works, seconds."""
+
+IDLE_S = 7 * 24 * 3600.0
+"""A session ends after this time without a rotation, seconds: an open page rotates its session every hour."""
+
+OVERLAP_S = 60.0
+"""How long the secret before a rotation still works, seconds: other tabs send it until they see the new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSession:
+    """A session, or a link that was not opened yet. Times are Unix seconds.
+
+    Attributes:
+        id: Its public name.
+        digest: SHA-256 of its secret, hexadecimal.
+        former_digest: That of the secret before the last rotation; "" = none.
+        csrf: What requests that change something must send besides the cookie.
+        scope: The requests that it permits.
+        token: The name of the token that opened it; "" = the admin token, or a link.
+        token_digest: SHA-256 of that token. The session ends with it.
+        address: The client that opened it; "" = a link that was not opened.
+        browser: Its User-Agent.
+        rotated_at: When its secret was made.
+        expires_at: When it ends unless its secret is rotated before.
+    """
+
+    id: str
+    digest: str
+    former_digest: str = ""
+    csrf: str
+    scope: TokenScope
+    token: str
+    token_digest: str
+    address: str
+    browser: str
+    created_at: float
+    rotated_at: float
+    expires_at: float
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a link that was not opened yet."""
+        return not self.address
+
+    def accepts(self, digest: str, *, now: float) -> bool:
+        """Return whether a secret with this digest belongs to it now."""
+        if self.expires_at <= now:
+            return False
+        is_former = digest == self.former_digest and now < self.rotated_at + OVERLAP_S
+        return digest == self.digest or is_former
+
+
+_INSERT = """
+INSERT INTO console_session (
+    id, digest, former_digest, csrf, scope, token, token_digest, address, browser, created_at, rotated_at, expires_at)
+VALUES (
+    :id, :digest, :former_digest, :csrf, :scope, :token, :token_digest, :address, :browser, :created_at, :rotated_at,
+    :expires_at)
+"""
+_DROP_EXPIRED = "DELETE FROM console_session WHERE expires_at <= :now"
+_TAKE_LINK = "DELETE FROM console_session WHERE id = :id AND address = '' RETURNING id"
+_LIST = "SELECT * FROM console_session WHERE expires_at > :now ORDER BY created_at DESC, id"
+_DELETE = "DELETE FROM console_session WHERE id = :id RETURNING id"
+_ROTATE = """
+UPDATE console_session SET former_digest = digest, digest = :digest, rotated_at = :now, expires_at = :expires_at
+WHERE id = :id AND digest = :former RETURNING id
+"""
+
+
+class ConsoleSessionStore:
+    """The console_session table.
+
+    Attributes:
+        changes: Number of changes made through this object. Copies of the table compare it.
+        now: The wall clock.
+    """
+
+    def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self.now = now
+        self.changes = 0
+
+    async def create_link(self, *, token_digest: str, scope: TokenScope = "admin") -> str:
+        """Create a link and return its secret, which opens one session. Raises StoreError."""
+        value, now = _new_secret(), self.now()
+        link = ConsoleSession(
+            id=secrets.token_hex(8),
+            digest=secret_digest(value),
+            csrf=secrets.token_urlsafe(24),
+            scope=scope,
+            token="",
+            token_digest=token_digest,
+            address="",
+            browser="",
+            created_at=now,
+            rotated_at=now,
+            expires_at=now + LINK_S,
+        )
+        await self._insert(link)
+        return value
+
+    async def open(
+        self,
+        *,
+        scope: TokenScope,
+        token: str,
+        token_digest: str,
+        address: str,
+        browser: str,
+        link_id: str = "",
+    ) -> tuple[ConsoleSession, str]:
+        """Create a session; return it with its secret, which cannot be read again.
+
+        `link_id`: the link that opens it, and that works only once.
+
+        Raises:
+            RowNotFound: The link was opened before.
+            StoreError: The database cannot be written.
+        """
+        value, now = _new_secret(), self.now()
+        session = ConsoleSession(
+            id=secrets.token_hex(8),
+            digest=secret_digest(value),
+            csrf=secrets.token_urlsafe(24),
+            scope=scope,
+            token=token,
+            token_digest=token_digest,
+            address=address or "unknown",
+            browser=browser,
+            created_at=now,
+            rotated_at=now,
+            expires_at=now + IDLE_S,
+        )
+        await self._insert(session, link_id)
+        return session, value
+
+    async def rotate(self, session: ConsoleSession) -> str | None:
+        """Replace a session's secret and return the new one. None if another request just did. Raises StoreError."""
+        value, now = _new_secret(), self.now()
+        params: Params = {
+            "id": session.id,
+            "digest": secret_digest(value),
+            "former": session.digest,
+            "now": now,
+            "expires_at": now + IDLE_S,
+        }
+        rotated = await self._database.transaction(lambda tx: tx.run(_ROTATE, params))
+        self.changes += 1
+        return value if rotated else None
+
+    async def list_all(self) -> list[ConsoleSession]:
+        """Return the sessions and unopened links, newest first. Raises StoreError."""
+        rows = await self._database.read(_LIST, {"now": self.now()})
+        return [from_row(ConsoleSession, row) for row in rows]
+
+    async def revoke(self, session_id: str) -> None:
+        """End a session. Raises RowNotFound, StoreError."""
+        ended = await self._database.transaction(lambda tx: tx.run(_DELETE, {"id": session_id}))
+        self.changes += 1
+        if not ended:
+            raise RowNotFound("There is no such session.")
+
+    async def _insert(self, session: ConsoleSession, link_id: str = "") -> None:
+        def work(tx: Transaction) -> None:
+            tx.run(_DROP_EXPIRED, {"now": session.created_at})
+            if link_id and not tx.run(_TAKE_LINK, {"id": link_id}):
+                raise RowNotFound("This link was used before.")
+            tx.run(_INSERT, asdict(session))
+
+        await self._database.transaction(work)
+        self.changes += 1
+
+
+def secret_digest(value: str) -> str:
+    """Return the SHA-256 of a secret, hexadecimal. It has 256 random bits, so it needs no salt."""
+    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _new_secret() -> str:
+    return PREFIX + secrets.token_urlsafe(32)
