@@ -91,6 +91,7 @@ class SlackSockets:
             return web.Response(status=401)
         self.tickets.discard(ticket)
         ws = web.WebSocketResponse(autoping=not self.deaf, max_msg_size=1_000_000)
+        ws["request"] = request  # aiohttp has no public method to break a socket.
         await ws.prepare(request)
         if self.disabled:
             await ws.send_json({"type": "disconnect", "reason": "link_disabled", "debug_info": {}})
@@ -149,8 +150,8 @@ class SlackSockets:
     def cut_all(self) -> None:
         """Break every connection without an announcement."""
         for ws in list(self.open):
-            request = ws._req  # aiohttp has no public method to break a socket.
-            if request is not None and request.transport is not None:
+            request: web.Request = ws["request"]
+            if request.transport is not None:
                 request.transport.abort()
 
     async def _attempt(self, envelope: SlackEnvelope, attempt: int) -> bool:
