@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from agent.errors import AgentError
 from agent.factory import AgentFactory
+from gateway.checks.misspelled_keys import find_unknown_model_keys
 from gateway.config import Config, load_config
 from gateway.config_file import ConfigError
 
@@ -89,13 +90,18 @@ class ConfigReloader:
         config = replace(config, secrets=config.secrets | self._config.secrets)
         self._config = config
         self._on_applied(config)
-        for warning in (*config.unknown_keys, *config.warnings):
+        unknown = await to_thread.run_sync(_unknown_model_keys, config)
+        for warning in (*config.unknown_keys, *unknown, *config.warnings):
             log.warning("%s", warning)
         log.info("the changed configuration has been applied")
         if waiting := sorted(_sections_needing_restart(self._initial, config)):
             log.warning(
                 "changes in these sections take effect after a restart: %s", ", ".join(waiting)
             )
+
+
+def _unknown_model_keys(config: Config) -> tuple[str, ...]:
+    return tuple(find_unknown_model_keys(config, imports=False))
 
 
 def _sections_needing_restart(before: Config, after: Config) -> set[str]:

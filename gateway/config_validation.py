@@ -1,14 +1,17 @@
 """Validation messages for configuration trees: readable errors, unknown keys with the nearest known name. Pure."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from agent.config import Section
 from gateway.config_variables import join_path
 
-_TYPO_CUTOFF = 0.85
+TYPO_CUTOFF = 0.85
+"""The similarity above which an unknown key is a likely misspelling."""
+
 _SUGGESTION_CUTOFF = 0.6
 _MESSAGES = {
     "bool_parsing": "must be true or false",
@@ -82,15 +85,25 @@ def closest_match(key: str, known: list[str], *, cutoff: float = _SUGGESTION_CUT
     >>> closest_match("prot", ["port", "host"]), closest_match("zzz", ["port"])
     ('port', None)
     """
-    found = difflib.get_close_matches(key.lower(), known, n=1, cutoff=cutoff)
-    return found[0] if found else None
+    names = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(key.lower(), names, n=1, cutoff=cutoff)
+    return names[found[0]] if found else None
 
 
-def unknown_key_line(key: str, path: str, known: list[str]) -> str:
-    """Return the message for an unknown key."""
+def is_likely_typo(key: str, known: Iterable[str]) -> bool:
+    """Return whether an unknown key looks like a misspelling of a known one.
+
+    >>> is_likely_typo("api_ke", ["api_key"]), is_likely_typo("top_k", ["api_key"])
+    (True, False)
+    """
+    return closest_match(key, list(known), cutoff=TYPO_CUTOFF) is not None
+
+
+def unknown_key_line(key: str, path: str, known: list[str], *, fate: str = "ignored") -> str:
+    """Return the message for an unknown key. `fate` says what becomes of it."""
     guess = closest_match(key, known)
     hint = f"; did you mean `{guess}`?" if guess else ""
-    return f"{join_path(path, key)}: unknown key, ignored{hint}"
+    return f"{join_path(path, key)}: unknown key, {fate}{hint}"
 
 
 def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterator[str]:
@@ -101,12 +114,11 @@ def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterat
     if not isinstance(data, Mapping):
         return
     known = list(model.model_fields)
-    passes_on = getattr(model, "passes_extra_keys", False)
+    passes_on = issubclass(model, Section) and model.passes_extra_keys(data)
     for key, value in data.items():
         name = str(key)
         if name not in model.model_fields:
-            guess = closest_match(name, known, cutoff=_TYPO_CUTOFF)
-            if guess or not passes_on:
+            if not passes_on or is_likely_typo(name, known):
                 yield unknown_key_line(name, path, known)
             continue
         for inner, below, item in _models_in(model, name, value, join_path(path, name)):

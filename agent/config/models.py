@@ -1,8 +1,10 @@
 """The `models` section."""
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field
+from typing_extensions import override
 
 from agent.config.section import Section
 from agent.config.usage import ModelPriceConfig
@@ -25,8 +27,6 @@ class ModelConfig(Section):
         price: What it costs; None = unknown.
     """
 
-    passes_extra_keys: ClassVar[bool] = True
-
     name: str = Field(min_length=1)
     display_name: str | None = None
     description: str | None = None
@@ -39,6 +39,11 @@ class ModelConfig(Section):
     when_thinking_disabled: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     price: ModelPriceConfig | None = None
+
+    @classmethod
+    @override
+    def passes_extra_keys(cls, _data: Mapping[str, Any], /) -> bool:
+        return True
 
 
 DEMO_MODEL = {

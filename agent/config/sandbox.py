@@ -1,8 +1,10 @@
 """The `sandbox` section."""
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
 
 from agent.config.docker import DockerConfig
 from agent.config.provisioner import ProvisionerConfig
@@ -57,8 +59,6 @@ class SandboxConfig(Section):
         min_free_disk_mb: Free disk space below which commands cannot write, MiB.
     """
 
-    passes_extra_keys: ClassVar[bool] = True
-
     use: str = "auto"
     allow_host_bash: bool = False
     mounts: list[MountConfig] = Field(default_factory=list)
@@ -77,6 +77,11 @@ class SandboxConfig(Section):
     min_free_disk_mb: int = Field(default=512, ge=0)
     docker: DockerConfig = Field(default_factory=DockerConfig)
     provisioner: ProvisionerConfig = Field(default_factory=ProvisionerConfig)
+
+    @classmethod
+    @override
+    def passes_extra_keys(cls, data: Mapping[str, Any], /) -> bool:
+        return ":" in str(data.get("use", ""))
 
     @model_validator(mode="before")
     @classmethod

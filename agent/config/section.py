@@ -1,21 +1,16 @@
 """Section: base class of all sections. Null means default; unknown keys are kept."""
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from typing_extensions import override
 
 
 class Section(BaseModel):
-    """One section. A null value means the default. Unknown keys are kept; the gateway warns about them.
-
-    Attributes:
-        passes_extra_keys: Whether unknown keys are arguments of the class in `use`, so that there is no warning.
-    """
+    """One section. A null value means the default. Unknown keys are kept; the gateway reports them."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-
-    passes_extra_keys: ClassVar[bool] = False
 
     @model_validator(mode="before")
     @classmethod
@@ -35,6 +30,11 @@ class Section(BaseModel):
         # Unknown keys may hold API keys and tokens, which must not appear in logs.
         known = type(self).model_fields
         return [(key, value) for key, value in super().__repr_args__() if key in known]
+
+    @classmethod
+    def passes_extra_keys(cls, _data: Mapping[str, Any], /) -> bool:
+        """Return whether the unknown keys of a section are arguments of the class in `use`."""
+        return False
 
     def extra_keys(self) -> dict[str, Any]:
         """Return the unknown keys, which are arguments of the class in `use`."""

@@ -1,8 +1,10 @@
 """The `tool_groups` and `tools` sections."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field
+from typing_extensions import override
 
 from agent.config.section import Section
 
@@ -16,8 +18,11 @@ class ToolGroupConfig(Section):
 class ToolConfig(Section):
     """One entry of `tools`. `use` is `module:attribute`, a LangChain tool; unknown keys are for that tool."""
 
-    passes_extra_keys: ClassVar[bool] = True
-
     name: str = Field(min_length=1)
     group: str = Field(min_length=1)
     use: str = Field(min_length=1)
+
+    @classmethod
+    @override
+    def passes_extra_keys(cls, _data: Mapping[str, Any], /) -> bool:
+        return True

@@ -18,6 +18,7 @@ from agent.unmatched_names import find_unmatched_names
 from agent.usage.prices import has_price
 from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfig
 from bus.config import DEFAULT_SESSION, SessionConfig
+from gateway.checks.misspelled_keys import find_unknown_run_keys, unknown_arguments
 from gateway.checks.models import MODEL_ADDRESSES, find_address_problem
 from gateway.config import Config
 from gateway.config_validation import closest_match
@@ -35,7 +36,7 @@ API_KEY_VARIABLES = {
 
 _NO_AGENT_YET = ": create it, for example in a chat with /bootstrap"
 
-_PLATFORM_ADDRESSES = ("base_url", "base_file_url", "domain")
+PLATFORM_ADDRESSES = ("base_url", "base_file_url", "domain")
 
 _KINDS = {
     "xoxb-": "a bot token",
@@ -103,7 +104,7 @@ def _find_platform_problems(config: Config) -> Iterator[str]:
         if section.enabled:
             yield from _find_credential_problems(f"channels.{name}", section)
             yield from _find_access_problems(f"channels.{name}", section)
-            for key in _PLATFORM_ADDRESSES:
+            for key in PLATFORM_ADDRESSES:
                 address = getattr(section, key, None)
                 yield from find_address_problem(f"channels.{name}.{key}", address)
 
@@ -150,6 +151,7 @@ def _find_session_problems(config: Config, path: str, session: SessionConfig) ->
             yield (
                 f"{path}.assistant_id: there is no assistant {assistant!r}{_guess(assistant, known)}"
             )
+    yield from find_unknown_run_keys(path, session)
     context = {**(session.config.get("configurable") or {}), **session.context}
     for key in context:
         guess = closest_match(key, CONTEXT_KEYS, cutoff=_TYPO_CUTOFF)
@@ -227,7 +229,7 @@ def _find_model_problems(config: AgentConfig, environment: Mapping[str, str]) ->
             )
         if variable and not environment.get(variable) and not any(given.get(key) for key in keys):
             yield f"models[{index}].api_key: the model {model.name} has no key: set it, or {variable}"
-        elif is_importable(model.use):
+        elif is_importable(model.use) and not unknown_arguments(model):
             try:
                 create_chat_model(config, model.name)
             except AgentError as error:

@@ -41,6 +41,7 @@ from gateway.checks.mcp_servers import (
     is_usable,
     server_report,
 )
+from gateway.checks.misspelled_keys import find_unknown_extensions, find_unknown_model_keys
 from gateway.checks.references import compare_tool_names, find_reference_problems
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
 from gateway.config import Config, load_config, prepare_process_for_agent
@@ -107,6 +108,7 @@ def find_config_problems(config: Config) -> Iterator[str]:
     label = config.source or "(built-in defaults)"
     yield from read_dotenv(config.folder / ".env").problems
     yield from config.unknown_keys
+    yield from find_unknown_model_keys(config, imports=True)
     yield from _find_folder_problems(config)
     for path, use in _configured_classes(config):
         try:
@@ -193,6 +195,7 @@ def _find_mcp_problems(config: Config) -> Iterator[str]:
     found, file = extensions.read(), extensions.path
     if found.error:
         yield f"{file}: {found.error}"
+    yield from (f"{file}: {line}" for line in find_unknown_extensions(extensions))
     for name, entry in found.mcp_servers.items():
         try:
             parse_server(entry, config.environment)

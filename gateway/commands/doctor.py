@@ -1,9 +1,11 @@
 """`parley doctor`: checks everything that is configured and suggests fixes."""
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import anyio
@@ -17,6 +19,7 @@ from gateway import logs
 from gateway.checks import machine
 from gateway.checks.mcp_servers import check_mcp_servers, describe_server, is_usable
 from gateway.checks.models import check_models
+from gateway.checks.references import PLATFORM_ADDRESSES
 from gateway.checks.report import DoctorReport, redact_report
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
 from gateway.commands.check import find_config_problems
@@ -90,12 +93,10 @@ def _check_configuration(config: Config) -> list[CheckResult]:
     """Run the checks that need no network. Blocking."""
     source = str(config.source) if config.source else "no file; built-in defaults"
     found = [CheckResult(subject="configuration", text=source)]
-    channels = tuple(f"channels.{name}." for name in config.bots.platforms)
-    # The platform's own check reports problems of its settings.
     found += [
         problem("configuration", line)
         for line in find_config_problems(config)
-        if not any(mark in line for mark in channels)
+        if not _is_found_by_platform(config, line)
     ]
     found += [
         CheckResult(subject="configuration", text=line, severity=Severity.WARNING)
@@ -109,6 +110,15 @@ def _check_configuration(config: Config) -> list[CheckResult]:
     found.append(machine.check_database(config.database, config.home))
     found.append(machine.check_sandbox(config.agent.sandbox, config.files))
     return found
+
+
+def _is_found_by_platform(config: Config, line: str) -> bool:
+    """Return whether the check of a platform reports a problem too: one of its credentials or addresses."""
+    return any(
+        re.search(rf"\bchannels\.{re.escape(name)}\.{re.escape(key)}(?![\w.])", line)
+        for name, section in config.bots.platforms.items()
+        for key in {*chain(*section.required_keys.values()), *PLATFORM_ADDRESSES}
+    )
 
 
 def _mcp_result(server: McpServerInfo) -> CheckResult:

@@ -177,7 +177,7 @@ async def _chat(app: FastAPI, stop: ShutdownSignal) -> None:
 
 
 def _find_faults(config: Config) -> tuple[str, ...]:
-    return tuple(startup_report.missing_parts(config))
+    return tuple(startup_report.find_faults(config))
 
 
 def _announce(

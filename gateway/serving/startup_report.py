@@ -12,6 +12,7 @@ from bots.config import TelegramConfig
 from bus.access.policy import effective_dm_policy
 from bus.config import ChannelPolicy
 from gateway.auth import LOOPBACK_NAMES
+from gateway.checks.misspelled_keys import find_unknown_model_keys
 from gateway.config import Config
 from gateway.gateway_config import GOOD_TOKEN_CHARS
 
@@ -92,13 +93,14 @@ def config_hints(config: Config) -> Iterator[str]:
     yield from config.warnings
 
 
-def missing_parts(config: Config) -> Iterator[str]:
-    """Yield models whose package is not installed, and a guardrail that denies everything. Blocking."""
+def find_faults(config: Config) -> Iterator[str]:
+    """Yield models without a package, their unknown keys, and a guardrail that denies everything. Blocking."""
     if fault := find_guardrail_problem(config.agent.guardrails):
         yield fault
     for model in config.agent.chat_models:
         if fault := missing_package_hint(model.use):
             yield f"the model {model.name} cannot be used: {fault}"
+    yield from find_unknown_model_keys(config, imports=False)
 
 
 def _webhook_host_hints(config: Config) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """`parley check` finds problems in the data folder and in configured code."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from gateway.commands.check import find_config_problems
 from gateway.config import load_config
 from tests.gateway.test_cli import ROOT, environment, parley
 from tests.ports import free_port
+
+MODEL = "models: [{name: a, use: 'langchain_openai:ChatOpenAI', model: m, api_key: sk-secret, KEY}]"
 
 
 def _write(home: Path, name: str, content: bytes = b"") -> None:
@@ -81,6 +84,68 @@ def test_an_unknown_key_is_an_error_of_the_check(tmp_path: Path, text: str, told
     assert (code, told in errors, "No problems found." in output) == (1, True, False)
 
 
+def _model(**keys: object) -> str:
+    entry = {
+        "name": "a",
+        "use": "langchain_openai:ChatOpenAI",
+        "model": "m",
+        "api_key": "sk-secret",
+    }
+    return json.dumps({"models": [{**entry, **keys}]})
+
+
+CLASS = "not an argument of ChatOpenAI"
+OWN_API = "; if the provider's API knows it, put it below `model_kwargs` or `extra_body`"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "told"),
+    [
+        (_model(temprature=0), "models[0].temprature", f"{CLASS}; did you mean `temperature`?"),
+        (_model(api_ke="s"), "models[0].api_ke", f"{CLASS}; did you mean `api_key`?"),
+        (_model(parallel_tool_calls=True), "models[0].parallel_tool_calls", CLASS + OWN_API),
+        (
+            _model(when_thinking_enabled={"reasonin": {}}),
+            "models[0].when_thinking_enabled.reasonin",
+            f"{CLASS}; did you mean `reasoning`?",
+        ),
+        (_model(display_nam="A"), "models[0].display_nam", "ignored; did you mean `display_name`?"),
+        ("sandbox: {memory_gb: 1}", "sandbox.memory_gb", "ignored; did you mean `memory_mb`?"),
+        (
+            "channels: {session: {config: {recursion_limt: 9}}}",
+            "channels.session.config.recursion_limt",
+            "ignored; did you mean `recursion_limit`?",
+        ),
+        (
+            "channels: {slack: {chats: {C1: {thread_followup: all}}}}",
+            "channels.slack.chats.C1.thread_followup",
+            "ignored; did you mean `thread_followups`?",
+        ),
+    ],
+)
+def test_a_misspelled_key_at_any_depth_is_an_error_of_the_check(
+    tmp_path: Path, text: str, path: str, told: str
+) -> None:
+    assert _problems(tmp_path, text) == [f"{tmp_path / 'config.yaml'}: {path}: unknown key, {told}"]
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ('{"mcpServer": {}}', "mcpServer: unknown key, ignored; did you mean `mcpServers`?"),
+        (
+            '{"mcpServers": {"a": {"url": "http://127.0.0.1:9", "heders": {}, "alwaysAllow": []}}}',
+            "mcpServers.a.heders: unknown key, ignored; did you mean `headers`?",
+        ),
+    ],
+)
+def test_a_misspelled_key_of_the_extensions_file_is_an_error(
+    tmp_path: Path, document: str, told: str
+) -> None:
+    (tmp_path / "extensions_config.json").write_text(document)
+    assert _problems(tmp_path) == [f"{tmp_path / 'extensions_config.json'}: {told}"]
+
+
 def test_an_invalid_model_is_not_shown_as_the_demo(tmp_path: Path) -> None:
     code, output, _ = parley(tmp_path, "check", config="models: [{name: gpt}]")
     assert code == 2
@@ -98,9 +163,6 @@ def test_an_interceptor_that_cannot_be_imported_is_reported(tmp_path: Path) -> N
     (tmp_path / "extensions_config.json").write_text('{"mcpInterceptors": ["no_such:thing"]}')
     (problem,) = _problems(tmp_path)
     assert "Could not import module no_such" in problem
-
-
-MODEL = "models: [{name: a, use: 'langchain_openai:ChatOpenAI', model: m, api_key: sk-secret, KEY}]"
 
 
 @pytest.mark.parametrize(

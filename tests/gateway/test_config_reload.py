@@ -91,6 +91,19 @@ async def test_an_invalid_file_changes_nothing_and_is_reported_once(
         assert site.names == ["b"]
 
 
+async def test_misspelled_keys_are_warnings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watched(tmp_path) as site:
+        await site.write(SECOND.replace("name: b", "name: b, delay: 0") + "\ntitel: {}\n")
+        assert site.names == ["b"]
+    assert (
+        "models[0].delay: unknown key, not an argument of DemoChatModel; did you mean"
+        in caplog.text
+    )
+    assert "titel: unknown key, ignored" in caplog.text
+
+
 async def test_a_file_that_is_gone_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     async with watched(tmp_path) as site:
         site.file.unlink()

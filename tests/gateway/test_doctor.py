@@ -104,6 +104,15 @@ async def test_missing_settings_are_reported_once_with_the_platform(
     assert "channels.telegram.enabled" in finding.fix
 
 
+async def test_a_misspelled_key_is_a_problem(tmp_path: Path) -> None:
+    tree = {"channels": {"slack": {"bot_tokn": "x"}}, "gateway": {"prot": 1}}
+    report = await examined(tmp_path, tree, ask_models=False)
+    assert [one.text.partition(": ")[2] for one in report.areas[MACHINE] if one.severity is Severity.PROBLEM] == [
+        "gateway.prot: unknown key, ignored; did you mean `port`?",
+        "channels.slack.bot_tokn: unknown key, ignored; did you mean `bot_token`?",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("reply", "part", "fix"),
     [

@@ -41,6 +41,16 @@ async def test_a_model_without_its_package_is_reported_at_the_start(tmp_path: Pa
         assert await service.stop() == 0
 
 
+async def test_misspelled_keys_are_warnings_at_the_start(tmp_path: Path) -> None:
+    entry = {"name": "a", "use": "langchain_openai:ChatOpenAI", "model": "m", "api_key": "k"}
+    tree = {"models": [{**entry, "temprature": 0}], "titel": {"enabled": False}}
+    async with serving(tmp_path, tree, "terminal") as service:
+        told = service.log.read_text()
+        assert "titel: unknown key, ignored; did you mean `title`?" in told
+        assert "models[0].temprature: unknown key, not an argument of ChatOpenAI" in told
+        assert await service.stop() == 0
+
+
 async def test_a_refused_websocket_is_no_error_of_the_service(tmp_path: Path) -> None:
     async with serving(tmp_path, {}, "terminal") as service:
         with pytest.raises(InvalidStatus, match="401"):
