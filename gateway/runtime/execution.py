@@ -322,6 +322,7 @@ def _context_for(graph: Graph, options: Mapping[str, Any]) -> dict[str, Any]:
 async def _stream(live: LocalRun, prepared: PreparedRun, budget: LoopBudget) -> None:
     if prepared.values is not None:
         live.values = prepared.values
+        live.is_interrupted = "__interrupt__" in state_fields(live.values)
         return
     live.in_graph = True
     request, options = prepared.request, prepared.config["configurable"]
@@ -344,6 +345,7 @@ async def _stream(live: LocalRun, prepared: PreparedRun, budget: LoopBudget) -> 
         async for namespace, mode, data in stream:
             encoder.encode(namespace, mode, data)
             live.values, live.encoded_values = encoder.values, encoder.encoded_values
+            live.is_interrupted = encoder.is_interrupted
             if budget.is_spent():
                 await budget.next_turn()
 
@@ -353,7 +355,7 @@ async def _success_result(live: LocalRun, prepared: PreparedRun) -> RunResult:
         return RunResult(status="error", thread_status="error", values=live.values)
     request = prepared.request
     may_wait = request.interrupt_before or request.interrupt_after
-    if not may_wait and "__interrupt__" not in state_fields(live.values):
+    if not (may_wait or live.is_interrupted):
         return RunResult(status="success", thread_status="idle", values=live.values)
     state = await prepared.graph.aget_state(prepared.thread_config)
     return RunResult(
@@ -367,10 +369,15 @@ async def _success_result(live: LocalRun, prepared: PreparedRun) -> RunResult:
 def _with_all_interrupts(values: object, state: StateSnapshot) -> object:
     """Return the values with all pending interrupts.
 
-    Tasks that stop at the same time stream them one after another.
+    Tasks that stop at the same time stream them one after another, and the last values have none if others ended.
     """
     pending = [one for task in state.tasks for one in task.interrupts]
-    return {**state_fields(values), "__interrupt__": pending} if len(pending) > 1 else values
+    streamed = state_fields(values).get("__interrupt__", ())
+    return (
+        {**state_fields(values), "__interrupt__": pending}
+        if len(pending) > len(streamed)
+        else values
+    )
 
 
 async def _canceled_result(

@@ -51,6 +51,7 @@ class LocalRun:
         cancel_action: How to cancel it. None = nobody has canceled it.
         values: The thread's values so far. None after the end.
         encoded_values: The values as JSON, if they were sent, so that long threads are not encoded twice.
+        is_interrupted: Whether the graph waits for an answer.
         result: See `result`. None = the data of the last `values` event.
         control: Makes the graph end before its next step.
         in_graph: The graph has started: from then on its own tasks may lose a cancellation.
@@ -75,6 +76,7 @@ class LocalRun:
     log: EventLog = field(default_factory=EventLog)
     values: Any = None
     encoded_values: bytes | None = None
+    is_interrupted: bool = False
     _result: bytes | None = _LOST
     cancel_action: CancelAction | None = None
     task: asyncio.Task[Any] | None = None

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast, get_args
 from langchain_core.messages import BaseMessage, BaseMessageChunk, message_chunk_to_message
 
 from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.lifecycle import state_fields
 from gateway.runtime.serialization import MessageFrameEncoder, dumps
 
 StreamMode = Literal[
@@ -75,11 +76,13 @@ class StreamEncoder:
     Attributes:
         values: The latest state values. None before the first.
         encoded_values: The latest state values as JSON, if they were sent.
+        is_interrupted: Whether the graph waits for an answer. Later values, of nodes that ran meanwhile, do not say so.
     """
 
     def __init__(self, modes: StreamModes, emit: Emit) -> None:
         self.values: Any = None
         self.encoded_values: bytes | None = None
+        self.is_interrupted = False
         self._asked = modes.requested
         self._emit = emit
         self._frames = MessageFrameEncoder()
@@ -94,6 +97,7 @@ class StreamEncoder:
         if mode == "values" and not namespace:
             self.values = chunk
             self.encoded_values = None
+            self.is_interrupted |= "__interrupt__" in state_fields(chunk)
         if mode in self._asked:
             cleaned = _clean_checkpoint(chunk) if mode in {"checkpoints", "debug"} else chunk
             data = dumps(cleaned)

@@ -122,7 +122,8 @@ class Graphs:
             "listening": self._line(nap=self._nap, hear=_hear),
             "heeding": self._line(hear=_await_word, nap=self._nap),
             "pondering": self._line(ponder=self._ponder),
-            "asking-twice": _asking_twice(),
+            "asking-twice": _side_by_side(ask=_ask, ask_too=_ask),
+            "asking-beside": _side_by_side(ask=_ask, one=self._one),
         }
 
     @property
@@ -198,11 +199,11 @@ async def _ask(state: State) -> State:
     return {"answer": interrupt({"question": "approve?", "n": state.get("n", 0)})}
 
 
-def _asking_twice() -> Graph:
-    """Return a graph of two nodes that interrupt in parallel."""
+def _side_by_side(**nodes: Node) -> Graph:
+    """Return a graph of nodes that run in parallel."""
     builder = StateGraph(State)
-    for name in ("ask", "ask_too"):
-        builder.add_node(name, _ask)
+    for name, node in nodes.items():
+        builder.add_node(name, node)
         builder.add_edge(START, name)
     return builder.compile()
 

@@ -311,6 +311,17 @@ async def test_nodes_that_ask_side_by_side(at: Opening) -> None:
         assert {one["id"] for one in joined["__interrupt__"]} == asked
 
 
+async def test_a_node_that_ends_beside_a_question_does_not_hide_it(at: Opening) -> None:
+    """LangGraph's last `values` event has the writes of the other nodes, and not the interrupts."""
+    async with at() as api:
+        thread = await new_thread(api)
+        waited = await api.sdk.runs.wait(thread, "asking-beside", input={"n": 1})
+        assert [one["value"]["question"] for one in waited["__interrupt__"]] == ["approve?"]
+        found = await api.sdk.threads.get(thread)
+        assert found["status"] == "interrupted"
+        assert len(found["interrupts"]) == 1
+
+
 async def test_an_update_may_be_a_list_of_pairs(at: Opening) -> None:
     """The SDK's type of a command's update: a tuple is a list in JSON."""
     async with at() as api:
