@@ -151,6 +151,19 @@ def pending_interrupts(interrupts: Sequence[Mapping[str, Any]]) -> tuple[Pending
     )
 
 
+def first_question(interrupts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the interrupts that people decide next, with one answer: all approvals together, or one other question.
+
+    The others are asked after it, in the order in which they came.
+
+    >>> approval, which = {"value": {"type": "tool_approval", "name": "a"}}, {"value": "Which?"}
+    >>> first_question([which, approval]) == [which], first_question([approval, which, approval]) == [approval] * 2
+    (True, True)
+    """
+    approvals = [one for one in interrupts if _shape(one.get("value")) != "other"]
+    return approvals if interrupts[0] in approvals else list(interrupts[:1])
+
+
 def interrupt_choices(
     interrupts: Sequence[Mapping[str, Any]],
 ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
@@ -242,14 +255,14 @@ def question_text(
 def resume_value(
     interrupts: Sequence[PendingInterrupt], text: str, question: Question = NO_QUESTION
 ) -> object:
-    """Return the value that resumes a run: each interrupt's answer, by its ID if it has one.
+    """Return the value that resumes a run: the answer to each interrupt of a question, by its ID if it has one.
 
     `question`: the question of the graph. If the text names an option of it, the graph gets the option's value.
 
     >>> resume_value([PendingInterrupt(id="i", kind="review", count=2)], "Yes!")
     {'i': {'decisions': [{'type': 'approve'}, {'type': 'approve'}]}}
-    >>> resume_value([PendingInterrupt(id="i", kind="call"), PendingInterrupt(id="j", kind="other")], "not now")
-    {'i': {'type': 'reject', 'message': 'not now'}, 'j': 'not now'}
+    >>> resume_value([PendingInterrupt(id="i", kind="call"), PendingInterrupt(id="j", kind="call")], "not now")
+    {'i': {'type': 'reject', 'message': 'not now'}, 'j': {'type': 'reject', 'message': 'not now'}}
     >>> resume_value([PendingInterrupt(id="", kind="other")], "blue")
     'blue'
     >>> asked = Question(options=("Red", "Blue"), values=("red", 7))
@@ -258,9 +271,7 @@ def resume_value(
     """
     chosen = chosen_index(question, text)
     answers = [
-        _answer(one, text)
-        if chosen is None or one.kind != "other"
-        else (question.values or question.options)[chosen]
+        _answer(one, text) if chosen is None else (question.values or question.options)[chosen]
         for one in interrupts
     ]
     if len(interrupts) == 1 and not interrupts[0].id:

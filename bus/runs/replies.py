@@ -10,6 +10,7 @@ from bus.runs.questions import (
     NO_QUESTION,
     Question,
     are_numbered,
+    first_question,
     interrupt_choices,
     parse_options,
     pending_interrupts,
@@ -139,12 +140,13 @@ class ReplyFold:
         return self._values
 
     def set_state(self, values: Mapping[str, Any]) -> None:
-        """Replace the state with the thread's present state."""
+        """Replace the state.
+
+        Parallel interrupts arrive one by one, and other tasks may end after them: no event takes interrupts back.
+        """
         self._values = values
-        # Parallel interrupts arrive one by one. A state without interrupts means that the run continues.
         found = [one for one in values.get(INTERRUPTS) or [] if isinstance(one, dict)]
-        known = self._interrupts if found else {}
-        self._interrupts = {**known, **{str(one.get("id")): one for one in found}}
+        self._interrupts |= {str(one.get("id")): one for one in found}
 
     @property
     def is_interrupted(self) -> bool:
@@ -155,7 +157,7 @@ class ReplyFold:
         """Return the answer of a run that succeeded, or the question that it waits for."""
         messages = turn_messages(self._values, self._message_id)
         if self._interrupts:
-            asked = list(self._interrupts.values())
+            asked = first_question(list(self._interrupts.values()))
             said = [without_silence(text_of(m)) for m in messages[-1:] if m.get("type") == "ai"]
             parts = [*said, question_text(asked, texts, self._approval_hint)]
             options, values = interrupt_choices(asked)

@@ -120,6 +120,23 @@ async def test_calls_beside_each_other_are_decided_together(tmp_path: Path) -> N
         await eventually(lambda: h.platform.texts[0].endswith(ENGLISH.mark_denied))
 
 
+async def test_questions_that_wait_together_are_asked_one_after_the_other(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
+        room = {"question": "Which room?", "options": ["blue", "red"]}
+        h.server.scripts += [waiting(review(command="a"), room), waiting(room)]
+        await h.send("book it")
+        await shows(h, 1)
+        assert "Which room?" not in h.platform.texts[0]
+        assert labels(h) == [ENGLISH.button_approve, ENGLISH.button_deny]
+        await h.send("yes")
+        await shows(h, 2)
+        assert resumed(h) == [{"decisions": [APPROVE]}]
+        assert "Which room?" in h.platform.texts[1]
+        await press(h, "red")
+        await shows(h, 3)
+        assert resumed(h, 2) == ["red"]
+
+
 async def test_secrets_are_not_shown_and_long_arguments_are_cut(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as h:
         key = "sk-abcdefghijklmnop"

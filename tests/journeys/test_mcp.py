@@ -13,6 +13,7 @@ from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers
 
+NOTE = "/mnt/user-data/workspace/note.txt"
 SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_interactive.py")
 
 
@@ -20,10 +21,14 @@ def answer(request: ModelRequest) -> ModelReply:
     """Book or copy as told, then repeat the tool's result."""
     last = request.messages[-1]
     if last["role"] == "tool":
-        return ModelReply(text=f"Result: {last['content']}")
+        results = [str(m["content"]) for m in request.messages[-2:] if m["role"] == "tool"]
+        return ModelReply(text=f"Result: {' and '.join(results)}")
     said = request.last_user_text
     if "book" in said:
         return ModelReply(calls=(ToolCall("hotel_book", {"day": said.split()[-1]}),))
+    if "note" in said:
+        note = ToolCall("write_file", {"path": NOTE, "content": "Booked."}, id="note")
+        return ModelReply(text="Let me.", calls=(note, ToolCall("hotel_book", {"day": "Friday"})))
     if "copy" in said:
         return ModelReply(calls=(ToolCall("hotel_copy", {"until": "there-is-no-such-file"}),))
     return ModelReply(text="Hello.")
@@ -34,6 +39,7 @@ async def test_a_server_asks_people_and_is_stopped_in_every_place(tmp_path: Path
     server = {"command": sys.executable, "args": ["-P", SERVER, "stdio"], "env": {"LOG": str(log)}}
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         config: dict[str, Any] = {**with_model(model.base_url), "channels": platforms.channels}
+        config["guardrails"] = {"enabled": True, "ask": ["write_file"]}
         (tmp_path / "extensions_config.json").write_text(
             json.dumps({"mcpServers": {"hotel": server}})
         )
@@ -45,6 +51,7 @@ async def test_a_server_asks_people_and_is_stopped_in_every_place(tmp_path: Path
             assert sorted(log.read_text().splitlines()) == ["book Monday"] * len(users)
             for user in users:
                 await _stop(user, log)
+                await _decide_one_after_the_other(user)
             assert await service.stop() == 0
         assert platforms.violations == []
 
@@ -60,6 +67,20 @@ async def _book(user: ChatUser) -> None:
     await user.wait_for_message("With catering?")
     await user.wait_and_press("Skip")
     await user.wait_for_message("Result: booked red for 3, catering None")
+
+
+async def _decide_one_after_the_other(user: ChatUser) -> None:
+    """Answer an approval and a question that wait together: "no" denies the file and not the room."""
+    await user.send("note a room")
+    await user.wait_for_message("write_file", NOTE)
+    await user.send("no")
+    await user.wait_for_message("Which room on Friday?")
+    await user.wait_and_press("blue")
+    await user.wait_for_message("Which room on Friday?", "How many guests?")
+    await user.send("2")
+    await user.wait_for_message("Which room on Friday?", "With catering?")
+    await user.wait_and_press("No")
+    await user.wait_for_message("did not approve", "booked blue for 2, catering False")
 
 
 async def _stop(user: ChatUser, log: Path) -> None:
