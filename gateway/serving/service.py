@@ -87,6 +87,9 @@ async def run_service(
         async with open_app(config, description, _end_at_once) as app:
             network = network_app(app, config.gateway, token=token.value if token else None)
             limits = config.gateway.connections
+            # Before connections are accepted: they may take all file descriptors.
+            faults = await anyio.to_thread.run_sync(_find_faults, config)
+            record_address(config.home, _url(config, listener.getsockname()[1]))
             server = HttpServer(network, listener, limits)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
@@ -96,7 +99,6 @@ async def run_service(
                 )
                 await server.ready.wait()
                 gc.freeze()  # modules, classes and schemas stay as long as the process
-                faults = await anyio.to_thread.run_sync(_find_faults, config)
                 link = await _console_link(app.state.services, token)
                 _announce(app.state.services, listener, token, link, faults, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)
@@ -190,7 +192,6 @@ def _announce(
     has_chat: bool,
 ) -> None:
     port = listener.getsockname()[1]
-    record_address(services.config.home, _url(services.config, port))
     report = _startup_report(services, port, token, link, has_chat=has_chat)
     hints = (*faults, *startup_report.config_hints(services.config))
     _print(report + "".join(f"  - {hint}\n" for hint in hints))

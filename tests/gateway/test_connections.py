@@ -31,8 +31,9 @@ from gateway.runtime.protocol import ThreadEventLogs
 from gateway.serving.connections import MAX_UNREAD_BYTES, Connection, RepeatedErrorFilter
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
+from store.data_folder import running_address
 from tests.eventually import eventually
-from tests.journeys.service import serving
+from tests.journeys.service import Service, serving
 
 HALF_OPEN = 1200
 HEAD_START = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -132,8 +133,38 @@ async def test_accept_errors_are_logged_once_a_second(tmp_path: Path) -> None:
             )
             await anyio.sleep(2)  # the event loop tries again each second
         assert service.log.stat().st_size < 100_000
+        assert service.running, service.log.read_text()
         async with httpx.AsyncClient(base_url=service.url, timeout=LONG_S) as client:
             assert (await client.get("/health")).status_code == 200
+
+
+SLOW_PROVIDER = """
+import time
+
+class SlowProvider:
+    name = "slow"
+
+    def find_problem(self):
+        time.sleep(2)
+
+    def evaluate(self, request):
+        raise NotImplementedError
+
+    aevaluate = evaluate
+"""
+
+
+async def test_the_first_answer_comes_after_the_files_of_the_start(tmp_path: Path) -> None:
+    """From then on, connections may take all descriptors. A file that is still to be opened would end the service."""
+    (tmp_path / "slow_provider.py").write_text(SLOW_PROVIDER)
+    guardrails = {"enabled": True, "provider": {"use": "slow_provider:SlowProvider"}}
+    service = Service(tmp_path, {"guardrails": guardrails})
+    await service.launch()
+    try:
+        await service.until_alive()
+        assert running_address(service.home) == service.url
+    finally:
+        await service.kill()
 
 
 async def endless(request: Request) -> StreamingResponse:
