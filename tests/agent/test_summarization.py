@@ -43,11 +43,11 @@ from agent.paths import SKILLS, WORKSPACE
 from agent.sandbox.local import LocalSandboxProvider
 from agent.saved_texts import SavedTexts
 from agent.state import HistorySummary, ThreadState
-from agent.summarizer import Summarizer, SummaryJob, open_summarizer
+from agent.summarizer import Summarizer, open_summarizer
 from agent.thread_storage import ThreadStorage
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
-from tests.eventually import eventually
+from tests.eventually import WITHIN_S, eventually
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel, registered
 
@@ -77,9 +77,9 @@ def saved_texts(home: Path) -> SavedTexts:
     return SavedTexts(LocalSandboxProvider(ThreadStorage(home)), 1024)
 
 
-def jobs(summarizer: Summarizer, key: str) -> list[SummaryJob]:
-    job = summarizer.job(key)
-    return [job] if job else []
+def all_written(summarizer: Summarizer) -> bool:
+    """Return whether no summary is being written."""
+    return all(job.done.is_set() for job in summarizer._jobs.values())
 
 
 def summary_of(text: str, kept_from: str, *kept_calls: str) -> HistorySummary:
@@ -93,14 +93,11 @@ def summary_of(text: str, kept_from: str, *kept_calls: str) -> HistorySummary:
     )
 
 
-async def all_written(harness: AgentHarness) -> bool:
-    first = (await harness.state())["messages"][0]
-    return all(job.done.is_set() for job in jobs(harness.services.summarizer, first.id))
-
-
 async def talk(harness: AgentHarness, *said: str) -> None:
+    """Say these texts, each after the summary that the one before started."""
     for text in said:
         await harness.say(text)
+        await eventually(partial(all_written, harness.services.summarizer))
 
 
 # ---- whole agents ------------------------------------------------------------------------------
@@ -117,7 +114,7 @@ async def test_the_beginning_is_summed_up_for_the_model_and_stays_in_the_thread(
             await talk(harness, "q1", "q2", "q3")
             assert len(writer.prompts) == 0
             await talk(harness, "q4")
-            await eventually(lambda: len(writer.prompts) == 1)
+            assert len(writer.prompts) == 1
             await talk(harness, "q5", "q6")
             state = await harness.state()
             graph = await harness.factory.graph_for({})
@@ -144,9 +141,9 @@ async def test_a_summary_is_written_on_with_the_former_one(tmp_path: Path) -> No
         model = ScriptedChatModel.playing()
         async with open_agent(tmp_path, model, config) as harness:
             await talk(harness, *[f"q{n}" for n in range(1, 5)])
-            await eventually(lambda: len(writer.prompts) == 1)
+            assert len(writer.prompts) == 1
             await talk(harness, "q5", "q6")
-            await eventually(lambda: len(writer.prompts) == 2)
+            assert len(writer.prompts) == 2
             await talk(harness, "q7")
     shown = writer.prompts[1][-1].text
     assert "First part." in shown
@@ -161,6 +158,7 @@ async def test_no_token_of_a_summary_is_streamed(tmp_path: Path) -> None:
         async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
             await talk(harness, "q1", "q2", "q3")
             parts = await harness.stream("q4", "messages", "updates")
+            await eventually(partial(all_written, harness.services.summarizer))
     assert len(writer.prompts) == 1
     words = "".join(chunk[0].text for mode, chunk in parts if mode == "messages")
     assert words == "(done)"
@@ -192,6 +190,7 @@ async def test_a_long_turn_keeps_the_request_and_its_pairs(tmp_path: Path) -> No
     with registered(writer) as keys:
         config = sections(keep={"value": 3}) | {"models": [{**keys, "name": "writer"}]}
         async with open_agent(tmp_path, model, config) as harness:
+            model.hold_until(partial(all_written, harness.services.summarizer))
             messages = await harness.say("look six times, please")
     assert messages[-1].text == "Done."
     assert len(messages) == 14
@@ -232,7 +231,7 @@ async def test_hooks_get_the_replaced_messages_once(
         config: Any = {"configurable": {"thread_id": "t"}}
         state = await graph.ainvoke({"messages": thread}, config)
         for turn in range(4):
-            await eventually(lambda: all(job.done.is_set() for job in jobs(summarizer, "0")))
+            await eventually(partial(all_written, summarizer))
             more = [HumanMessage(f"{turn}{n}", id=f"r{turn}{n}") for n in range(2)]
             state |= {"messages": [*state["messages"], *more]}
             state = await graph.ainvoke(state, config)
@@ -299,9 +298,7 @@ async def test_the_writer_reads_everything_piece_by_piece(tmp_path: Path) -> Non
         config |= {"models": [{**keys, "name": "writer"}]}
         async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
             long = "".join(f"word{n} " for n in range(2000))
-            await talk(harness, long, "q2", "q3", "q4")
-            await eventually(partial(all_written, harness))
-            await talk(harness, "q5")
+            await talk(harness, long, "q2", "q3", "q4", "q5")
             state = await harness.state()
     prompts = [prompt[-1].text for prompt in writer.prompts]
     assert len(prompts) >= 8
@@ -320,9 +317,7 @@ async def test_a_writer_with_a_small_window_gets_smaller_pieces(tmp_path: Path) 
     with registered(writer) as keys:
         config = sections(trim_tokens_to_summarize=2000) | {"models": [{**keys, "name": "writer"}]}
         async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
-            await talk(harness, "x" * 7000, "q2", "q3", "q4")
-            await eventually(partial(all_written, harness))
-            await talk(harness, "q5")
+            await talk(harness, "x" * 7000, "q2", "q3", "q4", "q5")
             state = await harness.state()
     assert len(writer.prompts) == 3
     assert state["summary"]["text"] == "Summary 1."
@@ -333,9 +328,12 @@ async def test_a_writer_with_a_small_window_gets_smaller_pieces(tmp_path: Path) 
 
 @asynccontextmanager
 async def summarizing(
-    model: ScriptedChatModel, writer: BaseChatModel, config: dict[str, Any], max_wait_s: float = 5.0
+    model: ScriptedChatModel, writer: BaseChatModel, config: dict[str, Any], *, waits: bool = True
 ) -> AsyncIterator[Callable[[dict[str, Any], str], Awaitable[dict[str, Any]]]]:
-    """Yield a function that runs a turn in a state and returns the new one."""
+    """Yield a function that runs a turn in a state and returns the new one.
+
+    `waits`: whether it also waits for the summary that the turn started.
+    """
 
     async def source(_: str | None) -> BaseChatModel:
         return writer
@@ -349,7 +347,7 @@ async def summarizing(
                 summarizer=summarizer,
                 texts=saved_texts(Path(folder)),
                 skills=SKILLS,
-                max_wait_s=max_wait_s,
+                max_wait_s=WITHIN_S,
             )
             retry = LlmRetryMiddleware(
                 LlmRetryConfig(),
@@ -365,6 +363,8 @@ async def summarizing(
                 result: dict[str, Any] = await graph.ainvoke(
                     {**state, "messages": messages}, thread
                 )
+                if waits:
+                    await eventually(partial(all_written, summarizer))
                 return result
 
             yield turn
@@ -374,7 +374,7 @@ async def test_a_slow_writer_does_not_hold_up_the_turn(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
     writer = ScriptedChatModel.playing("Finally.")
     release = writer.hold()
-    async with summarizing(model, writer, {"enabled": True, **BY_MESSAGES}) as turn:
+    async with summarizing(model, writer, {"enabled": True, **BY_MESSAGES}, waits=False) as turn:
         state: dict[str, Any] = {}
         for n in range(1, 6):
             state = await turn(state, f"q{n}")

@@ -1,8 +1,9 @@
 """A chat model without a server, for tests of the agent: plays the replies of tests/fakes/model.py."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
 from agent.models.scripted import ScriptedCall, ScriptedTurn, stream_chunks
+from tests.eventually import eventually
 from tests.fakes.model import DONE, ModelReply, ToolCall, as_reply
 
 Script = ModelReply | Exception
@@ -33,7 +35,7 @@ class ScriptedChatModel(BaseChatModel):
     _script: deque[Script] = PrivateAttr(default_factory=deque)
     _prompts: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
     _called: anyio.Event = PrivateAttr(default_factory=anyio.Event)
-    _gate: anyio.Event | None = PrivateAttr(default=None)
+    _gate: Callable[[], Awaitable[object]] | None = PrivateAttr(default=None)
 
     @classmethod
     def playing(cls, *script: Script | str) -> Self:
@@ -56,8 +58,13 @@ class ScriptedChatModel(BaseChatModel):
 
     def hold(self) -> anyio.Event:
         """Let it answer only when the returned event is set."""
-        self._gate = anyio.Event()
-        return self._gate
+        released = anyio.Event()
+        self._gate = released.wait
+        return released
+
+    def hold_until(self, condition: Callable[[], object]) -> None:
+        """Let it answer each call only when a condition holds."""
+        self._gate = partial(eventually, condition)
 
     @property
     @override
@@ -115,7 +122,7 @@ class ScriptedChatModel(BaseChatModel):
     ) -> AsyncIterator[ChatGenerationChunk]:
         reply = self._next(messages)
         if self._gate is not None:
-            await self._gate.wait()
+            await self._gate()
         await anyio.sleep(reply.first_token_delay_s or 0.0)
         for chunk in _chunks(reply, messages):
             await anyio.sleep(reply.token_delay_s or 0.0)
