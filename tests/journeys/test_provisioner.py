@@ -49,6 +49,7 @@ async def test_a_file_from_a_sandbox_elsewhere_arrives(tmp_path: Path) -> None:
             await user.send("expr 6 '*' 7; touch note.txt")
             await eventually(lambda: received(platforms, user) == [("expr.txt", b"42\n")])
             (kept,) = provisioner.sandboxes
+            await service.until_recorded()
             await service.kill()
         async with serving(tmp_path, config, "telegram", environment=environment) as service:
             await user.send("ls")
