@@ -29,12 +29,14 @@ class OpenQuestion:
     asked: InboundMessage
 
     def may_be_answered_by(self, message: InboundMessage) -> bool:
-        """Return whether a message can be an answer, regardless of its sender.
+        """Return whether a message is meant as an answer, whether or not its sender may decide.
 
-        In a group, only a message to the bot can approve: an "ok" may be meant for other people.
+        In a group, only a message to the bot can approve: an "ok" may be meant for other people. Other questions are
+        also answered by the next words of the person who is asked.
         """
         is_for_bot = message.is_private or message.is_addressed or bool(message.answers_row)
-        return is_for_bot or not self.question.needs_approval
+        is_from_asker = message.sender.user_id == self.asked.sender.user_id
+        return is_for_bot or (is_from_asker and not self.question.needs_approval)
 
 
 class OpenQuestions:

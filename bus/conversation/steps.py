@@ -542,13 +542,17 @@ class TurnSteps:
         """Return the refusal of a message that does not decide; None = it decides."""
         inbound, asker = turn.message.inbound, asked.asked.sender
         may_be_answer = asked.may_be_answered_by(inbound)
-        if inbound.sender.user_id == asker.user_id or turn.is_admin:
-            hint = f"{turn.texts.approval_undecided} {self._approval_hint(turn)}"
-            return None if may_be_answer else Refusal(reply=Reply(markdown=hint))
+        may_decide = inbound.sender.user_id == asker.user_id or turn.is_admin
+        needs_approval, texts = asked.question.needs_approval, turn.texts
+        if may_decide and may_be_answer:
+            return None
+        if may_decide and needs_approval:
+            hint = f"{texts.approval_undecided} {self._approval_hint(turn)}"
+            return Refusal(reply=Reply(markdown=hint))
         if not may_be_answer:
             return Refusal(reply=None)
-        name = asker.name or asker.user_id
-        return Refusal(reply=Reply(markdown=turn.texts.approval_waits.format(name=name)))
+        waits = texts.approval_waits if needs_approval else texts.question_waits
+        return Refusal(reply=Reply(markdown=waits.format(name=asker.name or asker.user_id)))
 
     def _approval_hint(self, turn: TurnRecord) -> str:
         """Return how people approve and deny in the chat of a turn."""

@@ -232,6 +232,10 @@ class Messages:
         "⏳ I am waiting for {name} to approve or deny a step. Only they or an admin can decide. "
         "After that, please send this again, or start over with /new."
     )
+    question_waits: str = (
+        "⏳ I am waiting for {name} to answer a question. Only they or an admin can answer it. "
+        "After that, please send this again, or start over with /new."
+    )
     press_again: str = "That did not work. Please press the button again in a moment."
     """The press could not be stored."""
 

@@ -35,6 +35,9 @@ REPEAT_EDIT_AFTER_S = 10.0
 MAX_FAILED_TEXTS = 20
 """Maximum number of an answer's messages to check for a failed turn."""
 
+MAX_OPTION_BUTTONS = 10
+"""Most options to show as buttons. Slack's `actions` block takes 25."""
+
 LABEL_CHARS = 75
 """Maximum label length of a button, characters (Slack's limit)."""
 
@@ -101,7 +104,7 @@ def is_answer_text(key: str) -> bool:
 
 
 def reply_buttons(row: InboxRow, reply: Reply, texts: Messages) -> tuple[Button, ...]:
-    """Return the buttons under an answer. People can also write the answers."""
+    """Return the buttons under an answer. People can also write the answers, and choose from long lists only so."""
     if reply.question.needs_approval:
         approve = ButtonToken(ButtonAction.APPROVE, row.id).text
         deny = ButtonToken(ButtonAction.DENY, row.id).text
@@ -113,6 +116,8 @@ def reply_buttons(row: InboxRow, reply: Reply, texts: Messages) -> tuple[Button,
         return (
             Button(label=texts.button_retry, token=ButtonToken(ButtonAction.RETRY, row.id).text),
         )
+    if len(reply.question.options) > MAX_OPTION_BUTTONS:
+        return ()
     return tuple(
         Button(label=_label(option), token=ButtonToken(ButtonAction.OPTION, row.id, index).text)
         for index, option in enumerate(reply.question.options)

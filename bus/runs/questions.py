@@ -11,11 +11,8 @@ from pydantic import TypeAdapter
 from bus.locales import Messages
 from bus.runs.redaction import REDACTED, is_secret_name, redact
 
-MAX_OPTIONS = 10
-"""Maximum number of options with a button. The others can be typed. Slack's `actions` block takes 25."""
-
 ARGUMENT_CHARS = 500
-"""Maximum number of characters to show of one tool argument."""
+"""Maximum number of characters to show of one tool argument, or of one option."""
 
 CALL_CHARS = 1500
 """Maximum number of characters to show of one tool call, or of a question in an unknown form."""
@@ -117,7 +114,7 @@ def parse_options(arguments: object) -> tuple[str, ...]:
         except (ValueError, RecursionError):
             given = [given]
     found = (" ".join(option.split()) for option in _leaves(given, depth=4))
-    return tuple(dict.fromkeys(option for option in found if option))[:MAX_OPTIONS]
+    return tuple(dict.fromkeys(option for option in found if option))
 
 
 def _leaves(given: object, depth: int) -> Iterator[str]:
@@ -179,7 +176,7 @@ def interrupt_choices(
     choices: dict[str, Any] = {}
     for option in given if isinstance(given, list) else ():
         label, value = _choice(option)
-        if label and len(choices) < MAX_OPTIONS:
+        if label:
             choices.setdefault(label, value)
     if not choices:
         choices = {option: option for option in parse_options(values[0])}
@@ -245,7 +242,7 @@ def question_text(
             f"{number}. {option}" if are_numbered(interrupts) else f"- {option}"
             for number, option in enumerate(options, start=1)
         ]
-        parts.append(_cut(redact("\n".join(lines)), CALL_CHARS))
+        parts.append("\n".join(_cut(redact(line), ARGUMENT_CHARS) for line in lines))
     if actions:
         shown = [_action_text(action, texts) for action in actions]
         parts += [texts.approval_ask, *shown, approval_hint or texts.approval_hint]

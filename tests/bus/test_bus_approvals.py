@@ -211,6 +211,35 @@ async def test_in_a_group_words_decide_only_if_they_are_for_the_bot(tmp_path: Pa
         assert resumed(h) == [{"decisions": [APPROVE]}]
 
 
+async def test_in_a_group_a_question_waits_for_the_asker_in_its_own_words(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, platform=threads_platform(), policy=MENTION) as h:
+        await asked_in_group(h, {"question": "Which day?"})
+        for user in ("bob", "boss"):
+            await h.send("lunch?", user=user, **HEARD)
+        await h.wait_until_finished()
+        await h.send("Monday?", user="bob", **TO_BOT)
+        await shows(h, 2)
+        assert h.platform.shown.pop().text == ENGLISH.question_waits.format(name="u")
+        assert len(h.server.runs) == 1
+        await h.send("Tuesday", **HEARD)
+        await shows(h, 2)
+        assert resumed(h) == ["Tuesday"]
+
+
+async def test_a_long_list_of_choices_is_numbered_without_buttons(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
+        months = [f"Month {number} " + "x" * 200 for number in range(1, 13)]
+        await asked(h, {"question": "Which month?", "options": [*months, "Decline"]})
+        await h.wait_until_finished()
+        await eventually(lambda: "13. Decline" in h.platform.texts[-1])
+        assert all(month in "".join(h.platform.texts) for month in months)
+        assert not labels(h)
+        before = len(h.platform.texts)
+        await h.send("12")
+        await shows(h, before + 1)
+        assert resumed(h) == [months[11]]
+
+
 async def test_messages_between_people_get_no_indicator(tmp_path: Path) -> None:
     """No card, no reaction, no answer; the question stays."""
     platform = CardPlatform("fake")
