@@ -352,6 +352,7 @@ class OutboundText:
         more: Texts of the row's further messages, if the platform needs several.
         uncertain: Whether an earlier message of the row may have been sent twice or not at all.
         moved_to: Where it goes instead, because the place of the question is gone; "" = it was not moved.
+        begins_topic: Whether replies to it are a topic of their own, if it is sent to a group outside of topics.
     """
 
     kind: Literal["text"] = "text"
@@ -366,17 +367,19 @@ class OutboundText:
     more: tuple[str, ...] = ()
     uncertain: bool = False
     moved_to: MovedTo = ""
+    begins_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundFile:
-    """A file: one that the agent presented, which is fetched from the gateway at sending, or a text of the bot.
+    """A file: one that the agent presented, which is fetched from the gateway at sending, a text, or a stored file.
 
     Attributes:
-        path: Virtual path below /mnt/user-data/outputs; "" = a text of the bot.
-        content: That text.
+        path: Virtual path below /mnt/user-data/outputs; "" = not a file that the agent presented.
+        content: A text of the bot.
+        file_id: A file of a notification, which the journal stores (store/outbox_files.py); `mime` is its type.
         uncertain: Whether it may have arrived in the original place.
-        final_status, moved_to: As on `OutboundText`.
+        final_status, moved_to, begins_topic: As on `OutboundText`.
     """
 
     kind: Literal["file"] = "file"
@@ -386,9 +389,12 @@ class OutboundFile:
     path: str
     name: str
     content: str = ""
+    file_id: str = ""
+    mime: str = ""
     final_status: _FinalStatus = ""
     uncertain: bool = False
     moved_to: MovedTo = ""
+    begins_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

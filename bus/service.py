@@ -10,9 +10,6 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
-from bus.broadcasts.broadcasts import Broadcasts
-from bus.broadcasts.chat_directory import ChatDirectory
-from bus.broadcasts.sender import BroadcastSender
 from bus.commands.runner import build_commands
 from bus.config import BusConfig, ChannelPolicy
 from bus.context import AgentServer, BusContext
@@ -29,6 +26,10 @@ from bus.inbound.stages import build_inbound
 from bus.locales import messages_for
 from bus.nodes.forwarding import ForwardingIntake
 from bus.nodes.takeover import ChatTakeover
+from bus.notifications.broadcasts import Broadcasts
+from bus.notifications.chat_directory import ChatDirectory
+from bus.notifications.notifications import Notifications
+from bus.notifications.sender import BroadcastSender
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.rows import has_failed, last_keys
 from bus.outbound.worker import DeliveryWorker
@@ -81,6 +82,7 @@ class Bus:
         owners, inbox, outbox, conversations, pairings: The journal's stores.
         channels: The platforms, by channel.
         chats: The chats in which people have written to the bot.
+        notifications: Accepts messages of API clients to one chat.
         broadcasts: Accepts messages to many chats.
         broadcast_sender: Sends them.
     """
@@ -105,8 +107,15 @@ class Bus:
             for name, adapter in context.adapters.items()
         }
         self.chats = ChatDirectory(context.stores.chats, now=context.now)
+        self.notifications = Notifications(
+            context.stores.notifications,
+            outbox=self.outbox,
+            delivery=context.delivery,
+            directory=self.chats,
+            now=context.now,
+        )
         self.broadcasts = Broadcasts(
-            context.stores.broadcasts,
+            context.stores.notifications,
             directory=self.chats,
             pairings=self.pairings,
             policies=context.policies,
@@ -114,7 +123,7 @@ class Bus:
             now=context.now,
         )
         self.broadcast_sender = BroadcastSender(
-            context.stores.broadcasts, context.delivery, health=self.health, now=context.now
+            context.stores.notifications, context.delivery, health=self.health, now=context.now
         )
         self.takeover = ChatTakeover(context, dispatcher)
         self._context = context

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from bus.platform import Clock
-from store.broadcasts import BroadcastStore
 from store.chat_migrations import ChatMigrationStore
 from store.chat_owners import ChatOwners, owners_of
 from store.chats import ChatStore
@@ -13,6 +12,7 @@ from store.database import Database
 from store.inbox import InboxStore
 from store.message_history import MessageHistoryStore
 from store.message_topics import MessageTopicStore
+from store.notifications import NotificationStore
 from store.outbox import OutboxStore
 from store.pairings import PairingStore
 
@@ -31,7 +31,7 @@ class JournalStores:
     pairings: PairingStore
     migrations: ChatMigrationStore
     chats: ChatStore
-    broadcasts: BroadcastStore
+    notifications: NotificationStore
 
     @classmethod
     def from_database(cls, database: Database, *, now: Clock) -> "JournalStores":
@@ -48,5 +48,5 @@ class JournalStores:
             pairings=PairingStore(database, now=now),
             migrations=ChatMigrationStore(database),
             chats=ChatStore(database),
-            broadcasts=BroadcastStore(database),
+            notifications=NotificationStore(database),
         )

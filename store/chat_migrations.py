@@ -74,13 +74,13 @@ _MOVE = (
     WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
     """,
     """
-    DELETE FROM broadcast_chat WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat AND EXISTS (
-        SELECT 1 FROM broadcast_chat AS known
-        WHERE known.channel = :channel AND known.broadcast_id = broadcast_chat.broadcast_id
+    DELETE FROM notification_chat WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat AND EXISTS (
+        SELECT 1 FROM notification_chat AS known
+        WHERE known.channel = :channel AND known.notification_id = notification_chat.notification_id
         AND known.workspace = :workspace AND known.chat = :new_chat)
     """,
     """
-    UPDATE broadcast_chat SET chat = :new_chat
+    UPDATE notification_chat SET chat = :new_chat
     WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
     """,
     """

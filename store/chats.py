@@ -6,7 +6,7 @@ from functools import partial
 
 from anyio import to_thread
 
-from store.database import Database, Row, Statement, Transaction
+from store.database import Database, Params, Row, Statement, Transaction
 from store.rows import from_row
 
 # The newest message of each recently used conversation.
@@ -24,6 +24,15 @@ ON CONFLICT (channel, workspace, chat) DO UPDATE SET is_private = excluded.is_pr
 WHERE excluded.received_at > chat.received_at
 """
 _NEWEST_TIME = "SELECT coalesce(max(received_at), 0.0) AS received_at FROM chat"
+# The direct chat of a person has another ID than they on some platforms.
+_FIND = """
+SELECT * FROM chat WHERE channel = :channel AND (chat = :chat OR (is_private = 1 AND user_id = :person))
+ORDER BY received_at DESC LIMIT 1
+"""
+_FIND_WORKSPACE = """
+SELECT (SELECT min(workspace) FROM chat WHERE channel = :channel) AS first,
+    (SELECT max(workspace) FROM chat WHERE channel = :channel) AS last
+"""
 _LIST = """
 SELECT * FROM chat WHERE channel = :channel AND received_at >= :since ORDER BY workspace, chat
 """
@@ -87,6 +96,17 @@ class ChatStore:
     async def find_newest_time(self) -> float:
         """Return when the newest message of all chats was accepted, Unix seconds; 0.0 = the table is empty."""
         return float((await self._database.read(_NEWEST_TIME))[0]["received_at"])
+
+    async def find(self, channel: str, *, chat: str, person: str) -> KnownChat | None:
+        """Return a chat by its ID, or the private chat with a person; None = no one has written in it."""
+        params: Params = {"channel": channel, "chat": chat, "person": person}
+        rows = await self._database.read(_FIND, params)
+        return _known_chat(rows[0]) if rows else None
+
+    async def find_workspace(self, channel: str) -> str:
+        """Return the workspace of all chats of a channel; "" = there are none, or they are in several workspaces."""
+        found = (await self._database.read(_FIND_WORKSPACE, {"channel": channel}))[0]
+        return str(found["first"]) if found["first"] == found["last"] and found["first"] else ""
 
     async def list_channel(self, channel: str, *, since: float) -> list[KnownChat]:
         """Return the chats of a channel with a message since a time (Unix seconds), in the order of their ids."""

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from store.chat_owners import LIVES, OWNS, ChatOwners, owners_of
@@ -11,6 +11,7 @@ from store.conversations import ConversationKey, key_from_row, key_params, lock_
 from store.database import Database, Params, Row, Statement, Transaction
 from store.errors import RowConflict, RowNotFound
 from store.message_topics import set_topic_statement
+from store.outbox_files import OutboxFiles
 from store.rows import from_row
 
 NEWEST = 2**63 - 1
@@ -162,6 +163,16 @@ AND NOT EXISTS (
     AND chat_owner.workspace = conversation.workspace AND chat_owner.chat = conversation.chat
     AND chat_owner.node <> :node AND {LIVES})
 """  # noqa: S608 - statements of this module only
+# The prefix is that of `bus.notifications`. A person's notification may come before their private chat is known.
+_NOTIFICATIONS = """
+SELECT body FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id
+WHERE channel = :channel AND workspace IN (:workspace, '') AND chat IN (:chat, :person) AND topic = :topic
+    AND key >= 'notification:' AND key < 'notification;' AND state IN ('delivered', 'uncertain')
+    AND outbox.updated_at <= :before AND outbox.updated_at > coalesce((
+        SELECT max(received_at) FROM inbox
+        WHERE inbox.conversation_id = :conversation_id AND kind = 'chat' AND seq < :seq), 0)
+ORDER BY outbox.id DESC LIMIT :limit
+"""
 _UNDELIVERED_BY_STATE = """
 SELECT state, count(*) AS rows FROM outbox
 WHERE state IN ('pending', 'sending', 'uncertain', 'failed') GROUP BY state
@@ -173,6 +184,7 @@ class OutboxStore:
 
     Attributes:
         owners: The node that owns each chat, as this process knows it.
+        files: The files that rows send and that no thread has.
     """
 
     def __init__(
@@ -183,6 +195,7 @@ class OutboxStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.owners = owners or owners_of(database)
+        self.files = OutboxFiles(database, now=now)
         self._database = database
         self._now = now
 
@@ -269,6 +282,7 @@ class OutboxStore:
         now: float,
         uncertain: bool = False,
         message_id: str = "",
+        begins_topic: bool = False,
     ) -> None:
         """Close a row that was sent, and store its message's topic in the same transaction.
 
@@ -278,6 +292,7 @@ class OutboxStore:
             now: Unix seconds.
             uncertain: Whether the message may have been sent twice, or not at all.
             message_id: The id by which replies refer to the message; "" = none.
+            begins_topic: Whether replies to the message are a topic of their own, if it was sent outside of topics.
         """
         params: Params = {
             "id": row_id,
@@ -288,19 +303,31 @@ class OutboxStore:
         }
 
         close = _CLOSE, params
-        await self._database.transaction(lambda tx: _change(tx, [close], row_id, message_id, now))
+        topic = message_id if begins_topic else ""
+        await self._database.transaction(
+            lambda tx: _change(tx, [close], row_id, message_id, topic, now)
+        )
 
     async def start_part(
-        self, row_id: int, body: str, *, now: float, message_id: str = "", supersedes: str = ""
+        self,
+        row_id: int,
+        body: str,
+        *,
+        now: float,
+        message_id: str = "",
+        begins_topic: bool = False,
+        supersedes: str = "",
     ) -> None:
         """Advance a row to its next message, as if it were new; store the sent message's topic.
 
-        `message_id`: the message that was sent for the row; "" = none. `supersedes`: see `NewOutboxRow`.
+        `message_id`: the message that was sent for the row; "" = none. `begins_topic`: as of `mark_delivered`.
+        `supersedes`: see `NewOutboxRow`.
         """
         start: Statement = _START_PART, {"id": row_id, "body": body, "now": now}
         drop: Statement = _SUPERSEDE, {"key": supersedes}
+        topic = message_id if begins_topic else ""
         await self._database.transaction(
-            lambda tx: _change(tx, [start, drop], row_id, message_id, now)
+            lambda tx: _change(tx, [start, drop], row_id, message_id, topic, now)
         )
 
     async def reschedule(
@@ -391,6 +418,37 @@ class OutboxStore:
         found = [_outbox_row(row) for row in await self._database.read(_LAST_CLOSED, params)]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
+    async def list_notifications(
+        self,
+        conversation: ConversationKey,
+        *,
+        conversation_id: int,
+        person: str,
+        seq: int,
+        before: float,
+        limit: int,
+    ) -> list[str]:
+        """Return the bodies of notifications that people saw since the conversation's last message, oldest first.
+
+        Args:
+            conversation: The conversation.
+            conversation_id: Its ID.
+            person: The person in a private chat, who may have got them before the chat was known; "" = a group.
+            seq: The position of the present message in the conversation.
+            before: When it was accepted, Unix seconds.
+            limit: Return the newest ones only.
+        """
+        params: Params = {
+            **key_params(conversation),
+            "conversation_id": conversation_id,
+            "person": person or conversation.chat,
+            "seq": seq,
+            "before": before,
+            "limit": limit,
+        }
+        rows = await self._database.read(_NOTIFICATIONS, params)
+        return [str(row["body"]) for row in reversed(rows)]
+
     async def count_by_state(self) -> dict[str, int]:
         """Return the number of undelivered rows by state."""
         rows = await self._database.read(_UNDELIVERED_BY_STATE)
@@ -429,13 +487,22 @@ def insert_outbox_rows(
 
 
 def _change(
-    tx: Transaction, statements: Sequence[Statement], row_id: int, message_id: str, now: float
+    tx: Transaction,
+    statements: Sequence[Statement],
+    row_id: int,
+    message_id: str,
+    topic: str,
+    now: float,
 ) -> None:
-    """Change a row; if it was open, store the topic of the message that was sent for it ("" = none)."""
+    """Change a row; if it was open, store the topic of the message that was sent for it ("" = none).
+
+    `topic`: the message's topic if it was sent outside of topics.
+    """
     found, changed, *_ = tx.run_all([(_BY_ID, {"id": row_id}), *statements])
     key = key_from_row(found[0]) if changed and message_id else None
-    if key is not None and key.topic:
-        tx.run(*set_topic_statement(key, message_id, now=now))
+    if key is not None and (key.topic or topic):
+        sent_in = replace(key, topic=key.topic or topic)
+        tx.run(*set_topic_statement(sent_in, message_id, now=now))
 
 
 def _existing(tx: Transaction, row_id: int) -> OutboxRow:

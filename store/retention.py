@@ -18,8 +18,9 @@
 | console_session | until it expires: a session 7 days after its last use, a link after 12 hours |
 | conversation_settings | kept: at most one small row per chat with a settings command |
 | chat | `retention_days` after the last message in it |
-| broadcast | kept: one small row per broadcast, without its text once it is in the outbox |
-| broadcast_chat | until its message is in the outbox, in seconds to minutes |
+| notification | to one chat: until its rows of the outbox are deleted; a broadcast: kept, a small row without text |
+| notification_chat | until its message is in the outbox, in seconds to minutes |
+| outbox_file | until its row of the outbox was delivered or is deleted, and for a day if it has no row |
 | chat_migration | kept: one small row per Telegram group that became a supergroup |
 | thread, checkpoints | kept until deleted over the API or by their TTL: they are people's conversations |
 | assistant, assistant_version | at most 10,000 assistants with 1,000 versions each |
@@ -46,6 +47,27 @@ BATCH_S = 0.005
 MIN_ROWS, MAX_ROWS = 5, 500
 """Rows of the smallest batch, with which each statement begins, and of the largest; `BATCH_S` sets the size between."""
 
+FILES_AFTER_S = 3600.0
+"""How old a file of the outbox must be before it is deleted, seconds. Storing a file and its row takes less."""
+
+_FIRST_KEY = "'notification:' || notification.channel || ':' || notification.key"
+DELETE_NOTIFICATIONS = f"""
+DELETE FROM notification WHERE id IN (
+    SELECT id FROM notification INDEXED BY notification_by_age
+    WHERE channel <> '' AND created_at < :before AND NOT EXISTS (
+        SELECT 1 FROM outbox WHERE outbox.key > {_FIRST_KEY} || ':' AND outbox.key < {_FIRST_KEY} || ';')
+    LIMIT :rows)
+RETURNING id
+"""  # noqa: S608 - literals only
+DELETE_FILES = """
+DELETE FROM outbox_file WHERE (file_id, part) IN (
+    SELECT file_id, part FROM outbox_file
+    WHERE created_at < :before
+        AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.key = outbox_key AND state <> 'delivered')
+    LIMIT :rows)
+RETURNING part
+"""
+
 DELETE_MESSAGES = """
 DELETE FROM inbox WHERE id IN (
     SELECT id FROM inbox INDEXED BY inbox_finished
@@ -67,6 +89,7 @@ SHORT_TERM = (
         WHERE state = 'delivered' AND updated_at < :before LIMIT :rows)
     RETURNING id
     """,
+    DELETE_NOTIFICATIONS,
 )
 """Statements for rows older than `REDELIVERY_DAYS`. Each returns the rows that it deleted."""
 
@@ -136,6 +159,7 @@ class Retention:
         """Delete old rows (`now` in Unix seconds). Return their number. Raises StoreError."""
         before = now - REDELIVERY_DAYS * DAY_S
         deleted = sum([await self._delete(statement, before) for statement in SHORT_TERM])
+        deleted += await self._delete(DELETE_FILES, now - FILES_AFTER_S)
         if days := self._database.retention_days:
             before = now - max(days, REDELIVERY_DAYS) * DAY_S
             deleted += sum([await self._delete(statement, before) for statement in LONG_TERM])

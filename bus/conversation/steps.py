@@ -24,7 +24,8 @@ from bus.conversation.steering import Injection, Steering, late_edit_offers, rer
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, RunMoves
 from bus.history.versions import trace_message
 from bus.log_context import bind_conversation
-from bus.messages import ReplyTarget
+from bus.messages import ReplyTarget, prompt_of
+from bus.notifications.rows import quote_notifications
 from bus.outbound.live_reply import LiveReply, show_live_reply
 from bus.outbound.rows import (
     LiveMessages,
@@ -253,7 +254,7 @@ class TurnSteps:
                 assistant_id=turn.assistant_id,
                 message_id=attempt.message_id,
                 inbound=turn.message.inbound,
-                text=attempt.files.prompt(turn.message.prompt, turn.texts),
+                text=await self._prompt(turn),
                 resume=attempt.resume,
                 is_again=attempt.is_again,
                 known_run_id=attempt.run_id,
@@ -481,6 +482,14 @@ class TurnSteps:
         self._delivery.notify(row.key)
 
     # ---- parts of the steps --------------------------------------------------------------------------
+
+    async def _prompt(self, turn: TurnRecord) -> str:
+        """Return the message's text, and the notifications that people saw since the message before."""
+        row, inbound = turn.row, turn.message.inbound
+        person = inbound.sender.user_id if inbound.is_private else ""
+        seen = await self._delivery.list_notifications(row, person)
+        text = turn.attempt.files.prompt(turn.message.prompt, turn.texts)
+        return prompt_of(text, quote_notifications(seen))
 
     async def _record_start(self, turn: TurnRecord) -> InboxRow | None:
         """Bind the thread and commit the start of a turn that waited or is resumed. None = its row is finished."""

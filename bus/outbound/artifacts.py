@@ -1,4 +1,4 @@
-"""Files that the agent presented, copied from their thread to be sent on."""
+"""Files to send, copied into a temporary folder: from the agent's threads, or from the journal."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,17 +6,21 @@ from pathlib import Path
 
 from anyio import to_thread
 
+from bus.errors import DeliveryError
 from bus.messages import OutboundFile
 from bus.platform import OutgoingFile
-from bus.runs.port import ThreadFile, ThreadFiles
+from bus.runs.port import ThreadFiles
 from bus.temporary_files import temporary_file_error, temporary_folder
+from store.errors import StoreError
+from store.outbox_files import OutboxFiles
 
 
 class ArtifactDownloader:
-    """The output files of threads."""
+    """The output files of threads, and the files of notifications (`stored`)."""
 
-    def __init__(self, files: ThreadFiles) -> None:
+    def __init__(self, files: ThreadFiles, stored: OutboxFiles) -> None:
         self._files = files
+        self._stored = stored
 
     @asynccontextmanager
     async def download(
@@ -25,12 +29,15 @@ class ArtifactDownloader:
         """Yield the file in a temporary folder, or a sentence for the user that says why it is missing.
 
         Raises:
-            DeliveryError: the thread's files or the disk cannot be used now; nothing was sent.
+            DeliveryError: the thread's files, the journal or the disk cannot be used now, or the journal does not have
+                the file; nothing was sent.
         """
         async with temporary_folder() as folder:
             target = folder / "artifact"
             if body.content:
                 yield await to_thread.run_sync(_write, body, target)
+            elif body.file_id:
+                yield await self._read(body, target)
             else:
                 yield await self._fetch(body, target, max_bytes)
 
@@ -40,7 +47,7 @@ class ArtifactDownloader:
             async with self._files.open(body.thread_id, body.path) as file:
                 if file is None:
                     return texts.artifact_gone.format(name=body.name)
-                size, mime = await _save(file, target, max_bytes), file.mime
+                size, mime = await _save(file.chunks, target, max_bytes), file.mime
         except OSError as error:
             raise temporary_file_error(error) from error
         if size is None:
@@ -48,6 +55,17 @@ class ArtifactDownloader:
         if size == 0:
             return texts.artifact_empty.format(name=body.name)
         return OutgoingFile(path=target, name=body.name, mime=mime, size_bytes=size)
+
+    async def _read(self, body: OutboundFile, target: Path) -> OutgoingFile:
+        try:
+            size = await _save(self._stored.read(body.file_id), target, None)
+        except OSError as error:
+            raise temporary_file_error(error) from error
+        except StoreError as error:
+            raise DeliveryError("the journal cannot be read", retryable=True) from error
+        if not size:
+            raise DeliveryError("the file is not stored anymore")
+        return OutgoingFile(path=target, name=body.name, mime=body.mime, size_bytes=size)
 
 
 def _write(body: OutboundFile, target: Path) -> OutgoingFile:
@@ -59,14 +77,14 @@ def _write(body: OutboundFile, target: Path) -> OutgoingFile:
     return OutgoingFile(path=target, name=body.name, mime="text/markdown", size_bytes=len(content))
 
 
-async def _save(source: ThreadFile, target: Path, max_bytes: int) -> int | None:
-    """Write a file to `target`; return its size, or None if it is larger than `max_bytes`."""
+async def _save(chunks: AsyncIterator[bytes], target: Path, max_bytes: int | None) -> int | None:
+    """Write a file to `target`; return its size, or None if it is larger than `max_bytes` (None = no limit)."""
     size = 0
     # Close the file without awaiting, because a canceled task cannot await and would leave it open.
     with await to_thread.run_sync(target.open, "wb") as file:
-        async for chunk in source.chunks:
+        async for chunk in chunks:
             size += len(chunk)
-            if size > max_bytes:
+            if max_bytes is not None and size > max_bytes:
                 return None
             await to_thread.run_sync(file.write, chunk)
     return size

@@ -305,6 +305,7 @@ class DeliveryAttempts:
                     now=now,
                     uncertain=is_uncertain,
                     message_id=platform_message_id(outcome),
+                    begins_topic=_begins_topic(decoded.body),
                 )
             )
             return ClosedRow(decoded=decoded, is_sent=True)
@@ -320,6 +321,7 @@ class DeliveryAttempts:
             encode_outbound(body),
             now=self._now(),
             message_id=message_id,
+            begins_topic=body.begins_topic,
         )
         await self._store.call(partial(start, supersedes=supersedes))
 
@@ -439,6 +441,10 @@ class _UnexpectedError(DeliveryError):
             retryable=True,
             ambiguous=not decoded.edits,
         )
+
+
+def _begins_topic(body: OutboundMessage) -> bool:
+    return isinstance(body, OutboundText | OutboundFile) and body.begins_topic
 
 
 def _was_uncertain(body: OutboundMessage) -> bool:

@@ -14,7 +14,7 @@ from bus.platform import Adapter, SupportsPrivateChats
 def can_move(key: str, body: OutboundMessage) -> bool:
     """Return whether a row is part of the answer to a message. Its key then begins with the message's row ID.
 
-    >>> can_move("broadcast:7:slack", OutboundText(channel="c", reply_target=ReplyTarget(chat="c"), markdown="x"))
+    >>> can_move("notification:slack:7:0", OutboundText(channel="c", reply_target=ReplyTarget(chat="c"), markdown="x"))
     False
     """
     if isinstance(body, OutboundText) and body.provisional:

@@ -44,7 +44,7 @@ class RowSender:
 
     def __init__(self, outbox: OutboxStore, files: ThreadFiles) -> None:
         self._outbox = outbox
-        self._artifacts = ArtifactDownloader(files)
+        self._artifacts = ArtifactDownloader(files, outbox.files)
 
     async def find_changed_message(self, body: OutboundMessage) -> MessageId | None:
         """Return the message that a row edits or deletes; None if it was not sent. Raises StoreError."""
@@ -139,7 +139,8 @@ class RowSender:
             try:
                 return await adapter.send_file(body.reply_target, file, key=row.key)
             except DeliveryError as refusal:
-                if refusal.retryable or refusal.ambiguous or refusal.place_gone:
+                # The client that sent a notification sees the platform's reason. Nobody else waits for the file.
+                if refusal.retryable or refusal.ambiguous or refusal.place_gone or body.file_id:
                     raise
                 return await self._explain_refusal(row, body, adapter, refusal)
 

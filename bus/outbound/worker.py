@@ -34,6 +34,7 @@ from bus.runs.port import ThreadFiles
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ChatMigration, ConversationKey
 from store.errors import StoreError
+from store.inbox import InboxRow
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,9 @@ OWNER_POLL_S = 0.1
 
 MAX_SENT = 50_000
 """Maximum number of conversations whose sent messages are remembered."""
+
+MAX_NOTIFICATIONS = 10
+"""Maximum number of notifications that the agent reads with the next message, the newest."""
 
 TASK_PAUSE_S = 1.0
 """How long a task waits after an error other than the store's, seconds."""
@@ -150,6 +154,17 @@ class DeliveryWorker:
     async def find_row(self, row_key: str) -> OutboxRow | None:
         """Return the row with this key. Raises StoreError."""
         return await self._outbox.find(row_key)
+
+    async def list_notifications(self, row: InboxRow, person: str) -> list[str]:
+        """Return the notifications that people saw between a message and the one before. See `OutboxStore`."""
+        return await self._outbox.list_notifications(
+            row.key,
+            conversation_id=row.conversation_id,
+            person=person,
+            seq=row.seq,
+            before=row.received_at,
+            limit=MAX_NOTIFICATIONS,
+        )
 
     async def resend(self, row_id: int) -> OutboxRow:
         """Send a failed or uncertain row again now. Raises RowNotFound, RowConflict."""

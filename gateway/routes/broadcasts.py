@@ -6,7 +6,7 @@ from fastapi import APIRouter, HTTPException, Path, Request
 from pydantic import BaseModel
 
 from bots.terminal.adapter import TERMINAL
-from bus.broadcasts.broadcasts import BroadcastReceipt, BroadcastRequest
+from bus.notifications.broadcasts import BroadcastReceipt, BroadcastRequest
 from gateway.broadcast_request import ID_PATTERN, NewBroadcastRequest
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.middleware import AUDIT_DETAIL

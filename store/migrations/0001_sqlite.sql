@@ -82,6 +82,7 @@ CREATE INDEX outbox_by_state ON outbox (state, id);
 CREATE INDEX outbox_delivered ON outbox (updated_at) WHERE state = 'delivered';
 CREATE INDEX outbox_undelivered ON outbox (updated_at) WHERE state IN ('failed', 'uncertain');
 CREATE INDEX outbox_by_conversation ON outbox (conversation_id); -- for the foreign key
+CREATE INDEX outbox_notifications ON outbox (conversation_id) WHERE key >= 'notification:' AND key < 'notification;';
 
 -- The topic of each platform message, so that a reply to it finds its conversation.
 CREATE TABLE message_topic (
@@ -130,27 +131,45 @@ CREATE TABLE chat (
     PRIMARY KEY (channel, workspace, chat)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX chat_by_age ON chat (received_at);
+CREATE INDEX chat_by_id ON chat (channel, chat);
+CREATE INDEX chat_by_person ON chat (channel, user_id) WHERE is_private = 1;
 
--- Messages of the administrator to many chats. A key is never used twice.
-CREATE TABLE broadcast (
+-- Messages that clients of the API send: to one chat, or to many (broadcasts). A broadcast's key is never used twice, and
+-- another key not while its row is kept.
+CREATE TABLE notification (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    key TEXT NOT NULL UNIQUE,
+    channel TEXT NOT NULL, -- '' = a broadcast
+    key TEXT NOT NULL,
     digest TEXT NOT NULL, -- of the request
     text TEXT NOT NULL, -- '' once no chat waits for it
-    audience TEXT NOT NULL, -- JSON: the response to the request
-    created_at REAL NOT NULL
+    recipients TEXT NOT NULL, -- JSON: who gets it, as in the response to the request
+    created_at REAL NOT NULL,
+    UNIQUE (channel, key)
 ) STRICT;
+CREATE INDEX notification_by_age ON notification (created_at) WHERE channel <> '';
 
 -- The chats that wait for a broadcast. The transaction that puts its message into the outbox deletes the row.
-CREATE TABLE broadcast_chat (
+CREATE TABLE notification_chat (
     channel TEXT NOT NULL,
-    broadcast_id INTEGER NOT NULL REFERENCES broadcast (id),
+    notification_id INTEGER NOT NULL REFERENCES notification (id),
     workspace TEXT NOT NULL,
     chat TEXT NOT NULL,
-    recipient TEXT NOT NULL,
-    PRIMARY KEY (channel, broadcast_id, workspace, chat)
+    is_private INTEGER NOT NULL,
+    recipient TEXT NOT NULL, -- ReplyTarget.user
+    PRIMARY KEY (channel, notification_id, workspace, chat)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX broadcast_chat_by_broadcast ON broadcast_chat (broadcast_id);
+CREATE INDEX notification_chat_by_notification ON notification_chat (notification_id);
+
+-- Files that outbox rows send and that no thread has, in parts.
+CREATE TABLE outbox_file (
+    file_id TEXT NOT NULL,
+    part INTEGER NOT NULL,
+    outbox_key TEXT NOT NULL,
+    content BLOB NOT NULL,
+    created_at REAL NOT NULL,
+    PRIMARY KEY (file_id, part)
+) STRICT;
+CREATE INDEX outbox_file_by_age ON outbox_file (created_at);
 
 
 -- ACCESS

@@ -60,8 +60,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "run_webhook": ("run_id",),
     "run_request": ("run_id",),
     "chat": ("channel", "workspace", "chat"),
-    "broadcast": ("id",),
-    "broadcast_chat": ("channel", "broadcast_id", "workspace", "chat"),
+    "notification": ("id",),
+    "notification_chat": ("channel", "notification_id", "workspace", "chat"),
+    "outbox_file": ("file_id", "part"),
     "model_usage": ("day", "run_id", "kind", "model", "agent"),
     "usage_counter": ("scope", "name", "period"),
     "usage_reservation": ("id",),
@@ -71,7 +72,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 Triggers, schema steps and running nodes fill the others.
 """
 
-NUMBERED = ("conversation", "inbox", "outbox", "run", "broadcast", "past_message")
+NUMBERED = ("conversation", "inbox", "outbox", "run", "notification", "past_message")
 """Tables whose key is a number that the database assigns. It never reuses a number, even after the copy."""
 
 _COLUMNS = """

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from bus.broadcasts.broadcasts import BroadcastRequest
-from bus.broadcasts.sender import IN_FLIGHT
 from bus.config import ChannelPolicy
 from bus.errors import DeliveryError
 from bus.messages import Sender
+from bus.notifications.broadcasts import BroadcastRequest
+from bus.notifications.sender import IN_FLIGHT
 from bus.platform import ChannelHealth, ConnectionState
 from store.errors import RowConflict
 from tests.bus.harness import OPEN, BusHarness, running_bus

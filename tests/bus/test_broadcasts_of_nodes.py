@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 
-from bus.broadcasts.broadcasts import BroadcastReceipt, BroadcastRequest
+from bus.notifications.broadcasts import BroadcastReceipt, BroadcastRequest
 from store.config import StoreConfig
 from tests.bus.harness import BusHarness
 from tests.bus.test_chats_of_nodes import two_nodes

@@ -122,7 +122,7 @@ async def test_an_answer_without_its_chat_goes_to_the_asker_and_nobody_else(tmp_
 @pytest.mark.parametrize(
     ("key", "target"),
     [
-        ("broadcast:1:fake:w:c", TOPIC),
+        ("notification::1:fake:w:c:0", TOPIC),
         ("7:reply:0", replace(TOPIC, user="")),
         ("7:reply:0", replace(TOPIC, chat="dm-ann")),
     ],

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bus.broadcasts.sender import IN_FLIGHT
+from bus.notifications.sender import IN_FLIGHT
 from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
@@ -193,7 +193,7 @@ async def test_a_broadcast_fails_where_the_bot_was_blocked_and_reaches_the_other
                     return [(row["key"], row["attempts"]) for row in listed.json()["rows"]]
 
                 [(key, attempts)] = await eventually(failed)
-        assert key.startswith("broadcast:tonight:telegram:")
+        assert key.startswith("notification::tonight:telegram:")
         assert attempts == 1
         assert telegram.violations == []
 

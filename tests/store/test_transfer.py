@@ -41,8 +41,9 @@ INSERT INTO message_topic VALUES ('slack', 'T1', 'C1', 'm9', '1.5', 50);
 INSERT INTO conversation_settings VALUES ('telegram', '7', '-4', '', 'gpt', 'researcher', 'zh', 21);
 INSERT INTO chat_migration VALUES ('telegram', '7', '-4', '-100');
 INSERT INTO chat VALUES ('telegram', '7', '42', 1, 'u1', 'member', '', 90);
-INSERT INTO broadcast VALUES (1, 'tonight', 'd', 'Down tonight', '{}', 91);
-INSERT INTO broadcast_chat VALUES ('telegram', 1, '7', '42', '');
+INSERT INTO notification VALUES (1, '', 'tonight', 'd', 'Down tonight', '{}', 91);
+INSERT INTO notification_chat VALUES ('telegram', 1, '7', '42', 1, '');
+INSERT INTO outbox_file VALUES ('f', 0, 'notification:telegram:k:1', x'00ff', 92);
 INSERT INTO model_usage VALUES
     ('2026-11-28', 'r1', 'run', 'gpt', 'lead_agent', 'slack:T:ann', 'slack:T:C1', '', 1, 0, 0, 90, 0, 10, 0, 5);
 INSERT INTO usage_counter VALUES ('person', 'slack:T:ann', '2026-11-28', 100, 5, 0, 0, 1);

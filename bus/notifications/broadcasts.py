@@ -10,13 +10,12 @@ from functools import partial
 from anyio import to_thread
 from pydantic import TypeAdapter
 
-from bus.broadcasts.audience import AudienceKind, select_chats
-from bus.broadcasts.chat_directory import ChatDirectory
 from bus.config import ChannelPolicy
+from bus.notifications.audience import AudienceKind, select_chats
+from bus.notifications.chat_directory import ChatDirectory
 from bus.platform import Clock
-from store.broadcasts import BroadcastStore, NewBroadcast
 from store.chats import KnownChat
-from store.errors import RowConflict
+from store.notifications import BROADCAST, NewNotification, NotificationStore, key_conflict
 from store.pairings import PairingStore
 from store.retention import DAY_S
 
@@ -97,7 +96,7 @@ class Broadcasts:
 
     def __init__(
         self,
-        store: BroadcastStore,
+        store: NotificationStore,
         *,
         directory: ChatDirectory,
         pairings: PairingStore,
@@ -128,14 +127,15 @@ class Broadcasts:
         if request.key and (earlier := await self._find(request)):
             return earlier
         chats, reach = await self._select(request, channels)
-        new = NewBroadcast(
+        new = NewNotification(
+            channel=BROADCAST,
             key=key,
             digest=request.digest,
             text=request.text,
-            audience=_REACH.dump_json(dict(reach)).decode(),
+            recipients=_REACH.dump_json(dict(reach)).decode(),
             created_at=self._now(),
         )
-        if not await self._store.accept(new, chats):
+        if not await self._store.accept_broadcast(new, chats):
             # A concurrent request with this key was faster.
             return await self._find(request) or BroadcastReceipt(key=key, reach=reach, waiting=0)
         self._accepted()
@@ -150,15 +150,14 @@ class Broadcasts:
 
     async def _find(self, request: BroadcastRequest) -> BroadcastReceipt | None:
         """Return the broadcast that a request repeats. Raises RowConflict, StoreError."""
-        earlier = await self._store.find(request.key)
+        earlier = await self._store.find(BROADCAST, request.key)
         if earlier is None:
             return None
         if earlier.digest != request.digest:
-            raise RowConflict(f"Another broadcast has the id {request.key!r}.")
-        reach = _REACH.validate_json(earlier.audience)
-        return BroadcastReceipt(
-            key=earlier.key, reach=reach, waiting=earlier.waiting, is_repeat=True
-        )
+            raise key_conflict(BROADCAST, request.key)
+        reach = _REACH.validate_json(earlier.recipients)
+        waiting = await self._store.count_waiting(earlier.id)
+        return BroadcastReceipt(key=earlier.key, reach=reach, waiting=waiting, is_repeat=True)
 
     async def _select(
         self, request: BroadcastRequest, channels: Sequence[str]

@@ -15,6 +15,9 @@ MARGIN_S = 7200.0
 It covers two rounds of housekeeping, in case another process was stopped, a commit came late, or a clock was set.
 """
 
+REFRESH_S = 60.0
+"""How often an unknown chat makes the table be refreshed, seconds."""
+
 
 class ChatDirectory:
     """Keeps the table of chats.
@@ -26,12 +29,30 @@ class ChatDirectory:
     def __init__(self, chats: ChatStore, *, now: Clock) -> None:
         self._chats = chats
         self._now = now
+        self._refreshed_at = 0.0
 
     async def refresh(self) -> None:
         """Store the chats of messages that any process has accepted since the last refresh. Raises StoreError."""
         since = min(await self._chats.find_newest_time(), self._now()) - MARGIN_S
         newest = await self._chats.list_newest(since=since)
         await self._chats.put(await to_thread.run_sync(_chats_of, newest))
+
+    async def find(self, channel: str, *, chat: str = "", person: str = "") -> KnownChat | None:
+        """Return a chat by its ID, or the private chat with a person; None = no one has written in it.
+
+        Raises:
+            StoreError: The journal cannot be used.
+        """
+        found = await self._chats.find(channel, chat=chat, person=person)
+        if found is None and not self._refreshed_at <= self._now() < self._refreshed_at + REFRESH_S:
+            self._refreshed_at = self._now()
+            await self.refresh()
+            found = await self._chats.find(channel, chat=chat, person=person)
+        return found
+
+    async def find_workspace(self, channel: str) -> str:
+        """Return the workspace of all chats of a channel; "" = unknown, or several. Raises StoreError."""
+        return await self._chats.find_workspace(channel)
 
     async def list_channel(self, channel: str, *, since: float) -> list[KnownChat]:
         """Return the chats of a channel with a message since a time (Unix seconds). Raises StoreError."""

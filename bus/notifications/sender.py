@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping
 
 import anyio
 
-from bus.messages import OutboundText, ReplyTarget, encode_outbound
+from bus.messages import ReplyTarget
+from bus.notifications.rows import Recipient, broadcast_key
+from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import ChannelHealth, Clock, ConnectionState
-from store.broadcasts import BroadcastMessage, BroadcastStore
 from store.errors import StoreError
 from store.nodes import Nodes
+from store.notifications import Notification, NotificationStore, WaitingChat
 from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
@@ -43,7 +45,7 @@ class BroadcastSender:
 
     def __init__(
         self,
-        store: BroadcastStore,
+        store: NotificationStore,
         delivery: DeliveryWorker,
         *,
         health: Callable[[], Mapping[str, ChannelHealth]],
@@ -92,21 +94,33 @@ class BroadcastSender:
         """
         wait_s = IDLE_S
         for channel, health in self._health().items():
-            if not await self._store.is_waiting(channel):
+            broadcast = await self._store.find_next(channel)
+            if broadcast is None:
                 continue
             if health.state is ConnectionState.CONNECTED:
-                await self._fill(channel)
+                await self._fill(channel, broadcast)
                 wait_s = INTERVAL_S
             else:
                 wait_s = min(wait_s, RECONNECT_S)
         return wait_s
 
-    async def _fill(self, channel: str) -> None:
+    async def _fill(self, channel: str, broadcast: Notification) -> None:
         """Put as many messages into the outbox as the maximum allows. Raises StoreError."""
         room = IN_FLIGHT - await self._count_in_flight(channel)
         if room <= 0:
             return
-        rows = await self._store.enqueue_next(channel, room, make_row=_notice_row, now=self._now())
+        parts = await split_text(self._delivery.adapter(channel), broadcast.text)
+
+        def rows_for(chat: WaitingChat) -> list[NewOutboxRow]:
+            recipient = _recipient(chat)
+            return [
+                recipient.text_row(broadcast_key(broadcast.key, chat.conversation, number), part)
+                for number, part in enumerate(parts)
+            ]
+
+        rows = await self._store.enqueue_next(
+            channel, broadcast, room, rows_for=rows_for, now=self._now()
+        )
         stuck_at = anyio.current_time() + STUCK_AFTER_S
         self._in_flight[channel] |= {row.key: stuck_at for row in rows}
         for row in rows:
@@ -125,15 +139,9 @@ class BroadcastSender:
         return len(self._in_flight[channel])
 
 
-def _notice_row(message: BroadcastMessage) -> NewOutboxRow:
-    key = message.conversation
-    body = OutboundText(
-        channel=key.channel,
-        reply_target=ReplyTarget(chat=key.chat, user=message.recipient),
-        markdown=message.text,
-    )
-    return NewOutboxRow(
-        key=f"broadcast:{message.broadcast_key}:{key.channel}:{key.workspace}:{key.chat}",
-        conversation=key,
-        body=encode_outbound(body),
+def _recipient(chat: WaitingChat) -> Recipient:
+    return Recipient(
+        conversation=chat.conversation,
+        target=ReplyTarget(chat=chat.conversation.chat, user=chat.recipient),
+        begins_topic=not chat.is_private,
     )

@@ -1,1 +1,0 @@
-"""Broadcasts: messages of an administrator to many chats."""

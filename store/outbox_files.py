@@ -1,0 +1,55 @@
+"""Files that outbox rows send and that no thread has: stored in parts, so that no transaction is long."""
+
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from anyio import to_thread
+
+from store.database import Database, Params
+
+PART_BYTES = 256 * 1024
+"""Size of a part, bytes. Storing one takes a few milliseconds."""
+
+_INSERT = """
+INSERT INTO outbox_file (file_id, part, outbox_key, content, created_at)
+VALUES (:file_id, :part, :outbox_key, :content, :created_at)
+"""
+_READ = "SELECT content FROM outbox_file WHERE file_id = :file_id AND part = :part"
+
+
+class OutboxFiles:
+    """The table outbox_file. Retention deletes a file when its row was delivered or is gone."""
+
+    def __init__(self, database: Database, *, now: Callable[[], float]) -> None:
+        self._database = database
+        self._now = now
+
+    async def put(self, path: Path, *, outbox_key: str) -> str:
+        """Store a file for the row with this key, which may not exist yet. Return the file's ID.
+
+        Raises:
+            OSError: The file cannot be read.
+            StoreError: The file is not stored completely. Retention deletes the rest.
+        """
+        file_id, created_at = uuid.uuid4().hex, self._now()
+        with await to_thread.run_sync(path.open, "rb") as file:
+            part = 0
+            while content := await to_thread.run_sync(file.read, PART_BYTES):
+                params: Params = {
+                    "file_id": file_id,
+                    "part": part,
+                    "outbox_key": outbox_key,
+                    "content": content,
+                    "created_at": created_at,
+                }
+                await self._database.execute(_INSERT, params)
+                part += 1
+        return file_id
+
+    async def read(self, file_id: str) -> AsyncIterator[bytes]:
+        """Yield the parts of a file; none if it is unknown. Raises StoreError."""
+        part = 0
+        while rows := await self._database.read(_READ, {"file_id": file_id, "part": part}):
+            yield bytes(rows[0]["content"])
+            part += 1
