@@ -31,6 +31,7 @@ from gateway.routes import (
     health,
     mcp,
     memory,
+    messages,
     metrics,
     models,
     people,
@@ -155,8 +156,8 @@ def included_routes() -> list[BaseRoute]:
     for router in (health.router, metrics.router, webhooks.router, slack_install.router):
         root.include_router(router)
     for module in (
-        agents, artifacts, terminal, broadcasts, channels, people, prompt, mcp, memory, models, skills, uploads,
-        suggestions, sessions, tokens, usage,
+        agents, artifacts, terminal, broadcasts, messages, channels, people, prompt, mcp, memory, models, skills,
+        uploads, suggestions, sessions, tokens, usage,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

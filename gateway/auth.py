@@ -46,7 +46,9 @@ MIN_BODY_BYTES_PER_S = 1000.0
 """Minimum average rate of a request body after the longest pause. It rejects clients that hold a connection with
 single bytes."""
 
-_UPLOADS = re.compile(r"/api/threads/[^/]+/uploads|/api/channels/terminal/[^/]+/files")
+_UPLOADS = re.compile(
+    r"/api/threads/[^/]+/uploads|/api/channels/terminal/[^/]+/files|/api/channels/[^/]+/messages"
+)
 
 OPEN_PATHS = frozenset({"/health", "/health/ready"})
 """Paths that need no token. Without one, /health/ready returns fewer details."""

@@ -33,6 +33,7 @@ COMMANDS = {
     "slack": "gateway.commands.slack",
     "token": "gateway.commands.token",
     "broadcast": "gateway.commands.broadcast",
+    "send": "gateway.commands.send",
     "prove": "gateway.commands.prove",
 }
 """Command -> module with `run(arguments) -> exit code`."""
@@ -140,6 +141,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_migrate(command)
     _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
     _add_token(command("token", "Create, list, replace and revoke API tokens."), shared)
+    _add_send(command("send", "Send a message to one chat, topic or person."))
     _add_broadcast(
         command("broadcast", "Send a message to the chats in which people have written to the bot.")
     )
@@ -352,6 +354,33 @@ def _add_token(token: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
         action(name, text).add_argument("name", metavar="NAME", help="name of the token")
 
 
+def _add_send(send: argparse.ArgumentParser) -> None:
+    send.add_argument("channel", metavar="CHANNEL", help="slack, telegram, ...")
+    send.add_argument("chat", metavar="CHAT", help="the chat's ID on the platform")
+    send.add_argument(
+        "text",
+        metavar="TEXT",
+        nargs="?",
+        help="the message, as Markdown; - reads it from stdin, as does no text and no file",
+    )
+    send.add_argument(
+        "--topic", default="", metavar="ID", help="a thread or topic of the chat (default: none)"
+    )
+    send.add_argument(
+        "--person", action="store_true", help="CHAT is a person's ID: write to them in private"
+    )
+    send.add_argument(
+        "--file", action="append", metavar="FILE", help="send a file, too; may be repeated"
+    )
+    send.add_argument(
+        "--key", metavar="KEY", help="names the message: one with the same key is not sent again"
+    )
+    send.add_argument(
+        "--wait", action="store_true", help="wait until the platform has taken or refused it"
+    )
+    send.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
 def _add_broadcast(broadcast: argparse.ArgumentParser) -> None:
     broadcast.add_argument(
         "text", metavar="TEXT", help="the message, as Markdown; - reads it from stdin"
@@ -372,7 +401,9 @@ def _add_broadcast(broadcast: argparse.ArgumentParser) -> None:
         "--days", type=float, metavar="N", help="only chats with a message in the last N days"
     )
     broadcast.add_argument(
-        "--id", metavar="ID", help="names the broadcast: one with the same ID is never sent again"
+        "--key",
+        metavar="KEY",
+        help="names the broadcast: one with the same key is never sent again",
     )
     broadcast.add_argument(
         "--dry-run", action="store_true", help="only show how many chats would get it"

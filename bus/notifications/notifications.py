@@ -118,6 +118,13 @@ class Notifications:
         self._directory = directory
         self._now = now
 
+    def max_file_bytes(self, channel: str) -> int:
+        """Return the size of the largest file that a channel sends, bytes. Raises RowNotFound."""
+        try:
+            return self._delivery.adapter(channel).capabilities.max_file_bytes
+        except KeyError:
+            raise RowNotFound(f"There is no running channel {channel}.") from None
+
     async def send(self, request: NotificationRequest) -> NotificationStatus:
         """Store a message, once for each key of a channel. After the return, it will be sent.
 

@@ -118,8 +118,9 @@ class BroadcastSender:
                 for number, part in enumerate(parts)
             ]
 
+        chats = max(1, room // len(parts))
         rows = await self._store.enqueue_next(
-            channel, broadcast, room, rows_for=rows_for, now=self._now()
+            channel, broadcast, chats, rows_for=rows_for, now=self._now()
         )
         stuck_at = anyio.current_time() + STUCK_AFTER_S
         self._in_flight[channel] |= {row.key: stuck_at for row in rows}

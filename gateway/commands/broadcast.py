@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
-from gateway.broadcast_request import NewBroadcastRequest
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, load_config
 from gateway.config_validation import format_validation_error
+from gateway.notification_requests import NewBroadcastRequest
 from gateway.service_client import open_service_client, request_json, service_url
 from gateway.text_table import format_table
 
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         receipt = anyio.run(partial(_request, config, new))
     except CommandFailed as error:
         raise CommandFailed(
-            f"{error}\nTo make sure that it is sent exactly once, repeat the command with --id {new.id}."
+            f"{error}\nTo make sure that it is sent exactly once, repeat the command with --key {new.key}."
         ) from error
     _show(receipt, _report(receipt), as_json=arguments.json)
     return 0
@@ -56,7 +56,7 @@ def _new_broadcast(arguments: argparse.Namespace, text: str) -> NewBroadcastRequ
             channels=arguments.channel,
             audience=arguments.audience,
             active_within_days=arguments.days,
-            id=arguments.id or uuid.uuid4().hex,
+            key=arguments.key or uuid.uuid4().hex,
         )
     except ValidationError as error:
         raise CommandFailed("; ".join(format_validation_error(error, ""))) from None
@@ -95,7 +95,7 @@ def _report(receipt: Mapping[str, Any]) -> str:
         state = f"This broadcast was already accepted; {receipt['waiting']} of its deliveries are waiting."
     else:
         state = f"Parley is sending it to {_chats(receipt['chats'])}, a few at a time."
-    return f"{_table(receipt)}\n{state}\nID: {receipt['id']}"
+    return f"{_table(receipt)}\n{state}\nKey: {receipt['key']}"
 
 
 def _chats(count: int) -> str:

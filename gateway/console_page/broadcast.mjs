@@ -5,13 +5,13 @@ import { button, confirmed, element, table } from "./elements.mjs";
 
 const PATH = "api/channels/broadcast";
 const AUDIENCES = [["private", "Private chats"], ["groups", "Groups"], ["all", "Private chats and groups"]];
-const MAX_CHARS = 3000;
+const MAX_CHARS = 60000;
 
-// What was typed outlives the refreshes of the page. The ID is that of one message: a second click sends nothing.
+// What was typed outlives the refreshes of the page. The key is that of one message: a second click sends nothing.
 let draft = newDraft();
 
 function newDraft() {
-  return { text: "", audience: "private", channel: "", id: crypto.randomUUID?.() ?? `console-${Date.now()}`, counted: null };
+  return { text: "", audience: "private", channel: "", key: crypto.randomUUID?.() ?? `console-${Date.now()}`, counted: null };
 }
 
 /** Forget what was typed: who signs in next may be somebody else. */
@@ -28,13 +28,13 @@ export async function broadcast(_, show) {
   const names = Object.keys(channels).filter((name) => channels[name].enabled && name !== "terminal");
   const send = async () => {
     if (!confirmed(`Send this message to ${chats(draft.counted.chats)}?`)) return;
-    const sent = await request(PATH, { method: "POST", body: body({ id: draft.id }) });
+    const sent = await request(PATH, { method: "POST", body: body({ key: draft.key }) });
     draft = newDraft();
     show.refresh(`It is sent to ${chats(sent.chats)}. Deliveries shows how far it is.`);
   };
   const result = element("div", { "aria-live": "polite" }, draft.counted ? counted(draft.counted, send) : null);
   const change = (name) => (event) => {
-    draft = { ...draft, [name]: event.target.value, counted: null, id: newDraft().id };
+    draft = { ...draft, [name]: event.target.value, counted: null, key: newDraft().key };
     result.replaceChildren(); // what was counted is not what would be sent now
   };
   const count = async () => {

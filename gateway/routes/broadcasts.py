@@ -7,9 +7,9 @@ from pydantic import BaseModel
 
 from bots.terminal.adapter import TERMINAL
 from bus.notifications.broadcasts import BroadcastReceipt, BroadcastRequest
-from gateway.broadcast_request import ID_PATTERN, NewBroadcastRequest
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.middleware import AUDIT_DETAIL
+from gateway.notification_requests import Key, NewBroadcastRequest
 from gateway.openapi import error_responses
 from gateway.routes.channels import ActionResponse, channel_states
 from gateway.services import Services
@@ -35,13 +35,13 @@ class BroadcastView(BaseModel):
     """The result of a broadcast.
 
     Attributes:
-        id: ID for repeating the request; null for a dry run.
+        key: Key for repeating the request; null for a dry run.
         is_repeat: Whether the broadcast was already accepted, so that this request changed nothing.
         chats: Number of chats that get it.
         waiting: Number of these chats without a delivery so far.
     """
 
-    id: str | None
+    key: str | None
     is_repeat: bool
     chats: int
     waiting: int
@@ -52,11 +52,11 @@ class BroadcastView(BaseModel):
 async def broadcast(
     new: NewBroadcastRequest, request: Request, services: ServicesDep, bus: BusDep
 ) -> dict[str, Any]:
-    """Send a message to chats in which people have written to the bot, once for each `id`."""
+    """Send a message to chats in which people have written to the bot, once for each `key`."""
     names, left_out = _choose_channels(services, new.channels)
     asked = BroadcastRequest(
         text=new.text,
-        key=new.id or "",
+        key=new.key or "",
         channels=new.channels,
         left_out=left_out,
         audience=new.audience,
@@ -70,12 +70,10 @@ async def broadcast(
     return _receipt_view(receipt)
 
 
-@router.delete("/{broadcast_id}", response_model=ActionResponse)
-async def stop_broadcast(
-    broadcast_id: Annotated[str, Path(pattern=ID_PATTERN)], bus: BusDep
-) -> dict[str, Any]:
+@router.delete("/{key}", response_model=ActionResponse)
+async def stop_broadcast(key: Annotated[Key, Path()], bus: BusDep) -> dict[str, Any]:
     """Stop a broadcast. Messages that are already in the outbox are still sent."""
-    stopped = await bus.broadcasts.stop(broadcast_id)
+    stopped = await bus.broadcasts.stop(key)
     return {"success": True, "message": f"{stopped} chats will not get it."}
 
 
@@ -102,7 +100,7 @@ def _choose_channels(
 
 def _receipt_view(receipt: BroadcastReceipt) -> dict[str, Any]:
     return {
-        "id": receipt.key or None,
+        "key": receipt.key or None,
         "is_repeat": receipt.is_repeat,
         "chats": receipt.chats,
         "waiting": receipt.waiting,

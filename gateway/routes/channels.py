@@ -226,7 +226,7 @@ async def list_outbox(
 ) -> dict[str, Any]:
     """List deliveries, newest first. You can repeat `state`."""
     rows = await bus.outbox.list_recent(states=state or (), limit=limit, before=before)
-    return {"rows": [_outbox_row_view(row) for row in rows]}
+    return {"rows": [outbox_row_view(row) for row in rows]}
 
 
 @router.post("/outbox/{delivery_id}/resend", response_model=ActionResponse)
@@ -296,7 +296,8 @@ def _outbox_kind_and_text(row: OutboxRow) -> tuple[str, str]:
             assert_never(body)
 
 
-def _outbox_row_view(row: OutboxRow) -> dict[str, Any]:
+def outbox_row_view(row: OutboxRow) -> dict[str, Any]:
+    """Return a delivery as an `OutboxRowView`."""
     kind, text = _outbox_kind_and_text(row)
     return {
         "id": row.id,

@@ -42,7 +42,7 @@ async def test_each_private_chat_of_three_platforms_gets_it_once(
             await _the_command_sends_it(service)
             for user in people:
                 await user.wait_for_message("maintenance")
-            await _a_repeated_id_sends_nothing(service)
+            await _a_repeated_key_sends_nothing(service)
             await _a_token_that_may_only_read_is_refused(service)
             await _groups_get_it_in_their_general_topic(service, platforms)
             for user in people:
@@ -60,23 +60,23 @@ async def _a_dry_run_counts_and_sends_nothing(service: Service) -> None:
     assert code == 0
     counted = json.loads(out)
     chats = {name: one["chats"] for name, one in counted["channels"].items()}
-    assert (counted["id"], chats) == (None, dict.fromkeys(PLATFORMS, 2))
+    assert (counted["key"], chats) == (None, dict.fromkeys(PLATFORMS, 2))
 
 
 async def _the_command_sends_it(service: Service) -> None:
     code, _, error = await service.command("broadcast", TEXT)
     assert (code, "--yes" in error) == (1, True)
-    code, out, error = await service.command("broadcast", TEXT, "--yes", "--id", "tonight")
+    code, out, error = await service.command("broadcast", TEXT, "--yes", "--key", "tonight")
     assert (code, error) == (0, "")
     assert "6 chats" in out
-    assert "ID: tonight" in out
+    assert "Key: tonight" in out
 
 
-async def _a_repeated_id_sends_nothing(service: Service) -> None:
-    code, out, _ = await service.command("broadcast", TEXT, "--yes", "--id", "tonight", "--json")
+async def _a_repeated_key_sends_nothing(service: Service) -> None:
+    code, out, _ = await service.command("broadcast", TEXT, "--yes", "--key", "tonight", "--json")
     repeated = json.loads(out)
     assert (code, repeated["is_repeat"], repeated["chats"]) == (0, True, 6)
-    code, _, error = await service.command("broadcast", "Other", "--yes", "--id", "tonight")
+    code, _, error = await service.command("broadcast", "Other", "--yes", "--key", "tonight")
     assert code == 1
     assert "Another broadcast" in error
 
@@ -95,7 +95,7 @@ async def _groups_get_it_in_their_general_topic(
     service: Service, platforms: PlatformServers
 ) -> None:
     async with service.client() as client:
-        body = {"text": "For groups", "audience": "groups", "id": "groups"}
+        body = {"text": "For groups", "audience": "groups", "key": "groups"}
         sent = await client.post("/api/channels/broadcast", json=body)
         assert sent.json()["chats"] == 3
     places = [
@@ -166,7 +166,7 @@ async def test_at_a_terminal_the_command_asks_first(tmp_path: Path) -> None:
                 ) as terminal:
                     await terminal.sees("telegram", "Send it to 1 chat? [y/N]")
                     terminal.type(answer)
-                    await terminal.sees("nothing was sent" if code else "ID:")
+                    await terminal.sees("nothing was sent" if code else "Key:")
                     assert await terminal.leaves() == code
             await person.wait_for_message("maintenance")
             await person.send("/help")
@@ -203,8 +203,8 @@ async def test_without_a_service_the_command_says_so(tmp_path: Path) -> None:
     code, out, error = await service.command("broadcast", TEXT, "--yes")
     assert (code, out) == (1, "")
     assert "Parley is not running" in error
-    code, _, error = await service.command("broadcast", "x" * 3001, "--yes")
-    assert (code, "3000 characters" in error) == (1, True)
+    code, _, error = await service.command("broadcast", "x" * 60_001, "--yes")
+    assert (code, "60000 characters" in error) == (1, True)
 
 
 async def _wait_for_all(users: Iterable[ChatUser], holds: Callable[[ChatUser], object]) -> None:
@@ -216,7 +216,7 @@ async def _wait_for_all(users: Iterable[ChatUser], holds: Callable[[ChatUser], o
 async def _broadcast(service: Service) -> tuple[int, bool]:
     """Request the broadcast. Return how many chats get it, and whether it was requested before."""
     async with service.client() as client:
-        body = {"text": TEXT, "id": "tonight"}
+        body = {"text": TEXT, "key": "tonight"}
         sent = (await client.post("/api/channels/broadcast", json=body)).json()
         return sent["chats"], sent["is_repeat"]
 

@@ -1,0 +1,124 @@
+"""`parley send`: makes the running service send a message to one chat, topic or person."""
+
+import argparse
+import json
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+from urllib.parse import quote
+
+import anyio
+import httpx
+
+from gateway.command_errors import CommandFailed
+from gateway.config import Config, load_config
+from gateway.service_client import error_detail, open_service_client, request_json, service_url
+
+STDIN = "-"
+
+POLL_S = 0.5
+"""How often `--wait` asks for the state, seconds."""
+
+UPLOAD_TIMEOUT_S = 300.0
+"""How long a request with files may take, seconds."""
+
+FormFile: TypeAlias = tuple[str, tuple[str, IO[bytes]]]
+"""A file of a form: the field, its name and its content."""
+
+_UNDECIDED = ("pending", "sending")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Send the message and print its key and state. With `--wait`, 1 = it was not delivered."""
+    config = load_config(arguments.config)
+    fields = {
+        "person" if arguments.person else "chat": arguments.chat,
+        "topic": arguments.topic,
+        "text": _read_text(arguments),
+        "key": arguments.key or uuid.uuid4().hex,
+    }
+    with ExitStack() as stack:
+        files = _open_files(stack, arguments.file or [])
+        send = partial(_send, config, arguments.channel, fields, files, wait=arguments.wait)
+        sent = anyio.run(send)
+    sys.stdout.write(f"{json.dumps(sent) if arguments.json else _report(sent)}\n")
+    return 1 if arguments.wait and sent["state"] != "delivered" else 0
+
+
+def _read_text(arguments: argparse.Namespace) -> str:
+    is_given = arguments.text not in (None, STDIN) or (arguments.text is None and arguments.file)
+    if is_given:
+        return arguments.text or ""
+    if sys.stdin.isatty():
+        raise CommandFailed("there is no text: write it after CHAT, or pipe it in")
+    return sys.stdin.read().strip()
+
+
+def _open_files(stack: ExitStack, names: Sequence[str]) -> list[FormFile]:
+    """Return the files of the form. Raises CommandFailed."""
+    try:
+        return [
+            ("files", (Path(name).name, stack.enter_context(Path(name).open("rb"))))
+            for name in names
+        ]
+    except OSError as error:
+        raise CommandFailed(f"{error.filename}: {error.strerror}") from None
+
+
+async def _send(
+    config: Config,
+    channel: str,
+    fields: Mapping[str, str],
+    files: Sequence[FormFile],
+    *,
+    wait: bool,
+) -> dict[str, Any]:
+    path = f"channels/{quote(channel, safe='')}/messages"
+    async with open_service_client(config) as client:
+        if client is None:
+            raise CommandFailed(
+                f"{service_url(config)}: Parley is not running: start it with `parley serve`"
+            )
+        sent = await _post(client, path, fields, files)
+        while wait and sent["state"] in _UNDECIDED:
+            await anyio.sleep(POLL_S)
+            sent = await request_json(client, "GET", f"{path}/{sent['key']}")
+        return sent
+
+
+async def _post(
+    client: httpx.AsyncClient, path: str, fields: Mapping[str, str], files: Sequence[FormFile]
+) -> dict[str, Any]:
+    body: dict[str, Any] = {"data": fields, "files": files} if files else {"json": fields}
+    try:
+        answer = await client.post(path, timeout=UPLOAD_TIMEOUT_S, **body)
+    except httpx.HTTPError as error:
+        raise CommandFailed(
+            f"the service did not respond ({type(error).__name__})\n"
+            f"To make sure that it is sent exactly once, repeat the command with --key {fields['key']}."
+        ) from error
+    if answer.is_error:
+        raise CommandFailed(_problem(answer))
+    return dict(answer.json())
+
+
+def _problem(answer: httpx.Response) -> str:
+    """Return why a message was refused, in a line."""
+    if answer.status_code != httpx.codes.UNPROCESSABLE_ENTITY:
+        return error_detail(answer)
+    detail = answer.json()["detail"]
+    if isinstance(detail, str):
+        return detail
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}".lstrip(": ") for one in detail
+    )
+
+
+def _report(sent: Mapping[str, Any]) -> str:
+    repeated = " It was already accepted." if sent["is_repeat"] else ""
+    error = f" ({sent['error']})" if sent["error"] else ""
+    return f"The message is {sent['state']}{error}.{repeated}\nKey: {sent['key']}"
