@@ -106,7 +106,7 @@ class Bus:
             name: AdapterSupervisor(adapter, now=context.now, backoff=RESTARTS)
             for name, adapter in context.adapters.items()
         }
-        self.chats = ChatDirectory(context.stores.chats, now=context.now)
+        self.chats = ChatDirectory(context.stores.chats, self.inbox, now=context.now)
         self.notifications = Notifications(
             context.stores.notifications,
             outbox=self.outbox,

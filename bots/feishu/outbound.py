@@ -42,6 +42,11 @@ _CARD = "interactive"
 _UUID_CHARS = 40
 """Length of the `uuid` of a send. Feishu accepts 50 characters, and drops repetitions within an hour."""
 
+_MESSAGE_IDS = "om_"
+"""The beginning of the IDs of messages. Those of topics begin with omt_."""
+
+UNKNOWN_TOPIC = "Feishu takes a message for a topic only as a reply in it, and no message of this topic is known"
+
 _FENCE_CHARS = 100
 _FRAME_CHARS = MAX_BYTES // 4
 """Code of this length always fits into a card, because no character takes more than 4 bytes as sent."""
@@ -338,9 +343,16 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
         """
         content = MessageContent(type=kind, value=value, uuid=idempotency_uuid(target, key))
         gone: FeishuError | None = None
-        for message in filter(None, (target.reply_to, target.thread_root)):
+        # A notification may name a message as the topic: then it replies there, outside of topics.
+        is_message = target.thread.startswith(_MESSAGE_IDS)
+        named = target.thread if is_message else ""
+        if target.thread and not (named or target.reply_to or target.thread_root):
+            raise FeishuError(UNKNOWN_TOPIC)
+        for message in filter(None, (target.reply_to, target.thread_root, named)):
             try:
-                return await self._api.reply(message, content, in_thread=bool(target.thread))
+                return await self._api.reply(
+                    message, content, in_thread=bool(target.thread) and not is_message
+                )
             except FeishuError as error:
                 if not error.target_gone:
                     raise

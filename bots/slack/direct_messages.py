@@ -1,4 +1,4 @@
-"""Direct messages with one person, for answers to a command that its response_url does not accept."""
+"""Direct messages with one person: for notifications, and for answers that a command's response_url does not accept."""
 
 from dataclasses import replace
 
@@ -7,6 +7,9 @@ from bots.slack.errors import SlackError, error_from_status
 from bots.slack.payload import as_mapping, as_str, split_recipient
 from bus.bounded import BoundedDict
 from bus.messages import ReplyTarget
+
+_PEOPLE = ("U", "W")
+"""The first letters of people's IDs. Those of channels, groups and direct messages are C, G and D."""
 
 _KEPT = 1_000
 """Maximum number of people whose direct messages are remembered."""
@@ -21,6 +24,14 @@ class DirectMessages:
     def __init__(self, api: SlackApi) -> None:
         self._api = api
         self._known = BoundedDict[tuple[str, str], str](_KEPT)
+
+    async def resolve(self, target: ReplyTarget) -> ReplyTarget:
+        """Return a target in a channel. A person's ID instead of one means the direct messages with them.
+
+        Raises:
+            SlackError: Never ambiguous.
+        """
+        return await self.target_for(target) if target.chat.startswith(_PEOPLE) else target
 
     async def target_for(self, target: ReplyTarget) -> ReplyTarget:
         """Return the direct messages with the author of a command. Raises SlackError, never ambiguous."""

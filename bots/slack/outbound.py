@@ -67,7 +67,8 @@ class SlackMessages:
         file.
         """
         if not target.response_url:
-            return await self._send(target, markdown, key=key, buttons=buttons)
+            place = await self._direct.resolve(target)
+            return await self._send(place, markdown, key=key, buttons=buttons)
         try:
             await self._respond_to_command(target.response_url, markdown, buttons)
         except ResponseUrlExpired:
@@ -85,7 +86,7 @@ class SlackMessages:
         For a command, it goes to the author's direct messages, and a note to the response_url says so.
         """
         if not target.response_url:
-            return await self._files.send_file(target, file, key=key)
+            return await self._files.send_file(await self._direct.resolve(target), file, key=key)
         direct = await self._direct.target_for(target)
         sent = await self._files.send_file(direct, file, key=key)
         text = target.texts.file_in_direct_message.format(name=file.name)
@@ -193,6 +194,7 @@ class SlackMessages:
         """
         if target.response_url:
             raise SlackError("An answer to a Slack command cannot be looked up.")
+        target = await self._direct.resolve(target)
         me, ref, doubt = await self._api.identity(), self._files.file_id_for(key), False
         is_stream = _STREAM_KEY in key
         async for message in self._messages_since(target, since=since):

@@ -1,13 +1,18 @@
 """The chats in which people have written to the bot, copied from the inbox before retention deletes the messages."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 from anyio import to_thread
 from pydantic import BaseModel, ValidationError
 
-from bus.messages import Sender
+from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, decode_inbound
+from bus.notifications.rows import Recipient
 from bus.platform import Clock
 from store.chats import ChatStore, KnownChat, NewestMessage
+from store.inbox import InboxStore
 
 MARGIN_S = 7200.0
 """How much earlier than the newest known message a refresh begins, seconds.
@@ -26,8 +31,9 @@ class ChatDirectory:
     So accepting a message does not need to write here.
     """
 
-    def __init__(self, chats: ChatStore, *, now: Clock) -> None:
+    def __init__(self, chats: ChatStore, inbox: InboxStore, *, now: Clock) -> None:
         self._chats = chats
+        self._inbox = inbox
         self._now = now
         self._refreshed_at = 0.0
 
@@ -37,26 +43,57 @@ class ChatDirectory:
         newest = await self._chats.list_newest(since=since)
         await self._chats.put(await to_thread.run_sync(_chats_of, newest))
 
-    async def find(self, channel: str, *, chat: str = "", person: str = "") -> KnownChat | None:
-        """Return a chat by its ID, or the private chat with a person; None = no one has written in it.
+    async def find_recipient(
+        self, channel: str, chat: str, *, topic: str = "", is_person: bool = False
+    ) -> Recipient:
+        """Return where messages for a chat, topic or person go, as far as the journal knows them.
 
         Raises:
             StoreError: The journal cannot be used.
         """
-        found = await self._chats.find(channel, chat=chat, person=person)
+        newest = await self._inbox.find_newest(channel, chat, topic) if topic else None
+        if newest is not None:
+            with suppress(ValueError):  # The row is damaged, which is reported elsewhere.
+                return _topic_recipient(decode_inbound(newest.body), newest.key)
+        known = await self._find(channel, chat, is_person=is_person)
+        if known is not None:
+            chat, workspace, user = known.chat, known.workspace, known.recipient
+        else:
+            # The adapters write to a person's ID in private.
+            workspace = await self._chats.find_workspace(channel)
+            user = chat if is_person else ""
+        return Recipient(
+            conversation=ConversationKey(
+                channel=channel, workspace=workspace, chat=chat, topic=topic
+            ),
+            target=ReplyTarget(chat=chat, thread=topic, user=user),
+            is_private=is_person if known is None else known.is_private,
+        )
+
+    async def _find(self, channel: str, chat: str, *, is_person: bool) -> KnownChat | None:
+        find = partial(self._chats.find, channel, chat=chat, person=chat if is_person else "")
+        found = await find()
         if found is None and not self._refreshed_at <= self._now() < self._refreshed_at + REFRESH_S:
             self._refreshed_at = self._now()
             await self.refresh()
-            found = await self._chats.find(channel, chat=chat, person=person)
+            found = await find()
         return found
-
-    async def find_workspace(self, channel: str) -> str:
-        """Return the workspace of all chats of a channel; "" = unknown, or several. Raises StoreError."""
-        return await self._chats.find_workspace(channel)
 
     async def list_channel(self, channel: str, *, since: float) -> list[KnownChat]:
         """Return the chats of a channel with a message since a time (Unix seconds). Raises StoreError."""
         return await self._chats.list_channel(channel, since=since)
+
+
+def _topic_recipient(message: InboundMessage, key: ConversationKey) -> Recipient:
+    """Return the topic of its newest message. On some platforms, only a reply to a message is in its topic."""
+    found = message.reply_target
+    target = replace(
+        found,
+        reply_to="" if found.thread else found.reply_to,
+        thread_root=found.thread_root or found.reply_to,
+        response_url="",
+    )
+    return Recipient(conversation=key, target=target, is_private=message.is_private)
 
 
 class _Target(BaseModel):

@@ -9,7 +9,7 @@ from typing import Literal
 from anyio import to_thread
 from pydantic import TypeAdapter
 
-from bus.messages import ConversationKey, MessageId, ReplyTarget, platform_message_id
+from bus.messages import MessageId, platform_message_id
 from bus.notifications.chat_directory import ChatDirectory
 from bus.notifications.rows import Recipient, message_key
 from bus.outbound.split import split_text
@@ -136,7 +136,9 @@ class Notifications:
         key, digest = request.key or uuid.uuid4().hex, await to_thread.run_sync(_digest, request)
         if request.key and (earlier := await self._find_earlier(request.channel, key, digest)):
             return earlier
-        recipient = await self._find_recipient(request)
+        recipient = await self._directory.find_recipient(
+            request.channel, request.chat, topic=request.topic, is_person=request.is_person
+        )
         rows = [row async for row in self._rows(request, key, recipient)]
         place = _Place(
             chat=request.chat,
@@ -184,28 +186,6 @@ class Notifications:
             is_person=place.is_person,
             created_at=found.created_at,
             deliveries=sorted(rows, key=lambda row: row.id),
-        )
-
-    async def _find_recipient(self, request: NotificationRequest) -> Recipient:
-        """Return where a message goes. People may be unknown: the adapters write to a person's ID in private.
-
-        Raises:
-            StoreError: The journal cannot be used.
-        """
-        channel, chat = request.channel, request.chat
-        person = chat if request.is_person else ""
-        known = await self._directory.find(channel, chat=chat, person=person)
-        if known is not None:
-            chat, workspace, user = known.chat, known.workspace, known.recipient
-        else:
-            workspace, user = await self._directory.find_workspace(channel), person
-        is_private = known.is_private if known is not None else request.is_person
-        return Recipient(
-            conversation=ConversationKey(
-                channel=channel, workspace=workspace, chat=chat, topic=request.topic
-            ),
-            target=ReplyTarget(chat=chat, thread=request.topic, user=user),
-            begins_topic=not (is_private or request.topic),
         )
 
     async def _rows(

@@ -38,15 +38,11 @@ def broadcast_key(key: str, conversation: ConversationKey, part: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
-    """The chat, topic or person that gets a notification.
-
-    Attributes:
-        begins_topic: As on `OutboundText`.
-    """
+    """The chat, topic or person that gets a message. `is_private`: whether only one person and the bot are there."""
 
     conversation: ConversationKey
     target: ReplyTarget
-    begins_topic: bool
+    is_private: bool
 
     def text_row(self, outbox_key: str, text: str) -> NewOutboxRow:
         """Return the row of a text that fits one message."""
@@ -54,7 +50,7 @@ class Recipient:
             channel=self.conversation.channel,
             reply_target=self.target,
             markdown=text,
-            begins_topic=self.begins_topic,
+            begins_topic=self._begins_topic,
         )
         return self._row(outbox_key, body)
 
@@ -68,9 +64,13 @@ class Recipient:
             name=file.name,
             mime=file.mime,
             file_id=file_id,
-            begins_topic=self.begins_topic,
+            begins_topic=self._begins_topic,
         )
         return self._row(outbox_key, body)
+
+    @property
+    def _begins_topic(self) -> bool:
+        return not (self.is_private or self.conversation.topic)
 
     def _row(self, outbox_key: str, body: OutboundText | OutboundFile) -> NewOutboxRow:
         return NewOutboxRow(

@@ -144,5 +144,5 @@ def _recipient(chat: WaitingChat) -> Recipient:
     return Recipient(
         conversation=chat.conversation,
         target=ReplyTarget(chat=chat.conversation.chat, user=chat.recipient),
-        begins_topic=not chat.is_private,
+        is_private=chat.is_private,
     )
