@@ -232,7 +232,9 @@ def config_of(telegram: TelegramServer) -> dict[str, Any]:
 
 
 def _announced(user: ChatUser) -> int:
-    return sum("maintenance" in text for text in user.bot_messages())
+    """Return how often a person got the broadcast. Answers repeat it."""
+    texts = user.bot_messages()
+    return sum("maintenance" in text and "You said" not in text for text in texts)
 
 
 def _announcements(telegram: TelegramServer) -> list[int]:
