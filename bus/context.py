@@ -15,6 +15,7 @@ from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
 from bus.stores import JournalStores
 from bus.tracing import NO_TRACER, MessageTracer
+from bus.voice.stats import SpeechStats
 from store.node_calls import NodeCalls
 from store.nodes import Nodes
 
@@ -55,6 +56,7 @@ class BusContext:
         settings: Settings that people chose by command.
         languages: The language of each reply.
         stats: Dispositions of messages since the start.
+        speech_stats: Transcribed recordings since the start.
         now: The wall clock.
         tracer: Traces messages.
     """
@@ -74,6 +76,7 @@ class BusContext:
     languages: LanguageResolver
     now: Clock
     stats: IntakeStats = field(default_factory=IntakeStats)
+    speech_stats: SpeechStats = field(default_factory=SpeechStats)
     tracer: MessageTracer = NO_TRACER
 
     @property

@@ -10,6 +10,7 @@ BusError
 │   ├── SteeringUnsupported       the server cannot inject messages into a run
 │   └── AgentUnavailable          the server cannot be reached or answered 5xx
 ├── RunMoves                      the run was stopped, and another node continues it
+├── SpeechError                   a recording was not transcribed: the turn goes on without its words
 └── DeliveryError                 a platform refused, or may have refused, a message
     ├── MessageTooLong            a text needs several messages; nothing was sent
     └── FileTooLarge              a file that a person sent is too large
@@ -106,6 +107,40 @@ class AgentUnavailable(RunError):
 
 class RunMoves(BusError):
     """The run was stopped because its node stops. Another node continues it."""
+
+
+SpeechFailure: TypeAlias = Literal[
+    "too_long", "too_large", "format", "slow", "unavailable", "refused"
+]
+"""Why a recording was not transcribed.
+
+The first three are limits and the kind of file. `slow`, `unavailable`, `refused`: what the speech service did.
+"""
+
+
+class SpeechError(BusError):
+    """A recording was not transcribed.
+
+    Attributes:
+        failure: Why. The person is told in their language.
+        detail: What the service said, for administrators. Contains no secrets.
+        retryable: Whether the same request may succeed later.
+        retry_after_s: When to retry according to the service, seconds.
+    """
+
+    def __init__(
+        self,
+        failure: SpeechFailure,
+        detail: str = "",
+        *,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(detail or failure)
+        self.failure: SpeechFailure = failure
+        self.detail = detail
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
 
 
 class DeliveryError(BusError):

@@ -96,13 +96,37 @@ class Sender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A file of an inbound message. Its adapter downloads it by `ref`, which is opaque elsewhere."""
+    """A file of an inbound message. Its adapter downloads it by `ref`, which is opaque elsewhere.
+
+    Attributes:
+        is_speech: Whether to transcribe it: a voice message, another recording, a video note.
+        duration_s: Its length, seconds; None = the platform does not tell it, or it is no recording.
+    """
 
     name: str
     mime: str = "application/octet-stream"
     size_bytes: int | None = None
     kind: Literal["file", "image", "audio", "video"] = "file"
     ref: str = ""
+    is_speech: bool = False
+    duration_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """The words of a recording.
+
+    Attributes:
+        text: The words; "" = there are none.
+        language: Their language as its source names it ("en", "english", "en-US"); "" = unknown.
+        source: Who transcribed it: a platform or a model.
+        duration_s: The length of the recording, seconds; None = unknown.
+    """
+
+    text: str
+    language: str = ""
+    source: str
+    duration_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,6 +449,17 @@ class OutboundEdit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutboundNote:
+    """A plain text in small type, below the message to which `reply_target` replies. `final_status`: `OutboundText`."""
+
+    kind: Literal["note"] = "note"
+    channel: str
+    reply_target: ReplyTarget
+    text: str
+    final_status: _FinalStatus = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundIndicator:
     """Shows the done (`ok`) or failure indicator of the message to which `reply_target` replies.
 
@@ -437,7 +472,7 @@ class OutboundIndicator:
     ok: bool
 
 
-OutboundMessage = OutboundText | OutboundFile | OutboundRemoval | OutboundEdit
+OutboundMessage = OutboundText | OutboundFile | OutboundRemoval | OutboundEdit | OutboundNote
 """The content to send, edit or delete."""
 
 _INBOUND: TypeAdapter[InboundMessage] = TypeAdapter(InboundMessage)

@@ -21,6 +21,7 @@ from bus.messages import (
     PressResponse,
     ReplyTarget,
     Sender,
+    Transcript,
 )
 
 
@@ -379,6 +380,27 @@ class SupportsDownloads(Protocol):
         self, attachment: Attachment, *, max_bytes: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Stream an attachment's bytes. Raises DeliveryError with a reason for the user."""
+        ...
+
+
+@runtime_checkable
+class SupportsTranscripts(Protocol):
+    """A platform that transcribes speech itself."""
+
+    async def find_transcript(self, attachment: Attachment, audio: Path) -> Transcript | None:
+        """Return the platform's transcript of a recording; None = it has none. Raises DeliveryError.
+
+        `audio`: the downloaded recording.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsNotes(Protocol):
+    """A platform that can show a text in small type."""
+
+    async def send_note(self, target: ReplyTarget, text: str, *, key: str) -> MessageId:
+        """Send a plain text (at most 2,100 characters) in small type. Otherwise like `Adapter.send`."""
         ...
 
 

@@ -34,7 +34,7 @@ from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.rows import has_failed, last_keys
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
-from bus.retry import Backoff, StoreRetry
+from bus.retry import Backoff, StoreRetry, retried
 from bus.runs.port import ThreadFiles
 from bus.runs.stream import messages_in
 from bus.runs.uploads import FileUploader
@@ -44,6 +44,9 @@ from bus.settings.sessions import SessionResolver
 from bus.stores import JournalStores
 from bus.supervision import AdapterSupervisor
 from bus.tracing import NO_TRACER, MessageTracer
+from bus.voice.config import VoiceConfig
+from bus.voice.engine import SpeechEngine, open_engine
+from bus.voice.speech_reader import SpeechReader
 from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import RowNotFound, StoreError
@@ -67,6 +70,8 @@ RESTARTS = Backoff(first_s=1.0, cap_s=60.0)
 PRUNE_S, RETRY_S = 3600.0, 30.0
 """How often to prune the journal, and how soon to retry after a failure, seconds."""
 
+NO_VOICE = VoiceConfig()
+
 SETTINGS, MIGRATIONS, BROADCASTS = "settings", "migrations", "broadcasts"
 """Topics of signals between nodes: something of this kind changed."""
 
@@ -85,6 +90,7 @@ class Bus:
         notifications: Accepts messages of API clients to one chat.
         broadcasts: Accepts messages to many chats.
         broadcast_sender: Sends them.
+        speech_stats: Transcribed recordings since the start.
     """
 
     def __init__(
@@ -126,6 +132,7 @@ class Bus:
             context.stores.notifications, context.delivery, health=self.health, now=context.now
         )
         self.takeover = ChatTakeover(context, dispatcher)
+        self.speech_stats = context.speech_stats
         self._context = context
         self.local_intake = intake
         self._conversations = conversations
@@ -219,6 +226,7 @@ async def run_bus(
     adapters: Mapping[str, Adapter],
     calls: NodeCalls,
     server: AgentServer,
+    voice: VoiceConfig = NO_VOICE,
     now: Clock = time.time,
     tracer: MessageTracer = NO_TRACER,
 ) -> AsyncIterator[Bus]:
@@ -226,10 +234,10 @@ async def run_bus(
 
     Resumes the work of an earlier process before it connects the channels. On exit, it accepts no more messages and
     gives running turns `config.drain_s`. Only then it disconnects the channels, so that answers can be sent.
-    Args: See `BusContext`. `calls` are calls to other nodes of the journal.
+    Args: See `BusContext`. `calls` are calls to other nodes of the journal. `voice`: what transcribes recordings.
     """
     database = calls.database
-    async with anyio.create_task_group() as tasks:
+    async with open_engine(voice) as engine, anyio.create_task_group() as tasks:
         stores = JournalStores.from_database(database, now=now)
         publish, allowed = database.signals.publish, AllowedChoices(policies)
         settings = SettingsResolver(stores.settings, partial(publish, SETTINGS), allowed=allowed)
@@ -253,7 +261,7 @@ async def run_bus(
         migrations = ChatMigrations(context, partial(publish, MIGRATIONS))
         await settings.load()
         await migrations.reload()
-        bus = _build(context, migrations)
+        bus = _build(context, migrations, voice, engine)
         await tasks.start(context.delivery.run)
         await _take_up(context, bus, migrations, database)
         bus.connect(tasks)
@@ -290,17 +298,27 @@ async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[Non
             await store.call(load)
 
 
-def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
+def _build(
+    context: BusContext, migrations: ChatMigrations, voice: VoiceConfig, engine: SpeechEngine | None
+) -> Bus:
     """Build the parts, bottom-up."""
     stores, runs, delivery = context.stores, context.runs, context.delivery
     questions = OpenQuestions(stores.history, delivery)
+    speech = SpeechReader(
+        voice,
+        engine,
+        inbox=retried(stores.inbox, "speech"),
+        delivery=retried(delivery, "speech"),
+        stats=context.speech_stats,
+        now=context.now,
+    )
     steps = TurnSteps(
         inbox=stores.inbox,
         conversations=stores.conversations,
         history=stores.history,
         questions=questions,
         runs=runs,
-        uploads=FileUploader(context.files),
+        uploads=FileUploader(context.files, speech.of_message),
         delivery=delivery,
         slots=RunSlots(context.config.max_concurrent_runs),
         max_chars=context.config.max_answer_chars,

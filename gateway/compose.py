@@ -105,6 +105,7 @@ async def open_app(
                 adapters=built.adapters,
                 calls=services.node_calls,
                 server=await _agent_server(stack, config, app),
+                voice=config.voice,
                 tracer=telemetry.messages,
             )
         )

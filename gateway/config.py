@@ -16,6 +16,7 @@ from agent.config import PARTIAL, AgentConfig
 from agent.config.tracing import TracingConfig, is_langsmith_enabled, load_tracing_config
 from bots.config import BotsConfig, find_shared_accounts, is_instance, section_model
 from bus.config import BusConfig, ChannelPolicy
+from bus.voice.config import VoiceConfig
 from gateway.config_file import ConfigError, find_config, read_dotenv, read_yaml
 from gateway.config_validation import (
     drop_invalid,
@@ -101,6 +102,7 @@ class Config:
     gateway: GatewayConfig
     bus: BusConfig
     bots: BotsConfig
+    voice: VoiceConfig = field(default_factory=VoiceConfig)
     graphs: Mapping[str, str] = field(default_factory=dict)
     unknown_keys: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -273,11 +275,14 @@ class _ConfigBuilder:
         storage = self._validate(StorageConfig, "storage", self._tree.get("storage"))
         node = self._validate(NodeConfig, "node", self._tree.get("node"))
         gateway = self._validate(GatewayConfig, "gateway", self._tree.get("gateway"))
+        voice = self._validate(VoiceConfig, "voice", self._tree.get("voice"))
         channels = self._channels()
         bus = self._validate(BusConfig, "channels", _pick_fields(channels, BusConfig))
         bots = self._bots_config(channels)
         self._find_unknown_keys()
         if not (root and agent and database and storage and node and gateway and bus and bots):
+            return None
+        if voice is None:
             return None
         self._problems += [
             f"{self._label}: {line}" for line in _find_conflicts(gateway, database, bus)
@@ -309,9 +314,10 @@ class _ConfigBuilder:
             gateway=gateway,
             bus=bus,
             bots=bots,
+            voice=voice,
             unknown_keys=tuple(self._unknown_keys),
             warnings=tuple(self._warnings),
-            secrets=secrets | set(_passwords(gateway, database, storage)),
+            secrets=secrets | set(_passwords(gateway, database, storage, voice)),
             dropped=frozenset(self._dropped),
         )
 
@@ -382,6 +388,7 @@ class _ConfigBuilder:
             "storage",
             "node",
             "gateway",
+            "voice",
             "channels",
         ]
         for key in self._tree:
@@ -411,7 +418,7 @@ class _ConfigBuilder:
 
 
 def _passwords(
-    gateway: GatewayConfig, database: StoreConfig, storage: StorageConfig
+    gateway: GatewayConfig, database: StoreConfig, storage: StorageConfig, voice: VoiceConfig
 ) -> Iterator[str]:
     """Yield secrets that are not values of variables."""
     if gateway.admin_token:
@@ -420,6 +427,8 @@ def _passwords(
         yield database.password
     if storage.secret_access_key:
         yield storage.secret_access_key
+    if voice.api_key:
+        yield voice.api_key
 
 
 def _pick_fields(tree: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:

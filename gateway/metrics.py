@@ -74,6 +74,14 @@ METRICS: Mapping[str, MetricSpec] = {
     "parley_outbox_rows": _gauge(
         "Undelivered messages: pending, sending, uncertain, failed.", "state"
     ),
+    "parley_recordings_total": _counter(
+        "Recordings from people; outcome is ok, or why it was not transcribed.",
+        "channel",
+        "outcome",
+    ),
+    "parley_recording_seconds_total": _counter(
+        "Length of the transcribed recordings whose length is known, seconds.", "channel"
+    ),
     "parley_runs_in_progress": _gauge("Pending and running runs.", "status"),
     "parley_runs_total": _counter("Finished runs, by status.", "status"),
     "parley_run_duration_seconds": _histogram(
@@ -197,6 +205,10 @@ async def _add_channels(page: _Snapshot, bus: Bus) -> None:
     for channel, health in sorted(bus.health().items()):
         for state in ConnectionState:
             page.add("parley_channel_connection_state", health.state is state, channel, state)
+    for (channel, outcome), count in sorted(bus.speech_stats.counts().items()):
+        page.add("parley_recordings_total", count, channel, outcome)
+    for channel, seconds in sorted(bus.speech_stats.seconds().items()):
+        page.add("parley_recording_seconds_total", seconds, channel)
     busy, queued = bus.load()
     page.add("parley_busy_conversations", busy)
     page.add("parley_queued_messages", queued)

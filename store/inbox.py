@@ -80,6 +80,7 @@ _SET_RUN = "UPDATE inbox SET run_id = :run_id WHERE id = :id"
 _UPDATE_BODY = (
     "UPDATE inbox SET body = :body WHERE id = :id AND state NOT IN ('done', 'dead') RETURNING id"
 )
+_SET_SPEECH = "UPDATE inbox SET speech = :speech WHERE id = :id"
 _ASSIGN_THREAD = """
 UPDATE inbox SET thread_id = :thread_id
 WHERE conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
@@ -224,6 +225,19 @@ class InboxStore:
         """Replace the encoded message of a row. False if the row is already done or dead."""
         params: Params = {"id": inbox_id, "body": body}
         return bool(await self._database.execute(_UPDATE_BODY, params))
+
+    async def set_speech(
+        self, inbox_id: int, speech: str, deliveries: Sequence[NewOutboxRow]
+    ) -> None:
+        """Store the transcripts of a row's recordings and insert the rows that show them, in one transaction."""
+        now = self._now()
+        params: Params = {"id": inbox_id, "speech": speech}
+
+        def work(tx: Transaction) -> None:
+            tx.run(_SET_SPEECH, params)
+            insert_outbox_rows(tx, deliveries, now=now)
+
+        await self._database.transaction(work)
 
     async def assign_thread(self, inbox_id: int, *, thread_id: str) -> None:
         """Assign the queued chat rows before a row of their conversation to the thread that is about to be replaced."""

@@ -69,6 +69,7 @@ class InboxRow:
 
     Attributes:
         question: The question its turn ended with (encoded by the bus); None = none.
+        speech: The transcripts of its recordings (encoded by the bus); None = none.
         follows_question: An earlier turn of the conversation ended with a question; set once the turn starts.
         thread_id: Its thread, set when its turn starts or by `assign_thread`.
         current_thread_id: The conversation's thread when the row was read or accepted.
@@ -92,6 +93,7 @@ class InboxRow:
     received_at: float
     current_thread_id: str | None = None
     question: str | None = None
+    speech: str | None = None
     follows_question: bool = False
     start: TurnStart | None = None
     owner: int = field(default=0, compare=False)

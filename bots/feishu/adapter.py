@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -31,11 +32,12 @@ from bots.feishu.private_chats import PrivateChats
 from bots.feishu.receiver import FeishuReceiver
 from bots.feishu.rest import FeishuApp, FeishuRestClient
 from bots.feishu.sdk import FrameCodec
+from bots.feishu.speech import FeishuSpeech
 from bots.feishu.streaming_cards import StreamingCards
 from bots.feishu.timeouts import FeishuTimeouts
 from bots.text.split_markdown import split_markdown
 from bus.config import AUTO
-from bus.messages import Attachment, ReplyTarget
+from bus.messages import Attachment, ReplyTarget, Transcript
 from bus.platform import (
     Adapter,
     Capabilities,
@@ -45,6 +47,7 @@ from bus.platform import (
     Intake,
     SupportsDownloads,
     SupportsPrivateChats,
+    SupportsTranscripts,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +55,12 @@ if TYPE_CHECKING:
 
 
 class FeishuAdapter(
-    FeishuMessages, ReactionIndicator, BaseAdapter, SupportsDownloads, SupportsPrivateChats
+    FeishuMessages,
+    ReactionIndicator,
+    BaseAdapter,
+    SupportsDownloads,
+    SupportsPrivateChats,
+    SupportsTranscripts,
 ):
     """A Feishu or Lark app over the long connection, or with a webhook.
 
@@ -127,6 +135,7 @@ class FeishuAdapter(
         self._downloads = FeishuDownloader(
             self._rest, api, self._directory, silence_s=timeouts.upload_s
         )
+        self._speech = FeishuSpeech(self._rest)
         self._long_connection = LongConnection(
             app=app, rest=self._rest, health=self.tracker, timeouts=timeouts
         )
@@ -168,6 +177,11 @@ class FeishuAdapter(
         self, attachment: Attachment, *, max_bytes: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         return self._downloads.open(attachment, max_bytes=max_bytes)
+
+    @override
+    async def find_transcript(self, attachment: Attachment, audio: Path) -> Transcript | None:
+        """Return what Feishu recognizes in a voice message."""
+        return await self._speech.find_transcript(attachment, audio)
 
     @override
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:

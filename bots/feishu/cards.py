@@ -94,6 +94,11 @@ def plain_text_card(text: str, *, final: bool, footer: CardFooter = NO_FOOTER) -
     return _fit_buttons([body] if final else [body, _note(footer.note)], footer)
 
 
+def note_card(text: str) -> Card:
+    """Return a card with a plain text in small gray type."""
+    return _card([_note(clean_outbound(text))], {})
+
+
 def non_empty(markdown: str) -> str:
     """Return the content of the text element of a streaming card, which is never empty."""
     return markdown if markdown.strip() else _EMPTY

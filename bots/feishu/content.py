@@ -375,7 +375,15 @@ def _file(holder: str, value: JsonNode, kind: Kind) -> Iterator[Attachment]:
             kind, value.milliseconds("duration")
         )
         mime = _MIMES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
-        yield Attachment(name=name, mime=mime, kind=kind, ref=_resource(holder, key, "file"))
+        duration_ms = value.milliseconds("duration")
+        yield Attachment(
+            name=name,
+            mime=mime,
+            kind=kind,
+            ref=_resource(holder, key, "file"),
+            is_speech=kind == "audio" or mime.startswith("audio/"),
+            duration_s=duration_ms / 1000 if duration_ms is not None else None,
+        )
 
 
 def _default_name(kind: Kind, duration_ms: int | None) -> str:

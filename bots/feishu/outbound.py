@@ -29,6 +29,7 @@ from bus.platform import (
     SupportsButtons,
     SupportsDeletion,
     SupportsEditing,
+    SupportsNotes,
     SupportsStreaming,
 )
 
@@ -89,7 +90,9 @@ def _tail_of_long_code(markdown: str) -> str:
     return f"{fence[:_FENCE_CHARS]}\n{newest}"
 
 
-class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, SupportsStreaming):
+class FeishuMessages(
+    SupportsButtons, SupportsDeletion, SupportsEditing, SupportsNotes, SupportsStreaming
+):
     """Everything the bot says: the sending half of the adapter. Every method raises `FeishuError`.
 
     Args:
@@ -202,6 +205,11 @@ class FeishuMessages(SupportsButtons, SupportsDeletion, SupportsEditing, Support
         except FeishuError as error:
             if not error.target_gone:
                 raise
+
+    @override
+    async def send_note(self, target: ReplyTarget, text: str, *, key: str) -> MessageId:
+        """Send a plain text in small gray type."""
+        return MessageId((await self._deliver(target, _CARD, cards.note_card(text), key)).id)
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Upload a file and send it as a picture or a file."""

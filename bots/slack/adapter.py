@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 
 from typing_extensions import override
 
@@ -31,7 +32,7 @@ from bots.slack.users import SlackUserDirectory
 from bots.slack.webhook import SlackWebhook
 from bots.text.split_markdown import split_markdown
 from bus.locales import messages_for
-from bus.messages import Attachment, Button, MessageId, ReplyTarget
+from bus.messages import Attachment, Button, MessageId, ReplyTarget, Transcript
 from bus.platform import (
     Capabilities,
     Clock,
@@ -44,9 +45,11 @@ from bus.platform import (
     SupportsEditing,
     SupportsIndicators,
     SupportsMessageLookup,
+    SupportsNotes,
     SupportsPrivateChats,
     SupportsRefusalIndicator,
     SupportsStreaming,
+    SupportsTranscripts,
     WorkShown,
 )
 
@@ -62,12 +65,14 @@ class SlackAdapter(
     SupportsDownloads,
     SupportsEditing,
     SupportsMessageLookup,
+    SupportsNotes,
     SupportsPrivateChats,
     SupportsRefusalIndicator,
     SupportsStreaming,
     SupportsDeletion,
     SupportsIndicators,
     SupportsInstallation,
+    SupportsTranscripts,
 ):
     """Slack over Socket Mode, or over HTTP.
 
@@ -203,6 +208,18 @@ class SlackAdapter(
     ) -> MessageId:
         async with self._calling(target):
             return await self._messages.send(target, markdown, key=key, buttons=buttons)
+
+    @override
+    async def send_note(self, target: ReplyTarget, text: str, *, key: str) -> MessageId:
+        async with self._calling(target):
+            return await self._messages.send_note(target, text, key=key)
+
+    @override
+    async def find_transcript(self, attachment: Attachment, audio: Path) -> Transcript | None:
+        """Return Slack's transcript of a clip. Waits for it for a while."""
+        installation, ref = split_installation(attachment.ref)
+        async with self._in_workspace(installation):
+            return await self._downloads.find_transcript(ref)
 
     @override
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:

@@ -90,19 +90,30 @@ def document_extension(file: Mapping[str, Any]) -> str:
     return extension or _MADE_IN_SLACK.get(as_str(file.get("mimetype")), "")
 
 
-def describe_content(file: Mapping[str, Any]) -> str:
-    r"""Return the content in a file's description: its speech, or its location; "" = none.
+def describe_speech(file: Mapping[str, Any]) -> str:
+    r"""Return the words of a clip in its description, for quotations; "" = none.
 
     >>> spoken = {"status": "complete", "preview": {"content": "Call me.", "has_more": True}}
-    >>> describe_content({"name": "a.m4a", "transcription": spoken})
+    >>> describe_speech({"name": "a.m4a", "transcription": spoken})
     '[Speech in a.m4a]\nCall me.…'
-    >>> describe_content({"title": "Plan", "mode": "external", "url_private": "https://docs.test/1"})
+    """
+    words = spoken_words(file)
+    return f"[Speech in {_name(file)}]\n{words}" if words else ""
+
+
+def spoken_words(file: Mapping[str, Any]) -> str:
+    """Return the words of a clip in its description. A longer text ends in "…"."""
+    preview = as_mapping(as_mapping(file.get("transcription")).get("preview"))
+    words = parse_plain(as_str(preview.get("content"))).strip()
+    return f"{words}…" if words and preview.get("has_more") is True else words
+
+
+def describe_location(file: Mapping[str, Any]) -> str:
+    """Return where a file outside of Slack is; "" = it is in Slack.
+
+    >>> describe_location({"title": "Plan", "mode": "external", "url_private": "https://docs.test/1"})
     '[File outside Slack: Plan (https://docs.test/1)]'
     """
-    preview = as_mapping(as_mapping(file.get("transcription")).get("preview"))
-    if words := parse_plain(as_str(preview.get("content"))).strip():
-        more = "…" if preview.get("has_more") is True else ""
-        return f"[Speech in {_name(file)}]\n{words}{more}"
     url = plain(as_str(file.get("external_url")) or as_str(file.get("url_private")))
     if as_str(file.get("mode")) == "external" and url:
         return f"[File outside Slack: {link(url, _name(file))}]"
@@ -116,14 +127,19 @@ def _attachment(file: Mapping[str, Any]) -> Attachment | None:
         return None
     extension = document_extension(file)
     mime = plain(as_str(file.get("mimetype"))) or "application/octet-stream"
-    is_spoken = file.get("subtype") == "slack_audio"  # Slack calls some audio files videos.
+    subtype = file.get("subtype")
+    is_audio = subtype == "slack_audio"  # Slack calls some audio files videos.
+    kind = "audio" if is_audio else attachment_kind(mime)
+    duration_ms = file.get("duration_ms")
     states = (as_str(file.get("mode")), as_str(file.get("file_access")))
     missing = next((state for state in states if state in UNAVAILABLE), "")
     return Attachment(
         name=_name(file),
         mime=_MIMES.get(extension, mime),
         size_bytes=size if isinstance(size, int) and size >= 0 and not extension else None,
-        kind="audio" if is_spoken else attachment_kind(mime),
+        kind=kind,
+        is_speech=kind == "audio" or subtype == "slack_video",
+        duration_s=duration_ms / 1000 if isinstance(duration_ms, int | float) else None,
         ref=f"{_NO_FILE}{missing}" if missing else f"{ref} {_url(file)}".rstrip(),
     )
 

@@ -1,5 +1,7 @@
 """File downloads from Slack: looks up the URL, and sends the bot token only to Slack's hosts."""
 
+import html
+import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,12 +14,26 @@ import anyio
 from bots.common.downloads import limit_size
 from bots.common.proxy import proxy_url_for
 from bots.slack.api import SlackApi
-from bots.slack.attachments import document_extension, split_ref, unavailable_reason
+from bots.slack.attachments import (
+    document_extension,
+    split_ref,
+    spoken_words,
+    unavailable_reason,
+)
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
+from bots.slack.payload import as_mapping, as_str
+from bus.characters import clean
 from bus.errors import FileTooLarge
-from bus.messages import Attachment
+from bus.messages import Attachment, Transcript
+
+log = logging.getLogger(__name__)
 
 MAX_REDIRECTS = 3
+
+TRANSCRIPT_S, TRANSCRIPT_POLL_S = 15.0, 1.0
+"""How long to wait for Slack's transcript of a clip, and how often to ask, seconds. It takes a few seconds."""
+
+MAX_TRANSCRIPT_BYTES = 1_000_000
 
 SILENCE_S = 30.0
 """How long Slack may send nothing, seconds."""
@@ -29,6 +45,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SIGN_IN_PAGE = re.compile(
     rb"<(?:title|html)[^>]*>\s*(?:sign in|log ?in)\b[^<]{0,80}slack", re.IGNORECASE
 )
+_VTT_MARK = re.compile(r"<[^<>]{0,100}>")
 _HEAD_BYTES = 4096
 """How much of a page to examine, bytes."""
 
@@ -75,6 +92,60 @@ class SlackDownloader:
                 yield await _page(pieces, answer, file)
             else:
                 yield pieces
+
+    async def find_transcript(self, ref: str) -> Transcript | None:
+        """Return Slack's transcript of a clip; None = it has none in time. Raises SlackError.
+
+        The file object contains the beginning, and `vtt` the address of the rest (undocumented fields, as clips have
+        them: `transcription.status` is none, processing, complete or failed).
+        """
+        if unavailable_reason(ref):
+            return None
+        with anyio.move_on_after(TRANSCRIPT_S):
+            while True:
+                file = await self._file_info(ref)
+                transcription = as_mapping(file.get("transcription"))
+                if transcription.get("status") != "processing":
+                    break
+                await anyio.sleep(TRANSCRIPT_POLL_S)
+            return await self._read_transcript(file, transcription)
+        return None
+
+    async def _read_transcript(
+        self, file: Mapping[str, Any], transcription: Mapping[str, Any]
+    ) -> Transcript | None:
+        words = spoken_words(file)
+        if not words:
+            return None
+        url = as_str(file.get("vtt"))
+        if words.endswith("…") and url:
+            try:
+                words = vtt_words(await self._read_text(url)) or words
+            except SlackError as error:
+                log.info("only the beginning of a transcript is known: %s", error)
+        duration_ms = file.get("duration_ms")
+        return Transcript(
+            text=words,
+            language=as_str(transcription.get("locale")),
+            source="Slack",
+            duration_s=duration_ms / 1000 if isinstance(duration_ms, int | float) else None,
+        )
+
+    async def _read_text(self, url: str) -> str:
+        """Return the beginning of a text at Slack. Raises SlackError."""
+        text = b""
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(self._api.session())
+            answer = await self._open_url(stack, session, url)
+            _check(answer, MAX_TRANSCRIPT_BYTES)
+            async for piece in limit_size(
+                answer.content.iter_chunked(CHUNK_BYTES),
+                MAX_TRANSCRIPT_BYTES,
+                errors=_BREAKS,
+                convert=_broken,
+            ):
+                text += piece
+        return text.decode("utf-8", "replace")
 
     async def _file_info(self, ref: str) -> Mapping[str, Any]:
         """Ask for a file's present URL. URLs in events expire, and events of shared channels contain none.
@@ -132,6 +203,21 @@ class SlackDownloader:
             return True
         domain = home.hostname.removeprefix("www.").removeprefix("api.")
         return target.hostname.endswith(f".{domain}") and target.port == home.port
+
+
+def vtt_words(text: str) -> str:
+    r"""Return the words of a WebVTT file: without its header, notes, cue names, times and marks.
+
+    >>> vtt_words("WEBVTT\n\n1\n00:00.000 --> 00:01.000\n<v Ann>Call me\n\n00:01.000 --> 00:02.000\nat &lt;5&gt;.")
+    'Call me at <5>.'
+    """
+    words: list[str] = []
+    for block in clean(text).split("\n\n"):
+        lines = block.strip().splitlines()
+        times = next((at for at, line in enumerate(lines) if "-->" in line), None)
+        if times is not None:
+            words += (html.unescape(_VTT_MARK.sub("", line)).strip() for line in lines[times + 1 :])
+    return " ".join(filter(None, words))
 
 
 def _address(file: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from bots.text.tree import walk
 from bus.characters import clean_outbound
 from bus.messages import Button
 
-__all__ = ["SlackText", "escape", "fits", "render", "render_plain"]
+__all__ = ["SlackText", "escape", "fits", "render", "render_note", "render_plain"]
 
 MAX_TEXT = 39_000
 """Maximum length of the fallback text, characters. Slack recommends at most 4,000."""
@@ -85,6 +85,17 @@ def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
         return SlackText(text=text, blocks=())
     section = {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
     return SlackText(text=text, blocks=(section, *action_blocks(buttons)))
+
+
+def render_note(text: str) -> SlackText:
+    """Return a plain text of at most 3,000 characters in small type: a context block, in which all text is literal.
+
+    >>> render_note("*hi* <!here>").text
+    '*hi* &lt;!here&gt;'
+    """
+    plain = {"type": "plain_text", "text": clean_outbound(text), "emoji": False}
+    context = {"type": "context", "elements": [plain]}
+    return SlackText(text=escape(clean_outbound(text)), blocks=(context,))
 
 
 def fits(markdown: str) -> bool:

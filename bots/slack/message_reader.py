@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bots.slack.attachments import describe_content, parse_attachments
+from bots.slack.attachments import describe_location, describe_speech, parse_attachments
 from bots.slack.block_text import block_images, read_blocks
 from bots.slack.mentions import OWN_NAME, author_mark, cut, mentions_people, plain, take_bot
 from bots.slack.mrkdwn_parser import date_words, link, parse_mrkdwn, parse_plain
@@ -97,7 +97,9 @@ def quote_message(
 ) -> str:
     """Return a message as a quotation with its author; "" = no text. `limit`: maximum length of its text."""
     typed = _text_and_blocks(message, by_app=_is_by_app(message))
-    parts = [_own_words(message, typed), *_forwarded_messages(message, me, depth=0)]
+    spoken = (describe_speech(as_mapping(file)) for file in as_list(message.get("files")))
+    own = "\n".join(filter(None, [_own_words(message, typed), *spoken]))
+    parts = [own, *_forwarded_messages(message, me, depth=0)]
     words = cut("\n\n".join(filter(None, parts)), limit)
     return _quotation(words, as_list(message.get("files")), author_of(message, me))
 
@@ -127,7 +129,7 @@ def _quotation(words: str, files: Sequence[Any], author: str, heading: str = "")
         f"[File: {parsed.name}]"
         for file in files
         for parsed in parse_attachments([file])
-        if not describe_content(as_mapping(file)).startswith("[File")
+        if not describe_location(as_mapping(file))
     ]
     return quotation("\n".join(filter(None, [words, *names])), author, heading=heading)
 
@@ -150,15 +152,15 @@ def _is_preview(attachment: Mapping[str, Any]) -> bool:
 
 
 def _own_words(message: Mapping[str, Any], typed: str) -> str:
-    """Return the author's own words: the typed text, the attachments of an app, the transcripts of files.
+    """Return the author's own words: the typed text, the attachments of an app, the links to files outside Slack.
 
     Link previews are read only if there is nothing else, because others wrote them and the agent can open the link.
     """
-    spoken = [describe_content(as_mapping(file)) for file in as_list(message.get("files"))]
+    links = [describe_location(as_mapping(file)) for file in as_list(message.get("files"))]
     others = [one for one in _attachments(message) if not _is_message(one)]
     content = [one for one in others if _is_by_app(message) and not _is_preview(one)]
     attached = _joined([typed, *(_attachment_text(one, depth=0) for one in content)])
-    words = "\n".join(filter(None, [attached, *spoken]))
+    words = "\n".join(filter(None, [attached, *links]))
     if words or any(map(_is_message, _attachments(message))):
         return words
     return _joined(_attachment_text(one, depth=0) for one in others)
@@ -240,7 +242,7 @@ def _attachment_text(attachment: Mapping[str, Any], *, depth: int) -> str:
         _text_and_blocks(attachment, by_app=not is_message),
         *(_field(as_mapping(field)) for field in as_list(attachment.get("fields"))),
         *_nested(attachment, depth),
-        *(describe_content(as_mapping(file)) for file in as_list(attachment.get("files"))),
+        *(describe_location(as_mapping(file)) for file in as_list(attachment.get("files"))),
     ])  # fmt: skip
     if not body and not as_list(attachment.get("files")):
         fallback = _mrkdwn(attachment, "fallback")

@@ -10,7 +10,7 @@ from bots.slack.api import ResponseUrlExpired, SlackApi
 from bots.slack.direct_messages import DirectMessages
 from bots.slack.errors import BLOCK_CODES, SlackError, error_from_status
 from bots.slack.files import SlackFileUploader
-from bots.slack.format import EMPTY, SlackText, fits, render, render_plain
+from bots.slack.format import EMPTY, SlackText, fits, render, render_note, render_plain
 from bots.slack.payload import parse_timestamp, split_recipient
 from bots.text.code_file import CodeFile, code_file
 from bots.text.split_markdown import split_markdown
@@ -75,6 +75,10 @@ class SlackMessages:
             # Without buttons, because a press outside of the command's chat would have no effect.
             await self._send(await self._direct.target_for(target), markdown, key=key, buttons=())
         return MessageId("")
+
+    async def send_note(self, target: ReplyTarget, text: str, *, key: str) -> MessageId:
+        """Send a plain text in small type."""
+        return await self._post(target, render_note(text), key=key)
 
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
         """Return the direct messages with the person to answer; None = no one is named."""

@@ -36,7 +36,7 @@ from bots.telegram.downloads import open_download
 from bots.telegram.drafts import TelegramDrafts
 from bots.telegram.errors import ChatMigratedError
 from bots.telegram.files import send_file
-from bots.telegram.format import FormattedText, fits, render
+from bots.telegram.format import FormattedText, fits, render, render_note
 from bots.telegram.keyboard import is_silent
 from bots.telegram.message_calls import (
     OutgoingMessage,
@@ -67,6 +67,7 @@ from bus.platform import (
     SupportsDrafts,
     SupportsEditing,
     SupportsIndicators,
+    SupportsNotes,
     SupportsPrivateChats,
     SupportsStreaming,
     WorkShown,
@@ -97,6 +98,7 @@ class TelegramAdapter(
     SupportsDrafts,
     SupportsDeletion,
     SupportsIndicators,
+    SupportsNotes,
     SupportsPrivateChats,
 ):
     """A Telegram bot that polls or has a webhook. It can send even while `run` is not active.
@@ -280,6 +282,12 @@ class TelegramAdapter(
                 )
 
     @override
+    async def send_note(self, target: ReplyTarget, text: str, *, key: str) -> MessageId:
+        """Send a plain text as a quotation, which is collapsed if it is long."""
+        content = OutgoingMessage(text=render_note(text), silent=True)
+        return await self._send_content(target, content)
+
+    @override
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
         """Return the private chat with a person, which has their ID. It exists if they have ever written to the bot."""
         if not target.user.isdigit():
@@ -323,7 +331,9 @@ class TelegramAdapter(
         self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, silent: bool
     ) -> MessageId:
         content = await process_text(self._messages.compose, markdown, buttons, silent=silent)
+        return await self._send_content(target, content)
 
+    async def _send_content(self, target: ReplyTarget, content: OutgoingMessage) -> MessageId:
         async def request(to: ReplyTarget) -> MessageId:
             async with self._calling(to) as bot:
                 return await self._messages.send(bot, to, content)

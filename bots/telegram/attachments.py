@@ -68,6 +68,8 @@ def _file(media: Json, name: str, mime: str) -> Attachment:
         size_bytes=_size(media),
         kind=attachment_kind(mime),
         ref=str(media["file_id"]),
+        is_speech=name == _DEFAULTS["video_note"][0] or attachment_kind(mime) == "audio",
+        duration_s=as_int(media.get("duration")),
     )
 
 

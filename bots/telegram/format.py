@@ -5,7 +5,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from bots.telegram.capabilities import MAX_TEXT
-from bots.telegram.entities import EntityWriter, FormattedText, TextEntity, limit_entities
+from bots.telegram.entities import (
+    EntityWriter,
+    FormattedText,
+    TextEntity,
+    hide_mentions,
+    limit_entities,
+)
 from bots.text import tree
 from bots.text.characters import is_visible, utf16_length
 from bots.text.links import is_clickable_url
@@ -13,14 +19,18 @@ from bots.text.markdown import parse
 from bots.text.measure import RENDERED_KEPT
 from bots.text.table_grid import table_grid
 from bots.text.tree import plain
+from bus.characters import clean_outbound
 
-__all__ = ["FormattedText", "TextEntity", "fits", "is_clickable", "render"]
+__all__ = ["FormattedText", "TextEntity", "fits", "is_clickable", "render", "render_note"]
 
 MAX_ENTITIES = 100
 """Maximum number of entities that Telegram uses."""
 
 EMPTY = "…"
 """Text of a reply without text, because Telegram refuses an empty message."""
+
+COLLAPSED_FROM = 400
+"""Length from which a note is collapsed to three lines, UTF-16 code units: about five lines on a phone."""
 
 _SCHEMES = ("mailto:", "tg://")
 _MENTION_LINK = re.compile(r"tg:(?://)?(?:user|openmessage)\b", re.IGNORECASE)
@@ -45,6 +55,18 @@ def render(markdown: str) -> FormattedText:
         # There are too many names, so they are disguised and the formatting is dropped.
         message = limited or FormattedText(text=_write(markdown, bare=True).text, entities=())
     return message if is_visible(message.text) else FormattedText(text=EMPTY, entities=())
+
+
+def render_note(text: str) -> FormattedText:
+    """Return a plain text as a quotation without mentions. A long one is collapsed.
+
+    >>> render_note("hi").entities
+    (TextEntity(type='blockquote', offset=0, length=2, url='', language=''),)
+    """
+    shown = hide_mentions(clean_outbound(text))
+    length = utf16_length(shown)
+    kind = "expandable_blockquote" if length > COLLAPSED_FROM else "blockquote"
+    return FormattedText(text=shown, entities=(TextEntity(type=kind, offset=0, length=length),))
 
 
 def fits(markdown: str) -> bool:

@@ -12,8 +12,9 @@ from bus.context import BusContext
 from bus.locales import Messages
 from bus.messages import ConversationKey
 from bus.platform import Disposition
+from bus.voice.stats import PER_CHAT, Recording
 
-REFUSALS = "bus.refusals"
+REFUSALS, RECORDINGS = "bus.refusals", "bus.recordings"
 ASK_S = 2.0
 """Time limit for asking another node, seconds."""
 
@@ -28,7 +29,9 @@ class WhyCommand:
         self._policies = bus.policies
         self._stats = bus.stats
         self._calls = bus.calls
+        self._recordings = bus.speech_stats
         bus.calls.serve(REFUSALS, self._list_here)
+        bus.calls.serve(RECORDINGS, self._recordings_here)
 
     async def why(self, context: CommandContext) -> str:
         """List the latest refusals of this chat, and count the channel's refusals since the start."""
@@ -39,6 +42,7 @@ class WhyCommand:
         texts = context.texts
         refusals, reasons = await self._list(context.row.key)
         here = [_line(refusal, texts) for refusal in refusals]
+        speech = await self._speech(context.row.key, texts)
         counts = [f"• {count} × {_described(reason, texts)}" for reason, count in reasons.items()]
         nothing = [f"• {texts.why_nothing}"]
         return "\n".join(
@@ -47,6 +51,30 @@ class WhyCommand:
                 *(here or nothing),
                 texts.why_channel.format(channel=channel),
                 *(counts or nothing),
+                *([texts.why_speech, *speech] if speech else ()),
+            ]
+        )
+
+    async def _speech(self, key: ConversationKey, texts: Messages) -> list[str]:
+        """Return a line for each of all nodes' latest recordings in a chat, newest first."""
+        body = json.dumps([key.channel, key.workspace, key.chat])
+        others = await self._calls.call_others(RECORDINGS, body, within_s=ASK_S)
+        found = [
+            Recording(at=at, user_id=user, outcome=outcome, source=source, detail=detail)
+            for answer in (await self._recordings_here(body), *filter(None, others.values()))
+            for at, user, outcome, source, detail in json.loads(answer)
+        ]
+        found.sort(key=lambda recording: recording.at, reverse=True)
+        return [_speech_line(recording, texts) for recording in found[:PER_CHAT]]
+
+    async def _recordings_here(self, body: str) -> str:
+        """Return this process's latest recordings in a chat."""
+        channel, workspace, chat = json.loads(body)
+        key = ConversationKey(channel=channel, workspace=workspace, chat=chat)
+        return json.dumps(
+            [
+                (one.at, one.user_id, one.outcome, one.source, one.detail)
+                for one in self._recordings.recent(key)
             ]
         )
 
@@ -80,11 +108,20 @@ class WhyCommand:
 
 
 def _line(refusal: RefusedMessage, texts: Messages) -> str:
-    moment = datetime.fromtimestamp(refusal.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    description = _described(refusal.disposition, texts)
     user = f"`{refusal.user_id}`"
     if refusal.origin:
         user = texts.why_origin.format(origin=f"`{refusal.origin}`", user=user)
+    return _event_line(refusal.at, user, _described(refusal.disposition, texts), texts)
+
+
+def _speech_line(recording: Recording, texts: Messages) -> str:
+    meaning = recording.source or f"`{recording.detail.replace('`', ' ')}`"
+    description = texts.why_reason.format(code=f"`{recording.outcome}`", meaning=meaning)
+    return _event_line(recording.at, f"`{recording.user_id}`", description, texts)
+
+
+def _event_line(at: float, user: str, description: str, texts: Messages) -> str:
+    moment = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return "• " + texts.why_line.format(moment=moment, user=user, reason=description)
 
 

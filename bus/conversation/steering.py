@@ -84,9 +84,7 @@ class Steering:
         uploads = AttachmentUploadResult()
         if inbound.attachments and not is_edit:
             adapter = self._delivery.adapter(message.row.key.channel)
-            uploads = await self._uploads.upload(
-                adapter, attempt.thread_id, inbound.attachments, texts
-            )
+            uploads = await self._uploads.upload(adapter, attempt.thread_id, message.row, inbound)
         if not is_own:
             thread_id, run_id = attempt.thread_id, attempt.run_id
             if not await self._history.assign_run(row_id, thread_id=thread_id, run_id=run_id):

@@ -172,14 +172,13 @@ class TurnSteps:
         return show_live_reply(self._delivery, turn.row, turn.message.inbound)
 
     async def upload(self, turn: TurnRecord) -> AttachmentUploadResult:
-        """Upload the message's files to the thread."""
+        """Upload the message's files to the thread, and transcribe recordings."""
         inbound = turn.message.inbound
         point = inbound.rewind_point
         if not inbound.attachments:
             return AttachmentUploadResult(files=point.files if point else ())
-        return await self._uploads.upload(
-            self._adapter(turn.row), turn.attempt.thread_id, inbound.attachments, turn.texts
-        )
+        adapter = self._adapter(turn.row)
+        return await self._uploads.upload(adapter, turn.attempt.thread_id, turn.row, inbound)
 
     # ---- the run ------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ class Messages:
     - `button_*`: at most 75 characters (Slack's limit for a button's label).
     - `press_*`: at most 200 characters (Telegram's limit for the answer to a pressed button).
     - `why_*`: part of a line; `why_REASON` belongs to the reason code REASON.
-    - `word_*`, `upload_*`: part of a sentence.
+    - `word_*`, `upload_*`, `speech_*`: part of a sentence.
     """
 
     language: str = "English"
@@ -130,6 +130,7 @@ class Messages:
     why_here: str = "Not accepted in this chat, newest first:"
     why_channel: str = "Not accepted on {channel} since the start:"
     why_nothing: str = "nothing"
+    why_speech: str = "Recordings in this chat, newest first:"
     why_line: str = "{moment}, from {user}: {reason}"
     why_origin: str = "{origin} of {user}"
     why_reason: str = "{code} ({meaning})"
@@ -345,6 +346,16 @@ class Messages:
     upload_too_many: str = "a message can have at most {count} files"
     upload_too_large: str = "it is larger than {megabytes} MB"
     upload_too_slow: str = "it took too long"
+
+    # Speech. The agent also gets these. `speech_why_*` are the reasons, with the limits in the configuration.
+    speech_failed: str = "{name} was not transcribed: {reason}"
+    speech_empty: str = "(no words)"
+    speech_why_too_long: str = "it is longer than {seconds} s"
+    speech_why_too_large: str = "it is larger than {megabytes} MB"
+    speech_why_format: str = "this kind of file is not supported"
+    speech_why_slow: str = "it took too long"
+    speech_why_unavailable: str = "the speech service is not available"
+    speech_why_refused: str = "the speech service refused it"
     message_cut: str = (
         "[This message was truncated: of its {length} characters, only the first {kept} are shown.]"
     )
@@ -362,6 +373,10 @@ class Messages:
     def help(self, command: str) -> str:
         """Return a command's description, by its name."""
         return str(getattr(self, f"help_{command}"))
+
+    def speech_why(self, failure: str) -> str:
+        """Return why a recording was not transcribed, by the failure's name."""
+        return str(getattr(self, f"speech_why_{failure}"))
 
     def why(self, reason: str) -> str:
         """Return the meaning of a reason code, by its value."""

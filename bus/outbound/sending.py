@@ -13,6 +13,7 @@ from bus.messages import (
     OutboundEdit,
     OutboundFile,
     OutboundMessage,
+    OutboundNote,
     OutboundRemoval,
     OutboundText,
 )
@@ -23,6 +24,7 @@ from bus.platform import (
     SupportsButtons,
     SupportsDeletion,
     SupportsEditing,
+    SupportsNotes,
     SupportsStreaming,
 )
 from bus.runs.port import ThreadFiles
@@ -86,6 +88,8 @@ class RowSender:
                 if message is not None:
                     await _edit_only(adapter, message, body)
                 return MessageId("")
+            case OutboundNote():
+                return await _send_note(row, body, adapter)
             case _:
                 assert_never(body)
 
@@ -223,6 +227,14 @@ async def _remove(adapter: Adapter, message: MessageId, body: OutboundRemoval) -
         except DeliveryError as error:
             if not (error.target_gone or error.place_gone):
                 raise _repeatable(error) from error
+
+
+async def _send_note(row: OutboxRow, body: OutboundNote, adapter: Adapter) -> MessageId:
+    """Send a note in small type, or as a quotation on a platform without it. Raises DeliveryError."""
+    if isinstance(adapter, SupportsNotes):
+        return await adapter.send_note(body.reply_target, body.text, key=row.key)
+    quotation = "\n".join(f"> {line}" for line in body.text.splitlines())
+    return await adapter.send(body.reply_target, quotation, key=row.key)
 
 
 async def _edit_only(adapter: Adapter, message: MessageId, body: OutboundEdit) -> None:

@@ -1,6 +1,5 @@
 """RemoteFiles: the files of threads at another gateway (`channels.gateway_url`), over its REST API."""
 
-import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,10 +7,10 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-from anyio import to_thread
 from typing_extensions import override
 
 from bus.errors import DeliveryError
+from bus.file_form import FileForm
 from bus.runs.port import ThreadFile, ThreadFiles, uploaded_file
 
 UPLOAD_TIMEOUT_S = 90.0
@@ -19,8 +18,6 @@ UPLOAD_TIMEOUT_S = 90.0
 
 FETCH_TIMEOUT_S = 30.0
 """Silence from the gateway that ends a fetch."""
-
-CHUNK_BYTES = 256 * 1024
 
 
 class RemoteFiles(ThreadFiles):
@@ -35,7 +32,7 @@ class RemoteFiles(ThreadFiles):
 
     @override
     async def put(self, thread_id: str, name: str, source: Path) -> Mapping[str, Any]:
-        form = _Form(name, source)
+        form = FileForm("files", name, source)
         try:
             answer = await self._gateway.post(
                 f"threads/{thread_id}/uploads",
@@ -65,36 +62,6 @@ class RemoteFiles(ThreadFiles):
                     yield ThreadFile(mime=mime, chunks=answer.aiter_bytes())
         except httpx.HTTPError as error:
             raise _unreachable(error) from error
-
-
-class _Form:
-    """A multipart form with one file, read from disk while it is sent."""
-
-    def __init__(self, name: str, source: Path) -> None:
-        self._boundary = secrets.token_hex(16)
-        self._name = name.replace('"', "%22").replace("\r", " ").replace("\n", " ")
-        self._source = source
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Content-Type": f"multipart/form-data; boundary={self._boundary}"}
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        disposition = f'form-data; name="files"; filename="{self._name}"'
-        head = f"--{self._boundary}\r\nContent-Disposition: {disposition}\r\n"
-        yield f"{head}Content-Type: application/octet-stream\r\n\r\n".encode()
-        sent = 0
-        while chunk := await to_thread.run_sync(_read_at, self._source, sent):
-            sent += len(chunk)
-            yield chunk
-        yield f"\r\n--{self._boundary}--\r\n".encode()
-
-
-def _read_at(source: Path, offset: int) -> bytes:
-    """Return the next bytes. The file is not kept open: nobody would close it if the upload is canceled."""
-    with source.open("rb") as file:
-        file.seek(offset)
-        return file.read(CHUNK_BYTES)
 
 
 def _parse_upload(answer: httpx.Response) -> Mapping[str, Any]:

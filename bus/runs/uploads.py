@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -12,11 +12,12 @@ from anyio import to_thread
 
 from bus.errors import DeliveryError, FileTooLarge
 from bus.locales import Messages
-from bus.messages import Attachment
+from bus.messages import Attachment, InboundMessage
 from bus.platform import Adapter, SupportsDownloads
 from bus.retry import Backoff
 from bus.runs.port import ThreadFiles
 from bus.temporary_files import temporary_file_error, temporary_folder
+from store.inbox import InboxRow
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,9 @@ FILE_S = 120.0
 
 ATTEMPTS = 3
 
+ReadSpeech = Callable[[Attachment, Path, str], Awaitable[str]]
+"""Returns the agent's text for a file that is a recording, from its bytes and its name in the thread; "" = none."""
+
 _PICTURES = {b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".gif"}
 
 
@@ -43,23 +47,28 @@ class AttachmentUploadResult:
         problems: One line for each file that is missing.
         renamed: Names of files that got another suffix because of their bytes, by the result of `upload_filename`
             without bytes.
+        speech: The words of each recording, or why there are none, by its name in the thread.
     """
 
     files: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+    speech: Mapping[str, str] = field(default_factory=dict)
 
     def prompt(self, text: str, texts: Messages) -> str:
-        """Return the prompt: the text, and a line for each missing file. Without a text, name the other files.
+        """Return the prompt: the text, the words of recordings, a line for each missing file.
+
+        Without a text, name the other files.
 
         In labels of captions (bus/inbound/gestures.py), file names are replaced by those in the thread.
         """
         for name, kept in self.renamed.items():
             text = text.replace(f"[{name}]", f"[{kept}]")
-        lines = list(self.problems)
-        if not text and self.files:
-            names = ", ".join(str(file["filename"]) for file in self.files)
-            lines.insert(0, texts.upload_attached.format(names=names))
+        lines = [*self.speech.values(), *self.problems]
+        names = [str(file["filename"]) for file in self.files]
+        silent = ", ".join(name for name in names if name not in self.speech)
+        if not text and silent:
+            lines.insert(0, texts.upload_attached.format(names=silent))
         return "\n".join([text, *lines] if text else lines)
 
 
@@ -68,21 +77,32 @@ class FileUploader:
 
     Args:
         files: The files of threads.
+        speech_of: Returns what transcribes the recordings of a message.
     """
 
-    def __init__(self, files: ThreadFiles) -> None:
-        self._files = files
+    def __init__(
+        self, files: ThreadFiles, speech_of: Callable[[InboxRow, InboundMessage], ReadSpeech]
+    ) -> None:
+        self._files, self._speech_of = files, speech_of
         self._backoff = Backoff(first_s=0.5, cap_s=4.0)
 
     async def upload(
-        self, adapter: Adapter, thread_id: str, attachments: Sequence[Attachment], texts: Messages
+        self, adapter: Adapter, thread_id: str, row: InboxRow, inbound: InboundMessage
     ) -> AttachmentUploadResult:
-        """Download files and upload them to the thread, one by one. The result names files that failed."""
+        """Download a message's files and upload them to the thread, one by one. The result names files that failed."""
+        attachments, texts = inbound.attachments, inbound.reply_target.texts
+        read_speech = self._speech_of(row, inbound)
         files: list[Mapping[str, Any]] = []
         problems: list[str] = []
         renamed: dict[str, str] = {}
+        speech: dict[str, str] = {}
+
+        async def read(file: Attachment, copy: Path, name: str) -> None:
+            if words := await read_speech(file, copy, name):
+                speech[name] = words
+
         for file in attachments[:MAX_FILES]:
-            found = await self._upload_one(adapter, thread_id, file, texts)
+            found = await self._upload_one(adapter, thread_id, file, texts, read)
             if isinstance(found, str):
                 problems.append(_problem(file, found, texts))
             else:
@@ -93,22 +113,31 @@ class FileUploader:
             _problem(file, texts.upload_too_many.format(count=MAX_FILES), texts)
             for file in attachments[MAX_FILES:]
         ]
-        return AttachmentUploadResult(files=tuple(files), problems=tuple(problems), renamed=renamed)
+        return AttachmentUploadResult(
+            files=tuple(files), problems=tuple(problems), renamed=renamed, speech=speech
+        )
 
     async def _upload_one(
-        self, adapter: Adapter, thread_id: str, file: Attachment, texts: Messages
+        self,
+        adapter: Adapter,
+        thread_id: str,
+        file: Attachment,
+        texts: Messages,
+        read: Callable[[Attachment, Path, str], Awaitable[None]],
     ) -> Mapping[str, Any] | str:
-        """Return the uploaded file, or why it is missing."""
+        """Return the uploaded file, or why it is missing. `read` gets the bytes of a recording."""
         if not isinstance(adapter, SupportsDownloads):
             return ""
         if file.size_bytes is not None and file.size_bytes > MAX_FILE_BYTES:
             return _reason(FileTooLarge(MAX_FILE_BYTES), texts)
         try:
             async with temporary_folder() as folder:
+                copy = folder / "file"
                 with anyio.fail_after(FILE_S):
-                    return await self._upload_with_retries(
-                        adapter, thread_id, file, folder / "file"
-                    )
+                    kept = await self._upload_with_retries(adapter, thread_id, file, copy)
+                if file.is_speech:
+                    await read(file, copy, str(kept["filename"]))
+                return kept
         except DeliveryError as error:
             return _reason(error, texts)
         except TimeoutError:

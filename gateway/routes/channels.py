@@ -11,6 +11,7 @@ from bus.messages import (
     OutboundEdit,
     OutboundFile,
     OutboundIndicator,
+    OutboundNote,
     OutboundRemoval,
     OutboundText,
     decode_inbound,
@@ -285,15 +286,18 @@ def _outbox_kind_and_text(row: OutboxRow) -> tuple[str, str]:
         return "undecodable", row.body
     match body:
         case OutboundFile():
-            return body.kind, body.name
+            text = body.name
         case OutboundText() | OutboundEdit():
-            return body.kind, body.markdown
+            text = body.markdown
+        case OutboundNote():
+            text = body.text
         case OutboundRemoval():
-            return body.kind, ""
+            text = ""
         case OutboundIndicator():
-            return body.kind, "done" if body.ok else "failed"
+            text = "done" if body.ok else "failed"
         case _:
             assert_never(body)
+    return body.kind, text
 
 
 def outbox_row_view(row: OutboxRow) -> dict[str, Any]:

@@ -40,6 +40,7 @@ CREATE TABLE inbox (
     thread_id TEXT COLLATE "C", -- the thread of its turn
     run_id TEXT COLLATE "C",
     question TEXT COLLATE "C", -- JSON: the question that its turn ended with
+    speech TEXT COLLATE "C", -- JSON: the transcripts of its recordings
     received_at DOUBLE PRECISION NOT NULL,
     UNIQUE (conversation_id, seq)
 );

@@ -39,6 +39,7 @@ CREATE TABLE inbox (
     thread_id TEXT, -- the thread of its turn
     run_id TEXT,
     question TEXT, -- JSON: the question that its turn ended with
+    speech TEXT, -- JSON: the transcripts of its recordings
     received_at REAL NOT NULL,
     UNIQUE (conversation_id, seq)
 ) STRICT;

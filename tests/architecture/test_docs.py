@@ -23,6 +23,7 @@ from bots.slack.manifest import app_manifest
 from bus.commands import COMMANDS
 from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
 from bus.platform import ConnectionState, Disposition
+from bus.voice.config import VoiceConfig
 from gateway.cli import build_parser
 from gateway.config import NodeConfig, _TopLevelConfig, load_config
 from gateway.gateway_config import GatewayConfig
@@ -135,6 +136,7 @@ def known_keys() -> dict[str, object]:
         **dict(fields(StoreConfig, "database")),
         **dict(fields(StorageConfig, "storage")),
         **dict(fields(NodeConfig, "node")),
+        **dict(fields(VoiceConfig, "voice")),
         **dict(fields(GatewayConfig, "gateway")),
         **bus,
         **session,

@@ -35,6 +35,7 @@ BROAD_EXCEPTS = {
     "agent/mcp/sampling.py": "a model that an MCP server uses: the server is told that it failed",
     "agent/mcp/server.py": "loading an MCP server: a broken one must not harm the others",
     "gateway/graphs.py": "importing a user's graph may raise anything",
+    "bus/voice/local_model.py": "a local model: its package and files raise their own types, and the turn continues",
     "agent/mcp/session.py": "a connection to an MCP server: its users get the error that ends it",
     "agent/middleware/guardrails.py": "a guardrail's decision: a failure must not bypass it",
     "agent/middleware/llm_retry.py": "a model's call: provider errors are classified, and others are raised again",

@@ -100,9 +100,8 @@ SPOKEN = {"transcription": {"status": "complete", "preview": {"content": "call m
         ({"attachments": [SHARED]}, {}, "hi\n\n[Forwarded]\n> Bob: look"),
         ({}, {"attachments": [SHARED]}, "hi"),
         ({"text": "<@UBOT> hi"}, {}, "hi"),
-        ({"text": "", "files": [CLIP | SPOKEN]}, {"text": "", "files": [CLIP]}, "[Speech in a.m4a]\ncall me"),
     ],
-    ids=["formatting", "forwarded", "no longer forwarded", "mention", "speech"],
+    ids=["formatting", "forwarded", "no longer forwarded", "mention"],
 )  # fmt: skip
 def test_visible_changes_are_edits(
     now: dict[str, Any], before: dict[str, Any], prompt: str

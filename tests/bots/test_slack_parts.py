@@ -231,8 +231,8 @@ FIELDS: dict[str, tuple[object, str]] = {
     "text": ("CPU is *high*", "CPU is *high*"),
     "title": ("CPU", "CPU"),
     "ts": (1767225600, "2026-01-01 00:00 UTC"),
-    "files": ([{"id": "F1", "name": "a.m4a", "transcription": {"preview": {"content": "call me"}}}],
-              "[Speech in a.m4a]\ncall me"),
+    "files": ([{"id": "F1", "title": "Plan", "mode": "external", "external_url": "https://x.test/p"}],
+              "[File outside Slack: Plan (https://x.test/p)]"),
     # These are ignored.
     "author_icon": ("https://x.test/i.png", ""), "footer_icon": ("https://x.test/i.png", ""),
     "thumb_url": ("https://x.test/i.png", ""), "callback_id": ("c", ""), "color": ("danger", ""),

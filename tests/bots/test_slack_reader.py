@@ -127,7 +127,7 @@ def message_blocks(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
          "> Bob: look\n>\n> [Forwarded]\n> > Cy: inner"),
         (shared(text="", fallback="", files=[{"id": "F7", "name": "plan.pdf"}]), "> Bob: [File: plan.pdf]"),
         (shared(text="see", files=[{"id": "F7", "name": "a.m4a", "transcription": {"preview": {"content": "hi"}}}]),
-         "> Bob: see\n> [Speech in a.m4a]\n> hi\n> [File: a.m4a]"),
+         "> Bob: see\n> [File: a.m4a]"),
         (shared(author_name="", text="x"), "> U2: x"),
         (shared(author_name="Parley", author_id="UBOT", text="x"), "> You: x"),
         (shared(author_name="You", text="x"), "> You (not the bot): x"),
@@ -172,10 +172,7 @@ def test_files_of_all_parts_are_handed_over() -> None:
 @pytest.mark.parametrize(
     ("file", "said"),
     [
-        ({"name": "a.m4a",
-          "transcription": {"status": "complete", "preview": {"content": "Call me.", "has_more": True}}},
-         "[Speech in a.m4a]\nCall me.…"),
-        ({"name": "a.m4a", "transcription": {"status": "processing"}}, ""),
+        ({"name": "a.m4a", "transcription": {"status": "complete", "preview": {"content": "Call me."}}}, ""),
         ({"title": "Budget", "mode": "external", "external_url": "https://docs.test/1"},
          "[File outside Slack: Budget (https://docs.test/1)]"),
     ],
@@ -188,10 +185,18 @@ def test_files_are_described_without_a_download(file: dict[str, Any], said: str)
     assert quoted.count("File outside Slack") + quoted.count("[File: ") == 1
 
 
+def test_a_quoted_clip_has_the_words_that_slack_gives() -> None:
+    spoken = {"status": "complete", "preview": {"content": "Call me.", "has_more": True}}
+    file = {"id": "F1", "name": "a.m4a", "transcription": spoken}
+    quoted = quote_message({"text": "", "username": "Ann", "files": [file]}, ME)
+    assert quoted == "> Ann: [Speech in a.m4a]\n> Call me.…\n> [File: a.m4a]"
+
+
 def test_a_clip_is_sound_whatever_its_type() -> None:
-    clip = {"id": "F1", "name": "clip.mp4", "subtype": "slack_audio", "mimetype": "video/mp4"}
+    clip = {"id": "F1", "name": "clip.mp4", "subtype": "slack_audio", "mimetype": "video/mp4",
+            "duration_ms": 2500}  # fmt: skip
     (file,) = read_message({"files": [clip]}, ME).files
-    assert file.kind == "audio"
+    assert (file.kind, file.is_speech, file.duration_s) == ("audio", True, 2.5)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ from bus.runs.remote import RemoteRuns
 from bus.runs.remote_files import RemoteFiles
 from bus.runs.requests import AgentRunRequest
 from bus.runs.uploads import FileUploader
+from bus.voice.config import VoiceConfig
+from bus.voice.speech_reader import SpeechReader
+from bus.voice.stats import SpeechStats
 from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
@@ -139,13 +142,16 @@ async def turn_harness(
         )
         inbox, conversations = InboxStore(database), ConversationStore(database)
         history, runs = MessageHistoryStore(database), runs_class(client)
+        speech = SpeechReader(
+            VoiceConfig(), None, inbox=inbox, delivery=delivery, stats=SpeechStats()
+        )
         steps = TurnSteps(
             inbox=inbox,
             conversations=conversations,
             history=history,
             questions=OpenQuestions(history, delivery),
             runs=runs,
-            uploads=FileUploader(RemoteFiles(gateway)),
+            uploads=FileUploader(RemoteFiles(gateway), speech.of_message),
             delivery=delivery,
             slots=RunSlots(16),
             patience_s=patience_s,

@@ -1,5 +1,6 @@
 """The fake's REST API. It checks every request against the platform's documented arguments and limits."""
 
+import base64
 import json
 import re
 import time
@@ -47,6 +48,7 @@ _NEEDED = {
     "resource": {"im:message:readonly", "im:message"},
     "image.create": {"im:resource", "im:resource:upload"},
     "file.create": {"im:resource", "im:resource:upload"},
+    "speech": {"speech_to_text:speech"},
     "message.get": {"im:message:readonly", "im:message"},
     "chat.get": {"im:chat", "im:chat:read", "im:chat:readonly"},
     "chat.members": {"im:chat", "im:chat:readonly", "im:chat.members:read"},
@@ -90,6 +92,8 @@ class RestApi:
         self.sends_per_s = SENDS_PER_S
         self._app_calls_per_s = app_calls_per_s
         self._recent: deque[float] = deque()
+        self.recognized_text = ""
+        self.recognized_s: list[float] = []
         self._tokens: dict[str, float] = {}
         self._uuids: dict[str, tuple[float, FeishuMessage]] = {}
 
@@ -118,6 +122,7 @@ class RestApi:
             ("GET", f"{_IM}/messages/{{id}}/resources/{{key}}", "resource", self._resource),
             ("POST", f"{_IM}/images", "image.create", self._image),
             ("POST", f"{_IM}/files", "file.create", self._file),
+            ("POST", "/open-apis/speech_to_text/v1/speech/file_recognize", "speech", self._speech),
         ]
         routes = [
             web.route(verb, path, self.guarded(op, handler)) for verb, path, op, handler in table
@@ -478,6 +483,21 @@ class RestApi:
         if not image.startswith(_MAGIC):
             raise FeishuApiError(234011, "Can't recognize the image format.")
         return {"data": {"image_key": self._keep("img_", "image", "", image)}}
+
+    async def _speech(self, request: web.Request, body: Body) -> dict[str, Any]:
+        """Recognize raw samples: 16 kHz, 16 bits, mono, at most a minute."""
+        del request
+        self._arguments("speech", body, {"speech": dict, "config": dict})
+        samples = base64.b64decode(body["speech"].get("speech", ""), validate=True)
+        config = body["config"]
+        if not 0 < len(samples) <= 60 * 32_000 or samples[:4] in (b"OggS", b"RIFF"):
+            self._bad("speech", f"{len(samples)} bytes, beginning with {samples[:4]!r}")
+        if not re.fullmatch(r"\w{16}", config.get("file_id", "")):
+            self._bad("speech", f"file_id {config.get('file_id')}")
+        if (config.get("format"), config.get("engine_type")) != ("pcm", "16k_auto"):
+            self._bad("speech", f"config {config}")
+        self.recognized_s.append(len(samples) / 32_000)
+        return {"data": {"recognition_text": self.recognized_text}}
 
     async def _file(self, request: web.Request, body: Body) -> dict[str, Any]:
         fields = {"file_type": str, "file_name": str, "file": bytes, "duration": str}

@@ -202,6 +202,14 @@ class FakeFeishu:
             "file", {"file_key": key, "file_name": name}, key, (mime, data), user
         )
 
+    async def voice(self, data: bytes, *, seconds: float, user: str = "ou_alice") -> FeishuMessage:
+        """Send a voice message in private."""
+        key = self.state.next_id("file_v3_")
+        content = {"file_key": key, "duration": round(seconds * 1000)}
+        self.state.resources[key] = ("file", "audio/ogg", data)
+        chat = f"oc_dm_{user}"
+        return await self.message("audio", content, chat=chat, user=user, private=True)
+
     async def forward(self, *texts: str, user: str = "ou_alice") -> FeishuMessage:
         """Forward other people's messages, each by another person, in private."""
         said = [
