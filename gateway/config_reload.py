@@ -11,9 +11,9 @@ from anyio import to_thread
 
 from agent.errors import AgentError
 from agent.factory import AgentFactory
-from gateway.checks.misspelled_keys import find_unknown_model_keys
 from gateway.config import Config, load_config
 from gateway.config_file import ConfigError
+from gateway.misspelled_keys import find_unknown_model_keys
 
 log = logging.getLogger(__name__)
 

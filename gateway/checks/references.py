@@ -18,11 +18,11 @@ from agent.unmatched_names import find_unmatched_names
 from agent.usage.prices import has_price
 from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfig
 from bus.config import DEFAULT_SESSION, SessionConfig
-from gateway.checks.misspelled_keys import find_unknown_run_keys, unknown_arguments
 from gateway.checks.models import MODEL_ADDRESSES, find_address_problem
 from gateway.config import Config
 from gateway.config_validation import closest_match
 from gateway.graphs import GraphUnusable, find_graphs
+from gateway.misspelled_keys import find_unknown_run_keys, unknown_arguments
 from gateway.runtime.assistants import is_uuid
 
 CONTEXT_KEYS = [field.name for field in fields(RunOptions)]

@@ -41,12 +41,12 @@ from gateway.checks.mcp_servers import (
     is_usable,
     server_report,
 )
-from gateway.checks.misspelled_keys import find_unknown_extensions, find_unknown_model_keys
 from gateway.checks.references import compare_tool_names, find_reference_problems
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
 from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError, read_dotenv
 from gateway.graphs import GraphUnusable, load_graphs
+from gateway.misspelled_keys import find_unknown_extensions, find_unknown_model_keys
 from gateway.serving import startup_report
 from store.database_check import find_database_problem
 from store.files.opening import find_storage_problem

@@ -12,9 +12,9 @@ from bots.config import TelegramConfig
 from bus.access.policy import effective_dm_policy
 from bus.config import ChannelPolicy
 from gateway.auth import LOOPBACK_NAMES
-from gateway.checks.misspelled_keys import find_unknown_model_keys
 from gateway.config import Config
 from gateway.gateway_config import GOOD_TOKEN_CHARS
+from gateway.misspelled_keys import find_unknown_model_keys
 
 NAME_WIDTH = 10
 DEMO_HINT = "built-in demo; set `models` in config.yaml to use a real model"

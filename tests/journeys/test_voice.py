@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from gateway.playground.telegram.chats import TelegramUpload
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.speech import FakeSpeechServer, SpeechAnswer
-from gateway.playground.telegram.chats import TelegramUpload
 from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers
