@@ -34,12 +34,16 @@ COMMANDS = {
     "token": "gateway.commands.token",
     "broadcast": "gateway.commands.broadcast",
     "send": "gateway.commands.send",
+    "playground": "gateway.commands.playground",
+    "replay": "gateway.commands.replay",
     "prove": "gateway.commands.prove",
 }
 """Command -> module with `run(arguments) -> exit code`."""
 
 MAX_ROWS = 1000
 """Maximum number of rows that `parley threads` shows."""
+
+MAX_PORT = 65_535
 
 EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
@@ -147,6 +151,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_service(command("service", "Let systemd or launchd run Parley."), shared)
     _add_slack(command("slack", "Set up the Slack app."), shared)
+    _add_playground(command)
     text = "Run the service under faults and account for every message (needs a checkout)."
     _add_prove(command("prove", text))
     return top
@@ -329,6 +334,25 @@ def _add_prove(prove: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="HTML page to write (default: prove-report.html)",
     )
+
+
+def _add_playground(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    playground = command(
+        "playground", "Try the bot in a page with simulated Slack, Telegram and Feishu."
+    )
+    playground.add_argument(
+        "--port", type=_port, metavar="N", help="port of the page (default: a free one)"
+    )
+    playground.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    replay = command("replay", "Repeat a recording of the playground, and compare what people see.")
+    replay.add_argument("file", metavar="FILE", help="recording that the page downloaded")
+
+
+def _port(text: str) -> int:
+    """Return a port. Raises ArgumentTypeError."""
+    if not text.isdigit() or not 1 <= int(text) <= MAX_PORT:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {MAX_PORT}")
+    return int(text)
 
 
 def _add_token(token: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 import anyio
 import httpx
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from gateway.playground import WITHIN_S
 from gateway.playground.feishu.cardkit import SCOPE, CardKitService
@@ -83,6 +84,7 @@ class FakeFeishu:
         token_s: Life of a tenant token (the platform: 2 h).
         app_calls_per_s: Calls an app may make in a second (the platform: 50).
         tls: How it encrypts (the platform: always); None = not at all.
+        middlewares: See all requests and responses.
     """
 
     tenant = "tenant_1"
@@ -97,7 +99,9 @@ class FakeFeishu:
         token_s: float = 7200.0,
         app_calls_per_s: int = 50,
         tls: ssl.SSLContext | None = None,
+        middlewares: Sequence[Middleware] = (),
     ) -> None:
+        self._middlewares = middlewares
         self._tls = tls
         self.app_id = app_id
         self.app_secret = app_secret
@@ -110,7 +114,7 @@ class FakeFeishu:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        application = web.Application(client_max_size=2**26)
+        application = web.Application(client_max_size=2**26, middlewares=self._middlewares)
         endpoint = self.rest.guarded("endpoint", self.pusher.endpoint)
         application.add_routes([web.post("/callback/ws/endpoint", endpoint), *self.rest.routes()])
         application.router.add_get("/callback/ws", self.pusher.connect)
@@ -456,6 +460,10 @@ class FakeFeishu:
         """
         failure = FeishuFailure(op, times, status, code, text, headers or {}, drop, delay_s)
         self.state.failures.append(failure)
+
+    def stop_failing(self) -> None:
+        """Forget all scripted failures."""
+        self.state.failures.clear()
 
     def disconnect_all(self) -> None:
         """Break every long connection without a close frame."""

@@ -152,6 +152,7 @@ class FeishuState:
         self.members: dict[str, list[str]] = {}
         self.chats: set[str] = set()
         self.left: set[str] = set()
+        self.listeners: list[Callable[[], object]] = []
         self._numbers = count(1)
         self._change = anyio.Event()
 
@@ -174,6 +175,8 @@ class FeishuState:
     def changed(self) -> None:
         change, self._change = self._change, anyio.Event()
         change.set()
+        for told in self.listeners:
+            told()
 
     def violation(self, text: str) -> None:
         self.violations.append(text)

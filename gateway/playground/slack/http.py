@@ -3,12 +3,13 @@
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 import anyio
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from gateway.playground.ports import free_port
 from gateway.playground.slack.checks import JSON_ARGUMENTS, check_arguments, load_methods
@@ -92,6 +93,7 @@ class SlackHttpServer:
         posted: Called with every new message of the bot.
         edited: Called with every edited message and its previous version.
         changed: Called after every request.
+        middlewares: See all requests and responses.
     """
 
     def __init__(
@@ -103,7 +105,9 @@ class SlackHttpServer:
         posted: Callable[[SlackMessage], None],
         edited: Callable[[SlackMessage, Mapping[str, Any]], None],
         changed: Callable[[], None],
+        middlewares: Sequence[Middleware] = (),
     ) -> None:
+        self._middlewares = middlewares
         self.bot_token = f"xoxb-{secrets.token_hex(8)}"
         self.app_token = f"xapp-{secrets.token_hex(8)}"
         self.refusal = "invalid_auth"
@@ -134,7 +138,7 @@ class SlackHttpServer:
 
     async def start(self) -> None:
         """Listen, on the same port as before."""
-        app = web.Application(client_max_size=2**30)
+        app = web.Application(client_max_size=2**30, middlewares=self._middlewares)
         app.add_routes([
             web.route("*", "/api/{method}", self._api),
             web.get("/link/", self._sockets.serve),
@@ -148,6 +152,11 @@ class SlackHttpServer:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
         await site.start()
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it accepts connections."""
+        return self._runner is not None
 
     async def stop(self) -> None:
         """Stop listening and break every connection."""

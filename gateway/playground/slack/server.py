@@ -26,6 +26,7 @@ from typing import Any, Self, TypeVar
 
 import anyio
 import httpx
+from aiohttp.typedefs import Middleware
 from typing_extensions import Unpack
 
 from gateway.playground import WITHIN_S
@@ -73,10 +74,15 @@ class FakeSlack:
     Args:
         ack_window_s: How long an acknowledgement may take (Slack: 3 s).
         retries_s: The pauses before an event is sent again (Slack: at once, 1 min, 5 min).
+        middlewares: See all requests and responses.
     """
 
     def __init__(
-        self, *, ack_window_s: float = 1.0, retries_s: Sequence[float] = (0.1, 2.0, 6.0)
+        self,
+        *,
+        ack_window_s: float = 1.0,
+        retries_s: Sequence[float] = (0.1, 2.0, 6.0),
+        middlewares: Sequence[Middleware] = (),
     ) -> None:
         self.workspace = SlackWorkspace(team=TEAM, bot_user=BOT_USER, bot_id=BOT_ID)
         self.violations: list[str] = []
@@ -96,7 +102,9 @@ class FakeSlack:
             posted=self._tell,
             edited=self._told_change,
             changed=self._changed,
+            middlewares=middlewares,
         )
+        self.listeners: list[Callable[[], object]] = []
         self._away = ExitStack()
         self._change = anyio.Event()
         self._tasks = anyio.create_task_group()
@@ -398,6 +406,10 @@ class FakeSlack:
         """Make the next calls of a method fail. See `SlackFailure`. "response_url" and "upload" are methods too."""
         self.server.failures.setdefault(method, []).append(SlackFailure(**how))
 
+    def stop_failing(self) -> None:
+        """Forget all scripted failures."""
+        self.server.failures.clear()
+
     async def disconnect_all(self, reason: str = "refresh_requested") -> None:
         """End every connection like Slack, with an announcement."""
         await self.sockets.disconnect_all(reason)
@@ -405,6 +417,11 @@ class FakeSlack:
     def cut_all(self) -> None:
         """Break every connection without an announcement."""
         self.sockets.cut_all()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it is offline."""
+        return not self.server.is_listening
 
     async def go_offline(self) -> None:
         """Stop listening and break every connection."""
@@ -422,9 +439,16 @@ class FakeSlack:
         for address in self.workspace.callbacks.values():
             address.expired = True
 
+    def send_again(self, envelope: SlackEnvelope) -> None:
+        """Send an acknowledged event again, as Slack does if the acknowledgement was lost."""
+        envelope.acked = False
+        self._tasks.start_soon(self.sockets.deliver, envelope)
+
     def _changed(self) -> None:
         change, self._change = self._change, anyio.Event()
         change.set()
+        for told in self.listeners:
+            told()
 
     def _send(self, kind: str, payload: dict[str, Any]) -> SlackEnvelope:
         envelope = SlackEnvelope(kind=kind, payload=payload)

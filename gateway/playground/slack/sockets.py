@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import anyio
 from aiohttp import WSMsgType, web
@@ -61,6 +62,7 @@ class SlackSockets:
         self.tickets: set[str] = set()
         self.open: list[web.WebSocketResponse] = []
         self.envelopes: list[SlackEnvelope] = []
+        self._requests = WeakKeyDictionary[web.WebSocketResponse, web.Request]()
         self.connects = 0
         self.gaps = 0
         self.grace_s = 1.0
@@ -91,8 +93,8 @@ class SlackSockets:
             return web.Response(status=401)
         self.tickets.discard(ticket)
         ws = web.WebSocketResponse(autoping=not self.deaf, max_msg_size=1_000_000)
-        ws["request"] = request  # aiohttp has no public method to break a socket.
         await ws.prepare(request)
+        self._requests[ws] = request
         if self.disabled:
             await ws.send_json({"type": "disconnect", "reason": "link_disabled", "debug_info": {}})
             await ws.close()
@@ -150,9 +152,9 @@ class SlackSockets:
     def cut_all(self) -> None:
         """Break every connection without an announcement."""
         for ws in list(self.open):
-            request: web.Request = ws["request"]
-            if request.transport is not None:
-                request.transport.abort()
+            transport = self._requests[ws].transport
+            if transport is not None:
+                transport.abort()
 
     async def _attempt(self, envelope: SlackEnvelope, attempt: int) -> bool:
         name, acked = secrets.token_hex(8), anyio.Event()

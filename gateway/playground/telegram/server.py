@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypedDict
 
 import anyio
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from typing_extensions import Unpack, override
 
 from gateway.playground.ports import free_port, keep_port
@@ -82,6 +83,7 @@ class TelegramServer(TelegramUsers):
         privacy: Whether groups are mostly hidden from the bot.
         group_per_minute: Messages that one group takes from the bot in a minute; then 429.
         classic: A server from before drafts and rich messages.
+        middlewares: See all requests and responses.
     """
 
     def __init__(
@@ -92,7 +94,9 @@ class TelegramServer(TelegramUsers):
         privacy: bool = True,
         group_per_minute: int = 20,
         classic: bool = False,
+        middlewares: Sequence[Middleware] = (),
     ) -> None:
+        self._middlewares = middlewares
         bot_id = int(token.split(":", maxsplit=1)[0])
         super().__init__(
             bot=user_json(bot_id, name="Parley", is_bot=True, username=username), privacy=privacy
@@ -133,7 +137,7 @@ class TelegramServer(TelegramUsers):
 
     async def __aenter__(self) -> Self:
         await anyio.to_thread.run_sync(specification)  # Read it once, and not in the event loop.
-        app = web.Application(client_max_size=_BODY_BYTES)
+        app = web.Application(client_max_size=_BODY_BYTES, middlewares=self._middlewares)
         app.router.add_route("*", "/bot{token}/{method}", self._handle)
         app.router.add_get("/file/bot{token}/{path:.+}", self._download)
         # Without `handler_cancellation`, a canceled long poll would continue and take updates.
@@ -187,6 +191,10 @@ class TelegramServer(TelegramUsers):
         """
         self._failures.append(TelegramFailure(method=method, times=times, how=how))
 
+    def stop_failing(self) -> None:
+        """Forget all scripted failures."""
+        self._failures.clear()
+
     def disconnect_all(self) -> None:
         """Break every open connection."""
         for transport in list(self._transports):
@@ -200,6 +208,11 @@ class TelegramServer(TelegramUsers):
             self._site = None
             self._away.enter_context(keep_port(self.port))
         self.disconnect_all()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it accepts no connections."""
+        return self._site is None
 
     async def accept(self) -> None:
         """Listen (again), on the same port."""

@@ -75,6 +75,8 @@ class TelegramState:
         self.commands: list[Json] = []
         self.translated: dict[str, list[Json]] = {}
         self.languages: dict[int, str] = {}  # The languages of people's apps, by user ID.
+        self.people: dict[int, Json] = {}  # What differs from `user_json`, by user ID.
+        self.listeners: list[Callable[[], object]] = []  # Called after each change.
         self.withholding = False
         self.conflicts = 0
         self.allowed_updates: list[str] | None = None
@@ -290,6 +292,8 @@ class TelegramState:
         """Wake all waiters."""
         event, self._changed = self._changed, anyio.Event()
         event.set()
+        for told in self.listeners:
+            told()
 
     def confirm(self, offset: int) -> None:
         """Forget the updates before an offset. A negative offset keeps that many of the last updates."""
@@ -301,6 +305,10 @@ class TelegramState:
     def oldest(self) -> Json | None:
         """Return the oldest waiting update."""
         return self._updates[0] if self._updates else None
+
+    def waiting(self) -> list[Json]:
+        """Return the unconfirmed updates, oldest first."""
+        return list(self._updates)
 
     async def change(self) -> None:
         """Wait until something changes."""
@@ -362,8 +370,12 @@ class TelegramState:
             return self.bot
         if not message.sender:
             return None
-        language = self.languages.get(message.sender)
-        return user_json(message.sender) | ({"language_code": language} if language else {})
+        return self.person(message.sender, self.languages.get(message.sender, ""))
+
+    def person(self, user: int, language: str = "") -> Json:
+        """Return a person, with the language of the app if it is known."""
+        known = user_json(user) | self.people.get(user, {})
+        return known | ({"language_code": language} if language else {})
 
     def _wanted(self, kinds: Sequence[str]) -> bool:
         if not self.allowed_updates:

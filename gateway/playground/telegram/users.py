@@ -9,7 +9,6 @@ from gateway.playground.telegram.chats import (
     TelegramApiError,
     TelegramMessage,
     TelegramUpload,
-    user_json,
 )
 from gateway.playground.telegram.state import TelegramState
 
@@ -103,12 +102,11 @@ class TelegramUsers(TelegramState):
         seen = self.json_of(message)
         if inaccessible:
             seen = {"chat": seen["chat"], "message_id": message.message_id, "date": 0}
-        person = user_json(user) | ({"language_code": language} if language else {})
         self.push(
             {
                 "callback_query": {
                     "id": query_id,
-                    "from": person,
+                    "from": self.person(user, language),
                     "message": seen,
                     "chat_instance": "1",
                     "data": token,
@@ -168,7 +166,6 @@ class TelegramUsers(TelegramState):
         """Notify the bot of its new and old status in a chat: member, administrator, left, kicked."""
         member: Json = {"user": self.bot, "status": status}
         former: Json = {"user": self.bot, "status": before}
-        person = user_json(1001) | ({"language_code": language} if language else {})
         for status_of in (member, former):
             if status_of["status"] == "kicked":
                 status_of["until_date"] = 0
@@ -176,7 +173,7 @@ class TelegramUsers(TelegramState):
             {
                 "my_chat_member": {
                     "chat": self.chat(chat).json(),
-                    "from": person,
+                    "from": self.person(1001, language),
                     "date": int(time.time()),
                     "old_chat_member": former,
                     "new_chat_member": member,

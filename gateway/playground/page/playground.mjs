@@ -1,0 +1,99 @@
+// The page: who speaks, where, and what everybody sees.
+
+import { element } from "/console/elements.mjs";
+import { showEntries, showFilter, showViolations, showWeather } from "./behind.mjs";
+import { composeIn, setContext } from "./composer.mjs";
+import { forgetDrawn, showMessages } from "./messages.mjs";
+import { act, follow, state } from "./server.mjs";
+import { language, setLanguage, translatePage, word } from "./words.mjs";
+
+const PLATFORMS = { telegram: "Telegram", slack: "Slack", feishu: "Feishu" };
+const NOTICE_MS = 8000;
+const byId = (id) => document.getElementById(id);
+let personKey = "ann";
+let placeId = "";
+let noticeTimer = 0;
+const read = new Map(); // by place: how many messages were there when it was last shown
+
+function notify(text) {
+  clearTimeout(noticeTimer);
+  byId("notice").textContent = text;
+  byId("notice").hidden = !text;
+  if (text) noticeTimer = setTimeout(() => notify(""), NOTICE_MS);
+}
+
+const person = () => state.people.find((one) => one.key === personKey) ?? state.people[0];
+const places = () => state.places.filter((one) => ["", personKey].includes(one.only_for));
+const place = () => places().find((one) => one.id === placeId) ?? places()[0];
+
+function showPeople() {
+  byId("person").replaceChildren(...state.people.map((one) => element("option", { value: one.key }, `${one.name} (${word(one.role)})`)));
+  byId("person").value = personKey;
+}
+
+function showPlaces() {
+  const link = (one) => {
+    const isCurrent = one.id === place()?.id;
+    const count = state.seen[one.id]?.messages.length ?? 0;
+    if (isCurrent) read.set(one.id, count);
+    const news = count - (read.get(one.id) ?? 0);
+    const name = one.kind === "private" ? `Parley (${word("private")})` : one.kind === "channel" ? `#${one.name}` : one.name;
+    return element("button", { type: "button", "data-place": one.id, "aria-current": isCurrent && "true", onclick: () => open(one.id) },
+      name, news > 0 && element("span", { class: "news" }, String(news)));
+  };
+  byId("places").replaceChildren(...Object.entries(PLATFORMS).flatMap(([name, title]) =>
+    [element("h2", {}, title), ...places().filter((one) => one.platform === name).map(link)]));
+}
+
+function open(id) {
+  placeId = id;
+  document.body.dataset.pane = "chat";
+  showChat();
+  byId("text").focus();
+}
+
+function showChat() {
+  const found = place();
+  if (!found) return;
+  showPlaces();
+  byId("place").textContent = `${PLATFORMS[found.platform]} · ${found.name}`;
+  composeIn(found, person());
+  showMessages(byId("messages"), found, person(), setContext);
+  const seen = state.seen[found.id];
+  byId("working").textContent = [seen?.working && `Parley: ${seen.working}`, seen?.notice].filter(Boolean).join(" · ");
+}
+
+function showService() {
+  const channels = Object.entries(state.service.channels).map(([name, one]) => `${name} ${one}`).join(", ");
+  byId("service").textContent = `${word("service")}: ${state.service.state}`;
+  byId("service").title = channels;
+  byId("service").dataset.state = state.service.state;
+  byId("service").dataset.channels = channels;
+  const isOn = ["running", "starting"].includes(state.service.state);
+  byId("service-button").textContent = word(isOn ? "kill" : "start");
+  byId("service-button").onclick = () => act({ do: isOn ? "kill" : "start" });
+}
+
+const SHOW = { people: showPeople, service: showService, weather: showWeather, violations: showViolations, entries: showEntries };
+
+function changed(parts) {
+  if (!byId("notice").hidden && byId("notice").textContent === word("gone")) notify("");
+  for (const part of parts) SHOW[part]?.();
+  if (parts.some((part) => part.startsWith("seen ") || ["people", "places"].includes(part))) showChat();
+}
+
+function showAll() {
+  translatePage();
+  forgetDrawn();
+  showFilter();
+  if (state.people.length) changed(["people", "places", "service", "weather", "violations", "entries"]);
+}
+
+byId("person").addEventListener("change", (event) => { personKey = event.target.value; showChat(); });
+byId("language").value = language;
+byId("language").addEventListener("change", (event) => { setLanguage(event.target.value); showAll(); });
+for (const one of document.querySelectorAll("#panes button")) one.addEventListener("click", () => { document.body.dataset.pane = one.dataset.pane; });
+document.addEventListener("notice", (event) => notify(event.detail));
+window.addEventListener("unhandledrejection", (event) => { notify(event.reason.message); event.preventDefault(); });
+showAll();
+follow(changed, () => notify(word("gone")));
