@@ -343,7 +343,9 @@ def _add_playground(command: Callable[[str, str], argparse.ArgumentParser]) -> N
     playground.add_argument(
         "--port", type=_port, metavar="N", help="port of the page (default: a free one)"
     )
-    playground.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    playground.add_argument(
+        "--with-parent", action="store_true", help="end when standard input ends"
+    )
     replay = command("replay", "Repeat a recording of the playground, and compare what people see.")
     replay.add_argument("file", metavar="FILE", help="recording that the page downloaded")
 
