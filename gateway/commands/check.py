@@ -31,6 +31,7 @@ from agent.tracing import LANGFUSE_CLIENT
 from bots.common.diagnosis import Severity
 from bots.registry import find_settings_problem, missing_keys
 from bots.terminal.adapter import TERMINAL
+from bus.voice.local_model import is_installed
 from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.checks.folders import find_file_problems
@@ -42,6 +43,7 @@ from gateway.checks.mcp_servers import (
     server_report,
 )
 from gateway.checks.references import compare_tool_names, find_reference_problems
+from gateway.checks.voice import NOT_INSTALLED
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
 from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError, read_dotenv
@@ -121,6 +123,8 @@ def find_config_problems(config: Config) -> Iterator[str]:
         load_graphs(config.graphs, config.folder)
     except GraphUnusable as error:
         yield f"{label}: {error.user_message}"
+    if config.voice.local_model and not is_installed():
+        yield f"{label}: {NOT_INSTALLED}"
     yield from _find_mcp_problems(config)
     found = list(find_reference_problems(config))
     for name, section in config.bots.platforms.items():

@@ -21,6 +21,7 @@ from gateway.checks.mcp_servers import check_mcp_servers, describe_server, is_us
 from gateway.checks.models import check_models
 from gateway.checks.references import PLATFORM_ADDRESSES
 from gateway.checks.report import DoctorReport, redact_report
+from gateway.checks.voice import check_voice
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
 from gateway.commands.check import find_config_problems
 from gateway.config import Config, load_config, prepare_process_for_agent
@@ -28,7 +29,7 @@ from gateway.config_file import ConfigError
 from gateway.service_client import open_service_client, request_json
 from gateway.serving.startup_report import access_summary
 
-MACHINE, MODELS, MCP = "this machine", "models", "MCP servers"
+MACHINE, MODELS, VOICE, MCP = "this machine", "models", "voice", "MCP servers"
 
 ChannelStatesByName = Mapping[str, Mapping[str, Any]]
 """Channel states reported by a running service."""
@@ -67,10 +68,7 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
         found[name] = await diagnose_channel(name, section, options)
 
     async def check_runs() -> None:
-        if config.bus.langgraph_url:  # the other server configures its own models
-            found[MODELS] = [await machine.check_langgraph_server(config.bus.langgraph_url)]
-        elif ask_models:
-            found[MODELS] = await check_models(config.agent)
+        found.update(await _check_runs(config, ask_models=ask_models))
 
     async def check_servers() -> None:
         found[MCP] = [_mcp_result(server) for server in await check_mcp_servers(config)]
@@ -82,11 +80,24 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
         for name in enabled:
             tasks.start_soon(check_channel, name)
     report.add(MODELS, *found.get(MODELS, ()))
+    report.add(VOICE, *found.get(VOICE, ()))
     report.add(MCP, *found[MCP])
     for name in enabled:
         report.add(name, *_service_channel_result(states, name), *found.get(name, ()))
         report.add(name, _check_access(config.bots.sections[name]))
     return redact_report(report, logs.SecretRedactor(config.secrets))
+
+
+async def _check_runs(config: Config, *, ask_models: bool) -> dict[str, Sequence[CheckResult]]:
+    """Ask the models or the other server, and the speech service, by area of the report."""
+    found: dict[str, Sequence[CheckResult]] = {}
+    if config.bus.langgraph_url:  # the other server configures its own models
+        found[MODELS] = [await machine.check_langgraph_server(config.bus.langgraph_url)]
+    elif ask_models:
+        found[MODELS] = await check_models(config.agent)
+    if ask_models:
+        found[VOICE] = await check_voice(config.voice)
+    return found
 
 
 def _check_configuration(config: Config) -> list[CheckResult]:

@@ -14,11 +14,13 @@ from pydantic import ValidationError
 
 from agent.config import AgentConfig
 from agent.config.models import ModelConfig
-from bots.common.diagnosis import CheckResult, DiagnosisOptions
+from bots.common.diagnosis import CheckResult, DiagnosisOptions, problem
 from bots.config import BotsConfig
 from bots.diagnosis import diagnose_channel
+from bus.voice.config import VoiceConfig
 from gateway import logs
 from gateway.checks.models import check_model
+from gateway.checks.voice import check_voice
 from gateway.command_errors import CommandFailed
 from gateway.config import environment_variables, load_config
 from gateway.config_file import ConfigError, find_config
@@ -36,8 +38,13 @@ from gateway.setup.config_files import (
     referenced_variable,
 )
 from gateway.setup.prompts import SetupPrompter
-from gateway.setup.steps import MODELS, PLATFORMS, SetupField, SetupStep
-from gateway.setup.wizard import SetupAnswers, prompt_for_answers, read_answers_from_environment
+from gateway.setup.steps import MODELS, PLATFORMS, SPEECH, SetupField, SetupStep
+from gateway.setup.wizard import (
+    VOICE,
+    SetupAnswers,
+    prompt_for_answers,
+    read_answers_from_environment,
+)
 
 NOTHING_CHOSEN = (
     "You chose nothing, so nothing was written. `make run` starts Parley with the built-in demo."
@@ -89,7 +96,7 @@ def run_setup(
         answers = prompt_for_answers(
             person, place, place.known, steps=place.platforms, has_models=place.has_models
         )
-    if not answers.platforms and answers.model is None:
+    if not answers.platforms and answers.model is None and not answers.speech:
         person.show(NOTHING_CHOSEN)
         return
     secrets, drafts = place.drafts(answers)
@@ -169,7 +176,10 @@ class SetupFolder:
 
     def known(self, name: str, field: SetupField) -> str | None:
         """Return the current value of a platform's or provider's field."""
+        voice = self._tree.get(VOICE)
         written = self._section(name).get(field.key) if name in PLATFORMS else None
+        if name == VOICE and isinstance(voice, dict):
+            written = voice.get(field.key)
         if not field.secret:
             return str(written) if written else self._known.get(field.variable) or None
         return self._known.get(field.variable) or None
@@ -193,6 +203,14 @@ class SetupFolder:
         entry = ModelConfig.model_validate({**(MODELS[name].entry or {}), **values})
         return [anyio.run(check_model, AgentConfig(models=[entry]), entry)]
 
+    def speech(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
+        """Check a speech service with a second of speech."""
+        try:
+            config = VoiceConfig.model_validate(values)
+        except ValidationError as error:
+            return [problem(name, line) for line in format_validation_error(error, name)]
+        return anyio.run(check_voice, config)
+
     def drafts(self, answers: SetupAnswers) -> tuple[Mapping[str, str], list[FileDraft]]:
         """Return the secrets by variable, and the drafts in the order of writing."""
         keys: dict[tuple[str, ...], Any] = {}
@@ -201,6 +219,9 @@ class SetupFolder:
             keys["channels", name, "enabled"] = True
             for field in self.platforms[name].fields:
                 keys["channels", name, field.key] = _put(field, values[field.key], secrets)
+        if answers.speech:
+            for field in SPEECH.fields:
+                keys[VOICE, field.key] = _put(field, answers.speech[field.key], secrets)
         model: dict[str, Any] | None = None
         if answers.model is not None:
             step = MODELS[answers.model]

@@ -44,6 +44,11 @@ def summary_lines(config: Config, sandbox: str) -> Iterator[tuple[str, str]]:
     yield "data", _relative_path(config.home)
     yield "model", _model_summary(config)
     yield "sandbox", sandbox
+    if config.voice.base_url or config.voice.local_model:
+        yield (
+            "voice",
+            config.voice.local_model or f"{config.voice.model} at {config.voice.base_url}",
+        )
     if config.bus.langgraph_url:
         yield "runs", f"on {config.bus.langgraph_url}"
 

@@ -1,4 +1,4 @@
-"""Platforms and model providers that `parley init` sets up, with their questions."""
+"""Platforms, model providers and the speech service that `parley init` sets up, with their questions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,6 +97,30 @@ PLATFORMS: Mapping[str, SetupStep] = {
         " card.action.trigger, then publish a version (docs/howto/connect-feishu.md, step 3).",
     ),
 }
+
+SPEECH = SetupStep(
+    title="Speech service: OpenAI, or a server with its /audio/transcriptions",
+    fields=(
+        SetupField(
+            key="base_url",
+            variable="SPEECH_BASE_URL",
+            prompt="Base URL",
+            secret=False,
+            default="https://api.openai.com/v1",
+        ),
+        SetupField(
+            key="model",
+            variable="SPEECH_MODEL",
+            prompt="Model",
+            secret=False,
+            default="whisper-1",
+        ),
+        SetupField(
+            key="api_key", variable="SPEECH_API_KEY", prompt="API key", default="none-needed"
+        ),
+    ),
+)
+"""The `voice` section."""
 
 MODELS: Mapping[str, SetupStep] = {
     "openai": SetupStep(

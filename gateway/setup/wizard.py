@@ -10,9 +10,9 @@ from gateway.checks.report import format_results
 from gateway.command_errors import CommandFailed
 from gateway.config_validation import closest_match
 from gateway.setup.prompts import SetupPrompter
-from gateway.setup.steps import MODELS, PLATFORMS, SetupField, SetupStep
+from gateway.setup.steps import MODELS, PLATFORMS, SPEECH, SetupField, SetupStep
 
-NO_MODEL = "none"
+NO_MODEL, VOICE = "none", "voice"
 _MODEL_NUMBERS = {str(number): name for number, name in enumerate(MODELS, 1)}
 
 
@@ -27,6 +27,10 @@ class CredentialCheck(Protocol):
         """Check a model with the values of its entry."""
         ...
 
+    def speech(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
+        """Check a speech service with the values of its section."""
+        ...
+
 
 @dataclass(slots=True)
 class SetupAnswers:
@@ -36,11 +40,13 @@ class SetupAnswers:
         platforms: Name -> key -> value.
         model: A name of `MODELS`; None = leave `models` as it is.
         model_values: Key -> value of the model's entry.
+        speech: Key -> value of the speech service; empty = leave `voice` as it is.
     """
 
     platforms: dict[str, dict[str, str]] = field(default_factory=dict)
     model: str | None = None
     model_values: dict[str, str] = field(default_factory=dict)
+    speech: dict[str, str] = field(default_factory=dict)
 
 
 KnownValue = Callable[[str, SetupField], str | None]
@@ -67,6 +73,10 @@ def prompt_for_answers(
         values = _prompt_until_valid(person, chosen, MODELS[chosen], known, trials.model)
         if values is not None:
             answers.model, answers.model_values = chosen, values
+    # The demo model says the same, whatever it hears.
+    is_useful = answers.platforms and (answers.model or has_models)
+    if is_useful and person.confirm("\nTranscribe voice messages with a speech service?"):
+        answers.speech = _prompt_until_valid(person, VOICE, SPEECH, known, trials.speech) or {}
     return answers
 
 
@@ -100,6 +110,9 @@ def read_answers_from_environment(
         values = _read_variables(model, MODELS[model], known)
         _require_valid(MODELS[model], trials.model(model, values))
         answers.model, answers.model_values = model, values
+    if known(VOICE, SPEECH.fields[0]) is not None:
+        answers.speech = _read_variables(VOICE, SPEECH, known)
+        _require_valid(SPEECH, trials.speech(VOICE, answers.speech))
     return answers
 
 

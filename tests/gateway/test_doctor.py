@@ -15,13 +15,14 @@ from bots.common.diagnosis import CheckResult, Severity
 from gateway.checks import machine
 from gateway.checks.report import DoctorReport
 from gateway.cli import main
-from gateway.commands.doctor import MACHINE, MODELS, run_checks
+from gateway.commands.doctor import MACHINE, MODELS, VOICE, run_checks
 from gateway.config import Config, load_config
 from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fakes.speech import FakeSpeechServer, SpeechAnswer
 from tests.gateway.test_cli import one_line, parley
 from tests.journeys.service import serving, with_model
 from tests.ports import free_port
@@ -72,6 +73,31 @@ async def test_a_working_installation_has_no_problems(tmp_path: Path) -> None:
         assert "answered in" in answered.text
         assert len(model.requests) == 1
         assert not slack.violations + telegram.violations + feishu.violations
+
+
+async def test_the_speech_service_is_tried_with_a_second_of_speech(tmp_path: Path) -> None:
+    async with FakeSpeechServer(texts=["This is a test."]) as speech:
+        speech.answer(SpeechAnswer(), SpeechAnswer(status=404, error="Not Found", form="fastapi"))
+        tree = {"voice": speech.config}
+        report = await examined(tmp_path, tree)
+        assert of(report, VOICE)["voice"].text.startswith("whisper-1 understood “This is a test.”")
+        report = await examined(tmp_path, tree)
+        assert of(report, VOICE)["voice"].text == "whisper-1 understood nothing"
+        report = await examined(tmp_path, tree)
+        found = of(report, VOICE)["voice"]
+        assert (found.text, found.severity) == ("HTTP 404: Not Found", Severity.PROBLEM)
+        assert "/v1" in found.fix
+        assert VOICE not in (await examined(tmp_path, tree, ask_models=False)).areas
+        [request, *_] = speech.requests
+        assert request.audio.startswith(b"OggS")
+        assert speech.violations == []
+
+
+async def test_a_local_speech_model_needs_its_package(tmp_path: Path) -> None:
+    report = await examined(tmp_path, {"voice": {"local_model": "small"}})
+    assert "faster-whisper is not installed" in of(report, VOICE)["voice"].text
+    problems = [one.text for one in report.areas[MACHINE] if one.severity is Severity.PROBLEM]
+    assert any("faster-whisper is not installed" in text for text in problems)
 
 
 async def test_each_problem_is_listed_with_its_platform_and_fix(tmp_path: Path) -> None:

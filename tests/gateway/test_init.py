@@ -27,6 +27,7 @@ from gateway.setup.prompts import SetupPrompter
 from gateway.setup.steps import SetupStep
 from gateway.setup.wizard import CredentialCheck, SetupAnswers, check_package, prompt_for_answers
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fakes.speech import FakeSpeechServer
 from tests.gateway.test_cli import one_line, parley
 from tests.journeys.test_terminal import CTRL_C, at_a_terminal
 
@@ -172,6 +173,11 @@ class RecordedCheck(CredentialCheck):
         self.tried.append((name, values))
         return []
 
+    @override
+    def speech(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
+        self.tried.append((name, values))
+        return []
+
 
 def asked(*answers: str) -> tuple[SetupAnswers, ScriptedPrompter]:
     person, trials = ScriptedPrompter(*answers), RecordedCheck()
@@ -215,7 +221,7 @@ async def test_several_platforms_and_a_model(tmp_path: Path) -> None:
         harness = SetupHarness(tmp_path, {"channels": channels})
         person = await harness.ask(
             "telegram, Slack", slack.bot_token, slack.app_token, telegram.token,
-            "3", model.base_url, "fake", KEY,
+            "3", model.base_url, "fake", KEY, "",
         )  # fmt: skip
         assert "fake answered in" in person.told
         config = harness.loaded()
@@ -225,6 +231,51 @@ async def test_several_platforms_and_a_model(tmp_path: Path) -> None:
         assert entry.extra_keys()["api_key"] == KEY
         assert harness.values["MODEL_API_KEY"] == KEY
         assert KEY not in harness.config.read_text() + person.told
+
+
+async def test_a_speech_service_is_asked_for_and_tried(tmp_path: Path) -> None:
+    async with (
+        TelegramServer() as telegram,
+        FakeModelServer() as model,
+        FakeSpeechServer(texts=["This is a test."]) as speech,
+    ):
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        person = await harness.ask(
+            "telegram", telegram.token, "3", model.base_url, "fake", KEY,
+            "y", speech.base_url, "", speech.api_key,
+        )  # fmt: skip
+        assert "whisper-1 understood “This is a test.”" in person.told
+        assert speech.api_key not in person.told + harness.config.read_text()
+        voice = harness.loaded().voice
+        assert (voice.base_url, voice.model) == (speech.base_url, "whisper-1")
+        assert voice.api_key == speech.api_key
+        assert speech.violations == []
+
+
+async def test_a_speech_service_that_refuses_the_key_can_be_skipped(tmp_path: Path) -> None:
+    async with (
+        TelegramServer() as telegram,
+        FakeModelServer() as model,
+        FakeSpeechServer() as speech,
+    ):
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        person = await harness.ask(
+            "telegram", telegram.token, "3", model.base_url, "fake", KEY,
+            "y", "ftp://x", "", KEY, "a", speech.base_url, "", KEY, "s",
+        )  # fmt: skip
+        assert "must start with http:// or https://" in person.told
+        assert "HTTP 401: Incorrect API key provided." in person.told
+        assert harness.loaded().voice.base_url is None
+
+
+async def test_without_questions_the_speech_service_whose_variables_are_set(
+    tmp_path: Path,
+) -> None:
+    async with FakeSpeechServer() as speech:
+        harness = SetupHarness(tmp_path)
+        await harness.take(SPEECH_BASE_URL=speech.base_url, SPEECH_API_KEY=speech.api_key)
+        assert harness.loaded().voice.base_url == speech.base_url
+        assert harness.values == {"SPEECH_API_KEY": speech.api_key}
 
 
 async def test_a_new_configuration_is_private_and_says_where_the_keys_stand(
