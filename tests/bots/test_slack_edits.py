@@ -117,6 +117,11 @@ def test_a_preview_of_a_link_is_no_edit() -> None:
     assert isinstance(found, IgnoredEvent)
 
 
+def test_a_transcript_that_slack_adds_to_a_clip_is_no_edit() -> None:
+    found = parse_event(changed({"files": [CLIP | SPOKEN]}, {"files": [CLIP]}), ME)
+    assert isinstance(found, IgnoredEvent)
+
+
 def test_an_edit_without_its_past_is_one_if_it_says_so() -> None:
     found = change(
         parse_event(changed({"text": "new", "edited": {"user": "U1", "ts": "11.0"}}), ME)

@@ -35,7 +35,8 @@ async def says(
             file = platforms.slack.file("audio_message.ogg", audio, "audio/ogg", **clip)
             platforms.slack.dm("", user=user.chat[1:], files=[file], subtype="file_share")
         case "telegram":
-            upload = TelegramUpload(name="voice", content=audio, mime="audio/ogg")
+            mime = "audio/ogg" if audio.startswith(b"OggS") else "video/mp4"
+            upload = TelegramUpload(name="voice", content=audio, mime=mime)
             platforms.telegram.send_file(int(user.chat), upload, kind=kind, user=int(user.chat))
         case _:
             await platforms.feishu.voice(
