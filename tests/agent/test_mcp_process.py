@@ -20,7 +20,7 @@ def shell(script: str) -> McpServerConfig:
 
 
 async def written(file: Path) -> int:
-    await eventually(lambda: file.exists() and file.read_text().strip(), within_s=20)
+    await eventually(lambda: file.exists() and file.read_text().strip())
     return int(file.read_text())  # noqa: ASYNC240 - as above
 
 
@@ -67,7 +67,7 @@ async def test_stderr_tail() -> None:
     script = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo 'no token' >&2"
     async with run_server_process(shell(script), words) as (reader, _):
         assert [message async for message in reader] == []
-        await eventually(lambda: words.text.endswith("no token\n"), within_s=20)
+        await eventually(lambda: words.text.endswith("no token\n"))
     assert len(words.text) == TAIL_CHARS
 
 

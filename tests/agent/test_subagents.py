@@ -271,7 +271,7 @@ async def test_a_stopped_run_stops_its_subagents(tmp_path: Path) -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(turn)
-            await eventually(lambda: len(child.prompts) >= 3, within_s=20)
+            await eventually(lambda: len(child.prompts) >= 3)
             assert harness.services.subagents.running == 3
             tasks[0].cancel()
         assert harness.services.subagents.running == 0

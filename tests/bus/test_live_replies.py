@@ -137,11 +137,10 @@ async def test_the_working_message_of_an_earlier_process_goes_as_well(tmp_path: 
     async with turn_harness(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
         turn = await h.accept_turn("hi")
-        with anyio.move_on_after(10):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(turn.run)
-                await platform.until(1)
-                tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(turn.run)
+            await platform.until(1)
+            tasks.cancel_scope.cancel()
     async with turn_harness(tmp_path, platform) as h:
         turn = await h.restarted()
         await turn.run()
@@ -158,11 +157,10 @@ async def test_the_working_message_of_an_earlier_process_goes_after_an_edit_too(
     async with turn_harness(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
         row, inbound = await h.accept("hi")
-        with anyio.move_on_after(10):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(h.turn(row, inbound).run)
-                await platform.until(1)
-                tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(h.turn(row, inbound).run)
+            await platform.until(1)
+            tasks.cancel_scope.cancel()
     async with Database.open(StoreConfig(), tmp_path) as database:
         edited = encode_inbound(replace(inbound, text="hi there", edit_count=1))
         event = ReceivedEvent(key=row.key, event_id="edit", at=2.0)

@@ -296,7 +296,7 @@ async def _until_asked(server: FakeLangGraph, times: int) -> None:
         return sum(path.endswith("/state") for _, path in server.requests)
 
     before = count()
-    await eventually(lambda: count() >= before + times, within_s=30)
+    await eventually(lambda: count() >= before + times)
 
 
 async def _die_before_a_consumed_message_is_finished(

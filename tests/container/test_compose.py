@@ -150,7 +150,7 @@ async def test_two_nodes_share_their_work(tmp_path: Path) -> None:
             response = await second.get("/health/ready")
             return response.status_code == httpx.codes.OK
 
-        await eventually(goes_on, bool, within_s=30)
+        await eventually(goes_on, bool)
         await say(second, "Go on.", thread_id)
         texts = await said(second, thread_id)
         assert texts == ["Remember the ferry.", "And the island.", "Go on."]

@@ -48,7 +48,7 @@ class ExamplePlatform:
             return response.status
 
     async def until_shown(self, count: int) -> list[str]:
-        await eventually(lambda: len(self.shown) >= count, within_s=30)
+        await eventually(lambda: len(self.shown) >= count)
         return [text for _, text in self.shown]
 
     async def me(self, _request: web.Request) -> web.Response:

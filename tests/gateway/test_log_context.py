@@ -56,7 +56,7 @@ async def said(service: ComposedService, session: str) -> dict[str, Any]:
         rows = (await service.client.get("/api/channels/inbox")).json()["rows"]
         return next(one for one in rows if one["chat"] == session)
 
-    return await eventually(row, lambda one: one["state"] in ("done", "dead"), within_s=30)
+    return await eventually(row, lambda one: one["state"] in ("done", "dead"))
 
 
 async def test_a_run_that_fails_is_found_by_its_conversation(

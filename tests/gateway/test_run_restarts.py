@@ -76,9 +76,7 @@ async def next_process(home: Path, url: str) -> AsyncIterator[tuple[RunManager, 
         RunManager(database, graphs.sources, checkpointer) as runs,
     ):
         # Where others might live, a dead node is ended a moment later.
-        await eventually(
-            lambda: database.nodes.living, lambda living: len(living) == 1, within_s=30
-        )
+        await eventually(lambda: database.nodes.living, lambda living: len(living) == 1)
         yield runs, graphs, database
 
 
@@ -88,7 +86,7 @@ async def status_of(runs: RunManager, run_id: str) -> str:
 
 async def wait_taken(runs: RunManager, run_id: str) -> LocalRun:
     """Return a run once this process executes it."""
-    await eventually(lambda: runs.find(None, run_id), within_s=30)
+    await eventually(lambda: runs.find(None, run_id))
     live = runs.find(None, run_id)
     assert live is not None
     return live
@@ -200,7 +198,7 @@ async def test_a_run_that_was_canceled_and_had_not_stopped_does_not_start_again(
         async def is_left() -> bool:
             return bool(await database.read("SELECT run_id FROM run_request"))
 
-        await eventually(is_left, lambda left: not left, within_s=30)
+        await eventually(is_left, lambda left: not left)
         assert not graphs.reached.is_set()
         listed = {run.run_id: run.status for run in await runs.rows.list_by_thread(THREAD)}
         assert listed == ({run_id: "interrupted"} if action == "interrupt" else {})
@@ -260,7 +258,7 @@ async def test_a_run_that_stopped_where_it_was_to_does_not_pass_that_place(
             *runs.rows.requests.insert_statement(live.run_id, THREAD, stored, now=1.0)
         )
     async with next_process(tmp_path, "") as (runs, graphs, _):
-        await eventually(partial(status_of, runs, live.run_id), partial(eq, "success"), within_s=30)
+        await eventually(partial(status_of, runs, live.run_id), partial(eq, "success"))
         assert graphs.calls == {}
         assert (await runs.threads.get(THREAD)).status == status
 
@@ -308,7 +306,7 @@ async def test_a_run_whose_client_starts_it_again_is_interrupted(
         async def ended() -> str:
             return (await runs.rows.get(THREAD, run_id)).status
 
-        await eventually(ended, lambda status: status == "interrupted", within_s=30)
+        await eventually(ended, lambda status: status == "interrupted")
         left = await runs.rows.get(THREAD, run_id)
         assert left.error == {
             "error": "Interrupted",
@@ -338,7 +336,7 @@ async def test_a_run_whose_request_cannot_be_read_ends_and_holds_up_no_other(
             {"body": body, "run_id": first},
         )
     async with next_process(tmp_path, shared) as (runs, _, database):
-        await eventually(partial(status_of, runs, second), partial(eq, "success"), within_s=30)
+        await eventually(partial(status_of, runs, second), partial(eq, "success"))
         failed = await runs.get(THREAD, first)
         assert (failed.status, (failed.error or {})["error"]) == ("error", "InvalidRequest")
         assert await database.read("SELECT run_id FROM run_request") == []

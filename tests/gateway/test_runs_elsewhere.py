@@ -41,7 +41,6 @@ async def two_nodes(url: str, folder: Path) -> AsyncIterator[TwoNodes]:
             await eventually(
                 lambda nodes=nodes: nodes.living,  # type: ignore[misc]  # bound at once
                 lambda living: len(living) == 2,
-                within_s=30,
             )
         yield TwoNodes(*servers)
 
@@ -309,12 +308,12 @@ async def test_missing_events_are_waited_for_and_then_leave_a_gap(
         )
         async with anyio.create_task_group() as group:
             group.start_soon(follow, b.sdk.runs.join_stream(thread, run["run_id"]), seen)
-            await eventually(lambda: seen, within_s=30)
+            await eventually(lambda: seen)
             a.graphs.tokens.release()
-            await eventually(lambda: lost, within_s=30)
+            await eventually(lambda: lost)
             a.graphs.tokens.release()
             if for_ever:
-                await eventually(lambda: "gap" in [part.event for part in seen], within_s=30)
+                await eventually(lambda: "gap" in [part.event for part in seen])
             for _ in range(4):
                 a.graphs.tokens.release()
         at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
@@ -354,7 +353,7 @@ async def test_events_are_written_while_they_are_read_and_deleted_by_age(
         store = RunEventStore(b.database)
         async with anyio.create_task_group() as group:
             group.start_soon(collect, b.sdk.runs.join_stream(thread, run["run_id"]))
-            await eventually(partial(store.read, run["run_id"], after=0, until=99), within_s=30)
+            await eventually(partial(store.read, run["run_id"], after=0, until=99))
             await store.delete_old(keep_s=0)
             assert await store.read(run["run_id"], after=0, until=99)
             a.graphs.gate.set()
@@ -398,8 +397,8 @@ class EventFollower:
         group.start_soon(follow, of_thread, self.of_thread)
         group.start_soon(follow, at.sdk.runs.join_stream(thread, run_id), self.of_run)
         group.start_soon(join)
-        await eventually(lambda: self.of_run, within_s=30)
-        await eventually(lambda: self.of_thread, within_s=30)
+        await eventually(lambda: self.of_run)
+        await eventually(lambda: self.of_thread)
 
     def ends_of_thread(self) -> int:
         """Return how many runs have ended, as the stream of the thread says."""
@@ -504,10 +503,6 @@ async def two_nodes_beside(url: str, folder: Path, b: ApiServer) -> AsyncIterato
     """Serve as another node, which `b` knows."""
     (folder / "a").mkdir()
     async with serving(folder / "a", way="tcp", database_url=url) as a:
-        await eventually(
-            lambda: b.database.nodes.living, lambda living: len(living) == 2, within_s=30
-        )
-        await eventually(
-            lambda: a.database.nodes.living, lambda living: len(living) == 2, within_s=30
-        )
+        await eventually(lambda: b.database.nodes.living, lambda living: len(living) == 2)
+        await eventually(lambda: a.database.nodes.living, lambda living: len(living) == 2)
         yield a

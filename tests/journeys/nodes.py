@@ -48,7 +48,7 @@ async def write_all(platforms: PlatformServers, model: FakeModelServer) -> None:
     """All people write and wait for their answers."""
     for user in platforms.users:
         await user.send(f"hi from {user.name}")
-    await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=30)
+    await model.until(lambda m: len(m.requests) == len(platforms.users))
 
 
 async def answers_go_on(platforms: PlatformServers) -> None:

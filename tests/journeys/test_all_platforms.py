@@ -76,7 +76,7 @@ async def test_feishu_shows_a_card_at_once_that_grows_into_the_answer(tmp_path: 
                 lambda: next(iter(platforms.feishu.answers_to(asked)), None)
             )
             assert model.requests == [] or not model.requests[0].finished
-            await platforms.feishu.wait_for(lambda: card.text == words, timeout_s=15)
+            await platforms.feishu.wait_for(lambda: card.text == words)
             await platforms.feishu.wait_for(lambda: "DONE" in asked.emojis)
         frames = [text for text in card.texts if "word" in text]
         assert len(frames) >= 3

@@ -115,4 +115,4 @@ def _rows(body: object) -> list[dict[str, object]]:
 
 
 async def _sees(user: ChatUser, text: str) -> None:
-    await eventually(lambda: text in user.bot_messages(), within_s=25)
+    await eventually(lambda: text in user.bot_messages())

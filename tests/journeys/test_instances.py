@@ -42,12 +42,12 @@ async def test_two_telegram_bots_run_side_by_side(tmp_path: Path) -> None:
         async with serving(tmp_path, config, *names) as service:
             model.reply("From sales.")
             sales.dm("hello")
-            await sales.wait_for(lambda: texts(sales, 1001) == ["From sales."], timeout_s=20)
+            await sales.wait_for(lambda: texts(sales, 1001) == ["From sales."])
             model.reply("From support.")
             support.dm("hello")
-            await support.wait_for(lambda: texts(support, 1001) == ["From support."], timeout_s=20)
+            await support.wait_for(lambda: texts(support, 1001) == ["From support."])
             support.dm("/new")
-            await support.wait_for(lambda: len(texts(support, 1001)) == 2, timeout_s=20)
+            await support.wait_for(lambda: len(texts(support, 1001)) == 2)
             await service.kill()
             await service.start()
             await service.until_connected(*names)
@@ -60,7 +60,7 @@ async def test_two_telegram_bots_run_side_by_side(tmp_path: Path) -> None:
             assert 'channel="telegram-support",reason="from_bot"' in metrics
             model.reply("Sales remembers.")
             sales.dm("still there?")
-            await sales.wait_for(lambda: len(texts(sales, 1001)) == 2, timeout_s=20)
+            await sales.wait_for(lambda: len(texts(sales, 1001)) == 2)
         prompt = str(model.requests[-1].body)
         assert ("From sales." in prompt, "From support." in prompt) == (True, False)
         assert sales.token not in service.log.read_text()
@@ -85,13 +85,12 @@ async def test_two_slack_workspaces_and_a_feishu_instance_run_side_by_side(tmp_p
             for number, slack in enumerate((acme, globex)):
                 model.reply(f"Answer {number}.")
                 replies = partial(slack.replies, slack.mention("hello"))
-                (answer,) = await slack.wait_for(replies, timeout_s=20)
+                (answer,) = await slack.wait_for(replies)
                 assert answer.words == f"Answer {number}."
             model.reply("From Lark.")
             asked_lark = await feishu.dm("hello")
             await feishu.wait_for(
                 lambda: "From Lark." in str([m.text for m in feishu.answers(asked_lark.chat)]),
-                timeout_s=20,
             )
             async with service.client() as client:
                 metrics = (await client.get("/metrics")).text

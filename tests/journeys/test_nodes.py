@@ -20,7 +20,7 @@ LOST_DATABASE = 75
 
 async def logged(service: Service, line: str) -> None:
     """Wait until a service has logged something."""
-    await eventually(service.log.read_text, lambda text: line in text, within_s=30)
+    await eventually(service.log.read_text, lambda text: line in text)
 
 
 def owners(url: str) -> set[int]:
@@ -141,7 +141,7 @@ async def test_a_turn_goes_on_at_its_next_step_when_its_node_is_stopped(
         [user, *_] = platforms.users
         async with two_nodes(tmp_path, config) as nodes:
             await user.send("look around")
-            await model.until(lambda m: len(m.requests) == 1, within_s=30)
+            await model.until(lambda m: len(m.requests) == 1)
             name = await eventually(partial(running_node, database["database"]["url"]))
             at_work, other = sorted(nodes, key=lambda node: not name.endswith(str(node.port)))
             assert await at_work.stop() == 0

@@ -37,7 +37,7 @@ async def talk(user: ChatUser, asked: list[str], is_over: anyio.Event) -> None:
 async def begun(model: FakeModelServer) -> None:
     """Wait until another turn runs."""
     before = len(model.requests)
-    await model.until(lambda m: len(m.requests) > before, within_s=30)
+    await model.until(lambda m: len(m.requests) > before)
 
 
 @asynccontextmanager

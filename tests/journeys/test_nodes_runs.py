@@ -65,7 +65,7 @@ async def test_a_run_is_followed_and_canceled_at_the_other_node(
         assert later == there[5:]
 
         run = await a.runs.create(thread, AGENT, input=said("again"))
-        await model.until(lambda m: len(m.requests) >= 2, within_s=30)
+        await model.until(lambda m: len(m.requests) >= 2)
         await b.runs.cancel(thread, run["run_id"], wait=True)
         assert (await a.runs.get(thread, run["run_id"]))["status"] == "interrupted"
 

@@ -41,7 +41,7 @@ async def whole_trace(collector: OtlpCollector, deliveries: int = 1) -> list[Rec
                 return trace
         return []
 
-    return await eventually(spans, bool, within_s=30)
+    return await eventually(spans, bool)
 
 
 def tree(spans: list[ReceivedSpan]) -> set[tuple[str, str]]:
@@ -165,7 +165,7 @@ async def test_runs_of_the_api_continue_the_traces_of_their_clients(tmp_path: Pa
                 async def state() -> str:
                     return str((await client.get("/api/mcp/status")).json()["servers"])
 
-                await eventually(state, lambda shown: "'connected'" in shown, within_s=20)
+                await eventually(state, lambda shown: "'connected'" in shown)
                 body: Mapping[str, Any] = {
                     "assistant_id": "lead_agent",
                     "input": {"messages": [{"role": "user", "content": SECRET}]},
@@ -209,7 +209,7 @@ async def test_failed_spans_contain_the_reason_but_no_message_text(tmp_path: Pat
                         "config": {"recursion_limit": limit},
                     }
                     await client.post("/api/runs/wait", json=body, timeout=30)
-            await eventually(lambda: len(collector.named("POST /api/runs/wait")) == 2, within_s=30)
+            await eventually(lambda: len(collector.named("POST /api/runs/wait")) == 2)
             failed = {
                 (span.name, span.attributes["error.type"], span.is_error)
                 for span in collector.spans
@@ -241,7 +241,7 @@ async def test_a_dead_collector_loses_only_what_it_misses(
                 for number in range(3):
                     await user.send(f"hi {number}")
                     answer = f"You said: hi {number}"
-                    await eventually(lambda: answer in user.bot_messages(), within_s=20)  # noqa: B023
+                    await eventually(lambda: answer in user.bot_messages())  # noqa: B023
                 async with service.client() as client:
                     assert (await client.get("/health/ready")).status_code == 200
                 assert await service.stop() == 0

@@ -54,7 +54,6 @@ async def test_a_workspace_installs_the_app_and_is_answered(tmp_path: Path) -> N
                 slack.send_event(hello(number), **team)
                 await slack.wait_for(
                     lambda n=number: f"Answer {n}." in slack.texts("D1ANN"),  # type: ignore[misc]
-                    timeout_s=20,
                 )
                 assert {call.team for call in slack.asked("chat.postMessage")} == {"T2TEAM"}
                 await service.kill()

@@ -29,7 +29,7 @@ def config(slack: FakeSlack, model: FakeModelServer, **more: object) -> dict[str
 
 async def answered(slack: FakeSlack, asked: SlackMessage) -> SlackMessage:
     """Wait for the first message of an answer."""
-    found = await slack.wait_for(lambda: slack.replies(asked), timeout_s=20)
+    found = await slack.wait_for(lambda: slack.replies(asked))
     return found[0]
 
 
@@ -52,7 +52,7 @@ async def test_an_answer_grows_and_is_the_answer(tmp_path: Path) -> None:
 async def _grown(slack: FakeSlack, asked: SlackMessage) -> SlackMessage:
     """Wait for the complete answer, which is one message."""
     found = await answered(slack, asked)
-    await slack.wait_for(lambda: slack.reactions(asked) == {"white_check_mark"}, timeout_s=20)
+    await slack.wait_for(lambda: slack.reactions(asked) == {"white_check_mark"})
     assert slack.replies(asked) == [found]
     assert not found.streams
     return found
@@ -78,21 +78,19 @@ async def test_a_crash_while_an_answer_grows_goes_on_in_the_same_message(tmp_pat
             model.reply(WORDS, WORDS)
             asked = slack.mention("tell me")
             message = await answered(slack, asked)
-            await slack.wait_for(lambda: "word3" in message.words, timeout_s=20)
+            await slack.wait_for(lambda: "word3" in message.words)
             await service.kill()
             await service.start()
-            await slack.wait_for(lambda: message.words == WORDS, timeout_s=30)
-            assert not message.streams
+            await slack.wait_for(lambda: message.words == WORDS)
+            await slack.wait_for(lambda: not message.streams)
             assert slack.replies(asked) == [message]
         assert slack.violations == []
 
 
 async def _stopped(slack: FakeSlack, model: FakeModelServer, asked: SlackMessage) -> SlackMessage:
     """Wait for the stopped answer. The model server must have noticed the stop."""
-    found = await slack.wait_for(
-        lambda: [m for m in slack.replies(asked) if "Stopped" in m.words], timeout_s=20
-    )
-    await slack.wait_for(lambda: model.requests[-1].closed_by_client, timeout_s=10)
+    found = await slack.wait_for(lambda: [m for m in slack.replies(asked) if "Stopped" in m.words])
+    await slack.wait_for(lambda: model.requests[-1].closed_by_client)
     return found[0]
 
 
@@ -103,7 +101,7 @@ async def test_slacks_own_stop_button_ends_a_growing_answer(tmp_path: Path) -> N
             model.reply(ModelReply(text=WORDS, hang_after=5))
             asked = slack.dm("tell me")
             message = await answered(slack, asked)
-            await slack.wait_for(lambda: "word2" in message.words, timeout_s=20)
+            await slack.wait_for(lambda: "word2" in message.words)
             slack.halt(asked)
             assert await _stopped(slack, model, asked) is message
             assert slack.replies(asked) == [message]
@@ -125,9 +123,9 @@ async def test_a_turn_that_takes_long_has_a_stop_button_that_stops_it(tmp_path: 
             await slack.wait_for(lambda: slack.asked("response_url"))
             assert notice in slack.replies(asked)
             slack.press(notice, "Stop")
-            await slack.wait_for(lambda: "Stopped" in notice.words, timeout_s=20)
+            await slack.wait_for(lambda: "Stopped" in notice.words)
             assert notice.buttons == {}
-            await slack.wait_for(lambda: model.requests[-1].closed_by_client, timeout_s=10)
+            await slack.wait_for(lambda: model.requests[-1].closed_by_client)
         assert slack.violations == []
 
 
@@ -139,7 +137,7 @@ async def test_long_code_comes_as_a_file_and_an_archived_channel_is_answered_in_
         async with serving(tmp_path, config(slack, model), "slack") as service:
             model.reply(f"Look:\n\n```python\n{code}\n```\n\nDone.")
             asked = slack.mention("write it")
-            await slack.wait_for(lambda: len(slack.replies(asked)) == 3, timeout_s=20)
+            await slack.wait_for(lambda: len(slack.replies(asked)) == 3)
             look, file, done = slack.replies(asked)
             assert (look.words, done.words) == ("Look:", "Done.")
             assert slack.workspace.files[file.files[0]["id"]].content == code.encode()
@@ -162,11 +160,10 @@ async def _is_answered_in_private(slack: FakeSlack, model: FakeModelServer, to: 
     """If a channel is archived during a run, only the asker gets the answer, and the connection stays healthy."""
     model.reply(ModelReply(text=WORDS, token_delay_s=0.05))
     asked, before = slack.mention("hello", channel="C2"), len(model.requests)
-    await slack.wait_for(lambda: len(model.requests) > before, timeout_s=20)
+    await slack.wait_for(lambda: len(model.requests) > before)
     slack.workspace.channels["C2"].archived = True
     await slack.wait_for(
         lambda: [m for m in slack.workspace.posted if m.words.endswith(f"\n\n{WORDS}")],
-        timeout_s=20,
     )
     (told,) = [m for m in slack.workspace.posted if m.words.endswith(f"\n\n{WORDS}")]
     channel = slack.workspace.channels[told.channel]

@@ -130,18 +130,18 @@ async def test_a_slack_thread_with_an_approval(tmp_path: Path) -> None:
         ann, bo = {"display_name": "Ann Lee"}, {"real_name": "Bo"}
         async with serving(tmp_path, config, "slack") as service:
             root = slack.mention("write it", user="U1ANN", user_profile=ann)
-            await eventually(lambda: slack.replies(root), within_s=20)
+            await eventually(lambda: slack.replies(root))
             [question] = slack.replies(root)
             assert "Mention me and say" in question.words
             slack.say("lunch?", user="U2BO", thread_ts=root.ts, user_profile=bo)
             slack.say("ok", user="U1ANN", thread_ts=root.ts, user_profile=ann)
-            await eventually(lambda: len(slack.replies(root)) == 2, within_s=20)
+            await eventually(lambda: len(slack.replies(root)) == 2)
             assert "I am still waiting for your decision." in slack.replies(root)[1].words
             assert len(model.requests) == 1
             slack.mention("ok", user="U1ANN", thread_ts=root.ts, user_profile=ann)
-            await eventually(lambda: len(slack.replies(root)) == 3, within_s=20)
+            await eventually(lambda: len(slack.replies(root)) == 3)
             slack.say("who asked?", user="U2BO", thread_ts=root.ts, user_profile=bo)
-            await eventually(lambda: len(slack.replies(root)) == 4, within_s=20)
+            await eventually(lambda: len(slack.replies(root)) == 4)
             assert await service.stop() == 0
         assert [one.words for one in slack.replies(root)][2:] == [
             "Written.",

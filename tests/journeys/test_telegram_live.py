@@ -32,8 +32,8 @@ async def test_answers_grow_and_each_word_is_in_one_message(tmp_path: Path) -> N
             model.reply(WORDS, WORDS)
             telegram.dm("tell me")
             telegram.mention(GROUP, "tell us")
-            await telegram.wait_for(lambda: said(telegram, 1001) == [WORDS], timeout_s=20)
-            await telegram.wait_for(lambda: said(telegram, GROUP) == [WORDS], timeout_s=20)
+            await telegram.wait_for(lambda: said(telegram, 1001) == [WORDS])
+            await telegram.wait_for(lambda: said(telegram, GROUP) == [WORDS])
             await telegram.wait_for(lambda: telegram.labels(GROUP) == [])
             grown = [draft.text for draft in telegram.drafts if draft.text]
             assert len(grown) >= 2
@@ -42,9 +42,7 @@ async def test_answers_grow_and_each_word_is_in_one_message(tmp_path: Path) -> N
             assert len(answer.history) >= 1
             model.reply(ModelReply(text=WORDS, hang_after=3))
             telegram.dm("once more")
-            await telegram.wait_for(
-                lambda: telegram.drafts[-1].text == "word0 word1 word2", timeout_s=20
-            )
+            await telegram.wait_for(lambda: telegram.drafts[-1].text == "word0 word1 word2")
             telegram.stop_draft()
             await model.until(lambda m: m.requests[-1].closed_by_client)
         assert telegram.violations == []
@@ -58,9 +56,9 @@ async def test_an_album_over_a_kill_is_one_answer(tmp_path: Path) -> None:
             await service.kill()
             _send(telegram, "two.txt")
             await service.start()
-            await telegram.wait_for(lambda: said(telegram, 1001), timeout_s=20)
+            await telegram.wait_for(lambda: said(telegram, 1001))
             telegram.dm("is that all?")
-            await telegram.wait_for(lambda: len(said(telegram, 1001)) == 2, timeout_s=20)
+            await telegram.wait_for(lambda: len(said(telegram, 1001)) == 2)
         assert said(telegram, 1001) == ["I see one.txt and two.txt.", "I see nothing."]
         assert telegram.violations == []
 
@@ -75,10 +73,11 @@ async def test_a_paste_and_forwards_over_kills_are_one_answer_each(tmp_path: Pat
             await service.kill()
             telegram.dm(paste[cut + 1 :])
             await service.start()
-            await telegram.wait_for(lambda: said(telegram, 1001), timeout_s=20)
+            await telegram.wait_for(lambda: said(telegram, 1001))
             assert len(model.requests) == 1
             assert "word0000" in model.requests[0].last_user_text
             assert "word0599" in model.requests[0].last_user_text
+            await service.until_recorded()
             model.answer = _both
             telegram.dm("who is right?")
             await model.until(lambda m: len(m.requests) == 2)
@@ -87,9 +86,9 @@ async def test_a_paste_and_forwards_over_kills_are_one_answer_each(tmp_path: Pat
                 origin = {"type": "hidden_user", "date": 1, "sender_user_name": author}
                 telegram.dm(words, extra={"forward_origin": origin})
             await service.start()
-            await telegram.wait_for(lambda: "Both are." in said(telegram, 1001), timeout_s=20)
+            await telegram.wait_for(lambda: "Both are." in said(telegram, 1001))
             telegram.dm("is that all?")
-            await telegram.wait_for(lambda: len(said(telegram, 1001)) == 3, timeout_s=20)
+            await telegram.wait_for(lambda: len(said(telegram, 1001)) == 3)
         assert telegram.violations == []
 
 
@@ -103,10 +102,10 @@ async def test_a_group_that_moves_over_a_kill_keeps_its_conversation(tmp_path: P
             await telegram.wait_for(lambda: telegram.backlog == 0)
             await service.kill()
             await service.start()
-            await telegram.wait_for(lambda: said(telegram, GROUP), timeout_s=20)
+            await telegram.wait_for(lambda: said(telegram, GROUP))
             (answer,) = telegram.answers(GROUP)
             telegram.say(GROUP, "what was it?", reply_to=answer.message_id)
-            await telegram.wait_for(lambda: len(said(telegram, GROUP)) == 2, timeout_s=20)
+            await telegram.wait_for(lambda: len(said(telegram, GROUP)) == 2)
         assert any("4711" in str(m["content"]) for m in model.requests[-1].messages)
         assert telegram.violations == []
 

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import yaml
 
+from tests.eventually import WITHIN_S
 from tests.fakes import terminal_login
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.fork_server import ParleyProcess, fork_parley
@@ -43,7 +44,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
 
-    async def sees(self, *texts: str, within_s: float = 20.0) -> str:
+    async def sees(self, *texts: str, within_s: float = WITHIN_S) -> str:
         """Read until the texts were printed, one after another. Return everything printed until then."""
         seen = ""
         for text in texts:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from bus.locales import LANGUAGES
-from tests.eventually import eventually
+from tests.eventually import WITHIN_S, eventually
 
 WORKING = frozenset(words.working for words in LANGUAGES.values())
 """The text of a progress notice."""
@@ -143,16 +143,16 @@ class ChatUser(ABC):
         found = (message for message in reversed(self.shown()) if label in message.buttons)
         await self.press(next(found), label)
 
-    async def wait_and_press(self, label: str, *, within_s: float = 20.0) -> None:
+    async def wait_and_press(self, label: str, *, within_s: float = WITHIN_S) -> None:
         """Wait for a button, then press it."""
         await eventually(self.button_labels, lambda labels: label in labels, within_s=within_s)
         await self.press_newest(label)
 
-    async def expect_messages(self, *expected: str, within_s: float = 20.0) -> None:
+    async def expect_messages(self, *expected: str, within_s: float = WITHIN_S) -> None:
         """Wait until the bot's messages in this conversation are exactly these."""
         await eventually(self.bot_messages, lambda shown: shown == [*expected], within_s=within_s)
 
-    async def wait_for_message(self, *parts: str, within_s: float = 20.0) -> str:
+    async def wait_for_message(self, *parts: str, within_s: float = WITHIN_S) -> str:
         """Wait for a message of the bot that contains all these parts; return the first."""
 
         def matching(shown: list[str]) -> list[str]:

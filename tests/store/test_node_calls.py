@@ -72,7 +72,6 @@ async def nodes(url: str, folder: Path, *names: str) -> AsyncIterator[list[NodeC
             await eventually(
                 lambda calls=calls: calls.others,  # type: ignore[misc]  # bound at once
                 lambda others: len(others) == len(names) - 1,
-                within_s=30,
             )
             for node in calls.others:
                 await until_heard(calls, node)
@@ -193,7 +192,7 @@ async def test_a_call_to_a_node_that_ends_meanwhile_fails_at_once(url: str, tmp_
             ):
                 b.serve("wait", wait)
                 b.serve("echo", echo)
-                await eventually(lambda: a.others, bool, within_s=30)
+                await eventually(lambda: a.others, bool)
                 await until_heard(a, b.node)
                 group.start_soon(ask, b.node)
                 with anyio.fail_after(60):

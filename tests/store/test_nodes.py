@@ -92,7 +92,7 @@ def may_nodes_be_ended(url: str) -> bool:
 
 async def see_a_silent_node_ended(url: str) -> None:
     with foreign_node(url, beats=False) as (number, own, work):
-        await eventually(lambda: is_ended(url, number), bool, within_s=30)
+        await eventually(lambda: is_ended(url, number), bool)
         own.close()
         work.close()
 
@@ -118,9 +118,7 @@ async def test_a_silent_node_is_ended_with_its_connections(url: str, tmp_path: P
     with foreign_node(url, beats=False) as (number, own, work):
         async with Database.open(StoreConfig(url=url), tmp_path, MINE) as database:
             assert number in numbers(database)
-            await eventually(
-                lambda: numbers(database), lambda found: number not in found, within_s=30
-            )
+            await eventually(lambda: numbers(database), lambda found: number not in found)
             for connection in (own, work):
                 with pytest.raises(psycopg.OperationalError):
                     connection.execute("SELECT 1")
@@ -134,7 +132,7 @@ async def test_a_node_whose_own_connection_is_gone_is_ended_with_the_others(
         with foreign_node(url, beats=False) as (number, own, work):
             await eventually(lambda: numbers(database), lambda found: number in found)
             own.close()
-            await eventually(lambda: is_ended(url, number), bool, within_s=30)
+            await eventually(lambda: is_ended(url, number), bool)
             with pytest.raises(psycopg.OperationalError):
                 work.execute("SELECT 1")
 
@@ -148,7 +146,7 @@ async def test_the_end_of_a_neighbor_is_seen_before_the_next_look_at_all_nodes(u
         try:
             assert [node.number for node in member.living] == [number, member.number]
             own.close()
-            await eventually(lambda: is_ended(url, number), bool, within_s=20)
+            await eventually(lambda: is_ended(url, number), bool)
             await eventually(lambda: len(member.living), lambda living: living == 1)
             with pytest.raises(psycopg.OperationalError):
                 work.execute("SELECT 1")

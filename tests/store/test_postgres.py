@@ -221,17 +221,13 @@ async def test_the_primary_of_several_hosts_is_used_even_after_a_failover(
         async with Database.open(config, tmp_path) as database:
             inbox = InboxStore(database)
             await inbox.accept(message(1), cap=9)
-            await eventually(
-                lambda: _event_ids(replica.url_of(url)), lambda ids: ids == ["e1"], within_s=20
-            )
+            await eventually(lambda: _event_ids(replica.url_of(url)), lambda ids: ids == ["e1"])
             await anyio.to_thread.run_sync(server.stop)
             try:
                 with pytest.raises(StoreUnavailable):
                     await inbox.accept(message(2), cap=9)
                 await anyio.to_thread.run_sync(replica.promote)
-                await eventually(
-                    lambda: _accepts(inbox, message(2)), lambda accepted: accepted, within_s=20
-                )
+                await eventually(lambda: _accepts(inbox, message(2)), lambda accepted: accepted)
                 assert [row.event_id for row in await inbox.list_unfinished()] == ["e1", "e2"]
             finally:
                 await anyio.to_thread.run_sync(server.start)

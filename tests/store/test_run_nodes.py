@@ -94,10 +94,10 @@ async def test_runs_of_a_dead_node_are_interrupted_and_those_of_living_ones_go_o
         await create(rows, "of-a", "ta")
         async with Database.open(StoreConfig(url=url), tmp_path / "b") as b:
             await create(RunStore(b), "of-b", "tb")
-            await eventually(lambda: a.nodes.living, lambda living: len(living) == 2, within_s=30)
+            await eventually(lambda: a.nodes.living, lambda living: len(living) == 2)
             assert await rows.interrupt_lost(now=5.0) == 0
             assert await RunStore(b).interrupt_lost(now=5.0) == 0
-        await eventually(lambda: a.nodes.living, lambda living: len(living) == 1, within_s=30)
+        await eventually(lambda: a.nodes.living, lambda living: len(living) == 1)
         assert (await rows.get("tb", "of-b")).status == "interrupted"
         assert [run.status for run in await rows.list_by_thread("tb")] == ["interrupted"]
         assert [run.status for run in await rows.list_by_thread("ta")] == ["pending"]
