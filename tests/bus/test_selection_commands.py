@@ -160,7 +160,9 @@ async def test_memory_belongs_to_the_user_in_private_and_to_the_chat_in_a_group(
 ) -> None:
     async with running_bus(tmp_path) as harness:
         await harness.send("/memory", user="ann")
+        await harness.platform.until(1)
         await harness.send("/memory", user="ann", chat="g", is_private=False)
+        await harness.platform.until(2)
         await harness.send("hi", user="ann", chat="g", is_private=False)
         await harness.wait_for_runs(1)
         await eventually(lambda: len(harness.platform.texts) == 3)
