@@ -3,6 +3,9 @@
 BusError
 ├── IntakeFull                    no room now: do not acknowledge, the platform redelivers
 ├── IntakeClosed                  stopping: do not acknowledge
+├── ConversationFull              too many messages wait: nothing was stored, the other system repeats its event
+├── HookRejected                  an event of another system is not signed as it must be
+├── HookMalformed                 its payload cannot be read
 ├── RunError                      the agent's server failed
 │   ├── AgentThreadBusy           another run holds the thread (HTTP 409)
 │   ├── AgentThreadNotFound       the server lost the thread (HTTP 404)
@@ -73,6 +76,18 @@ class IntakeFull(BusError):
 
 class IntakeClosed(BusError):
     """Parley is stopping and accepts nothing more."""
+
+
+class ConversationFull(BusError):
+    """Too many messages wait in this conversation. Try again later."""
+
+
+class HookRejected(BusError):
+    """The signature of the request is missing, wrong or too old."""
+
+
+class HookMalformed(BusError):
+    """The payload is neither JSON nor a form, in UTF-8."""
 
 
 class RunError(BusError):

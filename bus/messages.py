@@ -170,6 +170,10 @@ class RewindPoint:
     sender: Sender | None = None
 
 
+HOOK = "hook"
+"""The kind of the origin of an event of another system (bus/hooks)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundMessage:
     """A message from a platform, as the adapters' pure `inbound` modules create it.

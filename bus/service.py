@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from types import MappingProxyType
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,6 +20,8 @@ from bus.conversation.run_slots import RunSlots
 from bus.conversation.steps import TurnSteps
 from bus.errors import RunError
 from bus.history.transcript import last_words
+from bus.hooks.config import HookConfig
+from bus.hooks.hooks import Hooks
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.intake import BusIntake
@@ -91,6 +94,7 @@ class Bus:
         broadcasts: Accepts messages to many chats.
         broadcast_sender: Sends them.
         speech_stats: Transcribed recordings since the start.
+        hooks: Accepts events of other systems.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Bus:
         intake: BusIntake,
         dispatcher: InboundDispatcher,
         conversations: Conversations,
+        hooks: Mapping[str, HookConfig],
     ) -> None:
         self.owners = context.stores.owners
         self.intake: Intake = ForwardingIntake(intake, owners=self.owners, calls=context.calls)
@@ -130,6 +135,13 @@ class Bus:
         )
         self.broadcast_sender = BroadcastSender(
             context.stores.notifications, context.delivery, health=self.health, now=context.now
+        )
+        self.hooks = Hooks(
+            intake.events,
+            self.chats,
+            hooks=hooks,
+            channels=context.adapters.keys(),
+            now=context.now,
         )
         self.takeover = ChatTakeover(context, dispatcher)
         self.speech_stats = context.speech_stats
@@ -227,6 +239,7 @@ async def run_bus(
     calls: NodeCalls,
     server: AgentServer,
     voice: VoiceConfig = NO_VOICE,
+    hooks: Mapping[str, HookConfig] = MappingProxyType({}),
     now: Clock = time.time,
     tracer: MessageTracer = NO_TRACER,
 ) -> AsyncIterator[Bus]:
@@ -234,7 +247,8 @@ async def run_bus(
 
     Resumes the work of an earlier process before it connects the channels. On exit, it accepts no more messages and
     gives running turns `config.drain_s`. Only then it disconnects the channels, so that answers can be sent.
-    Args: See `BusContext`. `calls` are calls to other nodes of the journal. `voice`: what transcribes recordings.
+    Args: See `BusContext`. `calls` are calls to other nodes of the journal; `voice` says what transcribes recordings;
+        `hooks` by name.
     """
     database = calls.database
     async with open_engine(voice) as engine, anyio.create_task_group() as tasks:
@@ -261,7 +275,7 @@ async def run_bus(
         migrations = ChatMigrations(context, partial(publish, MIGRATIONS))
         await settings.load()
         await migrations.reload()
-        bus = _build(context, migrations, voice, engine)
+        bus = _build(context, migrations, voice, engine, hooks)
         await tasks.start(context.delivery.run)
         await _take_up(context, bus, migrations, database)
         bus.connect(tasks)
@@ -299,7 +313,11 @@ async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[Non
 
 
 def _build(
-    context: BusContext, migrations: ChatMigrations, voice: VoiceConfig, engine: SpeechEngine | None
+    context: BusContext,
+    migrations: ChatMigrations,
+    voice: VoiceConfig,
+    engine: SpeechEngine | None,
+    hooks: Mapping[str, HookConfig],
 ) -> Bus:
     """Build the parts, bottom-up."""
     stores, runs, delivery = context.stores, context.runs, context.delivery
@@ -344,7 +362,9 @@ def _build(
         conversations=conversations,
         commands=build_commands(context, conversations),
     )
-    return Bus(context, intake=intake, dispatcher=dispatcher, conversations=conversations)
+    return Bus(
+        context, intake=intake, dispatcher=dispatcher, conversations=conversations, hooks=hooks
+    )
 
 
 def _delivery_worker(

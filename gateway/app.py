@@ -29,6 +29,7 @@ from gateway.routes import (
     broadcasts,
     channels,
     health,
+    hooks,
     mcp,
     memory,
     messages,
@@ -153,7 +154,9 @@ def direct_routes() -> DirectRoutes:
 def included_routes() -> list[BaseRoute]:
     """Return the routes. All applications of this process share them, because FastAPI takes long to prepare them."""
     root = APIRouter(responses=COMMON_RESPONSES)
-    for router in (health.router, metrics.router, webhooks.router, slack_install.router):
+    for router in (
+        health.router, metrics.router, webhooks.router, hooks.router, slack_install.router
+    ):  # fmt: skip
         root.include_router(router)
     for module in (
         agents, artifacts, terminal, broadcasts, messages, channels, people, prompt, mcp, memory, models, skills,

@@ -61,7 +61,9 @@ OPENAPI_PATH = "/openapi.json"
 
 WEBHOOK_PREFIX = "/webhooks/"
 INSTALL_PREFIX = "/slack/"
-"""Paths below these need no token, because adapters verify the platform's signature or the browser's OAuth state."""
+HOOK_PREFIX = "/hooks/"
+"""Paths below these need no token: adapters verify the platform's signature or the browser's OAuth state, and hooks
+verify their sender's signature."""
 
 WEBSOCKET_TOKEN_PREFIX = "parley.token."  # noqa: S105 - a name
 """How browsers send the token with a WebSocket: `new WebSocket(url, ["parley", "parley.token.<token>"])`."""
@@ -276,10 +278,7 @@ class AccessMiddleware:
         headers = Headers(scope=scope)
         if misdirected := self._check_address(scope, headers):
             return misdirected
-        if (
-            scope["path"].startswith((WEBHOOK_PREFIX, INSTALL_PREFIX))
-            and scope["path"] in self._open_paths
-        ):
+        if self._is_signed(scope["path"]):
             return _check_rate(scope, self._webhook_limiter) or _check_length(
                 headers, MAX_BODY_BYTES
             )
@@ -306,6 +305,11 @@ class AccessMiddleware:
             return Rejection(status=421, detail=WRONG_HOST)
         # A route's `$` also matches before a final line break, but `token_scopes` treats the line break as text.
         return Rejection(status=404, detail=NOT_FOUND) if "\n" in scope["path"] else None
+
+    def _is_signed(self, path: str) -> bool:
+        """Return whether requests are signed instead of having a token. Hooks may change, so their route knows them."""
+        is_platform = path.startswith((WEBHOOK_PREFIX, INSTALL_PREFIX))
+        return path.startswith(HOOK_PREFIX) or (is_platform and path in self._open_paths)
 
     def _is_open(self, scope: Scope) -> bool:
         path, method = scope["path"], scope["method"]

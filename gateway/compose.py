@@ -106,6 +106,7 @@ async def open_app(
                 calls=services.node_calls,
                 server=await _agent_server(stack, config, app),
                 voice=config.voice,
+                hooks=config.hooks,
                 tracer=telemetry.messages,
             )
         )

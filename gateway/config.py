@@ -16,6 +16,7 @@ from agent.config import PARTIAL, AgentConfig
 from agent.config.tracing import TracingConfig, is_langsmith_enabled, load_tracing_config
 from bots.config import BotsConfig, find_shared_accounts, is_instance, section_model
 from bus.config import BusConfig, ChannelPolicy
+from bus.hooks.config import HookConfig, HookName
 from bus.voice.config import VoiceConfig
 from gateway.config_file import ConfigError, find_config, read_dotenv, read_yaml
 from gateway.config_validation import (
@@ -57,6 +58,7 @@ class _TopLevelConfig(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
     graphs: dict[str, str] = Field(default_factory=dict)
+    hooks: dict[HookName, HookConfig] = Field(default_factory=dict)
 
 
 class NodeConfig(BaseModel):
@@ -82,6 +84,7 @@ class Config:
         unknown_keys: One line for each unknown key, which is probably misspelled.
         warnings: Other likely mistakes, such as duplicate keys, one line each.
         graphs: Additional assistants: maps names of LangGraph graphs to `./file.py:graph` or `module:graph`.
+        hooks: Signed events of other systems, by name.
         secrets: Values to redact in logs.
         environment: All variables, including those from the `.env` file and from `langgraph.json`. The extensions
             file refers to them.
@@ -104,6 +107,7 @@ class Config:
     bots: BotsConfig
     voice: VoiceConfig = field(default_factory=VoiceConfig)
     graphs: Mapping[str, str] = field(default_factory=dict)
+    hooks: Mapping[str, HookConfig] = field(default_factory=dict)
     unknown_keys: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
@@ -305,6 +309,7 @@ class _ConfigBuilder:
             tracing=self._from_environment(load_tracing_config, environ),
             telemetry=self._from_environment(load_telemetry_config, environ),
             graphs=root.graphs,
+            hooks=root.hooks,
             log_level=root.log_level,
             log_format=root.log_format,
             agent=agent,

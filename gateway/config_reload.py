@@ -21,7 +21,7 @@ POLL_INTERVAL_S = 2.0
 """How often the file is checked, seconds."""
 
 RELOADABLE_FIELDS = frozenset(
-    {"agent", "log_level", "log_format", "unknown_keys", "warnings", "secrets"}
+    {"agent", "hooks", "log_level", "log_format", "unknown_keys", "warnings", "secrets"}
 )
 """Fields that can change while the service runs. Other fields belong to open ports, files and connections."""
 
@@ -40,7 +40,7 @@ class ConfigReloader:
     Args:
         config: The configuration at the start.
         agents: Receives the agent's sections.
-        on_applied: Called with each new configuration, to reconfigure logging.
+        on_applied: Called with each new configuration, to reconfigure logging and hooks.
         overrides: Keys of the `gateway` section set on the command line.
     """
 

@@ -26,7 +26,16 @@ from agent.errors import (
     SkillWriteFailed,
 )
 from bots.terminal.received_files import AttachedFileMissing
-from bus.errors import DeliveryError, FileTooLarge, IntakeClosed, IntakeFull, RunError
+from bus.errors import (
+    ConversationFull,
+    DeliveryError,
+    FileTooLarge,
+    HookMalformed,
+    HookRejected,
+    IntakeClosed,
+    IntakeFull,
+    RunError,
+)
 from gateway.runtime.errors import (
     InvalidRequest,
     RunRequestError,
@@ -39,6 +48,7 @@ from store.errors import RowConflict, RowNotFound, StoreError
 log = logging.getLogger(__name__)
 
 SERVICE_UNAVAILABLE = 503
+TOO_MANY_REQUESTS = 429
 DetailText = Callable[[Exception], str]
 
 
@@ -60,6 +70,9 @@ STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     StoreError: (503, _fixed_text("The database is not available; see the log.")),
     IntakeFull: (503, _error_text),
     IntakeClosed: (503, _error_text),
+    ConversationFull: (429, _error_text),
+    HookRejected: (401, _error_text),
+    HookMalformed: (400, _error_text),
     DeliveryError: (503, _error_text),
     FileTooLarge: (413, _error_text),
     AttachedFileMissing: (404, _error_text),
@@ -94,7 +107,8 @@ UNPROCESSABLE = 422
 LOGGED_ERRORS = (StoreError, AgentError, MemoryError)
 """Errors whose texts are logged but not sent."""
 
-RETRY_AFTER_S = 1
+RETRY_AFTER_S: Mapping[int, int] = {SERVICE_UNAVAILABLE: 1, TOO_MANY_REQUESTS: 30}
+"""When clients may try again, by status, seconds."""
 
 
 def describe_error(error: Exception) -> tuple[int, str]:
@@ -116,7 +130,8 @@ def error_response(error: Exception) -> JSONResponse:
     status, detail = describe_error(error)
     if _kind(error) in LOGGED_ERRORS:
         log.error("request failed", exc_info=error)
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == SERVICE_UNAVAILABLE else None
+    wait_s = RETRY_AFTER_S.get(status)
+    headers = {"Retry-After": str(wait_s)} if wait_s else None
     return JSONResponse({"detail": detail}, status_code=status, headers=headers)
 
 

@@ -309,9 +309,11 @@ class Conversations:
         if queue not in self._active:
             self._active.add(queue)
             self._tasks.start_soon(self._work, queue)
-        elif queue.turn is not None and self._sessions.busy_mode(message.inbound) == "interrupt":
+        elif queue.turn is None or message.inbound.origin:
+            return  # A message that no person sent waits for its turn.
+        elif self._sessions.busy_mode(message.inbound) == "interrupt":
             queue.turn.control.cancel(CancelReason.INTERRUPTED)
-        elif queue.turn is not None:
+        elif not queue.turn.message.inbound.origin:
             self._steer(queue.turn, message)
 
     def _steer(self, turn: Turn, message: QueuedMessage) -> None:

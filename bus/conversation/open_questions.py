@@ -32,8 +32,10 @@ class OpenQuestion:
         """Return whether a message is meant as an answer, whether or not its sender may decide.
 
         In a group, only a message to the bot can approve: an "ok" may be meant for other people. Other questions are
-        also answered by the next words of the person who is asked.
+        also answered by the next words of the person who is asked. An event of another system answers nothing.
         """
+        if message.origin:
+            return False
         is_for_bot = message.is_private or message.is_addressed or bool(message.answers_row)
         is_from_asker = message.sender.user_id == self.asked.sender.user_id
         return is_for_bot or (is_from_asker and not self.question.needs_approval)

@@ -557,7 +557,7 @@ class TurnSteps:
         if may_decide and needs_approval:
             hint = f"{texts.approval_undecided} {self._approval_hint(turn)}"
             return Refusal(reply=Reply(markdown=hint))
-        if not may_be_answer:
+        if not (may_be_answer or inbound.origin):
             return Refusal(reply=None)
         waits = texts.approval_waits if needs_approval else texts.question_waits
         return Refusal(reply=Reply(markdown=waits.format(name=asker.name or asker.user_id)))

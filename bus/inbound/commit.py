@@ -8,13 +8,14 @@ import anyio
 from typing_extensions import override
 
 from bus.context import BusContext
+from bus.errors import ConversationFull
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.gestures import MAX_PARTS, is_incomplete
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.inbound.rate_limits import SharedRateLimiter, whole_seconds
-from bus.messages import ConversationKey, InboundMessage, encode_inbound
+from bus.messages import HOOK, ConversationKey, InboundMessage, encode_inbound
 from bus.platform import Disposition
 from store.errors import StoreUnavailable
 from store.inbox import DuplicateMessage, InboxRow, NewInboxRow, QueueFull
@@ -29,7 +30,8 @@ class CommitStage(Stage):
     """Commits messages. When it returns, the platform may be acknowledged.
 
     It refuses a message if its sender exceeds the rate limit or its conversation's queue is full. The refusal is stored
-    with its notice, so that the message is not run when the platform sends it again.
+    with its notice, so that the message is not run when the platform sends it again. An event of another system counts
+    against no rate limit, and is not stored if the queue is full, because that system repeats it.
     """
 
     def __init__(
@@ -48,7 +50,12 @@ class CommitStage(Stage):
 
     @override
     async def __call__(self, context: InboundContext) -> Disposition:
-        """Commit a message and dispatch it, even if the caller is canceled meanwhile. Raises StoreError."""
+        """Commit a message and dispatch it, even if the caller is canceled meanwhile.
+
+        Raises:
+            StoreError: Nothing was stored.
+            ConversationFull: Nothing was stored of an event, because its conversation's queue is full.
+        """
         group = nullcontext() if context.command is None else working_for_command()
         try:
             arriving = self._dispatcher.held_rows.arriving()
@@ -95,6 +102,8 @@ class CommitStage(Stage):
         message = context.message
 
         def notice(full: QueueFull) -> NewOutboxRow:
+            if message.origin_kind == HOOK:
+                raise ConversationFull  # The transaction stores nothing.
             text = message.reply_target.texts.queue_full.format(count=full.pending)
             now = new.received_at
             return self._notices.refusal_notice(message, full.key, "full", text, now=now)

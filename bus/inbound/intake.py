@@ -38,8 +38,12 @@ class BusIntake(InboundPipeline, Intake):
 
     Messages go through the stages of the pipeline. So do presses and edits that become messages.
 
+    Attributes:
+        events: The pipeline of events of other systems.
+
     Args:
         stages: The pipeline's.
+        event_stages: Those of events of other systems, which are no commands, answers or parts of gestures.
         changes: Held while an edit or deletion is applied, or a gesture changes.
     """
 
@@ -47,6 +51,7 @@ class BusIntake(InboundPipeline, Intake):
         self,
         bus: BusContext,
         stages: tuple[Stage, ...],
+        event_stages: tuple[Stage, ...],
         *,
         access: AccessChecker,
         migrations: ChatMigrations,
@@ -57,6 +62,7 @@ class BusIntake(InboundPipeline, Intake):
     ) -> None:
         capacity = IntakeCapacity(bus.config.max_intake)
         super().__init__(stages, capacity=capacity, stats=bus.stats, now=bus.now)
+        self.events = InboundPipeline(event_stages, capacity=capacity, stats=bus.stats, now=bus.now)
         gestures.accept_with(self.receive)
         reruns = RerunOffers(bus, self)
         actions = ButtonActions(

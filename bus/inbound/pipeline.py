@@ -7,7 +7,7 @@ from typing import Protocol
 from bus.access.intake_stats import IntakeStats
 from bus.commands import ParsedCommand
 from bus.errors import IntakeClosed, IntakeFull
-from bus.messages import InboundMessage
+from bus.messages import HOOK, InboundMessage
 from bus.platform import Clock, Disposition
 from store.inbox import InboxKind
 
@@ -31,6 +31,11 @@ class InboundContext:
     joins: bool = False
     is_known_reply: bool = False
     received_at: float = 0.0
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether it counts against no rate limit: a further part of a gesture, or an event of another system."""
+        return self.joins or self.message.origin_kind == HOOK
 
     @property
     def kind(self) -> InboxKind:

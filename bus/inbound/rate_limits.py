@@ -109,21 +109,21 @@ class SharedRateLimiter:
 
     def acquire(self, context: InboundContext) -> float:
         """Count a message. Return 0, or if its sender exceeds the limit, the seconds until it may be sent again."""
-        if context.joins:
+        if context.is_uncounted:
             return 0.0
         limit = self._limit_for(context)
         return self._limiter.acquire(context.message, limit, kind=context.kind, now=self._now())
 
     def release(self, context: InboundContext) -> None:
         """Undo `acquire` for a message that was not accepted."""
-        if not context.joins:
+        if not context.is_uncounted:
             self._limiter.release(context.message, kind=context.kind)
 
     def announce(self, context: InboundContext) -> None:
         """Signal the other nodes to count a message that was accepted here."""
         sender = sender_key(context.message, context.kind)
         sent_at = self._limiter.last_sent(sender)
-        if context.joins or sent_at is None:
+        if context.is_uncounted or sent_at is None:
             return
         # The clocks of nodes may differ, so the signal contains the message's age. The number tells equal signals
         # apart.

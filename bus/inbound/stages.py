@@ -117,6 +117,7 @@ def build_inbound(
     intake = BusIntake(
         bus,
         stages,
+        (clean, localize, commit),
         access=access,
         migrations=migrations,
         questions=questions,

@@ -296,6 +296,8 @@ def _texts(
             reply_target=inbound.reply_target,
             markdown=part,
             replaces=streaming_key(row, index) if index < streaming_count else "",
+            # No person's message began a topic that replies could belong to.
+            begins_topic=bool(inbound.origin) and not (inbound.is_private or row.key.topic),
         )
         for index, part in enumerate(parts)
     ]

@@ -68,6 +68,7 @@ def find_reference_problems(config: Config) -> Iterator[str]:
     if "models" not in config.dropped:
         yield from _find_model_problems(config.agent, config.environment)
     yield from _find_missing_channels(config)
+    yield from _find_hook_problems(config)
     yield from _find_group_problems(config)
     yield from (line for line, is_certain in compare_tool_names(config) if is_certain)
 
@@ -115,6 +116,20 @@ def _find_missing_channels(config: Config) -> Iterator[str]:
         is_dropped = any(f"{key}.".startswith(f"channels.{name}.") for key in config.dropped)
         if name not in enabled and not is_dropped:
             yield f"gateway.required_channels: there is no enabled channel {name!r}{_guess(name, enabled)}"
+
+
+def _find_hook_problems(config: Config) -> Iterator[str]:
+    """Yield hooks whose channel does not run. A terminal is open only sometimes."""
+    enabled = {name for name, section in config.bots.platforms.items() if section.enabled}
+    for name, hook in config.hooks.items():
+        is_dropped = any(
+            f"{key}.".startswith(f"channels.{hook.channel}.") for key in config.dropped
+        )
+        if hook.channel not in enabled and not is_dropped:
+            yield (
+                f"hooks.{name}.channel: there is no enabled channel {hook.channel!r}"
+                f"{_guess(hook.channel, enabled)}"
+            )
 
 
 def _sessions(config: Config) -> Iterator[tuple[str, SessionConfig]]:

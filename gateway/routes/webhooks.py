@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Path, Request, Response
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
-from bots.common.webhooks import WebhookEndpoint, WebhookRequest
+from bots.common.webhooks import WebhookRequest
 from gateway.dependencies import ServicesDep
 from store.work_group import WORK_GROUP
 
@@ -45,7 +45,7 @@ async def receive_webhook(
     if request.method not in webhook.methods:
         raise HTTPException(405, headers={"Allow": ", ".join(sorted(webhook.methods))})
     WORK_GROUP.set(channel)
-    body = await _read_body(request, webhook)
+    body = await read_body(request, max_bytes=webhook.max_bytes, timeout_s=webhook.read_timeout_s)
     answer = await webhook.handle(
         WebhookRequest(
             headers=dict(request.headers),
@@ -57,15 +57,19 @@ async def receive_webhook(
     return Response(answer.body, answer.status, headers=dict(answer.headers))
 
 
-async def _read_body(request: Request, webhook: WebhookEndpoint) -> bytes:
-    """Return the body. Raises HTTPException if it is too large, too slow or incomplete."""
+async def read_body(request: Request, *, max_bytes: int, timeout_s: float) -> bytes:
+    """Return the body of a request that is not verified yet.
+
+    Raises:
+        HTTPException: It is too large, too slow or incomplete.
+    """
     body = bytearray()
-    with anyio.move_on_after(webhook.read_timeout_s):
+    with anyio.move_on_after(timeout_s):
         try:
             async for piece in request.stream():
                 body += piece
-                if len(body) > webhook.max_bytes:
-                    too_large = f"The body is larger than {webhook.max_bytes:,} bytes."
+                if len(body) > max_bytes:
+                    too_large = f"The body is larger than {max_bytes:,} bytes."
                     raise HTTPException(413, too_large)
         except ClientDisconnect:
             raise HTTPException(400, "The request body is incomplete.") from None

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import anyio
 from fastapi import FastAPI
@@ -94,9 +95,8 @@ async def run_service(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
                 agents = app.state.services.agents
-                reload = ConfigReloader(
-                    config, agents, on_applied=on_config_change, overrides=overrides
-                )
+                apply = partial(_apply, app, on_config_change)
+                reload = ConfigReloader(config, agents, on_applied=apply, overrides=overrides)
                 await server.ready.wait()
                 gc.freeze()  # modules, classes and schemas stay as long as the process
                 link = await _console_link(app.state.services, token)
@@ -107,6 +107,14 @@ async def run_service(
                 tasks.cancel_scope.deadline = anyio.current_time() + STOP_TIMEOUT_S
     if gone := _find_missing_folder(config):
         raise CommandFailed(gone)
+
+
+def _apply(app: FastAPI, on_config_change: Callable[[Config], None], config: Config) -> None:
+    """Apply a reloaded configuration to what is not the agent's."""
+    services: Services = app.state.services
+    if services.bus is not None:
+        services.bus.hooks.configure(config.hooks)
+    on_config_change(config)
 
 
 def _filter_logs() -> None:

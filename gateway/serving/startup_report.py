@@ -51,6 +51,8 @@ def summary_lines(config: Config, sandbox: str) -> Iterator[tuple[str, str]]:
         )
     if config.bus.langgraph_url:
         yield "runs", f"on {config.bus.langgraph_url}"
+    for name, hook in config.hooks.items():
+        yield f"hook {name}", f"{hook.form}, into {hook.channel} {hook.chat} {hook.topic}".rstrip()
 
 
 def _model_summary(config: Config) -> str:

@@ -1,0 +1,1 @@
+"""Hooks: signed events of other systems that become messages to the agent."""

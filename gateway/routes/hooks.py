@@ -1,0 +1,41 @@
+"""POST /hooks/{name}: signed events of other systems. They need no admin token: the hook verifies the signature."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel
+
+from bus.hooks.hooks import HookOutcome, HookRequest
+from gateway.dependencies import BusDep
+from gateway.openapi import error_responses
+from gateway.routes.webhooks import read_body
+from store.work_group import WORK_GROUP
+
+MAX_BODY_BYTES = 5_000_000
+"""Largest event, bytes."""
+
+READ_TIMEOUT_S = 10.0
+"""How long the body may take to arrive, seconds. It is not verified until then."""
+
+router = APIRouter(
+    prefix="/hooks", tags=["hooks"], responses=error_responses(400, 401, 404, 408, 413, 429, 503)
+)
+
+
+class HookResponse(BaseModel):
+    """What became of an event: `accepted`, `duplicate` (it was accepted before), or `pong` (GitHub's ping)."""
+
+    status: HookOutcome
+
+
+@router.post("/{name}", status_code=202)
+async def receive_hook(
+    name: Annotated[str, Path()], request: Request, response: Response, bus: BusDep
+) -> HookResponse:
+    """Receive an event. 202 means that it was stored and the agent will get it; 200 that there is nothing to do."""
+    WORK_GROUP.set(f"hook {name}")
+    body = await read_body(request, max_bytes=MAX_BODY_BYTES, timeout_s=READ_TIMEOUT_S)
+    outcome = await bus.hooks.receive(name, HookRequest(headers=dict(request.headers), body=body))
+    if outcome is not HookOutcome.ACCEPTED:
+        response.status_code = 200
+    return HookResponse(status=outcome)
