@@ -29,6 +29,7 @@ class NewInboxRow:
     Attributes:
         key: Its conversation. The topic of a known message in `replies_to` replaces `key.topic`.
         event_id: The platform's id of the event, stable over redeliveries.
+        is_event_global: Whether the event's ID is unique in its channel, not only in its workspace.
         message_id: The platform's id of the message itself, unique within `key.chat`; "" if it has none.
         replies_to: Platform ids of the messages it replies to, nearest first.
         remember: Store `message_id`, so that a later reply to it finds this conversation.
@@ -46,6 +47,7 @@ class NewInboxRow:
     may_start: bool = False
     body: str
     received_at: float
+    is_event_global: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +285,7 @@ def _receive(tx: Transaction, new: NewInboxRow) -> ConversationKey | DuplicateMe
     key = new.key
     params: Params = {
         "channel": key.channel,
-        "workspace": key.workspace,
+        "workspace": "" if new.is_event_global else key.workspace,
         "chat": key.chat,
         "event_id": new.event_id,
         "message_id": new.message_id,

@@ -76,6 +76,8 @@ class CommitStage(Stage):
             may_start=context.command is None and not is_incomplete(message),
             body=encode_inbound(message),
             received_at=self._bus.now(),
+            # The workspace of its chat may be unknown until a person writes there.
+            is_event_global=message.origin_kind == HOOK,
         )
         if wait_s := self._rate_limiter.acquire(context):
             return await self._refuse(message, new, retry_after_s=wait_s)

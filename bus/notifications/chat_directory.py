@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+import anyio
 from anyio import to_thread
 from pydantic import BaseModel, ValidationError
 
@@ -36,6 +37,7 @@ class ChatDirectory:
         self._inbox = inbox
         self._now = now
         self._refreshed_at = 0.0
+        self._refreshing = anyio.Lock()
 
     async def refresh(self) -> None:
         """Store the chats of messages that any process has accepted since the last refresh. Raises StoreError."""
@@ -73,9 +75,11 @@ class ChatDirectory:
     async def _find(self, channel: str, chat: str, *, is_person: bool) -> KnownChat | None:
         find = partial(self._chats.find, channel, chat=chat, person=chat if is_person else "")
         found = await find()
-        if found is None and not self._refreshed_at <= self._now() < self._refreshed_at + REFRESH_S:
-            self._refreshed_at = self._now()
-            await self.refresh()
+        if found is None:
+            async with self._refreshing:
+                if not self._refreshed_at <= self._now() < self._refreshed_at + REFRESH_S:
+                    await self.refresh()
+                    self._refreshed_at = self._now()
             found = await find()
         return found
 

@@ -51,6 +51,20 @@ async def test_the_same_delivery_at_another_hook_is_another_event(tmp_path: Path
             assert await receive(harness, "1", name=name) is HookOutcome.ACCEPTED
 
 
+async def test_a_delivery_is_known_when_a_person_has_written_in_the_chat_meanwhile(
+    tmp_path: Path,
+) -> None:
+    async with running_bus(tmp_path) as harness:
+        harness.bus.hooks.configure({"builds": BUILDS})
+        assert await receive(harness, "1") is HookOutcome.ACCEPTED
+        await harness.send("/status", chat="room", is_private=False)
+        harness.clock.ahead += 61.0
+        assert await receive(harness, "2") is HookOutcome.ACCEPTED
+        workspaces = {row.key.workspace for row in await harness.bus.inbox.list_recent()}
+        assert workspaces == {"", "w"}
+        assert await receive(harness, "1") is HookOutcome.DUPLICATE
+
+
 async def test_hooks_change_while_the_service_runs(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         with pytest.raises(RowNotFound):
