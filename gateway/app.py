@@ -28,8 +28,10 @@ from gateway.routes import (
     artifacts,
     broadcasts,
     channels,
+    events,
     health,
     hooks,
+    markdown,
     mcp,
     memory,
     messages,
@@ -159,8 +161,8 @@ def included_routes() -> list[BaseRoute]:
     ):  # fmt: skip
         root.include_router(router)
     for module in (
-        agents, artifacts, terminal, broadcasts, messages, channels, people, prompt, mcp, memory, models, skills,
-        uploads, suggestions, sessions, tokens, usage,
+        agents, artifacts, terminal, broadcasts, messages, channels, events, people, prompt, markdown, mcp, memory,
+        models, skills, uploads, suggestions, sessions, tokens, usage,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

@@ -25,10 +25,11 @@ from bus.context import AgentServer
 from bus.runs.port import Runs
 from bus.runs.remote import RemoteRuns
 from bus.runs.remote_files import RemoteFiles
-from bus.service import run_bus
+from bus.service import Bus, run_bus
 from gateway.agent_setup import agent_setup_from_config
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
+from gateway.changes import ChangeFeed, ChangeTracer
 from gateway.config import Config
 from gateway.embedded_files import EmbeddedFiles
 from gateway.embedded_runs import EmbeddedRuns
@@ -107,16 +108,23 @@ async def open_app(
                 server=await _agent_server(stack, config, app),
                 voice=config.voice,
                 hooks=config.hooks,
-                tracer=telemetry.messages,
+                tracer=ChangeTracer(services.changes, telemetry.messages),
             )
         )
         app.state.services = replace(
             services, bus=bus, terminal=built.terminal, channel_problems=built.faults
         )
+        watching = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(watching.cancel_scope.cancel)
+        watching.start_soon(services.changes.run, partial(_connection_states, bus))
         try:
             yield app
         finally:
             app.state.services = services
+
+
+def _connection_states(bus: Bus) -> dict[str, str]:
+    return {name: health.state.value for name, health in bus.health().items()}
 
 
 def _find_folder_problem(config: Config) -> str | None:
@@ -188,6 +196,7 @@ async def _open_embedded_app(
         watchdog=Watchdog(config.gateway.watchdog_s),
         tokens=ApiTokenStore(database),
         sessions=ConsoleSessionStore(database),
+        changes=ChangeFeed(database.signals),
         telemetry=telemetry,
     )
     warming.start_soon(_settle_usage_of_ended_nodes, agents.services.usage, database)

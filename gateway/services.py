@@ -12,6 +12,7 @@ from bots.common.webhooks import WebhookEndpoint
 from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
 from gateway.audit import AuditLog
+from gateway.changes import ChangeFeed
 from gateway.config import Config
 from gateway.request_stats import RequestStats
 from gateway.runtime.cluster_runs import ClusterRuns
@@ -47,6 +48,7 @@ class Services:
         cluster_runs: The runs of all nodes.
         tokens: The named tokens of the API.
         sessions: The sessions of browsers.
+        changes: What changes, for open pages.
         telemetry: Reports to OpenTelemetry.
         terminal: The adapter behind `parley chat`; None if disabled.
         bus: The channels; None before they start and after they stop.
@@ -70,6 +72,7 @@ class Services:
     watchdog: Watchdog
     tokens: ApiTokenStore
     sessions: ConsoleSessionStore
+    changes: ChangeFeed
     telemetry: Telemetry = field(default_factory=Telemetry)
     terminal: TerminalAdapter | None = None
     bus: Bus | None = None

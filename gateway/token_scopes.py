@@ -14,9 +14,10 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _QUERIES = re.compile(
     r"/api(?:/langgraph)?/(?:(?:threads|assistants|runs/crons)/(?:search|count)|assistants/[^/]+/versions"
-    r"|threads/[^/]+/(?:history|state/checkpoint|stream/events)|store/(?:items/search|namespaces))"
+    r"|threads/[^/]+/(?:history|state/checkpoint|stream/events)|store/(?:items/search|namespaces)|markdown)"
 )
-"""POST requests that change nothing. LangGraph's API uses POST for searches and for some reads."""
+"""POST requests that change nothing. LangGraph's API uses POST for searches and for some reads, and texts to parse are
+long."""
 
 _ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
 """Routes that decide who may do something or which code runs. Changing them requires the scope `admin`."""

@@ -86,7 +86,27 @@ class BrowserPage:
             f".find(one => one.innerText.trim() === {json.dumps(label)}"
             " && getComputedStyle(one).pointerEvents !== 'none')"
         )
+        await self._press_mouse(*await eventually(lambda: self.evaluate(f"({_CENTER})({find})")))
+
+    async def click_twice(self, label: str, within: str = "body") -> None:
+        """Click like an impatient person: again at the same place, 180 ms later, whatever is there now."""
+        find = (
+            f"[...document.querySelectorAll({json.dumps(f'{within} button, {within} a')})]"
+            f".find(one => one.innerText.trim() === {json.dumps(label)})"
+        )
+        place = await eventually(lambda: self.evaluate(f"({_CENTER})({find})"))
+        await self._press_mouse(*place)
+        await anyio.sleep(0.18)
+        await self._press_mouse(*place)
+
+    async def point_at(self, selector: str) -> None:
+        """Move the mouse over an element."""
+        find = f"document.querySelector({json.dumps(selector)})"
         x, y = await eventually(lambda: self.evaluate(f"({_CENTER})({find})"))
+        await self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    async def _press_mouse(self, x: float, y: float) -> None:
+        await self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for kind in ("mousePressed", "mouseReleased"):
             await self._call(
                 "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
@@ -100,6 +120,11 @@ class BrowserPage:
         """Press the Enter key."""
         for kind in ("keyDown", "keyUp"):
             await self._call("Input.dispatchKeyEvent", type=kind, **_ENTER)
+
+    async def press(self, key: str) -> None:
+        """Press a key that enters no text, such as ArrowDown."""
+        for kind in ("keyDown", "keyUp"):
+            await self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
     async def resize(self, width: int, height: int) -> None:
         """Show the page in a window of this size, as a phone does."""

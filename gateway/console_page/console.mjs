@@ -1,149 +1,274 @@
-// The page: signs in, shows the view that the address names, and keeps it current.
+// The page: signs in, shows the view that the address names, and passes it what it needs.
 
-import { canBeSent, hasToken, request, storeToken } from "./api.mjs";
-import { forgetDraft } from "./broadcast.mjs";
-import { element, pill } from "./elements.mjs";
+import { formatAddress, parseAddress } from "./kit/address.mjs";
+import { ApiError, canBeSent, currentSession, loadSession, may, request, signIn, signOut } from "./kit/api.mjs";
+import { agoText, button, element, pill } from "./kit/elements.mjs";
+import { icon } from "./kit/icons.mjs";
+import { startLive, stopLive, subscribe, watchState } from "./kit/live.mjs";
+import { LANGUAGES, chooseLanguage, language, loadTexts, t } from "./kit/texts.mjs";
 import { VIEWS } from "./views.mjs";
 
-const REFRESH_MS = 5000;
-const NOTICE_MS = 6000;
-const SETTLE_MS = 500;
-const byId = (id) => document.getElementById(id);
+/**
+ * What a view gets.
+ * @typedef {object} Page
+ * @property {string} rest the address after the view's name: #name/rest
+ * @property {URLSearchParams} query the filters in the address; current in `onQuery`
+ * @property {(changes: Record<string, string>, options?: {replace?: boolean}) => void} setQuery change filters
+ * @property {(call: () => unknown) => void} onQuery called after filters changed; without it, the view is shown anew
+ * @property {(topics: string[], call: () => unknown) => void} onLive called after something changed, while the view is shown
+ * @property {(call: () => unknown) => void} onLeave called once when another view is shown
+ * @property {(what: "change" | "administer") => boolean} may whether to show a button for it
+ * @property {(text: string, undo?: () => unknown) => void} notify a short notice, with a button that undoes what it says
+ * @property {(hash: string) => void} go
+ * @property {() => Promise<void>} show show the view anew
+ * @property {AbortSignal} signal aborted when another view is shown
+ */
 
-let shown = 0; // counts what was begun to be shown, so that a slow answer never replaces a newer view
-let pending = 0; // views whose answers have not arrived: a refresh waits for them, or a slow service would never be seen
+const NOTICE_MS = 8000;
+const STATUS_MS = 15000;
+const byId = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+/** @type {{name: string, rest: string, abort: AbortController, leave: (() => unknown)[], onQuery: (() => unknown) | null, query: URLSearchParams} | null} */
+let current = null;
 let noticeTimer = 0;
-let settleTimer = 0;
 
-function notify(text) {
+/** @type {Page["notify"]} */
+function notify(text, undo) {
   clearTimeout(noticeTimer);
-  byId("notice").textContent = text;
-  byId("notice").hidden = !text;
-  noticeTimer = setTimeout(() => notify(""), text ? NOTICE_MS : 2 ** 30);
+  const notice = byId("notice");
+  const end = () => notice.replaceChildren();
+  notice.replaceChildren(...(text ? [element("div", { class: "toast" }, element("span", {}, text),
+    undo ? button(t("action.undo"), async () => { end(); await undo(); }) : null)] : []));
+  noticeTimer = window.setTimeout(end, NOTICE_MS);
 }
 
-function address() {
-  const [name, ...rest] = location.hash.slice(1).split("/");
-  return { name: Object.hasOwn(VIEWS, name) ? name : "overview", rest: decode(rest.join("/")) };
-}
+const address = () => {
+  const found = parseAddress(location.hash);
+  return VIEWS.some((view) => view.name === found.name) ? found : { ...parseAddress("#overview"), query: found.query };
+};
 
-function decode(text) {
+/** Show the view that the address names. */
+async function showView() {
+  const { name, rest, query } = address();
+  leaveView();
+  const mine = current = { name, rest, query, abort: new AbortController(), leave: [], onQuery: null };
+  markNavigation(name);
+  const page = pageOf(mine);
+  const view = /** @type {import("./views.mjs").View} */ (VIEWS.find((one) => one.name === name));
+  const place = byId("view");
+  place.setAttribute("aria-busy", "true");
   try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
-
-/** Show the view that the address names. `isNew`: it is another one than before. */
-async function showView({ isNew = false } = {}) {
-  const current = ++shown;
-  pending += 1;
-  const { name, rest } = address();
-  for (const link of byId("views").children) {
-    const isCurrent = link.hash === `#${name}` || (name === "thread" && link.hash === "#conversations");
-    if (isCurrent) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  try {
-    const [{ status, checks }, content] = await Promise.all([
-      request("health/ready", { accepted: [503] }),
-      VIEWS[name](rest, { refresh: (text) => { notify(text); void showView(); } }),
-    ]);
-    if (current !== shown) return;
-    showStatus(status === "ready" && Object.values(checks ?? {}).some((one) => one.state === "degraded") ? "degraded" : status);
-    byId("views").hidden = false;
-    byId("sign-out").hidden = !hasToken();
-    replaceView(content, isNew);
+    const content = await (await view.load()).show(page);
+    if (mine !== current) return;
+    place.replaceChildren(...content.filter((one) => one !== null));
+    document.title = `${t(`nav.${view.partOf ?? name}`)} – Parley`;
   } catch (error) {
-    if (current === shown) fail(error, isNew);
+    if (mine === current) fail(/** @type {Error} */ (error));
   } finally {
-    pending -= 1;
+    if (mine === current) place.removeAttribute("aria-busy");
   }
 }
 
-const tables = () => [...byId("view").querySelectorAll(".scroll")];
-
-/** Replace what is shown. A refresh keeps how far tables are scrolled, and which of them has the focus. */
-function replaceView(content, isNew) {
-  const before = isNew ? [] : tables().map((one) => [one.scrollLeft, one === document.activeElement]);
-  const rowsBefore = actionRows();
-  byId("view").replaceChildren(...content);
-  if (!isNew && rowsBefore !== actionRows()) settle();
-  if (isNew) window.scrollTo(0, 0);
-  const now = tables();
-  before.forEach(([left, hasFocus], index) => {
-    now[index]?.scrollTo({ left });
-    if (hasFocus) now[index]?.focus({ preventScroll: true });
-  });
+function leaveView() {
+  current?.abort.abort();
+  current?.leave.forEach((call) => call());
+  current = null;
 }
 
-/** Which rows have buttons, in order; times change by themselves. */
-const actionRows = () => [...byId("view").querySelectorAll("tr:has(button)")]
-  .map((row) => [...row.cells].filter((cell) => !cell.querySelector("time")).map((cell) => cell.textContent).join()).join("\n");
-
-/** Other rows are under the pointer now: keep their buttons from a click that was meant for what was there before. */
-function settle() {
-  clearTimeout(settleTimer);
-  byId("view").classList.add("settling");
-  settleTimer = setTimeout(() => byId("view").classList.remove("settling"), SETTLE_MS);
+/**
+ * @param {NonNullable<typeof current>} mine
+ * @returns {Page}
+ */
+function pageOf(mine) {
+  return {
+    rest: mine.rest,
+    get query() { return mine.query; },
+    setQuery(changes, { replace = false } = {}) {
+      const query = new URLSearchParams(mine.query);
+      for (const [name, value] of Object.entries(changes)) value ? query.set(name, value) : query.delete(name);
+      const hash = formatAddress(mine.name, mine.rest, query);
+      if (hash === location.hash) return;
+      history[replace ? "replaceState" : "pushState"](null, "", hash);
+      void onAddress();
+    },
+    onQuery: (call) => { mine.onQuery = call; },
+    onLive: (topics, call) => { mine.leave.push(subscribe(topics, call)); },
+    onLeave: (call) => { mine.leave.push(call); },
+    may,
+    notify,
+    go: (hash) => { location.hash = hash; },
+    show: showView,
+    signal: mine.abort.signal,
+  };
 }
 
-function showStatus(status) {
-  const label = pill(status);
-  byId("ready").className = label.className;
-  byId("ready").textContent = status;
-}
-
-function fail(error, isNew) {
-  const isSignedIn = !byId("views").hidden;
-  if (error.status === 401 || (error.status === 403 && !isSignedIn)) {
-    signIn(hasToken() ? error.message : "");
+/** The address changed: other filters of the same view, or another view. */
+async function onAddress() {
+  const { name, rest, query } = address();
+  if (current && current.name === name && current.rest === rest && current.onQuery) {
+    current.query = query;
+    await current.onQuery();
     return;
   }
-  if (error.status === 0) showStatus("unreachable");
-  if (signInForm()) {
-    signInForm().querySelector(".error").textContent = error.message;
-    return;
-  }
-  byId("sign-out").hidden = !hasToken();
-  if (isSignedIn && !isNew && error.status === 0) return; // what was last seen stays
-  replaceView([element("p", { class: "error", role: "alert" }, error.message)], isNew);
+  await showView();
+  window.scrollTo(0, 0);
+  byId("view").focus({ preventScroll: true });
 }
 
-const signInForm = () => byId("view").querySelector("form.sign-in");
+/** Show why a view could not be shown. */
+function fail(/** @type {Error} */ error) {
+  if (error instanceof ApiError && error.status === 401) return void showSignIn(t("sign-in.ended"));
+  byId("view").replaceChildren(element("p", { class: "error card", role: "alert" }, error.message),
+    button(t("action.again"), showView));
+}
 
-function signIn(problem) {
-  storeToken(null);
-  byId("views").hidden = byId("sign-out").hidden = true;
-  const form = byId("sign-in").content.cloneNode(true).querySelector("form");
-  form.querySelector(".error").textContent = problem;
-  form.addEventListener("submit", (event) => {
+function buildNavigation() {
+  const groups = new Map();
+  for (const view of VIEWS) {
+    if (!view.group || (view.needs && !may(view.needs))) continue;
+    if (!groups.has(view.group)) groups.set(view.group, []);
+    groups.get(view.group).push(element("a", { href: `#${view.name}`, "data-view": view.name },
+      icon(view.icon ?? view.name), element("span", {}, t(`nav.${view.name}`))));
+  }
+  byId("views").replaceChildren(...[...groups].map(([group, links]) =>
+    element("div", { class: "group" }, element("h2", {}, t(`nav.group.${group}`)), ...links)));
+}
+
+function markNavigation(/** @type {string} */ name) {
+  const shown = VIEWS.find((view) => view.name === name)?.partOf ?? name;
+  for (const one of byId("views").querySelectorAll("a")) {
+    if (one.dataset.view === shown) {
+      one.setAttribute("aria-current", "page");
+      // A phone shows the navigation in one line.
+      const line = byId("views");
+      line.scrollLeft = one.offsetLeft - line.clientWidth / 2 + one.offsetWidth / 2;
+    } else one.removeAttribute("aria-current");
+  }
+}
+
+/** Show whether the service is well, in the head of the page. */
+async function showStatus() {
+  if (!currentSession()) return;
+  try {
+    const { status, checks } = await request("health/ready", { accepted: [503] });
+    const isDegraded = Object.values(checks ?? {}).some((/** @type {any} */ one) => one.state === "degraded");
+    showReady(status === "ready" && isDegraded ? "degraded" : status);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 0) showReady("unreachable");
+  }
+}
+
+function showReady(/** @type {string} */ state) {
+  const place = byId("ready");
+  if (place.dataset.state === state) return;
+  const wasGone = place.dataset.state === "unreachable";
+  place.dataset.state = state;
+  place.replaceChildren(pill(state));
+  if (wasGone && byId("view").querySelector(".error.card")) void showView();
+}
+
+/** Show the form that signs in. */
+function showSignIn(/** @type {string} */ problem) {
+  leaveView();
+  stopLive();
+  byId("shell").classList.add("signed-out");
+  const error = element("p", { class: "error", role: "alert" }, problem);
+  const field = element("input", { id: "token", type: "password", autocomplete: "current-password", required: true });
+  const form = element("form", { class: "card sign-in" },
+    element("h2", {}, t("sign-in.title")),
+    element("p", {}, t("sign-in.text")),
+    element("label", { for: "token" }, t("sign-in.token")), field,
+    element("p", { class: "hint soft" }, t("sign-in.hint")),
+    element("button", { type: "submit", class: "primary" }, t("action.sign-in")), error);
+  form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const token = form.querySelector("input").value.trim();
+    const token = field.value.trim();
     if (!canBeSent(token)) {
-      form.querySelector(".error").textContent = "This is no token: no request can carry these characters.";
+      error.textContent = t("sign-in.no-token");
       return;
     }
-    storeToken(token);
-    void showView();
+    try {
+      await signIn(token);
+      await start();
+    } catch (failure) {
+      error.textContent = /** @type {Error} */ (failure).message;
+      field.select();
+    }
   });
   byId("view").replaceChildren(form);
-  form.querySelector("input").focus();
+  field.focus();
 }
 
-/** Whether people are reading or writing where a refresh would disturb them. */
-function isUsed() {
-  const focused = document.activeElement;
-  const selection = document.getSelection();
-  return (byId("view").contains(focused) && focused !== byId("view") && !tables().includes(focused))
-    || (!selection.isCollapsed && byId("view").contains(selection.anchorNode));
+/** Show the service to somebody who is signed in. */
+async function start() {
+  byId("shell").classList.remove("signed-out");
+  byId("sign-out").hidden = !currentSession()?.can_sign_out;
+  buildNavigation();
+  startLive();
+  void showStatus();
+  await showView();
 }
 
-byId("sign-out").addEventListener("click", () => { shown += 1; forgetDraft(); signIn(""); });
-window.addEventListener("hashchange", () => { void showView({ isNew: true }); byId("view").focus({ preventScroll: true }); });
-window.addEventListener("unhandledrejection", (event) => notify(event.reason?.message ?? "That did not work."));
+/** Open the session of a one-time link, whose secret must not stay in the address or in the history. */
+async function openLink() {
+  const found = /^#link=(.+)$/.exec(location.hash);
+  if (!found) return "";
+  history.replaceState(null, "", "#overview");
+  try {
+    await signIn(decodeURIComponent(found[1]));
+    return "";
+  } catch (error) {
+    return error instanceof ApiError && error.status === 401 ? t("sign-in.link-used") : /** @type {Error} */ (error).message;
+  }
+}
+
+async function main() {
+  await loadTexts();
+  const chosen = element("select", { "aria-label": t("shell.language"), onchange: (/** @type {any} */ event) => {
+    chooseLanguage(event.target.value);
+    location.reload();
+  } }, Object.entries(LANGUAGES).map(([code, name]) => element("option", { value: code, selected: code === language() }, name)));
+  byId("foot").append(chosen, button(t("action.sign-out"), async () => {
+    await signOut();
+    showSignIn("");
+  }, { id: "sign-out", class: "quiet" }));
+  byId("skip").textContent = t("shell.skip");
+  byId("views").setAttribute("aria-label", t("shell.views"));
+  watchState((isLive) => {
+    byId("live").className = isLive ? "live on" : "live";
+    byId("live").title = isLive ? t("shell.live") : t("shell.not-live");
+    if (!isLive) void showStatus();
+  });
+  const problem = await openLink();
+  try {
+    await loadSession();
+  } catch (error) {
+    const isSignedOut = error instanceof ApiError && [401, 403].includes(error.status);
+    showSignIn(isSignedOut ? problem : /** @type {Error} */ (error).message);
+    return;
+  }
+  await start();
+}
+
+window.addEventListener("hashchange", () => { if (currentSession()) void onAddress(); });
+window.addEventListener("unhandledrejection", (event) => {
+  if (event.reason?.name === "AbortError") return;
+  if (event.reason instanceof ApiError && event.reason.status === 401) showSignIn(t("sign-in.ended"));
+  else notify(event.reason?.message ?? t("notice.failed"));
+});
+window.addEventListener("keydown", (event) => {
+  const isWriting = /** @type {Element} */ (event.target).closest("input, textarea, select, dialog");
+  const search = /** @type {HTMLElement | null} */ (byId("view").querySelector("input[type=search]"));
+  if (event.key === "/" && !isWriting && search) {
+    event.preventDefault();
+    search.focus();
+  }
+});
 setInterval(() => {
-  if (!signInForm() && !pending && !isUsed() && !document.hidden) void showView();
-}, REFRESH_MS);
-void showView();
+  for (const one of document.querySelectorAll("time[datetime]")) {
+    const text = agoText(/** @type {HTMLTimeElement} */ (one).dateTime);
+    if (one.textContent !== text) one.textContent = text;
+  }
+}, 5000);
+setInterval(() => { if (!document.hidden) void showStatus(); }, STATUS_MS);
+void main();

@@ -21,6 +21,7 @@ from agent.network.url_guard import UrlGuard
 from agent.services import AgentSetup
 from gateway.app import Application
 from gateway.audit import AuditLog
+from gateway.changes import ChangeFeed
 from gateway.config import load_config
 from gateway.langgraph import langgraph_routers
 from gateway.request_stats import RequestStats
@@ -149,6 +150,7 @@ async def services_for(
         watchdog=Watchdog(0),
         tokens=ApiTokenStore(database),
         sessions=ConsoleSessionStore(database),
+        changes=ChangeFeed(database.signals),
     )
 
 

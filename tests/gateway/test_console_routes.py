@@ -7,6 +7,8 @@ import pytest
 from gateway.routes.console import PAGE
 from tests.gateway.composed import TOKEN, composed
 
+MAX_PAGE_BYTES = 200_000
+
 
 async def test_the_page_needs_no_token_and_contains_none(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
@@ -14,8 +16,9 @@ async def test_the_page_needs_no_token_and_contains_none(tmp_path: Path) -> None
             moved = await service.stranger.get(path)
             # Relative, so that it is right below a proxy's path.
             assert (moved.status_code, moved.headers["location"]) == (307, "console/")
-        files = sorted(file.name for file in PAGE.iterdir())
-        assert {"index.html", "console.mjs"} <= set(files)
+        files = sorted(f.relative_to(PAGE).as_posix() for f in PAGE.rglob("*") if f.is_file())
+        assert {"index.html", "console.mjs", "kit/api.mjs", "views/overview.mjs"} <= set(files)
+        assert sum((PAGE / name).stat().st_size for name in files) <= MAX_PAGE_BYTES
         for name in ("", *files):
             response = await service.stranger.get(f"/console/{name}")
             assert response.status_code == 200

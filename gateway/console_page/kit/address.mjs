@@ -1,0 +1,37 @@
+// The address of what is shown: #view/rest?filter=value. Filters are part of it, so a link shows the same rows.
+
+/** @typedef {{name: string, rest: string, query: URLSearchParams}} Address */
+
+/**
+ * Read an address.
+ * @param {string} hash
+ * @returns {Address}
+ */
+export function parseAddress(hash) {
+  const text = hash.replace(/^#/, "");
+  const at = text.indexOf("?");
+  const path = at < 0 ? text : text.slice(0, at);
+  const [name, ...rest] = path.split("/");
+  return { name, rest: decode(rest.join("/")), query: new URLSearchParams(at < 0 ? "" : text.slice(at + 1)) };
+}
+
+/**
+ * Write an address. Empty filters are left out.
+ * @param {string} name
+ * @param {string} rest
+ * @param {Record<string, string | null | undefined> | URLSearchParams} query
+ */
+export function formatAddress(name, rest = "", query = {}) {
+  const given = query instanceof URLSearchParams ? [...query] : Object.entries(query);
+  const kept = new URLSearchParams(given.filter(([, value]) => value).map(([key, value]) => [key, String(value)]));
+  const filters = kept.toString();
+  return `#${name}${rest ? `/${encodeURIComponent(rest)}` : ""}${filters ? `?${filters}` : ""}`;
+}
+
+function decode(/** @type {string} */ text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

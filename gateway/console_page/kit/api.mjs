@@ -1,0 +1,108 @@
+// The gateway's REST API: one function for requests, and the session of this browser, whose cookie no script can read.
+
+/** The page is at BASE/console/, also below a proxy's path. */
+export const BASE = new URL("../", document.baseURI);
+
+/**
+ * @typedef {object} Session
+ * @property {string | null} id null: no sign-in is needed
+ * @property {"read" | "operator" | "admin"} scope
+ * @property {string} csrf
+ * @property {boolean} may_change
+ * @property {boolean} may_administer
+ * @property {boolean} can_sign_out
+ */
+
+/** What the API answered instead of what was asked for; status 0 = there was no answer. */
+export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} message
+   */
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** @type {Session | null} */
+let session = null;
+
+/** Return the session of this browser; null before the sign-in. */
+export const currentSession = () => session;
+
+/**
+ * Whether the session's scope permits an action: "change" for most, "administer" for tokens, tools, skills and agents.
+ * @param {"change" | "administer"} what
+ */
+export const may = (what) => Boolean(what === "administer" ? session?.may_administer : session?.may_change);
+
+/** Whether a header can carry the text: `fetch` refuses others as if there were no network. */
+export const canBeSent = (/** @type {string} */ token) => /^[\x20-\xff]*$/.test(token);
+
+/**
+ * Send a request and return its JSON, or its text if it is not JSON. Statuses in `accepted` are no errors.
+ * @param {string} path relative to the service: "api/channels"
+ * @param {{method?: string, body?: unknown, accepted?: number[], headers?: Record<string, string>, signal?: AbortSignal}} options
+ * @returns {Promise<any>}
+ */
+export async function request(path, { method = "GET", body, accepted = [], headers = {}, signal } = {}) {
+  const response = await send(path, { method, body, headers, signal });
+  const isJson = response.headers.get("Content-Type")?.startsWith("application/json");
+  const content = await (isJson ? response.json() : response.text());
+  if (response.ok || accepted.includes(response.status)) return content;
+  throw new ApiError(response.status, detailOf(content, response.status));
+}
+
+/**
+ * Send a request and return the response, whatever its status: for streams and files. Raises ApiError without an answer.
+ * `body`: a FormData or Blob is sent as it is, everything else as JSON.
+ * @param {string} path
+ * @param {{method?: string, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal}} options
+ */
+export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
+  const isRaw = body instanceof FormData || body instanceof Blob;
+  const more = { ...headers };
+  if (session?.csrf && method !== "GET") more["X-CSRF-Token"] = session.csrf;
+  if (body !== undefined && !isRaw) more["Content-Type"] = "application/json";
+  return fetch(new URL(path, BASE), {
+    method,
+    headers: more,
+    body: body === undefined ? undefined : isRaw ? body : JSON.stringify(body),
+    cache: "no-store",
+    credentials: "same-origin",
+    signal,
+  }).catch((error) => {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "Parley does not answer. Is it running?");
+  });
+}
+
+/**
+ * @param {any} content
+ * @param {number} status
+ */
+function detailOf(content, status) {
+  const detail = content?.detail ?? content?.message;
+  if (Array.isArray(detail)) return detail.map((one) => `${one.loc?.at(-1) ?? ""}: ${one.msg ?? ""}`).join("; ");
+  return typeof detail === "string" ? detail : `The request failed with status ${status}.`;
+}
+
+/** Ask who this browser is. Raises ApiError 401 if it has to sign in. */
+export async function loadSession() {
+  session = /** @type {Session} */ (await request("api/sessions/current"));
+  return session;
+}
+
+/** Open a session with a token or a link's secret. Raises ApiError. */
+export async function signIn(/** @type {string} */ secret) {
+  const headers = { Authorization: `Bearer ${secret}` };
+  session = /** @type {Session} */ (await request("api/sessions", { method: "POST", headers }));
+  return session;
+}
+
+/** End the session of this browser, as far as the service answers. */
+export async function signOut() {
+  await request("api/sessions/current", { method: "DELETE", accepted: [401, 403, 404] }).catch(() => null);
+  session = null;
+}

@@ -1,0 +1,145 @@
+// Forms, and dialogs that ask for something. An action that can be undone asks nothing: it offers to undo it instead.
+
+import { button, element } from "./elements.mjs";
+import { t } from "./texts.mjs";
+
+/**
+ * @typedef {object} Field
+ * @property {string} name
+ * @property {string} label
+ * @property {"text" | "password" | "number" | "area" | "choice" | "check"} [type]
+ * @property {string} [value]
+ * @property {string} [hint]
+ * @property {[string, string][]} [options] value and label, for a choice
+ * @property {boolean} [required]
+ * @property {number} [max] longest text, characters
+ * @property {number} [rows]
+ * @property {string[]} [suggestions] completions of a text
+ * @property {(value: string) => void} [oninput]
+ */
+
+let lastId = 0;
+
+/**
+ * Return a labelled input.
+ * @param {Field} field
+ */
+export function input(field) {
+  const id = `field-${++lastId}`;
+  const shared = {
+    id,
+    name: field.name,
+    required: field.required,
+    maxlength: field.max,
+    oninput: field.oninput && ((/** @type {any} */ event) => field.oninput?.(event.target.value)),
+  };
+  /** @type {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} */
+  let made;
+  /** @type {HTMLElement | null} */
+  let list = null;
+  if (field.type === "area") {
+    made = element("textarea", { ...shared, rows: field.rows ?? 5 });
+    made.value = field.value ?? "";
+  } else if (field.type === "choice") {
+    made = element("select", shared, (field.options ?? []).map(([value, label]) =>
+      element("option", { value, selected: value === field.value }, label)));
+  } else {
+    const isCheck = field.type === "check";
+    made = element("input", { ...shared, type: isCheck ? "checkbox" : field.type ?? "text", autocomplete: "off" });
+    if (isCheck) /** @type {HTMLInputElement} */ (made).checked = field.value === "true";
+    else made.value = field.value ?? "";
+    if (field.suggestions) {
+      list = element("datalist", { id: `${id}-list` }, field.suggestions.map((one) => element("option", { value: one })));
+      made.setAttribute("list", list.id);
+    }
+  }
+  return element("label", { class: field.type === "check" ? "field check" : "field", for: id },
+    element("span", {}, field.label), made, list, field.hint && element("small", { class: "soft" }, field.hint));
+}
+
+/**
+ * Return a form. `submit` gets its values; what it throws is shown below the fields.
+ * @param {Field[]} fields
+ * @param {{label: string, submit: (values: Record<string, string>) => unknown, more?: Node[]}} options
+ */
+export function form(fields, { label, submit, more = [] }) {
+  const error = element("p", { class: "error", role: "alert" });
+  const send = element("button", { type: "submit", class: "primary" }, label);
+  const made = element("form", { class: "form" }, ...fields.map(input), ...more, error, send);
+  made.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (send.disabled) return;
+    error.textContent = "";
+    send.disabled = true;
+    try {
+      await submit(valuesOf(made));
+    } catch (failure) {
+      error.textContent = /** @type {Error} */ (failure).message;
+    } finally {
+      send.disabled = false;
+    }
+  });
+  return made;
+}
+
+/**
+ * Return what a form holds; a check is "true" or "false".
+ * @param {HTMLFormElement} made
+ * @returns {Record<string, string>}
+ */
+export function valuesOf(made) {
+  const found = [...made.elements].filter((one) => /** @type {any} */ (one).name);
+  return Object.fromEntries(found.map((one) => {
+    const field = /** @type {HTMLInputElement} */ (one);
+    return [field.name, field.type === "checkbox" ? String(field.checked) : field.value];
+  }));
+}
+
+/**
+ * Open a dialog with a form. Resolves with what `submit` returned, or null if it was closed.
+ * @param {{title: string, text?: string | Node, fields?: Field[], label: string, danger?: boolean, wide?: boolean,
+ *   submit: (values: Record<string, string>) => unknown}} options
+ * @returns {Promise<any>}
+ */
+export function ask({ title, text, fields = [], label, danger = false, wide = false, submit }) {
+  return new Promise((resolve) => {
+    /** @type {any} */
+    let result = null;
+    const cancel = button(t("action.cancel"), () => dialog.close(), { class: "quiet" });
+    const body = form(fields, {
+      label,
+      submit: async (values) => {
+        result = (await submit(values)) ?? true;
+        dialog.close();
+      },
+    });
+    const send = /** @type {HTMLButtonElement} */ (body.querySelector("button[type=submit]"));
+    if (danger) send.className = "danger";
+    send.replaceWith(element("div", { class: "buttons" }, cancel, send));
+    const heading = element("h2", { id: `dialog-${++lastId}` }, title);
+    const dialog = element("dialog", { "aria-labelledby": heading.id, class: wide ? "wide" : "" },
+      heading, text && (text instanceof Node ? text : element("p", {}, text)), body);
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(result);
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+    /** @type {HTMLElement | null} */ (body.querySelector("input, textarea, select"))?.focus();
+  });
+}
+
+/**
+ * Show something in a dialog, such as a raw payload.
+ * @param {string} title
+ * @param {...Node} content
+ */
+export function showDialog(title, ...content) {
+  const dialog = element("dialog", { class: "wide", "aria-label": title });
+  dialog.append(
+    element("header", {}, element("h2", {}, title), button("✕", () => dialog.close(), { class: "quiet", "aria-label": t("action.close") })),
+    element("div", { class: "dialog-body", tabindex: "0" }, ...content));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}

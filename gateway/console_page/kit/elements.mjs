@@ -1,0 +1,158 @@
+// Elements of the page. Text is only ever set as text: what people and models wrote is never read as HTML.
+
+import { t } from "./texts.mjs";
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+
+/**
+ * Return an element. Attributes that begin with "on" are listeners; null and false leave one out, or a child.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {Record<string, any>} attributes
+ * @param {(Child | Child[])[]} children
+ * @returns {HTMLElementTagNameMap[T]}
+ */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  setAll(made, attributes);
+  append(made, children);
+  return made;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Return an SVG element.
+ * @param {string} tag
+ * @param {Record<string, any>} attributes
+ * @param {(Child | Child[])[]} children
+ */
+export function svg(tag, attributes = {}, ...children) {
+  const made = document.createElementNS(SVG, tag);
+  setAll(made, attributes);
+  append(made, children);
+  return made;
+}
+
+/**
+ * @param {Element} made
+ * @param {Record<string, any>} attributes
+ */
+function setAll(made, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+}
+
+/**
+ * @param {Element} made
+ * @param {(Child | Child[])[]} children
+ */
+function append(made, children) {
+  for (const child of children.flat()) {
+    if (child === null || child === undefined || child === false || child === "") continue;
+    made.append(child instanceof Node ? child : String(child));
+  }
+}
+
+/** @type {Record<string, string[]>} */
+const GRADES = {
+  good: ["connected", "ready", "ok", "delivered", "answered", "done", "approved", "success", "on"],
+  warn: [
+    "connecting", "reconnecting", "starting", "pending", "sending", "running", "new", "low", "degraded", "waiting",
+    "stopped", "uncertain", "interrupted", "taken_over", "warning",
+  ],
+  bad: ["failed", "not ready", "dead", "error", "unreachable", "refused", "full", "slow", "timeout", "problem"],
+};
+
+/**
+ * Return a state as a colored label, in the reader's language.
+ * @param {string} state
+ * @param {string} [title]
+ */
+export function pill(state, title) {
+  const grade = Object.keys(GRADES).find((one) => GRADES[one].includes(state)) ?? "";
+  return element("span", { class: `pill ${grade}`, "data-state": state, title }, t(`state.${state}`, {}, state.replaceAll("_", " ")));
+}
+
+/**
+ * Return a time as "5 min ago", with the full time as its title. It is kept current by the shell.
+ * @param {string | null | undefined} iso
+ */
+export function ago(iso) {
+  if (!iso) return element("span", { class: "soft" }, t("time.never"));
+  return element("time", { datetime: iso, title: new Date(iso).toLocaleString() }, agoText(iso));
+}
+
+/** Return the words of `ago`. */
+export function agoText(/** @type {string} */ iso) {
+  const seconds = Math.max(0, (Date.now() - Date.parse(iso)) / 1000);
+  if (seconds < 5) return t("time.now");
+  const [size, unit] = /** @type {[number, string][]} */ ([[86400, "d"], [3600, "h"], [60, "min"]])
+    .find(([size]) => seconds >= size) ?? [1, "s"];
+  return t(`time.${unit}`, { count: Math.floor(seconds / size) });
+}
+
+/** Return a duration in seconds as words: "0.4 s", "12 s", "3 min". */
+export function duration(/** @type {number | null | undefined} */ seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  return seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
+}
+
+/**
+ * Return a list of names and values.
+ * @param {[Child, Child][]} pairs
+ */
+export const facts = (pairs) =>
+  element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+
+/**
+ * Return a button whose promise is awaited: it is disabled meanwhile, and a failure is shown as a notice.
+ * @param {Child} label
+ * @param {(event: MouseEvent) => unknown} onclick
+ * @param {Record<string, any>} attributes
+ */
+export function button(label, onclick, attributes = {}) {
+  const made = element("button", { type: "button", ...attributes }, label);
+  made.addEventListener("click", async (event) => {
+    if (made.dataset.busy) return;
+    made.dataset.busy = "1";
+    try {
+      await onclick(event);
+    } finally {
+      delete made.dataset.busy;
+    }
+  });
+  return made;
+}
+
+/**
+ * Return a link to a view.
+ * @param {string} hash
+ * @param {...Child} children
+ */
+export const link = (hash, ...children) => element("a", { href: hash }, ...children);
+
+/**
+ * Return where a conversation is, as people call it; the platform's own names are its title.
+ * @param {{channel: string, chat: string, topic?: string, place?: string}} row
+ */
+export function place(row) {
+  const ids = [row.channel, row.chat, row.topic].filter(Boolean).join(" · ");
+  const known = row.place ? `${row.channel} · ${row.place}` : ids;
+  return element("span", { title: ids }, known);
+}
+
+/** Return what a person is called, with the platform's ID as its title. */
+export const person = (/** @type {string} */ name, /** @type {string} */ id) =>
+  element("span", { title: id }, name || id);
+
+/**
+ * Return a note that stands where nothing is.
+ * @param {string} text
+ * @param {...Child} more
+ */
+export const empty = (text, ...more) => element("p", { class: "empty soft" }, text, ...more);

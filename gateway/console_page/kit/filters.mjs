@@ -1,0 +1,67 @@
+// Filters of a list: a search field and choices, kept in the address.
+
+import { element } from "./elements.mjs";
+import { t } from "./texts.mjs";
+
+const TYPING_MS = 300;
+
+/**
+ * @typedef {object} Filter
+ * @property {string} name in the address
+ * @property {string} label
+ * @property {[string, string][]} [options] a choice; the first one has the value "" and means all
+ * @property {(text: string) => Promise<[string, string][]>} [complete] completions of a text: value and label
+ */
+
+/**
+ * Return the filters of a view.
+ * @param {import("../console.mjs").Page} page
+ * @param {Filter[]} filters
+ * @param {{search?: string}} options the label of a search field, whose name is "q"
+ */
+export function filterBar(page, filters, { search } = {}) {
+  const bar = element("form", { class: "filters", role: "search", onsubmit: (/** @type {Event} */ event) => event.preventDefault() });
+  if (search) bar.append(textFilter(page, { name: "q", label: search }, "search"));
+  for (const filter of filters) bar.append(filter.options ? choiceFilter(page, filter) : textFilter(page, filter, "text"));
+  return bar;
+}
+
+/**
+ * @param {import("../console.mjs").Page} page
+ * @param {Filter} filter
+ */
+function choiceFilter(page, filter) {
+  const chosen = page.query.get(filter.name) ?? "";
+  return element("label", { class: "filter" }, element("span", {}, filter.label), element("select", {
+    name: filter.name,
+    onchange: (/** @type {any} */ event) => page.setQuery({ [filter.name]: event.target.value }),
+  }, (filter.options ?? []).map(([value, label]) => element("option", { value, selected: value === chosen }, label))));
+}
+
+/**
+ * @param {import("../console.mjs").Page} page
+ * @param {Filter} filter
+ * @param {"search" | "text"} type
+ */
+function textFilter(page, filter, type) {
+  let timer = 0;
+  const list = filter.complete ? element("datalist", { id: `complete-${filter.name}` }) : null;
+  const field = element("input", {
+    type, name: filter.name, value: page.query.get(filter.name) ?? "", placeholder: type === "search" ? t("filter.search") : "",
+    list: list?.id, autocomplete: "off", spellcheck: "false",
+  });
+  const complete = async () => {
+    if (!filter.complete || !list) return;
+    const found = await filter.complete(field.value).catch(() => []);
+    list.replaceChildren(...found.map(([value, label]) => element("option", { value }, label)));
+  };
+  field.addEventListener("focus", complete);
+  field.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = window.setTimeout(() => {
+      void complete();
+      page.setQuery({ [filter.name]: field.value.trim() }, { replace: true });
+    }, TYPING_MS);
+  });
+  return element("label", { class: type === "search" ? "filter search" : "filter" }, element("span", {}, filter.label), field, list);
+}

@@ -1,0 +1,24 @@
+// The icons of the navigation: lines of 20 x 20.
+
+import { svg } from "./elements.mjs";
+
+/** @type {Record<string, string>} */
+const PATHS = {
+  overview: "M3 11l7-7 7 7M5 9v8h4v-5h2v5h4V9",
+  messages: "M3 4h14v10H8l-4 3v-3H3z",
+  conversations: "M2 4h11v8H7l-3 3v-3H2zM15 8h3v7h-2v3l-3-3H8",
+  chat: "M4 3h12v9H9l-4 4v-4H4zM7 7h6M7 9.500h4",
+  deliveries: "M2 10l16-7-5 14-3-6zM10 11l8-8",
+  people: "M7 9a3 3 0 100-6 3 3 0 000 6zM1 17c0-4 2.500-6 6-6s6 2 6 6M13 3.500a3 3 0 010 5.500M15 11.500c2.500.500 4 2.500 4 5.500",
+  broadcast: "M3 8v4h3l6 4V4L6 8zM15 7c1.500 1.500 1.500 4.500 0 6",
+  sessions: "M5 9V6a5 5 0 0110 0v3M3 9h14v9H3zM10 12v3",
+  usage: "M3 17V9h3v8M8.500 17V4h3v13M14 17v-6h3v6",
+  playground: "M3 6h14v9H3zM7 9v3M5.500 10.500h3M13 10h.010M15 12h.010",
+  agents: "M5 7h10v9H5zM10 7V3M7.500 11h.010M12.500 11h.010M8 14h4M2 10v3M18 10v3",
+  settings: "M10 7a3 3 0 100 6 3 3 0 000-6zM10 2v2M10 16v2M2 10h2M16 10h2M4.500 4.500l1.500 1.500M14 14l1.500 1.500M4.500 15.500L6 14M14 6l1.500-1.500",
+};
+
+/** Return an icon; a circle for an unknown name. */
+export const icon = (/** @type {string} */ name) =>
+  svg("svg", { viewBox: "0 0 20 20", class: "icon", "aria-hidden": "true" },
+    svg("path", { d: PATHS[name] ?? "M10 4a6 6 0 100 12 6 6 0 000-12z" }));

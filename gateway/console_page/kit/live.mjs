@@ -1,0 +1,70 @@
+// What changes in the service: one event stream for all views. It resumes where it broke off.
+
+import { BASE } from "./api.mjs";
+
+const AT_MOST_EVERY_MS = 1000;
+
+/** @typedef {{topics: Set<string>, call: () => unknown, timer: number, last: number}} Subscriber */
+
+/** @type {Set<Subscriber>} */
+const subscribers = new Set();
+/** @type {EventSource | null} */
+let source = null;
+/** @type {(isLive: boolean) => void} */
+let onState = () => {};
+
+/** Call `report` with whether changes arrive, now and whenever that changes. */
+export function watchState(/** @type {(isLive: boolean) => void} */ report) {
+  onState = report;
+}
+
+/** Open the stream. While the page is hidden, it is closed. */
+export function startLive() {
+  if (source || document.hidden) return;
+  source = new EventSource(new URL("api/events", BASE));
+  source.addEventListener("open", () => onState(true));
+  source.addEventListener("error", () => onState(false));
+  source.addEventListener("change", (event) => wake(new Set(JSON.parse(event.data).topics)));
+  source.addEventListener("reset", () => wake(null));
+}
+
+/** Close the stream. */
+export function stopLive() {
+  source?.close();
+  source = null;
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) stopLive();
+  else if (subscribers.size) {
+    startLive();
+    wake(null);
+  }
+});
+
+/**
+ * Call a function after something of these topics changed, at most once a second. Returns a function that ends it.
+ * @param {string[]} topics "messages", "deliveries", "access", "channels", "runs", "takeovers"
+ * @param {() => unknown} call
+ */
+export function subscribe(topics, call) {
+  const one = { topics: new Set(topics), call, timer: 0, last: 0 };
+  subscribers.add(one);
+  return () => {
+    clearTimeout(one.timer);
+    subscribers.delete(one);
+  };
+}
+
+function wake(/** @type {Set<string> | null} */ changed) {
+  for (const one of subscribers) {
+    if (changed && ![...one.topics].some((topic) => changed.has(topic))) continue;
+    if (one.timer) continue;
+    const wait = Math.max(0, one.last + AT_MOST_EVERY_MS - Date.now());
+    one.timer = window.setTimeout(() => {
+      one.timer = 0;
+      one.last = Date.now();
+      one.call();
+    }, wait);
+  }
+}

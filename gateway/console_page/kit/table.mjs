@@ -1,0 +1,227 @@
+// A table that pages through rows, and follows changes without moving what somebody is about to click.
+
+import { button, element, empty } from "./elements.mjs";
+import { t } from "./texts.mjs";
+
+/**
+ * @typedef {object} Column
+ * @property {string} label "" for actions
+ * @property {(row: any) => import("./elements.mjs").Child | import("./elements.mjs").Child[]} cell
+ * @property {string} [kind] "text" (wraps), "number" or "actions"
+ */
+
+/**
+ * @typedef {object} TableOptions
+ * @property {string} label what is listed, for screen readers
+ * @property {Column[]} columns
+ * @property {(row: any) => string} key what a row is known by when it changes
+ * @property {(before: string | null) => Promise<{rows: any[], next?: string | null}>} load a page; `before`: the last page's `next`
+ * @property {string} empty what to say if there are no rows
+ * @property {(row: any) => string | null} [open] the address that Enter and a click on the row open
+ * @property {(row: any) => string} [rowClass]
+ */
+
+/**
+ * @typedef {object} Table
+ * @property {HTMLElement} element
+ * @property {() => Promise<void>} restart load the first page anew, for other filters
+ * @property {() => Promise<void>} refresh look for changes; rows stay where they are while they are pointed at
+ * @property {(row: any) => void} update show a row anew, in its place
+ */
+
+/**
+ * Return a table; await its first `restart`.
+ * @param {TableOptions} options
+ * @returns {Table}
+ */
+export function createTable(options) {
+  const { columns, key, load, open } = options;
+  /** @type {Map<string, {row: any, line: HTMLTableRowElement, text: string}>} */
+  const shown = new Map();
+  /** @type {any[] | null} */
+  let waiting = null;
+  /** @type {string | null} */
+  let next = null;
+  let generation = 0;
+
+  const body = element("tbody");
+  const news = button("", () => apply(waiting ?? []), { class: "news", hidden: true });
+  const older = button(t("table.older"), loadOlder, { class: "older", hidden: true });
+  const note = element("div");
+  const head = element("thead", {}, element("tr", {}, ...columns.map((one) =>
+    element("th", { scope: "col", class: one.kind }, one.label || element("span", { class: "unseen" }, t("table.actions"))))));
+  const table = element("div", { class: "scroll" }, element("table", { class: "rows", "aria-label": options.label }, head, body));
+  const whole = element("div", { class: "table" }, element("div", { class: "news-place" }, news), table, note, older);
+
+  /** @param {any} row */
+  function fill(row) {
+    return columns.map((one) => {
+      const content = one.cell(row);
+      return element("td", { class: one.kind, "data-label": one.label || null }, ...(Array.isArray(content) ? content : [content]));
+    });
+  }
+
+  /** @param {any} row */
+  function add(row) {
+    const target = open?.(row);
+    const line = element("tr", { tabindex: shown.size ? "-1" : "0", class: [options.rowClass?.(row), target && "opens"].filter(Boolean).join(" ") || null }, ...fill(row));
+    if (target) {
+      line.addEventListener("click", (event) => {
+        const at = /** @type {Element} */ (event.target);
+        if (!at.closest("a, button, input, select, summary") && document.getSelection()?.isCollapsed) location.hash = target;
+      });
+    }
+    shown.set(key(row), { row, line, text: JSON.stringify(row) });
+    return line;
+  }
+
+  /** Show a row anew where it is; what has the focus there keeps it, by its label. @param {any} row */
+  function update(row) {
+    const found = shown.get(key(row));
+    const text = JSON.stringify(row);
+    if (!found || found.text === text) return;
+    const focused = found.line.contains(document.activeElement) && document.activeElement !== found.line ? document.activeElement?.textContent : null;
+    found.line.replaceChildren(...fill(row));
+    found.line.className = [options.rowClass?.(row), open?.(row) && "opens"].filter(Boolean).join(" ");
+    Object.assign(found, { row, text });
+    if (focused) {
+      const again = [...found.line.querySelectorAll("button, a")].find((one) => one.textContent === focused);
+      /** @type {HTMLElement} */ (again ?? found.line).focus({ preventScroll: true });
+    }
+  }
+
+  // A click with the mouse leaves the focus behind: only one that the keyboard set holds the rows.
+  const isHeld = () => body.matches(":hover") || body.querySelector(":focus-visible") !== null;
+
+  /** Put rows into the order in which they arrived; drop those that are gone. @param {any[]} rows */
+  function apply(rows) {
+    waiting = null;
+    news.hidden = true;
+    const keys = new Set(rows.map(key));
+    const last = rows.at(-1);
+    const end = last === undefined ? -1 : [...shown.keys()].indexOf(key(last));
+    [...shown].forEach(([name, { line }], at) => {
+      if (!keys.has(name) && (end < 0 || at <= end || !next)) {
+        line.remove();
+        shown.delete(name);
+      }
+    });
+    /** @type {Element | null} */
+    let before = null;
+    for (const row of rows) {
+      const found = shown.get(key(row));
+      if (found) update(row);
+      const line = found?.line ?? add(row);
+      /** @type {Element | null} */
+      const place = before ? before.nextElementSibling : body.firstElementChild;
+      if (place !== line) body.insertBefore(line, place);
+      before = line;
+    }
+    const order = [...body.children];
+    const entries = new Map([...shown].sort(([, a], [, b]) => order.indexOf(a.line) - order.indexOf(b.line)));
+    shown.clear();
+    entries.forEach((value, name) => shown.set(name, value));
+    finish();
+  }
+
+  function finish() {
+    note.replaceChildren(...(shown.size ? [] : [empty(options.empty)]));
+    table.hidden = !shown.size;
+    older.hidden = !next;
+    if (shown.size && !body.querySelector("tr[tabindex='0']")) /** @type {HTMLElement} */ (body.firstElementChild).tabIndex = 0;
+  }
+
+  async function restart() {
+    const current = ++generation;
+    const page = await load(null);
+    if (current !== generation) return;
+    shown.clear();
+    body.replaceChildren(...page.rows.map(add));
+    next = page.next ?? null;
+    waiting = null;
+    news.hidden = true;
+    finish();
+  }
+
+  async function refresh() {
+    const current = generation;
+    const page = await load(null);
+    if (current !== generation) return;
+    if (!shown.size) next = page.next ?? null;
+    const fresh = page.rows.filter((row) => !shown.has(key(row)));
+    if (!isHeld()) {
+      apply(page.rows);
+      return;
+    }
+    page.rows.forEach(update);
+    const keys = new Set(page.rows.map(key));
+    const end = page.rows.length ? [...shown.keys()].indexOf(key(page.rows.at(-1))) : -1;
+    [...shown].forEach(([name, { line }], at) => {
+      if (!keys.has(name) && (!next || at <= end)) line.classList.add("gone");
+    });
+    waiting = page.rows;
+    news.hidden = !fresh.length;
+    news.textContent = t("table.news", { count: fresh.length });
+  }
+
+  async function loadOlder() {
+    const current = generation;
+    const page = await load(next);
+    if (current !== generation) return;
+    const fresh = page.rows.filter((row) => !shown.has(key(row)));
+    body.append(...fresh.map(add));
+    next = page.next ?? null;
+    finish();
+  }
+
+  const release = () => setTimeout(() => {
+    if (waiting && !isHeld()) apply(waiting);
+  });
+  whole.addEventListener("pointerleave", release);
+  whole.addEventListener("focusout", release);
+  whole.addEventListener("keydown", (event) => moveFocus(event, body, open && ((line) => {
+    const found = [...shown.values()].find((one) => one.line === line);
+    return found ? open(found.row) : null;
+  })));
+  return { element: whole, restart, refresh, update };
+}
+
+/**
+ * Arrow keys (and j, k) move among the rows, Enter opens one.
+ * @param {KeyboardEvent} event
+ * @param {HTMLElement} body
+ * @param {((line: Element) => string | null) | undefined} open
+ */
+function moveFocus(event, body, open) {
+  const line = /** @type {HTMLElement} */ (event.target).closest("tr");
+  if (!line || !body.contains(line) || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Enter" && event.target === line) {
+    const target = open?.(line);
+    if (target) location.hash = target;
+    return;
+  }
+  const rows = [...body.children];
+  const at = rows.indexOf(line);
+  /** @type {Record<string, number>} */
+  const steps = { ArrowDown: at + 1, j: at + 1, ArrowUp: at - 1, k: at - 1, Home: 0, End: rows.length - 1 };
+  const target = /** @type {HTMLElement | undefined} */ (rows[steps[event.key]]);
+  if (!(event.key in steps) || !target) return;
+  event.preventDefault();
+  line.tabIndex = -1;
+  target.tabIndex = 0;
+  target.focus();
+}
+
+/**
+ * Return a plain table for a few rows.
+ * @param {string[]} headings
+ * @param {(import("./elements.mjs").Child)[][]} rows
+ * @param {string} nothing
+ */
+export function simpleTable(headings, rows, nothing) {
+  if (!rows.length) return empty(nothing);
+  return element("div", { class: "scroll", tabindex: "0" }, element("table", { class: "rows" },
+    element("thead", {}, element("tr", {}, ...headings.map((text) => element("th", { scope: "col" }, text)))),
+    element("tbody", {}, ...rows.map((cells) => element("tr", {}, ...cells.map((cell, at) =>
+      element("td", { "data-label": headings[at] || null }, cell)))))));
+}

@@ -1,0 +1,37 @@
+// The console's own words, in the reader's language. Texts of the service (reasons, errors) come from the API.
+
+const KEY = "parley.language";
+export const LANGUAGES = { en: "English", zh: "中文" };
+
+/** @type {Record<string, string>} */
+let words = {};
+
+/** The language of this browser: chosen, or the browser's own. */
+export function language() {
+  const chosen = localStorage.getItem(KEY) ?? navigator.language;
+  return chosen.toLowerCase().startsWith("zh") ? "zh" : "en";
+}
+
+/** Choose a language. The page has to be loaded anew. */
+export const chooseLanguage = (/** @type {string} */ code) => localStorage.setItem(KEY, code);
+
+/** Load the texts. Await this before anything is shown. */
+export async function loadTexts() {
+  words = (await (language() === "zh" ? import("../texts/zh.mjs") : import("../texts/en.mjs"))).texts;
+  document.documentElement.lang = language();
+}
+
+/**
+ * Return a text with its values filled in: "{count} new". A text with "one|many" is chosen by `count`.
+ * @param {string} key
+ * @param {Record<string, string | number>} values
+ * @param {string} [otherwise] what to say if the key is unknown
+ */
+export function t(key, values = {}, otherwise) {
+  let text = words[key] ?? otherwise ?? key;
+  if (text.includes("|")) text = text.split("|")[values.count === 1 ? 0 : 1];
+  return text.replace(/\{(\w+)\}/g, (_, name) => {
+    const value = values[name];
+    return typeof value === "number" ? value.toLocaleString(language()) : String(value ?? "");
+  });
+}

@@ -1,0 +1,48 @@
+// Sends one message to many chats: count first, then send what was counted.
+
+import { request } from "../kit/api.mjs";
+import { button, element } from "../kit/elements.mjs";
+import { form } from "../kit/dialog.mjs";
+import { simpleTable } from "../kit/table.mjs";
+import { t } from "../kit/texts.mjs";
+
+const PATH = "api/channels/broadcast";
+const AUDIENCES = ["private", "groups", "all"];
+const MAX_CHARS = 60000;
+
+/** @param {import("../console.mjs").Page} page */
+export async function show(page) {
+  const { channels } = await request("api/channels", { signal: page.signal });
+  const names = Object.keys(channels).filter((name) => channels[name].enabled && name !== "terminal");
+  const result = element("div", { "aria-live": "polite" });
+  const body = (/** @type {Record<string, string>} */ values) => ({
+    text: values.text, audience: values.audience, channels: values.channel ? [values.channel] : null,
+  });
+  const count = async (/** @type {Record<string, string>} */ values) => {
+    if (!values.text.trim()) throw new Error(t("broadcast.empty"));
+    const found = await request(PATH, { method: "POST", body: { ...body(values), dry_run: true } });
+    // The ID is that of one message: a second click sends nothing.
+    const key = crypto.randomUUID?.() ?? `console-${Date.now()}`;
+    const send = async () => {
+      const sent = await request(PATH, { method: "POST", body: { ...body(values), key } });
+      page.notify(t("broadcast.sent", { count: sent.chats }), async () => {
+        await request(`${PATH}/${encodeURIComponent(key)}`, { method: "DELETE" });
+        page.notify(t("broadcast.stopped"));
+      });
+      await page.show();
+    };
+    const rows = Object.entries(found.channels).map(([name, one]) => [name, one.chats.toLocaleString(), one.denied.toLocaleString(), one.left_out]);
+    result.replaceChildren(
+      simpleTable([t("column.channel"), t("broadcast.chats"), t("broadcast.denied"), t("broadcast.left-out")], rows, t("broadcast.no-channel")),
+      found.chats ? button(t("broadcast.send", { count: found.chats }), send, { class: "primary" }) : element("p", { class: "soft" }, t("broadcast.nobody")));
+  };
+  const made = form([
+    { name: "text", label: t("broadcast.text"), type: "area", max: MAX_CHARS },
+    { name: "audience", label: t("broadcast.to"), type: "choice", options: AUDIENCES.map((one) => [one, t(`broadcast.${one}`)]) },
+    { name: "channel", label: t("column.channel"), type: "choice", options: [["", t("broadcast.every")], ...names.map((one) => /** @type {[string, string]} */ ([one, one]))] },
+  ], { label: t("broadcast.count"), submit: count });
+  // What was counted is not what would be sent now.
+  made.addEventListener("input", () => result.replaceChildren());
+  return [element("h2", {}, t("nav.broadcast")), element("p", { class: "soft" }, t("broadcast.about")),
+    element("div", { class: "card" }, made, result)];
+}
