@@ -34,6 +34,7 @@ _CENTER = """one => {
   return [at.x + at.width / 2, at.y + at.height / 2];
 }"""
 _ENTER = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+_TAB = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
 _LISTENING = re.compile(r"DevTools listening on (ws://\S+)")
 
 
@@ -125,6 +126,11 @@ class BrowserPage:
         """Press a key that enters no text, such as ArrowDown."""
         for kind in ("keyDown", "keyUp"):
             await self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    async def press_tab(self) -> None:
+        """Press the Tab key."""
+        for kind in ("keyDown", "keyUp"):
+            await self._call("Input.dispatchKeyEvent", type=kind, **_TAB)
 
     async def resize(self, width: int, height: int) -> None:
         """Show the page in a window of this size, as a phone does."""

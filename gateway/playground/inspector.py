@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -148,12 +149,18 @@ def as_text(value: object) -> str:
 def _readable(request: web.Request, body: bytes) -> object:
     if request.content_type.startswith("multipart/"):
         return f"({request.content_type}, {request.content_length} bytes)"
-    if request.content_type == "application/json":
-        try:
-            return json.loads(body)
-        except ValueError:
-            pass
-    return body.decode("utf-8", "replace")
+    text = body.decode("utf-8", "replace")
+    if request.content_type == "application/x-www-form-urlencoded":
+        return {name: _parsed(value) for name, value in parse_qsl(text, keep_blank_values=True)}
+    return _parsed(text)
+
+
+def _parsed(text: str) -> object:
+    """Return the value of a JSON text, or the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _curl(request: web.Request, body: bytes) -> str:
@@ -171,4 +178,4 @@ def _outcome(request: web.Request, response: web.StreamResponse) -> str:
         return "the connection broke"
     body = response.body if isinstance(response, web.Response) else None
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else ""
-    return f"{response.status} {text}".strip()
+    return f"{response.status} {as_text(_parsed(text))}".strip()

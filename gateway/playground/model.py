@@ -12,7 +12,13 @@ from typing import Any
 import anyio
 import httpx
 from aiohttp import web
-from langchain_core.messages import AIMessageChunk, convert_to_messages
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ToolMessage,
+    convert_to_messages,
+)
 
 from agent.models.demo import DemoChatModel, plan
 from agent.models.scripted import CHARS_PER_TOKEN, stream_chunks
@@ -111,7 +117,7 @@ class ModelFront:
 
     async def _demo(self, request: web.Request, body: bytes) -> web.StreamResponse:
         asked = json.loads(body)
-        messages = convert_to_messages(asked["messages"])
+        messages = _named(convert_to_messages(asked["messages"]))
         tools = {tool["function"]["name"] for tool in asked.get("tools", ())}
         chunks = list(stream_chunks(plan(messages, tools), messages))
         if not asked.get("stream"):
@@ -138,6 +144,22 @@ class ModelFront:
                 break
             await response.write(piece)
         return response
+
+
+def _named(messages: list[BaseMessage]) -> list[BaseMessage]:
+    """Give results the names of their tools, which requests do not contain."""
+    names = {
+        call["id"]: call["name"]
+        for message in messages
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    }
+    return [
+        one.model_copy(update={"name": names.get(one.tool_call_id)})
+        if isinstance(one, ToolMessage)
+        else one
+        for one in messages
+    ]
 
 
 def _readable(body: bytes) -> object:

@@ -88,8 +88,7 @@ class Simulation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with anyio.CancelScope(shield=True):
-            await self._stack.aclose()
+        await self._stack.__aexit__(kind, error, trace)
 
     async def start(self, model_url: str) -> None:
         """Start the service. `model_url`: where `model` is served."""

@@ -103,4 +103,14 @@ async def playground(folder: Path, *arguments: str) -> AsyncIterator[RunningPlay
     finally:
         with anyio.CancelScope(shield=True):
             process.send_signal(signal.SIGTERM)
-            await process.wait()
+            code = await process.wait()
+    assert code == 0
+
+
+async def run_command(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Run another command. Return its exit code and all that it printed."""
+    command = (sys.executable, "-m", "gateway", *arguments)
+    done = await anyio.run_process(
+        command, env=environment(folder), cwd=folder, stderr=STDOUT, check=False
+    )
+    return done.returncode, done.stdout.decode()

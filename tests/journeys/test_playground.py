@@ -2,11 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
-from tests.journeys.playground import playground
+from tests.journeys.playground import RunningPlayground, playground, run_command
 
+PLATFORMS = ("slack", "telegram", "feishu")
 HOSTILE = '<img src=x onerror="document.title = 1"><script>document.title = 2</script>'
 
 
@@ -39,10 +43,22 @@ async def write(page: BrowserPage, text: str) -> None:
 
 @needs_chromium
 async def test_people_talk_to_the_bot_on_all_platforms(tmp_path: Path) -> None:
+    """Check what people can do with one playground and one browser, because they take seconds to start."""
     async with playground(tmp_path) as running, open_browser(tmp_path) as page:
         await page.open(running.link)
         await _a_private_chat_in_telegram(page)
+        await _a_button_is_pressed(page, running)
+        await _a_mention_is_completed_in_slack_and_answered_in_its_thread(page)
+        await _slack_refuses_a_command_that_no_app_has(page)
+        page.errors.clear()  # This is the refused request.
+        await _a_feishu_card_grows_and_a_file_comes(page, running)
+        await _a_stranger_is_approved(page)
+        await _calls_and_decisions_are_listed_without_secrets(page, running)
+        await _an_answer_arrives_once_in_spite_of_the_weather(page, running)
+        await _a_message_to_a_killed_service_is_answered_later(page, running)
         assert page.errors == []
+        await _the_page_is_chinese_and_fits_a_phone(page)
+        assert (await running.state())["violations"] == []
 
 
 async def _a_private_chat_in_telegram(page: BrowserPage) -> None:
@@ -52,3 +68,171 @@ async def _a_private_chat_in_telegram(page: BrowserPage) -> None:
     assert HOSTILE in shown
     await page.wait_for_text(HOSTILE, "#messages article.own")
     assert await page.evaluate("document.title") == "Parley playground"
+
+
+async def _a_button_is_pressed(page: BrowserPage, running: RunningPlayground) -> None:
+    await write(page, "ask me something")
+    await page.click("Green", "#messages")
+    await running.wait_for("telegram:1001", "You said: Green")
+
+
+async def _a_mention_is_completed_in_slack_and_answered_in_its_thread(page: BrowserPage) -> None:
+    await go_to(page, "slack:C1")
+    await page.evaluate("document.querySelector('#text').focus()")
+    await page.type("@Par")
+    await page.wait_for_text("@Parley", "#completion")
+    await page.press_tab()
+    await page.type("*hello*")
+    await page.press_enter()
+    await page.wait_for_text("@Parley *hello*", "#messages article.own")
+    await page.wait_for_text("You said: hello", "#messages article.in-thread[data-author=parley]")
+    await page.wait_for_text("hello", "#messages article.in-thread em")
+
+
+async def _slack_refuses_a_command_that_no_app_has(page: BrowserPage) -> None:
+    await write(page, "/nope")
+    await page.wait_for_text("Slack knows no command /nope", "#notice")
+    await page.evaluate("document.querySelector('#text').value = ''")
+    await write(page, "/parley help")
+    await page.wait_for_text("only visible to ann")
+
+
+async def _a_feishu_card_grows_and_a_file_comes(
+    page: BrowserPage, running: RunningPlayground
+) -> None:
+    await go_to(page, "feishu:oc_dm_ou_ann")
+    await write(page, "write a file notes.txt saying hello")
+    await page.wait_for_text("Done: here is your file.", "#messages")
+    await page.wait_for_text("notes.txt", "#messages .file")
+    address = await page.evaluate(
+        "document.querySelector('#messages .file a').getAttribute('href')"
+    )
+    assert (await running.client.get(address)).text == "hello\n"
+    titles = [one["title"] for one in (await running.state())["entries"]]
+    assert [one for one in titles if one.endswith("/elements/answer/content")]
+
+
+async def _a_stranger_is_approved(page: BrowserPage) -> None:
+    await choose(page, "#person", "sam")
+    await go_to(page, "telegram:1003")
+    await write(page, "let me in")
+    await page.wait_for_text("pairing code", "#messages article[data-author=parley]")
+    await page.evaluate("document.querySelector('#messages .operator').click()")
+    await write(page, "now?")
+    await page.wait_for_text("You said: now?", "#messages")
+    await choose(page, "#person", "ann")
+
+
+async def _calls_and_decisions_are_listed_without_secrets(
+    page: BrowserPage, running: RunningPlayground
+) -> None:
+    await choose(page, "#source", "service")
+    await page.wait_for_text("message of telegram in private chat '1003': pairing", "#entries")
+    await choose(page, "#source", "telegram")
+    await page.wait_for_text("POST sendMessage", "#entries")
+    assert "chat.postMessage" not in await page.text("#entries")
+    await choose(page, "#source", "")
+    entries = (await running.state())["entries"]
+    commands = [one["curl"] for one in entries if one["title"] == "POST sendMessage"]
+    assert all(one.startswith("curl -X POST http://127.0.0.1:") for one in commands)
+    assert all("/bot***/sendMessage" in one for one in commands)
+    assert "fake-token" not in json.dumps(entries)
+    kinds = {(one["source"], one["kind"]) for one in entries}
+    events = {(name, kind) for name in PLATFORMS for kind in ("event", "acknowledged", "call")}
+    assert events | {("person", "action"), ("service", "decision"), ("model", "call")} <= kinds
+
+
+async def _an_answer_arrives_once_in_spite_of_the_weather(
+    page: BrowserPage, running: RunningPlayground
+) -> None:
+    await go_to(page, "feishu:oc_room")
+    await choose(page, "[data-weather=feishu] select", "server error")
+    await eventually(running.state, lambda state: state["weather"] == {"feishu": "server error"})
+    await write(page, "@Parley in the rain")
+
+    async def failures() -> int:
+        entries = (await running.state())["entries"]
+        return sum(one["failed"] and one["outcome"].startswith("502") for one in entries)
+
+    await eventually(failures, lambda number: number > 1)
+    await choose(page, "[data-weather=feishu] select", "")
+    found = await running.wait_for("feishu:oc_room", "You said: in the rain")
+    assert len(found) == 1
+
+
+async def _a_message_to_a_killed_service_is_answered_later(
+    page: BrowserPage, running: RunningPlayground
+) -> None:
+    await go_to(page, "telegram:1001")
+    await page.click("Kill the service")
+    await page.wait_for_text("killed", "#service")
+    await write(page, "are you there?")
+    await page.click("Start the service")
+    found = await running.wait_for("telegram:1001", "You said: are you there?")
+    assert len([one for one in found if "are you there?" in one]) == 1
+
+
+async def _the_page_is_chinese_and_fits_a_phone(page: BrowserPage) -> None:
+    await choose(page, "#language", "zh")
+    await page.wait_for_text("发送", "#composer")
+    await page.resize(390, 800)
+    await page.click("幕后", "#panes")
+    await page.wait_for_text("sendMessage", "#entries")
+    await page.click("会话", "#panes")
+    await page.wait_for_text("Team", "#places")
+    await page.click("Team", "#places")
+    await page.wait_for_text("Team", "#chat h2")
+    width = await page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 390
+
+
+async def test_a_recording_is_replayed_as_a_test(tmp_path: Path) -> None:
+    file = tmp_path / "recording.json"
+    async with playground(tmp_path) as running:
+        here = {"place": "telegram:1001", "person": "ann"}
+        await running.act(do="send", text="ask me something", **here)
+        question = await eventually(running.state, lambda state: _buttons(state, "telegram:1001"))
+        message = question["seen"]["telegram:1001"]["messages"][-1]
+        await running.act(do="press", message=message["id"], label="Green", **here)
+        await running.wait_for("telegram:1001", "You said: Green")
+        await running.act(do="weather", target="slack", kind="dropped connections")
+        await running.act(do="send", place="slack:C1", person="ben", text="@Parley hello")
+        await running.wait_for("slack:C1", "You said: hello")
+        await eventually(
+            running.state,
+            lambda state: "✅" in json.dumps(state["seen"]["slack:C1"], ensure_ascii=False),
+        )
+        await eventually(running.state, lambda state: not _buttons(state, "telegram:1001"))
+        file.write_text((await running.client.get("/api/recording")).text, "utf-8")
+    code, said = await run_command(tmp_path, "replay", str(file))
+    assert (code, said) == (0, "No difference after 4 actions.\n")
+    recording = file.read_text("utf-8").replace("You said: hello", "You said: hullo")
+    file.write_text(recording, "utf-8")
+    code, said = await run_command(tmp_path, "replay", str(file))
+    assert code == 1
+    assert "-  You said: hullo" in said.splitlines()
+    assert "+  You said: hello" in said.splitlines()
+
+
+def _buttons(state: dict[str, Any], place: str) -> list[str]:
+    return [label for one in state["seen"][place]["messages"] for label in one["buttons"]]
+
+
+async def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "recording.json").write_text('{"version": 7}')
+    code, said = await run_command(tmp_path, "replay", str(tmp_path / "recording.json"))
+    assert code == 1
+    assert "cannot be read as a recording: it is no recording of version 1" in said
+
+
+async def test_the_page_needs_its_token_and_its_host(tmp_path: Path) -> None:
+    async with playground(tmp_path) as running:
+        base = str(running.client.base_url)
+        async with httpx.AsyncClient(base_url=base, trust_env=False) as stranger:
+            assert (await stranger.get("/api/state")).status_code == 401
+            assert (await stranger.get("/?token=wrong")).status_code == 401
+        assert (await running.client.get("/", headers={"Host": "evil.test"})).status_code == 421
+        form = await running.client.post("/api/actions", data={"do": "kill"})
+        assert form.status_code == 415
+        page = await running.client.get("/")
+        assert "default-src 'self'" in page.headers["Content-Security-Policy"]

@@ -22,7 +22,7 @@ from gateway.playground.shown import (
 )
 
 GROUP = "oc_room"
-TITLE = "产品 Product"
+TITLE = "Product"
 REDELIVER_S = 5.0
 """Pause before Feishu sends an event again. The real ones are 15 s, 5 min, 1 h and 6 h."""
 

@@ -17,10 +17,10 @@ export function showWeather() {
   if (byId("weather").contains(document.activeElement) && document.activeElement.tagName === "SELECT") return;
   const change = (target, kind) => act({ do: "weather", target, kind });
   const choice = (target, kinds) => element("select", { "aria-label": `${word("weather")}: ${target}`, onchange: (event) => { void change(target, event.target.value); event.target.blur(); } },
-    ["", ...kinds].map((kind) => element("option", { value: kind, selected: (state.weather[target] ?? "") === kind && "selected" }, kind || word("fair"))));
+    ["", ...kinds].map((kind) => element("option", { value: kind, selected: (state.weather[target] ?? "") === kind && "selected" }, word(kind || "fair"))));
   const line = (target, kinds, once) => element("p", { "data-weather": target },
-    element("span", {}, target === "model" ? word("model") : target), choice(target, kinds),
-    once.map((kind) => element("button", { type: "button", onclick: () => change(target, kind) }, kind)));
+    element("span", {}, word(target)), choice(target, kinds),
+    once.map((kind) => element("button", { type: "button", onclick: () => change(target, kind) }, word(kind))));
   byId("weather").replaceChildren(element("h3", {}, word("weather")),
     ...["telegram", "slack", "feishu"].map((name) => line(name, STANDING, ONCE)), line("model", MODEL, []));
 }
@@ -58,7 +58,7 @@ function row(entry) {
   if (known?.revision === entry.revision) return known.made;
   const isOpen = known?.made.querySelector("details")?.open;
   const made = element("li", { class: `entry ${entry.failed ? "failed" : ""}`, "data-source": entry.source, "data-kind": entry.kind },
-    element("details", { open: isOpen && "open" },
+    element("details", { open: isOpen ? "open" : null },
       element("summary", {}, element("time", {}, new Date(entry.at * 1000).toLocaleTimeString()), " ",
         element("span", { class: "source" }, entry.source), " ", element("span", { class: "kind" }, entry.kind), " ", entry.title),
       entry.curl && element("button", { type: "button", onclick: () => copy(entry.curl) }, word("copy")),

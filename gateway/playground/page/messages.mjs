@@ -15,7 +15,7 @@ export function showMessages(box, found, person, choose) {
   if (found.id !== place) drawn.clear();
   place = found.id;
   const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-  const all = (state.seen[found.id]?.messages ?? []).filter((one) => [ "", person.key].includes(one.only_for));
+  const all = (state.seen[found.id]?.messages ?? []).filter((one) => ["", person.key].includes(one.only_for));
   const elements = inThreads(all).map((one) => messageElement(one, found, person, choose));
   if (!elements.length) elements.push(element("p", { class: "soft" }, word("empty")));
   const current = [...box.children];
@@ -54,11 +54,11 @@ function draw(message, found, person, choose) {
     element("p", { class: "from" }, author,
       message.edited && element("span", { class: "soft" }, ` · ${word("edited")}`),
       message.only_for && element("span", { class: "soft" }, ` · ${word("only")} ${message.only_for}`)),
-    quoted && element("blockquote", { class: "quoted" }, plain(quoted.body).slice(0, 120)),
+    Boolean(quoted) && element("blockquote", { class: "quoted" }, plain(quoted.body).slice(0, 120)),
     element("div", { class: "body" }, message.body.map(treeNode)),
     message.files.map((file) => fileElement(file, found.platform)),
     message.buttons.length > 0 && element("div", { class: "buttons" }, message.buttons.map(press)),
-    code && label(`${word("approve")}: ${code}`, () => act({ do: "approve", code }), "operator"),
+    Boolean(code) && label(`${word("approve")}: ${code}`, () => act({ do: "approve", code }), "operator"),
     message.reactions.length > 0 && element("p", { class: "reactions" }, message.reactions.join(" ")),
     message.id !== "draft" && element("p", { class: "tools" }, tools.map((what) => label(word(what), () => use(what)))));
 }

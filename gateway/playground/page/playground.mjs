@@ -7,7 +7,7 @@ import { forgetDrawn, showMessages } from "./messages.mjs";
 import { act, follow, state } from "./server.mjs";
 import { language, setLanguage, translatePage, word } from "./words.mjs";
 
-const PLATFORMS = { telegram: "Telegram", slack: "Slack", feishu: "Feishu" };
+const PLATFORMS = ["telegram", "slack", "feishu"];
 const NOTICE_MS = 8000;
 const byId = (id) => document.getElementById(id);
 let personKey = "ann";
@@ -41,8 +41,8 @@ function showPlaces() {
     return element("button", { type: "button", "data-place": one.id, "aria-current": isCurrent && "true", onclick: () => open(one.id) },
       name, news > 0 && element("span", { class: "news" }, String(news)));
   };
-  byId("places").replaceChildren(...Object.entries(PLATFORMS).flatMap(([name, title]) =>
-    [element("h2", {}, title), ...places().filter((one) => one.platform === name).map(link)]));
+  byId("places").replaceChildren(...PLATFORMS.flatMap((name) =>
+    [element("h2", {}, word(name)), ...places().filter((one) => one.platform === name).map(link)]));
 }
 
 function open(id) {
@@ -56,7 +56,7 @@ function showChat() {
   const found = place();
   if (!found) return;
   showPlaces();
-  byId("place").textContent = `${PLATFORMS[found.platform]} · ${found.name}`;
+  byId("place").textContent = `${word(found.platform)} · ${found.name}`;
   composeIn(found, person());
   showMessages(byId("messages"), found, person(), setContext);
   const seen = state.seen[found.id];

@@ -11,6 +11,9 @@ const WORDS = {
     colleague: "colleague", stranger: "stranger", guest: "guest", bot: "another bot", private: "private",
     gone: "The playground does not answer. Is it running?", weather: "Weather", model: "Model", service: "Service",
     answer: "Answer", violations: "What the real platform would refuse", write: "Write a message",
+    telegram: "Telegram", slack: "Slack", feishu: "Feishu", person: "people",
+    "dropped connections": "drop", redelivery: "redeliver", "model slow": "slow", "model broken": "broken",
+    "model cut off": "cut off", "model overflowing": "overflowing",
   },
   zh: {
     title: "Parley 演练场", speakAs: "身份", recording: "下载记录", language: "语言",
@@ -22,6 +25,10 @@ const WORDS = {
     colleague: "同事", stranger: "陌生人", guest: "访客", bot: "另一个机器人", private: "私聊",
     gone: "演练场没有响应。它在运行吗？", weather: "故障", model: "模型", service: "服务",
     answer: "响应", violations: "真实平台会拒绝的请求", write: "输入消息",
+    telegram: "Telegram", slack: "Slack", feishu: "飞书", person: "人",
+    "rate limit": "限流", "server error": "服务器错误", "lost answer": "响应丢失", slow: "缓慢", outage: "中断",
+    "dropped connections": "断开", redelivery: "重发", "model slow": "缓慢", "model broken": "出错",
+    "model cut off": "截断", "model overflowing": "超出窗口",
   },
 };
 
