@@ -207,10 +207,10 @@ class StubbornGraph:
 async def test_a_deadline() -> None:
     heard: list[SubagentMessage] = []
     async with open_subagent_executor() as subagents:
-        outcome = await subagents.run(job(saying(answer("a", 4)), hang, timeout_s=0.5, heard=heard))
+        outcome = await subagents.run(job(saying(answer("a", 4)), hang, timeout_s=3.0, heard=heard))
         assert subagents.running == 0
     assert outcome.status == "timed_out"
-    assert outcome.error == "Execution timed out after 0.5 seconds"
+    assert outcome.error == "Execution timed out after 3 seconds"
     assert outcome.usage is not None
     assert len(heard) == 1
 
@@ -219,7 +219,7 @@ async def test_one_that_does_not_stop_is_abandoned_and_its_events_are_ignored() 
     stubborn, heard = StubbornGraph(), list[SubagentMessage]()
     async with open_subagent_executor(stop_s=0.5) as subagents:
         with anyio.fail_after(20):
-            outcome = await subagents.run(job(stubborn, timeout_s=0.5, heard=heard))
+            outcome = await subagents.run(job(stubborn, timeout_s=3.0, heard=heard))
         assert outcome.status == "polling_timed_out"
         assert subagents.running == 1
         stubborn.let_go.set()

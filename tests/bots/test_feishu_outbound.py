@@ -192,9 +192,9 @@ async def test_a_send_whose_answer_was_lost_is_ambiguous_and_repeats_safely() ->
 
 async def test_a_send_that_takes_too_long_is_ambiguous() -> None:
     async with FakeFeishu() as feishu:
-        adapter = adapter_for(feishu, timeouts=FeishuTimeouts(call_s=0.1))
+        adapter = adapter_for(feishu, timeouts=FeishuTimeouts(call_s=1.0))
         asked = await feishu.dm("hello")
-        feishu.fail("message.reply", delay_s=0.5)
+        feishu.fail("message.reply", delay_s=60.0)
         error = await failure(adapter, place_of(asked))
         assert (error.retryable, error.ambiguous) == (True, True)
 

@@ -152,7 +152,7 @@ async def test_an_answer_that_slack_does_not_take_harms_nothing() -> None:
 
 async def test_a_press_that_was_not_kept_is_not_acknowledged() -> None:
     intake = RecordingIntake()
-    async with fast_slack(ack_window_s=0.1) as slack, running(slack, intake) as adapter:
+    async with fast_slack(ack_window_s=1.0) as slack, running(slack, intake) as adapter:
         asked = slack.dm("hi")
         await slack.wait_for(lambda: intake.received)
         intake.errors.append(IntakeFull())

@@ -95,7 +95,7 @@ async def test_beside_a_running_service_no_connection_is_opened() -> None:
 
 
 async def test_an_event_received_during_a_diagnosis_is_delivered_again() -> None:
-    async with FakeSlack(ack_window_s=0.2, retries_s=(0.05, 0.1, 0.2)) as slack:
+    async with FakeSlack(ack_window_s=0.2, retries_s=(0.05,) * 200) as slack:
         slack.sockets.greets = False
         asked = slack.dm("hello")
         await look(slack)
