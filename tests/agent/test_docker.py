@@ -255,7 +255,7 @@ async def test_cancellation_kills_the_command_and_nothing_else(docker: FakeDocke
                 lambda: all((workspace / one).exists() for one in ("started", "other"))
             )
             tasks.cancel_scope.cancel()
-        assert sleep.replace(" ", "\0") not in running_programs()
+        await eventually(lambda: sleep.replace(" ", "\0") not in running_programs())
         assert await run(of, "touch go") == "(no output)"
         await eventually(lambda: texts == ["1\n"])
         assert len(docker.runs) == 1
