@@ -44,6 +44,10 @@ def report(request: ModelRequest) -> ModelReply:
     return ModelReply(text=f"Report {found[1]}" if found else "Hello")
 
 
+def _never(_request: ModelRequest) -> ModelReply:
+    return ModelReply(text="never to be finished", hang_after=0)
+
+
 def reports(user: ChatUser) -> Counter[str]:
     return Counter(text for text in user.bot_messages() if text.startswith("Report"))
 
@@ -64,9 +68,7 @@ def stranger(service: Service) -> httpx.AsyncClient:
 async def test_events_are_answered_once_though_the_service_is_killed(
     tmp_path: Path, with_database: dict[str, Any]
 ) -> None:
-    slow = FakeModelServer(ModelSwitches(first_token_delay_s=3.0))
-    async with PlatformServers() as platforms, slow as model:
-        model.answer = report
+    async with PlatformServers() as platforms, FakeModelServer(answer=_never) as model:
         people = platforms.private_users(0)
         config = {
             **with_model(model.base_url),
@@ -87,6 +89,7 @@ async def test_events_are_answered_once_though_the_service_is_killed(
             await eventually(lambda: len(model.requests) >= 1)
             await service.kill()
             assert not any(reports(user) for user in people)
+            model.answer = report
             await service.start()
             await service.until_connected(*PLATFORMS)
             async with stranger(service) as client:
