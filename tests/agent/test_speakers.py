@@ -23,6 +23,7 @@ from agent.user_messages import strip_framework_blocks
 from tests.agent.agent_harness import open_agent
 from tests.agent.memory_model import MemoryModel
 from tests.agent.test_uploads_middleware import put
+from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel, registered
 
 GROUP = {"platform": "slack", "type": "group", "title": "release"}
@@ -219,6 +220,7 @@ async def test_summaries_and_memory_know_who_said_it(tmp_path: Path) -> None:
             await harness.say(
                 said("I like tea, too", "U2", "Ann Lee"), chat=GROUP, memory_scope=ROOM
             )
+            await eventually(lambda: writer.prompts)
             # Extracted memory is written when the agent closes.
     summarized = writer.prompts[0][0].text
     assert '&lt;speaker id="U1"&gt;Ann Lee&lt;/speaker&gt;\nI like tea' in summarized

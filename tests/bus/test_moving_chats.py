@@ -204,6 +204,15 @@ async def test_messages_that_a_dead_node_held_for_a_migrated_chat_are_answered(
         await two.wait_until_finished()
 
 
+async def _send_late(harness: BusHarness, database: LateDatabase, text: str, **more: str) -> None:
+    """Send a message, and again if it was not accepted in time, as platforms do."""
+    try:
+        await harness.send(text, **more)
+    except StoreUnavailable:  # the intake waits a limited time for the journal
+        await database.goes_on.wait()
+        assert await harness.send(text, **more) is Disposition.DUPLICATE
+
+
 @pytest.mark.parametrize("held", ["INSERT INTO inbox", "ORDER BY inbox.conversation_id, inbox.seq"])
 async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
     store: StoreConfig, tmp_path: Path, held: str
@@ -231,7 +240,7 @@ async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
         late[0].held = held
         # The owner accepts it; or it reads what the other node accepted.
         accepting = one if held == "INSERT INTO inbox" else two
-        tasks.start_soon(partial(accepting.send, "third", chat=old, event="e3"))
+        tasks.start_soon(partial(_send_late, accepting, late[0], "third", chat=old, event="e3"))
         await late[0].committed.wait()
         former = one.database.nodes.number
         with one.database.signals.subscribe(f"node:{former}") as asked:

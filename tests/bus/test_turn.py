@@ -22,7 +22,7 @@ from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, en
 from bus.outbound.rows import UNUSED_TEXT
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import PATIENCE_S
-from bus.runs.port import Runs, StreamedPart
+from bus.runs.port import StreamedPart
 from bus.runs.remote import RemoteRuns
 from bus.runs.remote_files import RemoteFiles
 from bus.runs.requests import AgentRunRequest
@@ -51,7 +51,7 @@ class TurnHarness:
     inbox: InboxStore
     conversations: ConversationStore
     steps: TurnSteps
-    runs: Runs
+    runs: RemoteRuns
     delivery: DeliveryWorker
     server: FakeLangGraph
     database: Database
@@ -291,6 +291,8 @@ async def test_after_a_crash_a_run_under_way_is_joined(tmp_path: Path) -> None:
         async with anyio.create_task_group() as dying:
             dying.start_soon(turn.run)
             await eventually(h.inbox.list_unfinished, lambda rows: rows[0].run_id)
+            # It reads the stream, which would else be left to the next turn. Another process has no such stream.
+            await eventually(lambda: not h.runs._opened)
             dying.cancel_scope.cancel()
         turn = await h.restarted()
         run = h.server.runs[0]
