@@ -119,6 +119,8 @@ def _compared_values(probe: Callable[[], Any]) -> Iterator[str]:
                     value = eval(expression, names)  # noqa: S307 - the test's own source, once more
                 except Exception as error:  # noqa: BLE001 - only a description of a failure
                     value = error
+                if inspect.iscoroutine(value):
+                    value.close()  # nobody awaits it
                 yield f"{expression} = {_shown(value)}"
 
 

@@ -251,7 +251,7 @@ async def test_stopping_closes_the_connection_cleanly() -> None:
 
 async def test_stopping_while_an_event_is_handled_leaves_it_unacknowledged() -> None:
     intake = RecordingIntake(gates={"late": anyio.Event()})
-    async with FakeFeishu(ack_s=0.1, redeliver_s=0.02) as feishu:
+    async with FakeFeishu(ack_s=2.0, redeliver_s=0.02) as feishu:
         async with running(adapter_for(feishu), intake):
             message = await feishu.dm("late")
             await feishu.wait_for(lambda: feishu.event_of(message).pushes)

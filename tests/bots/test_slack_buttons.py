@@ -115,8 +115,7 @@ async def test_a_press_is_kept_before_slack_is_acknowledged_and_answered_unseen_
         (question,) = slack.replies(asked)
         assert question.buttons == {"Yes": "option:7:0", "No": "option:7:1"}
         envelope = slack.press(question, "No")
-        await slack.wait_for(lambda: slack.asked("response_url"))
-        assert envelope.acked
+        await slack.wait_for(lambda: envelope.acked and slack.asked("response_url"))
         (found,) = intake.pressed
         assert (found.token, found.message_id) == ("option:7:1", question.ts)
         whisper = slack.messages("C1", viewer=USER)[-1]
