@@ -280,7 +280,6 @@ class AgentFactory:
                     services, config, model, hooks=(services.memory.before_summarization,)
                 ),
                 TodoListMiddleware() if spec.options.is_plan_mode else None,
-                BackgroundCommandsMiddleware(services.background),
                 MemoryAndDateMiddleware(services.memory),
                 ViewImageMiddleware(services.folders, services.uploads.images) if vision else None,
                 SubagentLimitMiddleware(concurrency, config.subagents.calls_per_message)
@@ -290,7 +289,12 @@ class AgentFactory:
                 *_model_call_middleware(services, spec, spec.model_name, model),
             ],
             self._extra_middleware,
-            [ClarificationMiddleware(), ToolSchemaMiddleware(), PromptCacheMiddleware()],
+            [
+                ClarificationMiddleware(),
+                ToolSchemaMiddleware(),
+                PromptCacheMiddleware(),
+                BackgroundCommandsMiddleware(services.background),
+            ],
         )
 
     async def _warn_of_unmatched_names(self, spec: AgentSpec) -> None:

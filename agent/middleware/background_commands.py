@@ -9,6 +9,8 @@ from langgraph.config import get_config
 from typing_extensions import override
 
 from agent.middleware.handler_types import ModelHandler
+from agent.middleware.prompt_cache import is_anthropic
+from agent.middleware.system_message import add_reminder
 from agent.options import thread_id_for_run
 from agent.sandbox.background_commands import BackgroundCommand, BackgroundCommands
 from agent.state import ThreadState
@@ -18,7 +20,12 @@ SHOWN_CHARS = 200
 
 
 class BackgroundCommandsMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Appends the list to the last message of a request. The thread does not store it, and the prefix stays equal."""
+    """Appends the list to each request. The thread does not store it, and the prefix stays equal.
+
+    It ends the last message, because strict servers refuse a second message of the user. Anthropic's package joins
+    messages of the user: there, the list is one of its own, behind the cache mark of the last message. The innermost
+    middleware, because that mark must be set before.
+    """
 
     def __init__(self, background: BackgroundCommands) -> None:
         super().__init__()
@@ -30,8 +37,12 @@ class BackgroundCommandsMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         running = self._background.running(thread_id_for_run(request.runtime.context, get_config()))
         if running and request.messages:
-            last = _with_text(request.messages[-1], running_text(running))
-            request = request.override(messages=[*request.messages[:-1], last])
+            text = running_text(running)
+            if is_anthropic(request.model):
+                request = add_reminder(request, text)
+            else:
+                last = _with_text(request.messages[-1], text)
+                request = request.override(messages=[*request.messages[:-1], last])
         return await handler(request)
 
 

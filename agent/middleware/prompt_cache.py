@@ -11,7 +11,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AnyMessage, BaseMessage, SystemMessage
+from langchain_core.messages import AnyMessage, BaseMessage, SystemMessage, ToolMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
@@ -25,7 +25,9 @@ CACHE_CONTROL: Mapping[str, str] = {"type": "ephemeral"}
 
 
 class PromptCacheMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Adds the marks to each request of a model whose provider reads them. The innermost middleware.
+    """Adds the marks to each request of a model whose provider reads them.
+
+    Nothing changes the marked messages afterwards: only what is new in each request may come behind them.
 
     Servers that only imitate OpenAI's get no key, because some refuse requests with unknown fields.
     """
@@ -34,7 +36,7 @@ class PromptCacheMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
-        if _is_anthropic(request.model):
+        if is_anthropic(request.model):
             request = request.override(
                 system_message=_mark_stable_part(request.system_message),
                 messages=_mark_last_message(request.messages),
@@ -48,7 +50,7 @@ class PromptCacheMiddleware(AgentMiddleware[ThreadState, Any]):
         return await handler(request)
 
 
-def _is_anthropic(model: BaseChatModel) -> bool:
+def is_anthropic(model: BaseChatModel) -> bool:
     """Return whether a model's class is ChatAnthropic, or one for Claude at another provider."""
     return any(kind.__name__.startswith("ChatAnthropic") for kind in type(model).__mro__)
 
@@ -65,10 +67,21 @@ def _mark_stable_part(system: SystemMessage | None) -> SystemMessage | None:
 
 
 def _mark_last_message(messages: list[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages with a mark at the last text of the last one. Empty texts cannot be marked."""
+    """Return the messages with a mark at the last text of the last one. Empty texts cannot be marked.
+
+    A marked result is a list of blocks, so all are: the same result must look the same in the next request.
+    """
     if not messages or (marked := _marked(messages[-1])) is None:
         return messages
-    return [*messages[:-1], messages[-1].model_copy(update={"content": marked})]
+    earlier = [_in_blocks(message) for message in messages[:-1]]
+    return [*earlier, messages[-1].model_copy(update={"content": marked})]
+
+
+def _in_blocks(message: AnyMessage) -> AnyMessage:
+    content = message.content
+    if not (isinstance(message, ToolMessage) and isinstance(content, str) and content.strip()):
+        return message
+    return message.model_copy(update={"content": [_text_block(content)]})
 
 
 def _marked(message: BaseMessage) -> list[Any] | None:

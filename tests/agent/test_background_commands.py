@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,7 @@ from agent.sandbox.background_commands import MAX_PER_THREAD, MAX_RUNNING, Backg
 from agent.sandbox.bubblewrap import probe_bubblewrap
 from agent.sandbox.result import TAIL_BYTES
 from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.cached_conversation import ModelEntry, anthropic_entry, openai_entry
 from tests.agent.plain_agent import THREAD
 from tests.eventually import eventually
 from tests.fakes.docker import machine
@@ -106,28 +108,30 @@ def results(messages: list[Any]) -> list[str]:
     return [message.text for message in messages if isinstance(message, ToolMessage)]
 
 
+@pytest.mark.parametrize("entry", [openai_entry, anthropic_entry])
 async def test_requests_with_the_list_fit_strict_templates_and_keep_their_prefix(
-    tmp_path: Path,
+    tmp_path: Path, entry: ModelEntry
 ) -> None:
     async with FakeModelServer(ModelSwitches(strict=True, caches_prefixes=True)) as server:
-        entry = {"name": "server", "use": "langchain_openai:ChatOpenAI", "model": "fake"}
-        models = [{**entry, "api_key": "k", "base_url": server.base_url}]
         title = {"enabled": False}
-        async with opened(tmp_path, "local", models=models, title=title) as harness:
+        async with opened(tmp_path, "local", models=[entry(server)], title=title) as harness:
             await started(harness, "sleep 300")
             server.reply(
                 *(
                     ModelReply(
-                        calls=(ToolCall(name="bash", args={"command": f"echo {n}"}, id=f"c{n}"),)
+                        calls=(ToolCall(name="bash", args={"command": f"seq {n} 900"}, id=f"c{n}"),)
                     )
                     for n in range(8)
-                )
+                ),
+                "Done.",
             )
             await harness.say("go", model_name="server")
+            await harness.say("and now?", model_name="server")
     assert not server.refusals
     assert all("- b1 (" in str(request.messages[-1]) for request in server.requests)
     assert sum("- b1 (" in str(m) for m in server.requests[-1].messages) == 1
-    assert server.requests[-1].cached_tokens > 0.8 * server.requests[-1].tokens
+    for before, request in pairwise(server.requests):
+        assert request.cached_tokens > 0.95 * before.tokens
 
 
 @pytest.mark.parametrize("sandbox", SANDBOXES)
