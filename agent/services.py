@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
@@ -199,7 +200,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     try:
         async with (
             maintained(sandboxes),
-            open_background_commands() as background,
+            open_background_commands(partial(_keep_files, sandboxes, setup.mirror)) as background,
             running_recorder(usage),
             background_tasks() as tasks,
             open_tracing(setup.tracing, setup.run_tracer) as tracing,
@@ -243,6 +244,11 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     finally:
         await http_client.aclose()
         await sandboxes.aclose()
+
+
+async def _keep_files(sandboxes: SandboxProvider, mirror: FileMirror, thread_id: str) -> None:
+    await sandboxes.acquire(thread_id)  # fetches them if they are elsewhere
+    await mirror.store(thread_area(thread_id))
 
 
 def _opened_memory(

@@ -1,7 +1,8 @@
 """Commands that run beside the conversation: started, polled and stopped by the model, within limits."""
 
+import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -13,6 +14,9 @@ from agent.background import background_tasks
 from agent.errors import AgentError, SandboxError
 from agent.sandbox.protocol import Sandbox
 from agent.sandbox.result import NO_OUTPUT, OutputTail
+from store.errors import StoreError
+
+log = logging.getLogger(__name__)
 
 MAX_PER_THREAD = 4
 MAX_RUNNING = 32
@@ -26,6 +30,12 @@ MAX_ENDED = 8
 
 STOP_S = 30.0
 """How long to wait for the end of a stopped command, seconds."""
+
+KEEP_S, KEEP_AT_EXIT_S = 60.0, 3.0
+"""How long to wait until the files of an ended command are kept, seconds: while the service runs, and when it ends."""
+
+KeepFiles = Callable[[str], Awaitable[None]]
+"""Keeps what a thread's commands wrote. No tool call does it for a command that ends between calls."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -50,10 +60,15 @@ class BackgroundCommands:
     """The background commands of all threads. They end with the block of `open_background_commands`.
 
     Each is one `Sandbox.execute` in a task of its own, so it has the limits of every command of its sandbox.
+
+    Args:
+        tasks: Runs the commands.
+        keep_files: Called with the thread of each command that has ended.
     """
 
-    def __init__(self, tasks: TaskGroup) -> None:
+    def __init__(self, tasks: TaskGroup, keep_files: KeepFiles) -> None:
         self._tasks = tasks
+        self._keep_files = keep_files
         self._threads: dict[str, dict[str, BackgroundCommand]] = {}
         self._numbers = count(1)
 
@@ -147,12 +162,26 @@ class BackgroundCommands:
                     command.command, timeout_s=MAX_AGE_S, output=command.output
                 )
                 result = "" if text == NO_OUTPUT else text
+            await self._keep(thread_id, KEEP_S)
         except AgentError as error:
             result = f"Error: {error.user_message}"
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._keep(thread_id, KEEP_AT_EXIT_S)
+            raise
         finally:
             command.result = result
             command.ended.set()
             self._forget_oldest(thread_id)
+
+    async def _keep(self, thread_id: str, within_s: float) -> None:
+        with anyio.move_on_after(within_s):
+            try:
+                await self._keep_files(thread_id)
+            except (AgentError, StoreError, OSError):
+                log.exception(
+                    "the files of a background command of thread %s are not kept", thread_id
+                )
 
     def _forget_oldest(self, thread_id: str) -> None:
         commands = self._threads.get(thread_id, {})
@@ -162,7 +191,7 @@ class BackgroundCommands:
 
 
 @asynccontextmanager
-async def open_background_commands() -> AsyncIterator[BackgroundCommands]:
+async def open_background_commands(keep_files: KeepFiles) -> AsyncIterator[BackgroundCommands]:
     """Open the background commands. Leaving the block stops them and waits for their end."""
     async with background_tasks() as tasks:
-        yield BackgroundCommands(tasks)
+        yield BackgroundCommands(tasks, keep_files)

@@ -108,8 +108,11 @@ class FileSync:
             return
         own = [mount for mount in mounts if mount in self._written]
         read_only = [mount for mount in mounts if mount not in self._written]
-        if await self._send(own):
-            self._there = await self._list()
+        if sent := await self._send(own):
+            # A command that still runs may have changed other files: `pull` fetches those.
+            there = await self._list()
+            kept = {path: stamp for path, stamp in self._there.items() if path not in sent}
+            self._there = kept | {path: there[path] for path in sent if path in there}
         if self._sends_read_only:
             try:
                 await self._send(read_only)
@@ -138,8 +141,8 @@ class FileSync:
             return f"Not all files of this command could be kept: {error.user_message}."
         return ""
 
-    async def _send(self, mounts: Sequence[Mount]) -> bool:
-        """Send the changes of some folders. Return whether there were any."""
+    async def _send(self, mounts: Sequence[Mount]) -> frozenset[str]:
+        """Send the changes of some folders. Return the paths of the changed and the deleted files."""
         roots = tuple(mount.virtual for mount in mounts)
         table = MountTable(mounts)
         found = await to_thread.run_sync(_scan, mounts)
@@ -147,14 +150,14 @@ class FileSync:
         changed = [path for path, stamp in found.items() if known.get(path) != stamp]
         gone = [path for path in known if path not in found]
         if not changed and not gone:
-            return False
+            return frozenset()
         async with anyio.TemporaryDirectory() as scratch:
             archive = Path(scratch) / "push.tar"
             await to_thread.run_sync(_pack, archive, table, sorted(changed), gone)
             await self._sandbox.upload(f"{SCRATCH}/push.tar", archive)
         await self._sandbox.run_script(_PUSH)
         self._here = {**{p: s for p, s in self._here.items() if p not in known}, **found}
-        return True
+        return frozenset((*changed, *gone))
 
     async def _list(self) -> dict[str, Stamp]:
         """Return the files and folders that commands may have changed, and mark the sandbox as used."""

@@ -23,6 +23,7 @@ from agent.sandbox.docker_cli import installation_id
 from agent.sandbox.file_sync import FileSync
 from agent.sandbox.local import FolderSandboxProvider, Shell
 from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_mounts
+from agent.sandbox.protocol import Sandbox
 from agent.sandbox.result import OutputTail
 from agent.sandbox.sandbox_use import SandboxUse
 from agent.thread_storage import ThreadStorage
@@ -46,15 +47,26 @@ class _ThreadSandbox(SandboxUse):
     Attributes:
         client: None = there is none.
         sync: Exchanges files with it.
+        has_unread: Whether a command that was cancelled may have changed files.
     """
 
     client: AioSandboxClient | None = None
     sync: FileSync | None = None
+    has_unread: bool = False
 
     def forget(self, client: AioSandboxClient) -> None:
         """Let the next command start another one."""
         if self.client is client:
             self.client = self.sync = None
+
+    async def pull(self) -> str:
+        """Fetch the files that commands have changed so far: see `FileSync.pull`. The lock must be held."""
+        if self.sync is None:
+            return ""
+        self.has_unread = False
+        problem = await self.sync.pull()
+        self.has_unread = self.has_unread or bool(problem)
+        return problem
 
 
 class ProvisionerSandboxProvider(FolderSandboxProvider):
@@ -99,6 +111,15 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
     @override
     def description(self) -> str:
         return f"provisioner: bash in a sandbox from {self._config.url}"
+
+    @override
+    async def acquire(self, thread_id: str) -> Sandbox:
+        """Return the thread's sandbox. The file tools see what commands that still run have written so far."""
+        used = self._sandboxes.get(thread_id)
+        if used is not None and (used.commands or used.has_unread):
+            async with used.lock:
+                await used.pull()
+        return await super().acquire(thread_id)
 
     @override
     def _shell(self, thread_id: str, table: MountTable) -> Shell:
@@ -149,9 +170,12 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
                     output=output,
                 )
                 async with sandbox.lock:
-                    problem = await sandbox.sync.pull() if sandbox.sync is not None else ""
+                    problem = await sandbox.pull()
             except SandboxLost:
                 sandbox.forget(client)
+                raise
+            except anyio.get_cancelled_exc_class():
+                sandbox.has_unread = True
                 raise
             note = " ".join(filter(None, (result.note, problem)))
             # Not on the event loop: outputs may be several megabytes.
@@ -261,6 +285,9 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
             if sandbox.commands and not in_use:
                 return
             if sandbox.client is not None:
+                root = anyio.Path(self._folders.folders(thread_id).root)
+                if (sandbox.commands or sandbox.has_unread) and await root.exists():
+                    await sandbox.pull()
                 sandbox.forget(sandbox.client)
                 await self._delete_by_id(self._id(thread_id))
         if sandbox.is_idle and self._sandboxes.get(thread_id) is sandbox:

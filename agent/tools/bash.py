@@ -103,16 +103,20 @@ def bash_tools(
         description=_DESCRIPTION.format(network=_NETWORK[sandboxes.has_network]),
         args_schema=BashArgs,
     )
-    return (tool,) if background is None else (tool, *_background_tools(background))
+    return (tool,) if background is None else (tool, *_background_tools(sandboxes, background))
 
 
-def _background_tools(background: BackgroundCommands) -> tuple[BaseTool, ...]:
+def _background_tools(
+    sandboxes: SandboxProvider, background: BackgroundCommands
+) -> tuple[BaseTool, ...]:
     async def bash_output(runtime: ToolRuntime, process_id: str, wait_s: float = 0) -> str:
         try:
             thread_id = thread_id_for_run(runtime.context, runtime.config)
-            return await background.poll(thread_id, process_id, wait_s=wait_s)
+            output = await background.poll(thread_id, process_id, wait_s=wait_s)
+            await sandboxes.acquire(thread_id)  # fetches the files that belong to the output
         except AgentError as error:
             return error_text(error)
+        return output
 
     async def kill_bash(runtime: ToolRuntime, process_id: str) -> str:
         try:

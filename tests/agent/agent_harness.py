@@ -14,6 +14,7 @@ from agent.config import AgentConfig
 from agent.factory import AgentFactory, open_agent_factory
 from agent.services import AgentServices, AgentSetup
 from agent.thread_storage import ThreadFolders
+from store.files.mirror import FileMirror, SharedFolder
 from tests.agent.plain_agent import THREAD
 from tests.fakes.scripted import ScriptedChatModel, registered
 
@@ -73,6 +74,7 @@ async def open_agent(
     entry: Mapping[str, Any] | None = None,
     extensions: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    mirror: FileMirror | None = None,
 ) -> AsyncIterator[AgentHarness]:
     """Open the agent in a data folder.
 
@@ -83,6 +85,7 @@ async def open_agent(
         entry: Further keys of the model's entry, like `supports_vision`.
         extensions: The file with MCP servers and switched-off skills.
         environment: Where `$NAME` in that file is looked up.
+        mirror: Copies files between nodes; None = there is one node.
     """
     # Learning would take from the model's script; the tests of memory switch it on.
     sections = {"memory": {"enabled": False}, **(config or {})}
@@ -93,6 +96,7 @@ async def open_agent(
             home=home,
             extensions=() if extensions is None else (extensions,),
             environment=environment or {},
+            mirror=mirror or SharedFolder(),
         )
         async with (
             AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer,

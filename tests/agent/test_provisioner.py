@@ -20,8 +20,10 @@ from agent.sandbox.protocol import maintained
 from agent.sandbox.provisioner import ProvisionerSandboxProvider
 from agent.sandbox.result import OutputTail
 from agent.thread_storage import ThreadFolders, ThreadStorage
+from store.files.mirror import thread_area
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
+from tests.agent.test_saved_texts import Bucket
 from tests.eventually import eventually
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.provisioner import API_KEY, FakeProvisioner, open_provisioner
@@ -295,6 +297,43 @@ async def test_a_background_command_is_stopped(provisioner: FakeProvisioner) -> 
             await eventually(lambda: provisioner.sandbox.commands[-1] == "sleep 600")
             tasks.cancel_scope.cancel()
         assert not provisioner.sandbox.sessions
+
+
+async def test_file_tools_see_what_a_running_command_has_written(
+    provisioner: FakeProvisioner,
+) -> None:
+    async with sandboxes(provisioner) as provider:
+        sandbox, output = await provider.acquire("t1"), OutputTail()
+        async with anyio.create_task_group() as tasks:
+            command = "echo one > one.txt; echo begun; sleep 600"
+            tasks.start_soon(partial(sandbox.execute, command, timeout_s=600, output=output))
+            assert await eventually(output.take) == "begun\n"
+            assert (await (await provider.acquire("t1")).read_file("one.txt")).text == "one\n"
+            there = provisioner.sandbox.path(WORKSPACE)
+            (there / "two.txt").write_text("two\n")
+            # A command that sends files does not take for known what another has written.
+            (folders(provisioner).workspace / "sent.txt").write_text("sent\n")
+            await sandbox.execute("cat sent.txt", timeout_s=60)
+            assert (folders(provisioner).workspace / "two.txt").read_text() == "two\n"
+            (there / "three.txt").write_text("three\n")
+            tasks.cancel_scope.cancel()
+        assert (await (await provider.acquire("t1")).read_file("three.txt")).text == "three\n"
+
+
+async def test_what_a_command_wrote_is_kept_when_the_service_ends(
+    provisioner: FakeProvisioner, tmp_path: Path
+) -> None:
+    bucket = Bucket()
+    config = {"sandbox": section(provisioner.url)}
+    model = ScriptedChatModel.playing()
+    async with open_agent(tmp_path, model, config, mirror=bucket) as harness:
+        sandbox = await harness.services.sandboxes.acquire(THREAD)
+        harness.services.background.start(THREAD, sandbox, "echo a > a.txt; touch up; sleep 600")
+        there = provisioner.folder
+        await eventually(lambda: bool(list(there.glob("*/mnt/user-data/workspace/up"))))
+        assert not bucket.stored
+    assert (harness.folders().workspace / "a.txt").read_text() == "a\n"
+    assert bucket.stored == [thread_area(THREAD)]
 
 
 async def test_commands_of_one_thread_run_side_by_side(provisioner: FakeProvisioner) -> None:
