@@ -14,6 +14,9 @@ BUILT_IN_TOOLS = frozenset(
 )
 """The names of all built-in tools, whether or not a run has them."""
 
+BASH_PROCESS_TOOLS = frozenset({"bash_output", "kill_bash"})
+"""The tools for processes that `bash` starts in the background. They do nothing without `bash`."""
+
 WEB_TOOLS = frozenset({"web_search", "web_fetch", "image_search"})
 """Names under which the configuration adds tools. Rules about tools refer to these names."""
 
@@ -29,6 +32,16 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     """
     folded = name.casefold()
     return any(fnmatchcase(folded, pattern.casefold()) for pattern in patterns)
+
+
+def is_allowed(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a list of allowed tools contains a name. `bash` allows to read and stop its processes, too.
+
+    >>> [is_allowed(name, ["bash"]) for name in ("bash", "kill_bash", "ls")], is_allowed("bash", ["bash_output"])
+    ([True, True, False], False)
+    """
+    listed = tuple(patterns)
+    return matches(name, listed) or (name in BASH_PROCESS_TOOLS and matches("bash", listed))
 
 
 def is_built_in(name: str) -> bool:

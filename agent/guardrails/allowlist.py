@@ -9,7 +9,7 @@ from agent.guardrails.protocol import (
     allow,
     deny,
 )
-from agent.tool_names import matches
+from agent.tool_names import is_allowed, matches
 
 POLICY = "allowlist"
 
@@ -37,11 +37,16 @@ class AllowlistProvider:
         self._denied = frozenset() if denied_tools is None else _names("denied_tools", denied_tools)
 
     def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
-        """Decide by the tool's name. With an allowlist, a call without a name is denied."""
+        """Decide by the tool's name. With an allowlist, a call without a name is denied.
+
+        An exempt tool need not be in it: the agent cannot reach the tools that are, or remember, without it.
+        """
         name = request.tool_name
         if matches(name, self._denied):
             return deny(NOT_ALLOWED, f"tool '{name}' is denied by policy", policy_id=POLICY)
-        if self._allowed is not None and (not name or not matches(name, self._allowed)):
+        if self._allowed is not None and not (
+            request.is_exempt or (name and is_allowed(name, self._allowed))
+        ):
             return deny(NOT_ALLOWED, f"tool '{name}' is not in the allowlist", policy_id=POLICY)
         return allow(policy_id=POLICY)
 

@@ -12,6 +12,7 @@ from agent.paths import normalize_path
 from agent.sandbox.shell_parser import parse_shell
 from agent.skills.loader import Skill
 from agent.skills.manifest import ToolGrant
+from agent.tool_names import BASH_PROCESS_TOOLS
 from agent.tools.bash import BASH
 from agent.tools.files import READ_FILE
 from agent.user_messages import is_user_message
@@ -62,7 +63,10 @@ def tools_left_by(skills: Iterable[Skill]) -> frozenset[str] | None:
     If several restrict it, the tools of all of them are allowed.
     """
     declared = [skill.only_tools for skill in skills if skill.only_tools is not None]
-    return ALWAYS_ALLOWED.union(*declared) if declared else None
+    if not declared:
+        return None
+    allowed = ALWAYS_ALLOWED.union(*declared)
+    return allowed | BASH_PROCESS_TOOLS if "bash" in allowed else allowed
 
 
 def approves(grants: Collection[ToolGrant], tool: str, arguments: Mapping[str, Any]) -> bool:

@@ -72,8 +72,10 @@ class BackgroundCommands:
         self._threads: dict[str, dict[str, BackgroundCommand]] = {}
         self._numbers = count(1)
 
-    def start(self, thread_id: str, sandbox: Sandbox, command: str) -> BackgroundCommand:
-        """Start a command.
+    def start(
+        self, thread_id: str, sandbox: Sandbox, command: str, *, timeout_s: float | None = None
+    ) -> BackgroundCommand:
+        """Start a command. It is stopped after `timeout_s` seconds; None = after `MAX_AGE_S`.
 
         Raises:
             SandboxError: Too many are running.
@@ -88,7 +90,7 @@ class BackgroundCommands:
             id=f"b{next(self._numbers)}", command=command, started_at=anyio.current_time()
         )
         self._threads.setdefault(thread_id, {})[started.id] = started
-        self._tasks.start_soon(self._run, thread_id, sandbox, started)
+        self._tasks.start_soon(self._run, thread_id, sandbox, started, timeout_s or MAX_AGE_S)
         return started
 
     def running(self, thread_id: str) -> list[BackgroundCommand]:
@@ -154,12 +156,14 @@ class BackgroundCommands:
         if not commands:
             self._threads.pop(thread_id, None)
 
-    async def _run(self, thread_id: str, sandbox: Sandbox, command: BackgroundCommand) -> None:
+    async def _run(
+        self, thread_id: str, sandbox: Sandbox, command: BackgroundCommand, timeout_s: float
+    ) -> None:
         result = "It was stopped."
         try:
             with command.scope:
                 text = await sandbox.execute(
-                    command.command, timeout_s=MAX_AGE_S, output=command.output
+                    command.command, timeout_s=timeout_s, output=command.output
                 )
                 result = "" if text == NO_OUTPUT else text
             await self._keep(thread_id, KEEP_S)

@@ -44,6 +44,9 @@ ONLY_TOOLS = "parley-only-tools"
 
 _ALIASES = {
     "Bash": "bash",
+    "BashOutput": "bash_output",
+    "KillBash": "kill_bash",
+    "KillShell": "kill_bash",
     "Read": "read_file",
     "Write": "write_file",
     "Edit": "str_replace",

@@ -12,7 +12,7 @@ from agent.config.subagents import INHERIT, CustomSubagentConfig
 from agent.custom_agents import CustomAgent, soul_section
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.subagents.status import TASK
-from agent.tool_names import matches
+from agent.tool_names import is_allowed, matches
 from agent.tools.bash import BASH
 
 DESCRIPTION_CHARS = 300
@@ -55,7 +55,7 @@ class SubagentType:
             tool
             for tool in tools
             if not matches(tool.name, refused)
-            and (self.tools is None or matches(tool.name, self.tools))
+            and (self.tools is None or is_allowed(tool.name, self.tools))
         ]
 
 

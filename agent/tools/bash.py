@@ -46,7 +46,7 @@ class BashArgs(BaseModel):
     timeout_s: float | None = Field(
         default=None,
         gt=0,
-        description="Stop the command after so many seconds; unset = as configured.",
+        description="Stop the command after so many seconds, also in the background; unset = as configured.",
     )
     run_in_background: bool = Field(
         default=False,
@@ -74,7 +74,7 @@ def bash_tools(
 ) -> tuple[BaseTool, ...]:
     """Build bash, bash_output and kill_bash over a sandbox provider.
 
-    Commands are stopped after `timeout_s` seconds, or earlier if asked; in the background after `MAX_AGE_S`.
+    Commands are stopped after `timeout_s` seconds, or earlier if asked; in the background after `MAX_AGE_S` instead.
     """
 
     async def bash(runtime: ToolRuntime, **arguments: object) -> str:
@@ -89,10 +89,11 @@ def bash_tools(
                 return await sandbox.execute(args.command, timeout_s=limit_s)
             if background is None:
                 raise SandboxError("commands cannot run in the background here")
-            started = background.start(thread_id, sandbox, args.command)
+            seconds = min(args.timeout_s or MAX_AGE_S, MAX_AGE_S)
+            started = background.start(thread_id, sandbox, args.command, timeout_s=seconds)
             return (
                 f"Started in the background as {started.id}. Read its output with {BASH_OUTPUT}, stop it with "
-                f"{KILL_BASH}. It is stopped after {MAX_AGE_S / 60:g} minutes."
+                f"{KILL_BASH}. It is stopped after {seconds:g} seconds."
             )
 
         return await run_in_sandbox(sandboxes, runtime, work)

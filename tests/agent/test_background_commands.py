@@ -205,6 +205,17 @@ def running_programs() -> list[str]:
     return found
 
 
+async def test_a_time_limit_holds_in_the_background(tmp_path: Path) -> None:
+    args = {"command": "sleep 300", "run_in_background": True, "timeout_s": 0.5}
+    model = ScriptedChatModel.playing(
+        ModelReply(calls=(ToolCall(name="bash", args=args, id="c1"),)), "Started."
+    )
+    async with opened(tmp_path, "local", model) as harness:
+        assert results(await harness.say("go"))[0].endswith("It is stopped after 0.5 seconds.")
+        ended = await harness.services.background.poll(THREAD, "b1", wait_s=LONG_S)
+        assert "it took longer than 0.5 s." in ended
+
+
 async def test_a_thread_does_not_reach_the_commands_of_another(tmp_path: Path) -> None:
     async with opened(tmp_path, "local") as harness:
         mine = await started(harness, "sleep 300")

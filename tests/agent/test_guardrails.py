@@ -169,6 +169,24 @@ async def test_an_allowed_tool_runs(tmp_path: Path) -> None:
         assert is_written(harness)
 
 
+@pytest.mark.parametrize(
+    ("config", "name", "is_exempt", "allowed"),
+    [
+        ({"allowed_tools": ["ls"]}, "recall", True, True),
+        ({"allowed_tools": []}, "tool_search", True, True),
+        ({"denied_tools": ["recall"]}, "recall", True, False),
+        ({"allowed_tools": ["ls"]}, "tool_search", False, False),
+        ({"allowed_tools": ["Bash"]}, "bash_output", False, True),
+        ({"allowed_tools": ["ls"]}, "kill_bash", False, False),
+    ],
+)
+def test_an_allowlist_leaves_the_tools_that_others_need(
+    config: dict[str, list[str]], name: str, *, is_exempt: bool, allowed: bool
+) -> None:
+    asked = GuardrailRequest(tool_name=name, tool_input={}, is_exempt=is_exempt)
+    assert AllowlistProvider(**config).evaluate(asked).allow is allowed
+
+
 async def test_configuration_changes_apply_to_the_next_run(tmp_path: Path) -> None:
     model = writing()
     async with open_agent(tmp_path, model) as harness:

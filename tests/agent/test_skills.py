@@ -174,6 +174,17 @@ async def test_only_tools_of_the_skills_in_use_are_allowed(
     assert not listed.startswith("Error")
 
 
+async def test_a_skill_with_bash_has_the_tools_for_its_processes(tmp_path: Path) -> None:
+    put(custom(tmp_path) / "poems", "poems", 'metadata: {parley-only-tools: "Bash"}')
+    results = await tool_results(
+        tmp_path,
+        ModelReply(calls=(call("read_file", {"path": LOCATION}),)),
+        ModelReply(calls=(call("kill_bash", {"process_id": "b1"}),)),
+        "Done.",
+    )
+    assert "does not allow" not in results[-1]
+
+
 async def test_a_skill_is_in_use_until_the_next_message(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems", 'metadata: {parley-only-tools: ""}')
     read = call("read_file", {"path": LOCATION})

@@ -98,6 +98,16 @@ def test_no_kind_gets_the_tools_of_the_lead_agent_alone() -> None:
     assert nothing.select_tools(everything) == []
 
 
+def test_a_kind_with_bash_gets_the_tools_for_its_processes() -> None:
+    everything = named("bash", "bash_output", "kill_bash", "web")
+    bash = kinds()["bash"]
+    assert [tool.name for tool in bash.select_tools(everything)] == [
+        "bash",
+        "bash_output",
+        "kill_bash",
+    ]
+
+
 def test_bash_is_offered_where_there_is_a_tool_of_that_name() -> None:
     assert list(available_types(kinds(), named("ls"))) == ["general-purpose"]
     assert list(available_types(kinds(), named("ls", "bash"))) == ["general-purpose", "bash"]
