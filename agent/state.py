@@ -134,7 +134,7 @@ def merge_viewed_images(
 def merge_promoted(
     existing: PromotedTools | None, new: PromotedTools | None
 ) -> PromotedTools | None:
-    """Add tools of the same catalog, and drop the oldest beyond `MAX_PROMOTED`. Another catalog replaces them.
+    """Add tools of the same catalog, and drop the oldest others beyond `MAX_PROMOTED`. Another catalog replaces them.
 
     >>> merge_promoted({"catalog_hash": "h", "names": ["a"]}, {"catalog_hash": "h", "names": ["b", "a"]})["names"]
     ['a', 'b']
@@ -144,6 +144,9 @@ def merge_promoted(
     names = new["names"]
     if existing is not None and existing["catalog_hash"] == new["catalog_hash"]:
         names = list(dict.fromkeys([*existing["names"], *names]))
+        others = [name for name in names if name not in new["names"]]
+        dropped = set(others[: max(0, len(names) - MAX_PROMOTED)])
+        names = [name for name in names if name not in dropped]
     return PromotedTools(catalog_hash=new["catalog_hash"], names=names[-MAX_PROMOTED:])
 
 

@@ -80,17 +80,22 @@ class ToolCatalog:
         """Return the loaded tools of a thread that still exist, in the order in which they were loaded."""
         return [self.tools[name] for name in promoted_names(state) if name in self.tools]
 
+    def is_loaded(self, state: object) -> bool:
+        """Return whether the loaded tools of a thread are of this catalog."""
+        promoted = state.get("promoted") if isinstance(state, dict) else None
+        return isinstance(promoted, dict) and promoted.get("catalog_hash") == self.hash
+
     def find(self, query: str) -> list[BaseTool]:
-        """Return the tools that a query names, or else those that match most of its words, the best first."""
+        """Return the tools that a query names, then, unless it only names tools, those that match most of its words."""
         wanted = query.strip().removeprefix("select:")
         by_name = {name.casefold(): tool for name, tool in self.tools.items()}
         parts = dict.fromkeys(_SEPARATORS.split(wanted.casefold()))
-        if named := [by_name[part] for part in parts if part in by_name]:
-            return named[:MAX_RESULTS]
+        named = [by_name[part].name for part in parts if part in by_name]
         words = list(dict.fromkeys(_WORD.findall(wanted.casefold())))
         scores = {name: _score(tool, words) for name, tool in self.tools.items()}
         found = sorted((name for name in scores if scores[name]), key=lambda name: -scores[name])
-        return [self.tools[name] for name in found[:MAX_RESULTS]]
+        others = found if len(named) < len([part for part in parts if part]) else []
+        return [self.tools[name] for name in list(dict.fromkeys([*named, *others]))[:MAX_RESULTS]]
 
     def names_text(self) -> str:
         """Return the names, one line for each server. If they are too many, each line says how many are left out."""
@@ -128,9 +133,12 @@ def tool_search_tool(catalog: ToolCatalog) -> BaseTool:
             return tool_message(runtime, NAME, text)
         lines = [f"- {tool.name}: {_first_line(tool.description)}" for tool in found]
         text = "Loaded. You can call them now:\n" + "\n".join(lines)
-        # Tools that were loaded from an earlier catalog stay, if they still exist.
-        names = [tool.name for tool in (*catalog.promoted(runtime.state), *found)]
-        promoted = PromotedTools(catalog_hash=catalog.hash, names=list(dict.fromkeys(names)))
+        names = [tool.name for tool in found]
+        if not catalog.is_loaded(runtime.state):
+            # Tools that were loaded from an earlier catalog stay, if they still exist.
+            loaded = [tool.name for tool in catalog.promoted(runtime.state)]
+            names = [*(name for name in loaded if name not in names), *names]
+        promoted = PromotedTools(catalog_hash=catalog.hash, names=names)
         return Command(
             update={"promoted": promoted, "messages": [tool_message(runtime, NAME, text)]}
         )

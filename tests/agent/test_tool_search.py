@@ -179,6 +179,11 @@ def test_names_that_do_not_fit_are_counted() -> None:
             ["new"],
             [*(f"t{n}" for n in range(1, MAX_PROMOTED)), "new"],
         ),
+        (
+            [f"t{n}" for n in range(MAX_PROMOTED)],
+            ["t0", "new"],
+            ["t0", *(f"t{n}" for n in range(2, MAX_PROMOTED)), "new"],
+        ),
     ],
 )
 def test_promoted_tools_are_bounded(
@@ -236,3 +241,16 @@ async def test_a_custom_agent_finds_only_the_tools_of_its_groups(tmp_path: Path)
     assert "custom_1" in offered[1]
     assert all("custom_1" not in names for names in offered[2:])
     assert "custom_2" in offered[5]
+
+
+def test_a_word_that_is_a_tool_s_name_hides_no_other_tool() -> None:
+    catalog = ToolCatalog.of([*map(custom, range(MAX_LISTED + 1)), named("work"), named("paint")])
+    assert catalog is not None
+    found = [tool.name for tool in catalog.find("paint custom_7 pictures of work")]
+    assert found[:3] == ["paint", "custom_7", "work"]
+    assert len(found) > 3
+    assert [tool.name for tool in catalog.find("work, paint")] == ["work", "paint"]
+
+
+def named(name: str) -> BaseTool:
+    return StructuredTool.from_function(lambda: "", name=name, description=name)
