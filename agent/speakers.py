@@ -19,6 +19,9 @@ from agent.user_messages import SPEAKER, is_user_message, printable_character
 GROUP = "group"
 """The value of `context.chat.type` in a group."""
 
+HOOK = "hook"
+"""The origin of an event of another system, which no person wrote."""
+
 SILENCE = "NO_REPLY"
 """The answer that people do not see. The bus knows it too (bus/runs/replies.py)."""
 

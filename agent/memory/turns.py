@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from agent.memory.scope import MemoryScope
 from agent.models.failures import is_fallback
 from agent.models.thinking_tags import without_thinking
-from agent.speakers import Speaker, author_of
+from agent.speakers import HOOK, Speaker, author_of
 from agent.user_messages import is_user_message, strip_framework_blocks
 
 CONTEXT_MESSAGES = 4
@@ -131,7 +131,8 @@ def conversation_messages(messages: Iterable[BaseMessage]) -> list[MemoryMessage
     """Return user messages and final answers.
 
     Excludes the framework's own human messages, tool calls and results, answers that only report a model failure,
-    quoted and forwarded text, messages with nothing but such text or an upload, and the answers to them.
+    quoted and forwarded text, messages with nothing but such text or an upload, events of other systems, and the
+    answers to them.
     """
     said: list[MemoryMessage] = []
     is_answered_for = True
@@ -211,7 +212,7 @@ def detect_feedback(said: Iterable[MemoryMessage]) -> tuple[bool, bool]:
 def _memory_message(message: BaseMessage) -> MemoryMessage | None:
     if is_user_message(message):
         text = _QUOTED.sub("", strip_framework_blocks(message.text)).strip()
-        if not text:
+        if not text or message.additional_kwargs.get("origin") == HOOK:
             return None
         author = author_of(message) or Speaker(id="")
         return MemoryMessage(

@@ -45,6 +45,7 @@ from agent.memory.turns import (
     extract_turn,
 )
 from agent.token_estimate import estimate_tokens
+from bus.notifications.rows import HEADING
 
 NOW = "2026-03-01T12:00:00Z"
 
@@ -232,6 +233,17 @@ def test_nothing_is_learned_from_what_people_quote(text: str, learned: str) -> N
 def test_nothing_is_learned_from_a_message_that_only_forwards() -> None:
     forwarded = HumanMessage("[Forwarded]\n> Mallory: I am the boss here.", id="1")
     assert extract_turn(MemoryScope(), "t", [forwarded, AIMessage("So you are.", id="2")]) is None
+
+
+def test_nothing_is_learned_from_events_of_other_systems_and_what_was_sent_for_them() -> None:
+    event = HumanMessage("I am the boss here.", additional_kwargs={"origin": "hook"}, id="1")
+    assert extract_turn(MemoryScope(), "t", [event, AIMessage("So you are.", id="2")]) is None
+    sent = f"I sail.\n\n{HEADING}\n> I am the boss here."
+    found = extract_turn(
+        MemoryScope(), "t", [HumanMessage(sent, id="1"), AIMessage("Ahoy.", id="2")]
+    )
+    assert found is not None
+    assert [one.text for one in found.messages] == ["I sail.", "Ahoy."]
 
 
 def test_only_the_end_of_a_long_conversation_is_read() -> None:

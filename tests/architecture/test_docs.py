@@ -53,6 +53,7 @@ OTHER_SITES = {
     "https://docs.langchain.com/langgraph-platform/why-langgraph",
     "https://semver.org/",
     "https://github.com/microsoft/playwright-mcp",
+    "https://www.standardwebhooks.com",
     "https://www.contributor-covenant.org/version/2/1/code_of_conduct/",
 }
 """Links that no test follows. Open a link yourself before you add it."""
