@@ -325,7 +325,8 @@ class SlackAdapter(
             await self._receiver.stop_turn(target, message, token)
 
     def _calling(self, target: ReplyTarget) -> AbstractAsyncContextManager[None]:
-        return self._in_workspace(split_recipient(target.user)[0])
+        installation = split_recipient(target.user)[0]
+        return self._in_workspace(installation or self._api.default_installation)
 
     @asynccontextmanager
     async def _in_workspace(self, installation: str) -> AsyncIterator[None]:

@@ -92,6 +92,12 @@ class SlackApi:
         return [workspace for workspace in self._accounts if workspace]
 
     @property
+    def default_installation(self) -> str:
+        """The workspace of a chat that nobody has written in: "" = the configured one, or unknown among several."""
+        names = self.installations
+        return names[0] if len(names) == 1 and not self._accounts[""].token else ""
+
+    @property
     def bots(self) -> Sequence[SlackIdentity]:
         """The bot's identity in each workspace, if known."""
         return [account.identity for account in self._accounts.values() if account.identity.user_id]

@@ -27,7 +27,7 @@ from gateway.commands.check import find_config_problems
 from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError
 from gateway.service_client import open_service_client, request_json
-from gateway.serving.startup_report import access_summary
+from gateway.serving.startup_report import access_summary, hook_summary
 
 MACHINE, MODELS, VOICE, MCP = "this machine", "models", "voice", "MCP servers"
 
@@ -85,6 +85,7 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
     for name in enabled:
         report.add(name, *_service_channel_result(states, name), *found.get(name, ()))
         report.add(name, _check_access(config.bots.sections[name]))
+        report.add(name, *_list_hooks(config, name))
     return redact_report(report, logs.SecretRedactor(config.secrets))
 
 
@@ -147,6 +148,15 @@ def _check_access(section: PlatformConfig) -> CheckResult:
         return CheckResult(subject="access", text=text)
     fix = "anyone in these chats can use the bot; see docs/howto/let-strangers-in.md"
     return CheckResult(subject="access", text=text, severity=Severity.NOTE, fix=fix)
+
+
+def _list_hooks(config: Config, channel: str) -> list[CheckResult]:
+    """Report which other systems may talk to a channel's chats."""
+    return [
+        CheckResult(subject=f"hook {name}", text=hook_summary(hook))
+        for name, hook in config.hooks.items()
+        if hook.channel == channel
+    ]
 
 
 async def _check_service(config: Config) -> tuple[ChannelStatesByName | None, CheckResult]:

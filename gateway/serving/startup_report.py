@@ -11,6 +11,7 @@ from agent.importer import missing_package_hint
 from bots.config import TelegramConfig
 from bus.access.policy import effective_dm_policy
 from bus.config import ChannelPolicy
+from bus.hooks.config import HookConfig
 from gateway.auth import LOOPBACK_NAMES
 from gateway.config import Config
 from gateway.gateway_config import GOOD_TOKEN_CHARS
@@ -52,7 +53,7 @@ def summary_lines(config: Config, sandbox: str) -> Iterator[tuple[str, str]]:
     if config.bus.langgraph_url:
         yield "runs", f"on {config.bus.langgraph_url}"
     for name, hook in config.hooks.items():
-        yield f"hook {name}", f"{hook.form}, into {hook.channel} {hook.chat} {hook.topic}".rstrip()
+        yield f"hook {name}", hook_summary(hook)
 
 
 def _model_summary(config: Config) -> str:
@@ -61,6 +62,15 @@ def _model_summary(config: Config) -> str:
     model = config.agent.chat_models[0]
     is_demo = model.use == DEMO_MODEL_CLASS
     return DEMO_HINT if is_demo else f"{model.display_name or model.name} ({model.model})"
+
+
+def hook_summary(hook: HookConfig) -> str:
+    """Return how a hook's events are signed, and where they go.
+
+    >>> hook_summary(HookConfig(secret="0123456789abcdef", channel="slack", chat="C1", prompt="x"))
+    'hmac, into slack C1'
+    """
+    return f"{hook.form}, into {hook.channel} {hook.chat} {hook.topic}".rstrip()
 
 
 def channel_lines(states: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

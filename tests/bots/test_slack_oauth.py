@@ -146,6 +146,19 @@ async def test_each_workspace_is_served_with_its_own_token_also_after_a_restart(
     assert slack.violations == []
 
 
+async def test_the_only_workspace_has_the_chats_in_which_nobody_has_written() -> None:
+    async with fast_slack() as slack:
+        slack.workspace.channel("C7", kind="channel", members=set())
+        adapter, endpoint = installable(slack, MemoryCredentialStore())
+        assert (await install(endpoint)).status == 200
+        await adapter.send(
+            ReplyTarget(chat="C7"), "The backup failed", key="notification:slack:1:0"
+        )
+        [sent] = slack.asked("chat.postMessage")
+        assert (sent.team, sent.arguments["channel"]) == (slack.server.oauth.team, "C7")
+    assert slack.violations == []
+
+
 async def test_events_of_a_workspace_that_did_not_install_are_acknowledged_and_ignored() -> None:
     vault = MemoryCredentialStore()
     async with fast_slack() as slack:

@@ -65,8 +65,11 @@ async def test_a_working_installation_has_no_problems(tmp_path: Path) -> None:
     ):
         telegram.push({"poll": {}})  # an update is waiting, so the poll returns at once
         channels = platforms(slack, telegram, feishu)
-        report = await examined(tmp_path, {**with_model(model.base_url), "channels": channels})
+        hook = {"secret": "0123456789abcdef", "channel": "slack", "chat": "C1", "prompt": "x"}
+        tree = {"channels": channels, "hooks": {"builds": hook}}
+        report = await examined(tmp_path, {**with_model(model.base_url), **tree})
         assert report.healthy, report.text()
+        assert of(report, "slack")["hook builds"].text == "hmac, into slack C1"
         assert list(report.areas) == [MACHINE, MODELS, "slack", "telegram", "feishu"]
         assert of(report, MACHINE)["service"].text == "not running"
         (answered,) = report.areas[MODELS]
