@@ -20,6 +20,9 @@ from store.errors import RowNotFound
 
 log = logging.getLogger(__name__)
 
+_LOG_S = 60.0
+"""How often rejected requests of a hook are logged, seconds."""
+
 _PING = "ping"
 """GitHub's first event, which only asks whether the hook answers."""
 
@@ -63,6 +66,7 @@ class Hooks:
         self._hooks = hooks
         self._channels = channels
         self._now = now
+        self._logged_at: dict[str, float] = {}
 
     def configure(self, hooks: Mapping[str, HookConfig]) -> None:
         """From now on, use these hooks."""
@@ -84,7 +88,7 @@ class Hooks:
         try:
             delivery, event = await to_thread.run_sync(_verify, hook, request, self._now())
         except HookRejected as rejection:
-            log.warning("hook %s: a request was rejected: %s", name, rejection)
+            self._log_rejection(name, rejection)
             raise
         if hook.form == "github" and event == _PING:
             return HookOutcome.PONG
@@ -94,6 +98,13 @@ class Hooks:
         disposition = await self._pipeline.receive(await self._message(name, hook, delivery, text))
         is_repeat = disposition is Disposition.DUPLICATE
         return HookOutcome.DUPLICATE if is_repeat else HookOutcome.ACCEPTED
+
+    def _log_rejection(self, name: str, rejection: HookRejected) -> None:
+        """Log a rejected request, at most one of each hook in a minute: anyone may send them."""
+        now = self._now()
+        if not self._logged_at.get(name, 0.0) <= now < self._logged_at.get(name, 0.0) + _LOG_S:
+            self._logged_at[name] = now
+            log.warning("hook %s: a request was rejected: %s", name, rejection)
 
     async def _message(
         self, name: str, hook: HookConfig, delivery: str, text: str

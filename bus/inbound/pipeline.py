@@ -6,7 +6,7 @@ from typing import Protocol
 
 from bus.access.intake_stats import IntakeStats
 from bus.commands import ParsedCommand
-from bus.errors import IntakeClosed, IntakeFull
+from bus.errors import ConversationFull, IntakeClosed, IntakeFull
 from bus.messages import HOOK, InboundMessage
 from bus.platform import Clock, Disposition
 from store.inbox import InboxKind
@@ -113,10 +113,18 @@ class InboundPipeline:
         self._now = now
 
     async def receive(self, inbound: InboundMessage) -> Disposition:
-        """Decide on one message and commit it. Raises IntakeFull, IntakeClosed or StoreError if nothing was stored."""
+        """Decide on one message and commit it.
+
+        Raises:
+            IntakeFull, IntakeClosed, ConversationFull, StoreError: Nothing was stored.
+        """
         context = InboundContext(inbound, received_at=self._now())
-        with self._capacity:
-            disposition = await self._run(context)
+        try:
+            with self._capacity:
+                disposition = await self._run(context)
+        except ConversationFull:
+            self._stats.record(context.message, Disposition.QUEUE_FULL, at=self._now())
+            raise
         message = context.message
         self._stats.record(message, disposition, at=self._now())
         log.info(

@@ -9,6 +9,7 @@ from bus.errors import ConversationFull, HookRejected, IntakeClosed
 from bus.hooks.config import HookConfig
 from bus.hooks.hooks import HookOutcome, HookRequest
 from bus.locales.en import ENGLISH
+from bus.platform import Disposition
 from store.errors import RowNotFound
 from tests.bus.harness import STEER, BusHarness, running_bus
 from tests.eventually import eventually
@@ -119,6 +120,7 @@ async def test_events_that_find_the_queue_full_are_sent_again(tmp_path: Path) ->
         assert [outcomes[delivery] for delivery in refused] == ["accepted"] * 10
         await eventually(lambda: len(harness.platform.texts) == 31)
         assert all("queue" not in text for text in harness.platform.texts)
+        assert harness.bus.counters()["fake", Disposition.QUEUE_FULL] == 10
 
 
 async def test_an_event_is_no_command_and_interrupts_nobody(tmp_path: Path) -> None:
@@ -187,3 +189,20 @@ async def test_nothing_is_accepted_while_the_service_stops(tmp_path: Path) -> No
             await receive(harness, "1")
         rows = await harness.bus.inbox.list_recent()
         assert rows == []
+
+
+async def test_rejected_requests_are_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_bus(tmp_path) as harness:
+        harness.bus.hooks.configure({"builds": BUILDS})
+
+        async def rejected(times: int) -> int:
+            for _ in range(times):
+                with pytest.raises(HookRejected):
+                    await harness.bus.hooks.receive("builds", HookRequest(headers={}, body=b""))
+            return sum("a request was rejected" in record.message for record in caplog.records)
+
+        assert await rejected(20) == 1
+        harness.clock.ahead += 61.0
+        assert await rejected(20) == 2
