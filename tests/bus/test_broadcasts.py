@@ -15,7 +15,7 @@ from bus.platform import ChannelHealth, ConnectionState
 from store.errors import RowConflict
 from tests.bus.harness import OPEN, BusHarness, running_bus
 from tests.eventually import eventually
-from tests.fakes.platform import FakePlatform
+from tests.fakes.platform import PART_CHARS, FakePlatform
 
 ASKED = BroadcastRequest(text="Down tonight", key="tonight")
 
@@ -53,6 +53,38 @@ async def test_each_private_chat_gets_it_once_and_a_group_does_not(tmp_path: Pat
         assert (await broadcasts.accept(groups, ["fake"])).chats == 1
         await eventually(lambda: shown_in(harness.platform, "For groups") == ["room"])
         assert shown_in(harness.platform) == ["chat of ann", "chat of bob"]
+
+
+async def test_a_text_of_several_messages_arrives_whole_in_each_chat(tmp_path: Path) -> None:
+    text = "a" * PART_CHARS + "b" * PART_CHARS + "c"
+    async with running_bus(tmp_path) as harness:
+        names = [f"p{number}" for number in range(IN_FLIGHT + 2)]
+        await people_write(harness, names)
+        await harness.bus.broadcasts.accept(BroadcastRequest(text=text), ["fake"])
+
+        def parts() -> dict[str, str]:
+            shown: dict[str, str] = {}
+            for message in harness.platform.shown[len(names) :]:
+                shown[message.chat] = shown.get(message.chat, "") + message.text[0]
+            return shown
+
+        await eventually(parts, lambda found: found == {f"chat of {one}": "abc" for one in names})
+
+
+async def test_people_reply_to_it_in_a_group_without_a_mention(tmp_path: Path) -> None:
+    async with running_bus(tmp_path) as harness:
+        await harness.send("hi", chat="room", is_private=False)
+        await harness.expect_replies("Hello you")
+        groups = BroadcastRequest(text="For groups", audience="groups")
+        await harness.bus.broadcasts.accept(groups, ["fake"])
+        await eventually(lambda: shown_in(harness.platform, "For groups") == ["room"])
+        reply = {"chat": "room", "is_private": False, "is_addressed": False}
+        sent = harness.platform.shown[-1].id
+
+        async def replied() -> str:
+            return await harness.send("why?", replies_to=(sent,), **reply)
+
+        await eventually(replied, lambda disposition: disposition == "accepted")
 
 
 async def test_only_chats_with_a_message_in_so_many_days_get_it(tmp_path: Path) -> None:
