@@ -83,7 +83,10 @@ class ConversationFull(BusError):
 
 
 class HookRejected(BusError):
-    """The signature of the request is missing, wrong or too old."""
+    """There is no such hook, or the signature of the request is missing, wrong or too old.
+
+    The text says which, for the operator only.
+    """
 
 
 class HookMalformed(BusError):

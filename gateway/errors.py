@@ -71,7 +71,10 @@ STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     IntakeFull: (503, _error_text),
     IntakeClosed: (503, _error_text),
     ConversationFull: (429, _error_text),
-    HookRejected: (401, _error_text),
+    HookRejected: (
+        401,
+        _fixed_text("There is no such hook, or the signature does not fit; see the log."),
+    ),
     HookMalformed: (400, _error_text),
     DeliveryError: (503, _error_text),
     FileTooLarge: (413, _error_text),

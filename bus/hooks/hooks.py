@@ -16,7 +16,6 @@ from bus.inbound.pipeline import InboundPipeline
 from bus.messages import InboundMessage, Sender
 from bus.notifications.chat_directory import ChatDirectory
 from bus.platform import Clock, Disposition
-from store.errors import RowNotFound
 
 log = logging.getLogger(__name__)
 
@@ -76,15 +75,12 @@ class Hooks:
         """Verify an event and commit its message. When this returns, the sender may be acknowledged.
 
         Raises:
-            RowNotFound: There is no hook with this name.
-            HookRejected: The signature is missing, wrong or too old.
+            HookRejected: There is no hook with this name, or the signature is missing, wrong or too old.
             HookMalformed: The payload cannot be read.
             ConversationFull: Too many messages wait in the conversation. Nothing was stored.
             IntakeFull, IntakeClosed, StoreError: Nothing was stored. The sender repeats the event.
         """
-        hook = self._hooks.get(name)
-        if hook is None:
-            raise RowNotFound(f"There is no hook {name}.")
+        hook = self._find(name)
         try:
             delivery, event = await to_thread.run_sync(_verify, hook, request, self._now())
         except HookRejected as rejection:
@@ -99,8 +95,16 @@ class Hooks:
         is_repeat = disposition is Disposition.DUPLICATE
         return HookOutcome.DUPLICATE if is_repeat else HookOutcome.ACCEPTED
 
+    def _find(self, name: str) -> HookConfig:
+        """Return a hook. Raises HookRejected."""
+        if name not in self._hooks:
+            rejection = HookRejected("there is no hook with this name")
+            self._log_rejection("", rejection)
+            raise rejection
+        return self._hooks[name]
+
     def _log_rejection(self, name: str, rejection: HookRejected) -> None:
-        """Log a rejected request, at most one of each hook in a minute: anyone may send them."""
+        """Log a rejected request, at most one of each hook ("" = unknown) in a minute: anyone may send them."""
         now = self._now()
         if not self._logged_at.get(name, 0.0) <= now < self._logged_at.get(name, 0.0) + _LOG_S:
             self._logged_at[name] = now

@@ -54,7 +54,7 @@ def verify_standard(secret: str, headers: Mapping[str, str], body: bytes, *, now
     given = headers.get("webhook-signature", "")
     if not (_DELIVERY_ID.fullmatch(delivery_id) and _TIMESTAMP.fullmatch(sent_at) and given):
         raise HookRejected(
-            "The headers webhook-id, webhook-timestamp and webhook-signature are missing."
+            "the headers webhook-id, webhook-timestamp and webhook-signature are missing"
         )
     signed = b".".join((delivery_id.encode(), sent_at.encode(), body))
     expected = base64.b64encode(_digest(secret, signed))
@@ -65,9 +65,9 @@ def verify_standard(secret: str, headers: Mapping[str, str], body: bytes, *, now
         if version == "v1"
     ]
     if not any(found):
-        raise HookRejected("The signature is wrong.")
+        raise HookRejected("the signature is wrong")
     if abs(now - int(sent_at)) > MAX_AGE_S:
-        raise HookRejected("The time of the request is more than five minutes from this clock.")
+        raise HookRejected("its time is more than five minutes from this clock")
     return delivery_id
 
 
@@ -76,10 +76,10 @@ def verify_github(secret: str, headers: Mapping[str, str], body: bytes) -> tuple
     given = headers.get("x-hub-signature-256", "")
     expected = f"sha256={_digest(secret, body).hex()}".encode()
     if not hmac.compare_digest(given.encode("latin-1", "replace"), expected):
-        raise HookRejected("The signature is missing or wrong.")
+        raise HookRejected("the signature is missing or wrong")
     delivery_id, event = headers.get("x-github-delivery", ""), headers.get("x-github-event", "")
     if not (_DELIVERY_ID.fullmatch(delivery_id) and _DELIVERY_ID.fullmatch(event)):
-        raise HookRejected("The headers X-GitHub-Delivery and X-GitHub-Event are missing.")
+        raise HookRejected("the headers X-GitHub-Delivery and X-GitHub-Event are missing")
     return delivery_id, event
 
 

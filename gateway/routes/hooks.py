@@ -1,6 +1,6 @@
 """POST /hooks/{name}: signed events of other systems. They need no admin token: the hook verifies the signature."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel
@@ -18,7 +18,7 @@ READ_TIMEOUT_S = 10.0
 """How long the body may take to arrive, seconds. It is not verified until then."""
 
 router = APIRouter(
-    prefix="/hooks", tags=["hooks"], responses=error_responses(400, 401, 404, 408, 413, 429, 503)
+    prefix="/hooks", tags=["hooks"], responses=error_responses(400, 401, 408, 413, 429, 503)
 )
 
 
@@ -28,7 +28,19 @@ class HookResponse(BaseModel):
     status: HookOutcome
 
 
-@router.post("/{name}", status_code=202)
+_REQUEST_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The event, in whatever form its sender gives it. The signature is of these bytes.",
+        "content": {
+            "application/json": {"schema": {}},
+            "application/x-www-form-urlencoded": {"schema": {"type": "object"}},
+        },
+    }
+}
+
+
+@router.post("/{name}", status_code=202, openapi_extra=_REQUEST_BODY)
 async def receive_hook(
     name: Annotated[str, Path()], request: Request, response: Response, bus: BusDep
 ) -> HookResponse:

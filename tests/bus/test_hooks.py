@@ -10,7 +10,6 @@ from bus.hooks.config import HookConfig
 from bus.hooks.hooks import HookOutcome, HookRequest
 from bus.locales.en import ENGLISH
 from bus.platform import Disposition
-from store.errors import RowNotFound
 from tests.bus.harness import STEER, BusHarness, running_bus
 from tests.eventually import eventually
 from tests.fakes.langgraph import Script
@@ -68,7 +67,7 @@ async def test_a_delivery_is_known_when_a_person_has_written_in_the_chat_meanwhi
 
 async def test_hooks_change_while_the_service_runs(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
-        with pytest.raises(RowNotFound):
+        with pytest.raises(HookRejected, match="no hook"):
             await receive(harness, "1")
         harness.bus.hooks.configure({"builds": BUILDS})
         assert await receive(harness, "1") is HookOutcome.ACCEPTED

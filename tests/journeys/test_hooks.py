@@ -165,7 +165,7 @@ async def test_hooks_of_a_changed_configuration_work_without_a_restart(tmp_path:
             pushes = {**hooks_for(people)["telegram"], "form": "github"}
             headers, body = signed_by_github({"build": {"number": 5}}, "d1")
             refused = await client.post("/hooks/pushes", content=body, headers=headers)
-            assert refused.status_code == 404
+            assert refused.status_code == 401
             tree = yaml.safe_load(service.config.read_text())
             service.config.write_text(yaml.safe_dump({**tree, "hooks": {"pushes": pushes}}))
 
