@@ -157,6 +157,7 @@ async def test_documented_commands_work(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is missing")
     async with PlatformServers() as platforms:
+        platforms.slack.workspace.channel("C012AB3CD", kind="channel", members=set())
         telegram = {k: v for k, v in platforms.channels["telegram"].items() if k != "dm_policy"}
         config = {
             "skills": {"scan": "none"},  # The demo model cannot review a skill.
