@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from types import MappingProxyType
 
 import anyio
 from anyio.abc import TaskGroup
@@ -20,7 +19,6 @@ from bus.conversation.run_slots import RunSlots
 from bus.conversation.steps import TurnSteps
 from bus.errors import RunError
 from bus.history.transcript import last_words
-from bus.hooks.config import HookConfig
 from bus.hooks.hooks import Hooks
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.dispatcher import InboundDispatcher
@@ -104,7 +102,6 @@ class Bus:
         intake: BusIntake,
         dispatcher: InboundDispatcher,
         conversations: Conversations,
-        hooks: Mapping[str, HookConfig],
     ) -> None:
         self.owners = context.stores.owners
         self.intake: Intake = ForwardingIntake(intake, owners=self.owners, calls=context.calls)
@@ -139,7 +136,6 @@ class Bus:
         self.hooks = Hooks(
             intake.events,
             self.chats,
-            hooks=hooks,
             channels=context.adapters.keys(),
             now=context.now,
         )
@@ -239,7 +235,6 @@ async def run_bus(
     calls: NodeCalls,
     server: AgentServer,
     voice: VoiceConfig = NO_VOICE,
-    hooks: Mapping[str, HookConfig] = MappingProxyType({}),
     now: Clock = time.time,
     tracer: MessageTracer = NO_TRACER,
 ) -> AsyncIterator[Bus]:
@@ -247,8 +242,7 @@ async def run_bus(
 
     Resumes the work of an earlier process before it connects the channels. On exit, it accepts no more messages and
     gives running turns `config.drain_s`. Only then it disconnects the channels, so that answers can be sent.
-    Args: See `BusContext`. `calls` are calls to other nodes of the journal; `voice` says what transcribes recordings;
-        `hooks` by name.
+    Args: See `BusContext`. `calls` are calls to other nodes of the journal; `voice` says what transcribes recordings.
     """
     database = calls.database
     async with open_engine(voice) as engine, anyio.create_task_group() as tasks:
@@ -275,7 +269,7 @@ async def run_bus(
         migrations = ChatMigrations(context, partial(publish, MIGRATIONS))
         await settings.load()
         await migrations.reload()
-        bus = _build(context, migrations, voice, engine, hooks)
+        bus = _build(context, migrations, voice, engine)
         await tasks.start(context.delivery.run)
         await _take_up(context, bus, migrations, database)
         bus.connect(tasks)
@@ -317,7 +311,6 @@ def _build(
     migrations: ChatMigrations,
     voice: VoiceConfig,
     engine: SpeechEngine | None,
-    hooks: Mapping[str, HookConfig],
 ) -> Bus:
     """Build the parts, bottom-up."""
     stores, runs, delivery = context.stores, context.runs, context.delivery
@@ -362,9 +355,7 @@ def _build(
         conversations=conversations,
         commands=build_commands(context, conversations),
     )
-    return Bus(
-        context, intake=intake, dispatcher=dispatcher, conversations=conversations, hooks=hooks
-    )
+    return Bus(context, intake=intake, dispatcher=dispatcher, conversations=conversations)
 
 
 def _delivery_worker(

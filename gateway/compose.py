@@ -107,10 +107,10 @@ async def open_app(
                 calls=services.node_calls,
                 server=await _agent_server(stack, config, app),
                 voice=config.voice,
-                hooks=config.hooks,
                 tracer=ChangeTracer(services.changes, telemetry.messages),
             )
         )
+        bus.hooks.configure(config.hooks)
         app.state.services = replace(
             services, bus=bus, terminal=built.terminal, channel_problems=built.faults
         )

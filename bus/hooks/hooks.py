@@ -43,7 +43,7 @@ class HookRequest:
 
 
 class Hooks:
-    """The hooks of the configuration.
+    """The hooks of the configuration; none before `configure`.
 
     Args:
         pipeline: Accepts their messages.
@@ -56,13 +56,12 @@ class Hooks:
         pipeline: InboundPipeline,
         directory: ChatDirectory,
         *,
-        hooks: Mapping[str, HookConfig],
         channels: Collection[str],
         now: Clock,
     ) -> None:
         self._pipeline = pipeline
         self._directory = directory
-        self._hooks = hooks
+        self._hooks: Mapping[str, HookConfig] = {}
         self._channels = channels
         self._now = now
         self._logged_at: dict[str, float] = {}
