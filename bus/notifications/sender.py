@@ -18,7 +18,10 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 5
-"""Maximum number of unsent broadcast messages of a channel in the outbox. An answer waits for at most this many."""
+"""Maximum number of unsent broadcast messages of a channel in the outbox, unless one text needs more.
+
+An answer waits for at most this many.
+"""
 
 INTERVAL_S = 0.4
 """Seconds between two checks, which allows at most 12.5 messages a second.
