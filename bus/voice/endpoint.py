@@ -29,7 +29,7 @@ _SYNONYMS = {
 """Extensions and types of the same formats. Voice messages of Telegram (.oga) and Feishu (.opus) are Ogg files."""
 
 TRANSCRIBE_S = 120.0
-"""Time limit of a recording, including retries, seconds. A local server needs about a tenth of its length."""
+"""Default time limit of a recording, seconds. A server without a GPU needs about a tenth of its length."""
 
 ATTEMPTS = 3
 
@@ -51,21 +51,26 @@ class SpeechEndpoint:
     Args:
         config: Its address, key, model and language.
         client: Calls it.
+        limit_s: Time limit of a recording, including retries, seconds.
     """
 
-    def __init__(self, config: VoiceConfig, client: httpx.AsyncClient) -> None:
-        self._config, self._client = config, client
+    def __init__(
+        self, config: VoiceConfig, client: httpx.AsyncClient, limit_s: float = TRANSCRIBE_S
+    ) -> None:
+        self._config, self._client, self._limit_s = config, client, limit_s
         self._format: Literal["verbose_json", "json"] = "verbose_json"
         self._backoff = Backoff(first_s=1.0, cap_s=8.0)
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, config: VoiceConfig) -> AsyncIterator["SpeechEndpoint"]:
+    async def open(
+        cls, config: VoiceConfig, *, limit_s: float = TRANSCRIBE_S
+    ) -> AsyncIterator["SpeechEndpoint"]:
         """Yield the endpoint of a configuration with a `base_url`."""
         headers = {"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}
-        timeout = httpx.Timeout(TRANSCRIBE_S, connect=_CONNECT_S)
+        timeout = httpx.Timeout(limit_s, connect=_CONNECT_S)
         async with httpx.AsyncClient(headers=headers, timeout=timeout) as client:
-            yield cls(config, client)
+            yield cls(config, client, limit_s)
 
     async def transcribe(self, file: Attachment, audio: Path, size_bytes: int) -> Transcript:
         """Transcribe a recording. See `SpeechEngine.transcribe`."""
@@ -74,10 +79,10 @@ class SpeechEndpoint:
             raise SpeechError("format", f"{file.name} ({file.mime})")
         recording = _Recording(audio, f"speech.{extension}", size_bytes)
         try:
-            with anyio.fail_after(TRANSCRIBE_S):
+            with anyio.fail_after(self._limit_s):
                 return await self._with_retries(recording)
         except TimeoutError:
-            raise SpeechError("slow", f"no answer within {TRANSCRIBE_S:.0f} s") from None
+            raise SpeechError("slow", f"no answer within {self._limit_s:.0f} s") from None
 
     async def _with_retries(self, file: _Recording) -> Transcript:
         attempt = 0

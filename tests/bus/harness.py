@@ -18,6 +18,7 @@ from bus.platform import Adapter, Disposition
 from bus.runs.remote import RemoteRuns
 from bus.runs.remote_files import RemoteFiles
 from bus.service import Bus, run_bus
+from bus.voice.config import VoiceConfig
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -192,6 +193,7 @@ async def running_bus(
     wrap: Callable[[Database], Database] | None = None,
     store: StoreConfig | None = None,
     graphs: frozenset[str] = frozenset(),
+    voice: VoiceConfig | None = None,
 ) -> AsyncIterator[BusHarness]:
     """Run a bus; with a `server` passed in (already running), the same one survives a restart.
 
@@ -220,6 +222,7 @@ async def running_bus(
                     graphs=graphs,
                 ),
                 calls=calls,
+                voice=voice or VoiceConfig(),
                 now=clock,
             ) as bus,
         ):
@@ -232,9 +235,12 @@ async def running_steered_bus(
     platform: FakePlatform | None = None,
     server: FakeLangGraph | None = None,
     policy: ChannelPolicy = STEER,
+    voice: VoiceConfig | None = None,
 ) -> AsyncIterator[BusHarness]:
     """Run a bus whose server can inject messages into running runs."""
-    async with running_bus(home, platform=platform, server=server, policy=policy) as harness:
+    async with running_bus(
+        home, platform=platform, server=server, policy=policy, voice=voice
+    ) as harness:
         harness.server.accepts_injection = True
         yield harness
 

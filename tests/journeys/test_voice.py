@@ -90,6 +90,7 @@ async def test_voice_messages_are_transcribed_shown_and_answered(tmp_path: Path)
                 assert f", language: english]\n*Call* me, number {number}." in told
                 assert "[Attached: " not in told
                 text = f"🎤 *Call* me, number {number}."
+                await user.wait_for_message(text)
                 assert notes(user) == [text]
                 length = len(text) + 1  # UTF-16 units
                 assert (
