@@ -101,6 +101,7 @@ class Attachment:
     Attributes:
         is_speech: Whether to transcribe it: a voice message, another recording, a video note.
         duration_s: Its length, seconds; None = the platform does not tell it, or it is no recording.
+        is_quoted: Whether it belongs to a message that this one forwards or replies to.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Attachment:
     ref: str = ""
     is_speech: bool = False
     duration_s: float | None = None
+    is_quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

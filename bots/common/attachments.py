@@ -1,8 +1,11 @@
 """Attachments of a message: their kind by MIME type, and safe file names. Pure."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from bus.characters import clean_name
+from bus.messages import Attachment
 
 
 def attachment_kind(mime: str) -> Literal["file", "image", "audio", "video"]:
@@ -24,3 +27,8 @@ def file_name(name: str) -> str:
     '.._.._etc_pass wd'
     """
     return clean_name(name).replace("/", "_").replace("\\", "_") or "file"
+
+
+def as_quoted(files: Iterable[Attachment]) -> tuple[Attachment, ...]:
+    """Return files as those of a message that another one forwards or replies to."""
+    return tuple(replace(file, is_quoted=True) for file in files)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bots.common.attachments import as_quoted
 from bots.common.events import HELP, IgnoredEvent
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import CARD_ACTION, parse_button_press
@@ -155,8 +156,8 @@ def _message(
         replies_to=_replies_to(message),
         track_replies=not private,
         attachments=(
-            *content.attachments,
-            *(file for quote in quotes for file in quote.attachments),
+            *(as_quoted(content.attachments) if is_forwarded else content.attachments),
+            *as_quoted(file for quote in quotes for file in quote.attachments),
         ),
         sent_at=message.seconds("create_time"),
         order=message.milliseconds("create_time") or 0,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bots.common.attachments import as_quoted
 from bots.slack.attachments import describe_location, describe_speech, parse_attachments
 from bots.slack.block_text import block_images, read_blocks
 from bots.slack.mentions import OWN_NAME, author_mark, cut, mentions_people, plain, take_bot
@@ -84,7 +85,7 @@ def read_message(message: Mapping[str, Any], me: SlackIdentity) -> SlackContent:
     return SlackContent(
         text=_own_words(message, typed),
         quoted="\n\n".join(_forwarded_messages(message, me, depth=0)),
-        files=parse_attachments(list(_files(message, depth=0)), installation=me.installation),
+        files=_all_files(message, me.installation),
         mentions_bot=mentions_bot,
         mentions_people=mentions_people(typed),
         is_forwarded=any(one.get("is_share") is True for one in _attachments(message)),
@@ -290,10 +291,20 @@ def _action(action: Mapping[str, Any]) -> str:
     return f"[Button: {label}]" if label else ""
 
 
-def _files(message: Mapping[str, Any], *, depth: int) -> Iterator[Any]:
-    """Yield the files of a message, then the files of the messages that it forwards."""
+def _all_files(message: Mapping[str, Any], installation: str) -> tuple[Attachment, ...]:
+    own = len(parse_attachments(list(_own_files(message))))
+    files = parse_attachments(list(_files(message, depth=0)), installation=installation)
+    return (*files[:own], *as_quoted(files[own:]))
+
+
+def _own_files(message: Mapping[str, Any]) -> Iterator[Any]:
     yield from as_list(message.get("files"))
     yield from block_images(as_list(message.get("blocks")) or list(_message_blocks(message)))
+
+
+def _files(message: Mapping[str, Any], *, depth: int) -> Iterator[Any]:
+    """Yield the files of a message, then the files of the messages that it forwards."""
+    yield from _own_files(message)
     if depth <= _MOST_NESTED:
         for one in _attachments(message):
             if _is_message(one) or not _is_preview(one):

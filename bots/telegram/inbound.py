@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from bots.common.attachments import as_quoted
 from bots.common.events import HELP, IgnoredEvent
 from bots.telegram.content import TelegramContent, has_content, kind_of_message, read_content
 from bots.telegram.identity import TelegramIdentity
@@ -65,7 +66,8 @@ def parse_message(
     if author.is_bot and (is_private or not is_addressed):
         return IgnoredEvent(kind_of_message(message), Disposition.FROM_BOT)
     text, quoted = _text(message, content, identity, commands)
-    files = content.files + quoted.files
+    own = as_quoted(content.files) if is_forwarded(message) else content.files
+    files = own + as_quoted(quoted.files)
     is_bare = content.mentioned and not (text or quoted.text or files or author.is_bot)
     message_id = str(message["message_id"])
     return InboundMessage(

@@ -102,7 +102,9 @@ class SpeechReader:
                 return ""
             self._record(message, transcript)
             await self._store(message, digest, transcript)
-        return _words_for_agent(transcript, name, message.texts)
+        words = _words_for_agent(transcript, name, message.texts)
+        # Others said it: what the agent learns of people leaves quotations out.
+        return _quotation(words) if file.is_quoted else words
 
     async def _transcribe(
         self, adapter: Adapter, file: Attachment, audio: Path
@@ -161,6 +163,10 @@ class SpeechReader:
             return
         heard = Recording(at=at, user_id=user_id, outcome="ok", source=outcome.source)
         self._stats.record(message.row.key, heard, outcome.duration_s or 0.0)
+
+
+def _quotation(words: str) -> str:
+    return "\n".join(f"> {line}" for line in words.splitlines())
 
 
 def _words_for_agent(transcript: Transcript, name: str, texts: Messages) -> str:

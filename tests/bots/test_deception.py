@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bots.feishu.cards import CardFooter, final_card
+from bots.feishu.cards import CardFooter, final_card, note_card
 from bots.feishu.format import render as render_feishu
 from bots.slack.buttons import action_blocks
 from bots.slack.format import render as render_slack
+from bots.slack.format import render_note as render_slack_note
 from bots.slack.stream_text import escape_stream_text
 from bots.telegram.format import render as render_telegram
+from bots.telegram.format import render_note as render_telegram_note
 from bots.telegram.keyboard import keyboard
 from bots.telegram.rich_blocks import rich_blocks
 from bots.text.links import is_deceptive
@@ -180,3 +182,20 @@ def test_addresses_hide_no_characters(render: Callable[[str], str]) -> None:
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
     assert "\\u001b" not in shown
     assert "https://a.example/" in shown
+
+
+def test_a_note_of_spoken_words_pings_nobody() -> None:
+    words = "🎤 <!channel> <@U1> @parley_bot *b* \u202e"
+    slack = render_slack_note(words)
+    [block] = slack.blocks
+    [element] = block["elements"]
+    assert (block["type"], element["type"]) == ("context", "plain_text")
+    assert "\u202e" not in element["text"]
+    assert "<!channel>" not in slack.text
+    telegram = render_telegram_note(words)
+    assert "@parley_bot" not in telegram.text
+    assert [entity.type for entity in telegram.entities] == ["blockquote"]
+    assert render_telegram_note("w " * 300).entities[0].type == "expandable_blockquote"
+    card = note_card(words)
+    assert str(card).count("'plain_text'") == 1
+    assert "markdown" not in str(card)

@@ -110,6 +110,8 @@ def test_every_type_of_message_is_read_or_named(
                 mime="audio/ogg",
                 kind="audio",
                 ref="messages/om_1/resources/f1?type=file",
+                is_speech=True,
+                duration_s=2.0,
             ),
         ),
         (

@@ -195,3 +195,16 @@ async def test_a_mention_alone_is_about_what_it_replies_to_and_else_asks_for_hel
             await feishu.mention("", chat=chat)
         await feishu.wait_for(lambda: len(intake.received) == 4)
         assert intake.texts[2:] == ["/help", "/help"]
+
+
+async def test_recordings_have_a_length_and_belong_to_somebody() -> None:
+    intake = RecordingIntake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        spoken = await feishu.voice(b"OggS", seconds=2.5)
+        await feishu.wait_for(lambda: len(intake.received) == 1)
+        [file] = intake.received[0].attachments
+        assert (file.is_speech, file.duration_s, file.is_quoted) == (True, 2.5, False)
+        await feishu.dm("what is that?", reply_to=spoken.id)
+        await feishu.wait_for(lambda: len(intake.received) == 2)
+        [file] = intake.received[1].attachments
+        assert (file.is_speech, file.duration_s, file.is_quoted) == (True, 2.5, True)

@@ -185,6 +185,17 @@ def test_files_are_described_without_a_download(file: dict[str, Any], said: str)
     assert quoted.count("File outside Slack") + quoted.count("[File: ") == 1
 
 
+def test_a_clip_in_a_forwarded_message_is_somebody_elses() -> None:
+    clip = {"id": "F1", "name": "a.mp4", "subtype": "slack_video", "mimetype": "video/mp4"}
+    message = {
+        "text": "x",
+        "files": [clip],
+        "attachments": [shared(text="y", files=[clip | {"id": "F2"}])],
+    }
+    found = [(file.is_speech, file.is_quoted) for file in read_message(message, ME).files]
+    assert found == [(True, False), (True, True)]
+
+
 def test_a_quoted_clip_has_the_words_that_slack_gives() -> None:
     spoken = {"status": "complete", "preview": {"content": "Call me.", "has_more": True}}
     file = {"id": "F1", "name": "a.m4a", "transcription": spoken}

@@ -281,3 +281,28 @@ def test_a_channel_may_ask_the_bot_of_its_discussion_group() -> None:
     inbound = accepted(**POST | {"text": "@Parley_Bot sum this up"})
     assert (inbound.prompt, inbound.is_addressed) == ("sum this up", True)
     assert inbound.sender.name == "News"
+
+
+VOICE = {"file_id": "v", "file_unique_id": "w", "duration": 7, "mime_type": "audio/ogg"}
+FROM_BOB = {"type": "user", "date": 1, "sender_user": BOB}
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"voice": VOICE}, (True, 7, False)),
+        ({"audio": VOICE | {"mime_type": "audio/mpeg"}}, (True, 7, False)),
+        ({"video_note": {k: VOICE[k] for k in ("file_id", "duration")}}, (True, 7, False)),
+        ({"video": VOICE | {"mime_type": "video/mp4"}}, (False, 7, False)),
+        ({"document": VOICE | {"mime_type": "text/plain"}}, (False, 7, False)),
+        ({"voice": VOICE, "forward_origin": FROM_BOB}, (True, 7, True)),
+        ({"text": TAP, "reply_to_message": replied(voice=VOICE, **{"from": BOB})}, (True, 7, True)),
+    ],
+    ids=["voice", "audio", "video note", "video", "document", "forwarded", "replied"],
+)
+def test_recordings_have_a_length_and_belong_to_somebody(
+    fields: dict[str, Any], found: tuple[bool, int, bool]
+) -> None:
+    is_reply = "reply_to_message" in fields
+    [file] = accepted(**({"chat": PLAIN} if is_reply else {"text": None}), **fields).attachments
+    assert (file.is_speech, file.duration_s, file.is_quoted) == found

@@ -1,6 +1,7 @@
 """Recordings in messages: when people see the words, and when they are transcribed again."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from bus.messages import Attachment
@@ -45,6 +46,19 @@ async def test_words_and_recordings_reach_the_agent_together(tmp_path: Path) -> 
             "[Speech in voice.ogg, language: english]", "(no words)",
         ]  # fmt: skip
         assert speech.violations == []
+
+
+async def test_the_words_of_a_message_that_this_one_replies_to_are_quoted(tmp_path: Path) -> None:
+    async with (
+        FakeSpeechServer(texts=["Call me.\n\nAt five."]) as speech,
+        running_bus(tmp_path, platform=platform(), voice=config(speech)) as harness,
+    ):
+        await harness.send("What does she say?", attachments=(replace(VOICE, is_quoted=True),))
+        await eventually(lambda: "Hello you" in harness.platform.texts)
+        lines = re.sub(r"voice-\w{8}", "voice", harness.prompts()[0]).splitlines()
+        assert lines[1:] == [
+            "> [Speech in voice.ogg, language: english]", "> Call me.", "> ", "> At five.",
+        ]  # fmt: skip
 
 
 async def test_without_an_engine_a_recording_is_a_file(tmp_path: Path) -> None:
