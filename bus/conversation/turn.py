@@ -160,6 +160,8 @@ class Turn(TurnRecord):
         attempt, control = self.attempt, self.control
         if attempt.uploads is None:
             attempt.uploads = await self._do.upload(self)
+        if self.live is not None:
+            self.live.let_open()
         attempt.reply = await self._follow()
         attempt.is_over = True
         outcome = await self._do.find_outcome(self)

@@ -64,6 +64,7 @@ class LiveReply:
         self._text: Callable[[], str] = str
         self._progress: Callable[[Messages], str] = _nothing
         self._changed = anyio.Event()
+        self._may_open = anyio.Event()
         self.shown = LiveMessages()
         self.shows_answer = False
 
@@ -82,6 +83,16 @@ class LiveReply:
         self._text = text
         self._progress = progress or _nothing
         self._changed.set()
+
+    def let_open(self) -> None:
+        """Announce that notes about the message's recordings are in the outbox. The live reply goes below them."""
+        self._may_open.set()
+
+    async def open_below_notes(self) -> None:
+        """Wait for `let_open`, then open and run."""
+        await self._may_open.wait()
+        await self.open()
+        await self.run_safely()
 
     async def find_shown(self) -> None:
         """Find what an earlier process showed. Waits while the store is unavailable."""
@@ -358,7 +369,10 @@ async def show_live_reply(
         async with run_beside(show_once_there_are_words):
             yield live_reply
         return
-    await live_reply.open()
+    if any(file.is_speech for file in inbound.attachments):
+        show_reply = live_reply.open_below_notes
+    else:
+        await live_reply.open()
     async with run_beside(*filter(None, (show_working, show_reply))):
         yield live_reply
 

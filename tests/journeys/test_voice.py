@@ -92,6 +92,7 @@ async def test_voice_messages_are_transcribed_shown_and_answered(tmp_path: Path)
                 text = f"🎤 *Call* me, number {number}."
                 await user.wait_for_message(text)
                 assert notes(user) == [text]
+                assert user.bot_messages()[0] == text  # above the answer, also of a growing one
                 length = len(text) + 1  # UTF-16 units
                 assert (
                     small_type(platforms, user, text)
