@@ -1,6 +1,7 @@
 """Checks of a Feishu app: credentials, state, bot, scopes, long connection."""
 
 import logging
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from bots.feishu.card_entities import SCOPE
 from bots.feishu.errors import FeishuError
 from bots.feishu.long_connection import fetch_endpoint
 from bots.feishu.rest import FeishuApp, FeishuRestClient
+from bots.feishu.speech import SPEECH_SCOPE
 from bots.feishu.timeouts import FeishuTimeouts
 
 TIMEOUTS = FeishuTimeouts(call_s=15.0, connect_s=15.0)
@@ -166,7 +168,7 @@ async def _permissions(rest: FeishuRestClient, section: FeishuConfig) -> list[Ch
         return [note("permissions", text)]
     granted = set(_granted(data.get("scopes")))
     streaming = [_streaming(granted, section)] if section.streaming is not False else []
-    return [_check_scopes(granted, section), *streaming]
+    return [_check_scopes(granted, section), *streaming, *_speech(granted)]
 
 
 def _check_scopes(granted: set[str], section: FeishuConfig) -> CheckResult:
@@ -193,6 +195,16 @@ def _streaming(granted: set[str], section: FeishuConfig) -> CheckResult:
         severity=Severity.NOTE if section.streaming == "auto" else Severity.WARNING,
         fix=f"add {SCOPE} under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
     )
+
+
+def _speech(granted: set[str]) -> list[CheckResult]:
+    """Report whether Feishu recognizes voice messages, if the app has the permission."""
+    if SPEECH_SCOPE not in granted:
+        return []
+    if shutil.which("ffmpeg") is None:
+        fix = "install ffmpeg, which converts voice messages for Feishu (docs/howto/voice.md)"
+        return [note("speech", "Feishu cannot recognize voice messages: ffmpeg is missing", fix)]
+    return [ok("speech", "Feishu recognizes voice messages of up to a minute")]
 
 
 def _granted(scopes: object) -> Iterable[str]:

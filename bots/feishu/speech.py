@@ -30,6 +30,8 @@ CALL_S = 30.0
 
 CONVERT_S = 20.0
 
+SPEECH_SCOPE = "speech_to_text:speech"
+
 _PATH = "/open-apis/speech_to_text/v1/speech/file_recognize"
 _ENGINE = "16k_auto"
 """The only engine: Chinese mixed with English."""
@@ -75,9 +77,9 @@ class FeishuSpeech:
             if error.code == SCOPE_CODE:
                 self._may_use = False
                 log.info(
-                    "%s: Feishu does not recognize speech for this app, which needs the scope"
-                    " speech_to_text:speech",
+                    "%s: Feishu does not recognize speech for this app, which needs the scope %s",
                     self._rest.channel,
+                    SPEECH_SCOPE,
                 )
                 return None
             raise

@@ -1,5 +1,7 @@
 """`parley doctor` reports a Feishu app's problems and how to fix them."""
 
+from pathlib import Path
+
 import pytest
 
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity
@@ -55,6 +57,20 @@ async def test_cards_that_cannot_stream_are_reported(
         finding = (await look(feishu, **given))["streaming"]
         assert (finding.severity, "cardkit:card:write" in finding.fix) == (grade, True)
         assert "streaming" not in await look(feishu, streaming=False)
+
+
+async def test_recognition_of_speech_needs_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with FakeFeishu() as feishu:
+        assert "speech" not in await look(feishu)
+        feishu.rest.scopes.add("speech_to_text:speech")
+        finding = (await look(feishu))["speech"]
+        assert (finding.severity, "install ffmpeg" in finding.fix) == (Severity.NOTE, True)
+        stub = tmp_path / "ffmpeg"
+        stub.touch(mode=0o755)
+        assert (await look(feishu))["speech"].severity is Severity.OK
 
 
 async def test_a_wider_permission_does_as_well() -> None:

@@ -363,12 +363,25 @@ FILE = {"file_id": "F", "file_unique_id": "U", "file_size": 12}
         ),
         (
             {"voice": FILE | {"duration": 3}},
-            Attachment(name="voice.ogg", mime="audio/ogg", size_bytes=12, kind="audio", ref="F"),
+            Attachment(
+                name="voice.ogg",
+                mime="audio/ogg",
+                size_bytes=12,
+                kind="audio",
+                ref="F",
+                is_speech=True,
+                duration_s=3,
+            ),
         ),
         (
             {"animation": FILE | {"duration": 3, "width": 9, "height": 9}, "document": FILE},
             Attachment(
-                name="animation.mp4", mime="video/mp4", size_bytes=12, kind="video", ref="F"
+                name="animation.mp4",
+                mime="video/mp4",
+                size_bytes=12,
+                kind="video",
+                ref="F",
+                duration_s=3,
             ),
         ),
     ],

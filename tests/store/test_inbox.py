@@ -308,6 +308,22 @@ async def test_finished_rows_and_ids_are_kept_for_seven_days(database: Database)
     assert [row.id for row in await inbox.list_recent()] == [waiting.id]
 
 
+async def test_transcripts_are_stored_with_their_note_and_go_with_the_message(
+    database: Database,
+) -> None:
+    inbox, outbox = InboxStore(database), OutboxStore(database)
+    row = await accept(inbox, new(1))
+    assert row.speech is None
+    note = NewOutboxRow(key=f"{row.id}:speech:a", conversation=KEY, body="{}")
+    for words in ("Call me.", "Call me. At five."):  # the second recording of the message
+        await inbox.set_speech(row.id, words, [note])
+    assert [one.speech for one in await inbox.list_unfinished()] == ["Call me. At five."]
+    assert [one.key for one in await outbox.list_recent()] == [note.key]
+    await inbox.finish(row.id, [])
+    await Retention(database).prune(now=row.received_at + REDELIVERY_DAYS * DAY + 10)
+    assert await inbox.list_recent() == []
+
+
 async def test_pruning_goes_on_until_all_is_gone_and_ids_are_never_used_again(
     database: Database,
 ) -> None:
