@@ -24,6 +24,14 @@ class ButtonAction(StrEnum):
     """Deny these tool calls."""
     RERUN = "rerun"
     """Answer the row's edited message again."""
+    SCHEDULE_PAUSE = "pause"
+    """Pause the schedule with the number `index`, which the row's command listed."""
+    SCHEDULE_RESUME = "resume"
+    """Enable it again."""
+    SCHEDULE_RUN = "run"
+    """Send its message now."""
+    SCHEDULE_DELETE = "delete"
+    """Delete it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,7 @@ class ButtonToken:
 
     @property
     def text(self) -> str:
-        """The token as text, at most 40 bytes.
+        """The token as text, at most 50 bytes.
 
         >>> ButtonToken(ButtonAction.OPTION, 12, 1).text
         'option:12:1'

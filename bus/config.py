@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bus.locales import LANGUAGES, supported_language
+from bus.schedules.times import find_zone
 
 DmPolicy = Literal["open", "allowlist", "pairing", "disabled"]
 GroupPolicy = Literal["mention", "open", "allowlist", "pairing", "disabled"]
@@ -21,6 +22,14 @@ def _language(name: str) -> str:
         raise ValueError(f"must be one of {', '.join([AUTO, *LANGUAGES])}")
     return supported_language(name) or AUTO
 
+
+def _zone(name: str) -> str:
+    find_zone(name)
+    return name
+
+
+TimeZone = Annotated[str, AfterValidator(_zone)]
+"""The IANA name of a time zone."""
 
 Language = Annotated[str, AfterValidator(_language)]
 """`AUTO`, or a language of `bus.locales`."""
@@ -125,6 +134,9 @@ class BusConfig(BaseModel):
     langgraph_url: str | None = None
     gateway_url: str | None = None
     language: Language = AUTO
+    timezone: TimeZone | None = Field(
+        default=None, description="of people whose own is not known; null = the host's"
+    )
     rate_limit: RateLimit = Field(default_factory=RateLimit)
     max_concurrent_runs: int = Field(default=16, ge=1)
     session: SessionConfig = Field(default_factory=SessionConfig)

@@ -11,6 +11,8 @@ from bus.config import BusConfig, ChannelPolicy
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, Clock
 from bus.runs.port import Runs, ThreadFiles
+from bus.schedules.run_starter import RunStarter
+from bus.schedules.schedules import Schedules
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
 from bus.stores import JournalStores
@@ -29,12 +31,14 @@ class AgentServer:
         files: The files of its threads.
         gateway: The REST API, for commands; the base URL ends in `/api`. Callers set a deadline around each request.
         graphs: The graphs besides Parley's agent, if it is the embedded runtime.
+        schedules: Starts the runs of the API's schedules; None = there are none.
     """
 
     runs: Runs
     files: ThreadFiles
     gateway: httpx.AsyncClient
     graphs: frozenset[str] = frozenset()
+    schedules: RunStarter | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,7 @@ class BusContext:
         delivery: Sends the rows of the outbox.
         settings: Settings that people chose by command.
         languages: The language of each reply.
+        schedules: The schedules of chats.
         stats: Dispositions of messages since the start.
         speech_stats: Transcribed recordings since the start.
         now: The wall clock.
@@ -74,6 +79,7 @@ class BusContext:
     delivery: DeliveryWorker
     settings: SettingsResolver
     languages: LanguageResolver
+    schedules: Schedules
     now: Clock
     stats: IntakeStats = field(default_factory=IntakeStats)
     speech_stats: SpeechStats = field(default_factory=SpeechStats)

@@ -197,6 +197,7 @@ class InboundMessage:
             one.
         language: The sender's language according to the platform (BCP 47: "zh-hans"); "" = unknown.
         original_chat: The first ID of a migrated chat, under which its memory is stored; "" = not migrated.
+        timezone: The sender's time zone according to the platform (IANA: "Europe/Berlin"); "" = unknown.
         album: The common ID of messages that were sent together, one for each file; "" = none.
         order: The platform's order of a chat's messages (Telegram's number, Slack's and Feishu's time); 0 = unknown.
         is_bare_mention: Whether it only mentions the bot, without words. `text` then asks for help.
@@ -230,6 +231,7 @@ class InboundMessage:
     sent_at: float | None = None
     rewind_point: RewindPoint | None = None
     language: str = ""
+    timezone: str = ""
     album: str = ""
     order: int = 0
     is_bare_mention: bool = False

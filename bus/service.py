@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -25,6 +26,7 @@ from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.intake import BusIntake
 from bus.inbound.stages import build_inbound
 from bus.locales import messages_for
+from bus.messages import InboundMessage, decode_inbound
 from bus.nodes.forwarding import ForwardingIntake
 from bus.nodes.takeover import ChatTakeover
 from bus.notifications.broadcasts import Broadcasts
@@ -32,16 +34,19 @@ from bus.notifications.chat_directory import ChatDirectory
 from bus.notifications.notifications import Notifications
 from bus.notifications.sender import BroadcastSender
 from bus.outbound.retry_policy import RetryTimings
-from bus.outbound.rows import has_failed, last_keys
+from bus.outbound.rows import has_failed, last_keys, text_key
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
 from bus.retry import Backoff, StoreRetry, retried
 from bus.runs.port import ThreadFiles
 from bus.runs.stream import messages_in
 from bus.runs.uploads import FileUploader
+from bus.schedules.scheduler import Scheduler
+from bus.schedules.schedules import Schedules
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import AllowedChoices, SettingsResolver
 from bus.settings.sessions import SessionResolver
+from bus.settings.timezone import TimezoneResolver
 from bus.stores import JournalStores
 from bus.supervision import AdapterSupervisor
 from bus.tracing import NO_TRACER, MessageTracer
@@ -52,7 +57,7 @@ from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import RowNotFound, StoreError
 from store.node_calls import NodeCalls
-from store.outbox import OutboxRow
+from store.outbox import DeliveryState, OutboxRow
 from store.pairings import Pairing
 from store.retention import Retention
 from store.signals import Signals
@@ -73,7 +78,7 @@ PRUNE_S, RETRY_S = 3600.0, 30.0
 
 NO_VOICE = VoiceConfig()
 
-SETTINGS, MIGRATIONS, BROADCASTS = "settings", "migrations", "broadcasts"
+SETTINGS, MIGRATIONS, BROADCASTS, SCHEDULES = "settings", "migrations", "broadcasts", "schedules"
 """Topics of signals between nodes: something of this kind changed."""
 
 
@@ -93,6 +98,8 @@ class Bus:
         broadcast_sender: Sends them.
         speech_stats: Transcribed recordings since the start.
         hooks: Accepts events of other systems.
+        schedules: Creates and changes the schedules of chats.
+        scheduler: Sends what is due.
     """
 
     def __init__(
@@ -102,6 +109,7 @@ class Bus:
         intake: BusIntake,
         dispatcher: InboundDispatcher,
         conversations: Conversations,
+        scheduler: Scheduler,
     ) -> None:
         self.owners = context.stores.owners
         self.intake: Intake = ForwardingIntake(intake, owners=self.owners, calls=context.calls)
@@ -139,6 +147,9 @@ class Bus:
             channels=context.adapters.keys(),
             now=context.now,
         )
+        self.schedules = context.schedules
+        self.scheduler = scheduler
+        scheduler.accept_with(self.intake)
         self.takeover = ChatTakeover(context, dispatcher)
         self.speech_stats = context.speech_stats
         self._context = context
@@ -186,6 +197,20 @@ class Bus:
         """Approve the person with a pairing code. Raises RowNotFound."""
         return await self.pairings.approve(code, now=self._context.now())
 
+    async def find_place(self, channel: str, chat: str, topic: str) -> InboundMessage:
+        """Return the newest message of a chat, or of one topic of it. Raises RowNotFound, StoreError."""
+        row = await self.inbox.find_newest(channel, chat, topic)
+        if row is None:
+            raise RowNotFound(f"Nobody has written to the bot in this chat of {channel} recently.")
+        return replace(decode_inbound(row.body), key=row.key)
+
+    async def delivery_state(self, inbox_id: int | None) -> DeliveryState | None:
+        """Return the state of the first message that answers an inbox row; None = there is none (anymore)."""
+        if inbox_id is None:
+            return None
+        found = await self.outbox.find(text_key(str(inbox_id), 0))
+        return None if found is None else found.state
+
     async def last_words(self, key: ConversationKey, *, count: int) -> list[tuple[bool, str]]:
         """Return the last messages of a conversation. See `history.transcript.last_words`.
 
@@ -210,6 +235,7 @@ class Bus:
         """
         self.local_intake.close()
         self.broadcast_sender.stop()
+        self.scheduler.stop()
         drain_s = self._context.config.drain_s
         with anyio.move_on_after(drain_s + 2 * FLUSH_S, shield=True):
             async with anyio.create_task_group() as tasks:
@@ -263,13 +289,19 @@ async def run_bus(
             delivery=_delivery_worker(adapters, stores, server.files, database, now, tracer),
             settings=settings,
             languages=LanguageResolver(config, policies, settings),
+            schedules=Schedules(
+                stores.schedules,
+                TimezoneResolver(config, settings),
+                on_change=partial(publish, SCHEDULES),
+                now=now,
+            ),
             now=now,
             tracer=tracer,
         )
         migrations = ChatMigrations(context, partial(publish, MIGRATIONS))
         await settings.load()
         await migrations.reload()
-        bus = _build(context, migrations, voice, engine)
+        bus = _build(context, migrations, server, voice, engine)
         await tasks.start(context.delivery.run)
         await _take_up(context, bus, migrations, database)
         bus.connect(tasks)
@@ -291,6 +323,8 @@ async def _take_up(
     context.tasks.start_soon(_take_housekeeping, bus, database, context.now)
     context.tasks.start_soon(bus.broadcast_sender.run, context.nodes)
     context.tasks.start_soon(_reload, database.signals, BROADCASTS, bus.broadcast_sender.wake)
+    context.tasks.start_soon(bus.scheduler.run, context.nodes)
+    context.tasks.start_soon(_reload, database.signals, SCHEDULES, bus.scheduler.wake)
     context.tasks.start_soon(_reload, database.signals, SETTINGS, context.settings.load)
     context.tasks.start_soon(_reload, database.signals, MIGRATIONS, migrations.reload)
     await bus.takeover.search()
@@ -309,6 +343,7 @@ async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[Non
 def _build(
     context: BusContext,
     migrations: ChatMigrations,
+    server: AgentServer,
     voice: VoiceConfig,
     engine: SpeechEngine | None,
 ) -> Bus:
@@ -348,14 +383,29 @@ def _build(
         tracer=context.tracer,
         now=context.now,
     )
+    scheduler = Scheduler(
+        stores.schedules,
+        outbox=stores.outbox,
+        delivery=delivery,
+        channels=[*context.adapters],
+        runs=server.schedules,
+        now=context.now,
+    )
     intake, dispatcher = build_inbound(
         context,
         migrations=migrations,
         questions=questions,
         conversations=conversations,
-        commands=build_commands(context, conversations),
+        commands=build_commands(context, conversations, scheduler),
+        scheduler=scheduler,
     )
-    return Bus(context, intake=intake, dispatcher=dispatcher, conversations=conversations)
+    return Bus(
+        context,
+        intake=intake,
+        dispatcher=dispatcher,
+        conversations=conversations,
+        scheduler=scheduler,
+    )
 
 
 def _delivery_worker(

@@ -15,6 +15,7 @@ from store.message_topics import MessageTopicStore
 from store.notifications import NotificationStore
 from store.outbox import OutboxStore
 from store.pairings import PairingStore
+from store.schedules import ScheduleStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class JournalStores:
     migrations: ChatMigrationStore
     chats: ChatStore
     notifications: NotificationStore
+    schedules: ScheduleStore
 
     @classmethod
     def from_database(cls, database: Database, *, now: Clock) -> "JournalStores":
@@ -49,4 +51,5 @@ class JournalStores:
             migrations=ChatMigrationStore(database),
             chats=ChatStore(database),
             notifications=NotificationStore(database),
+            schedules=ScheduleStore(database),
         )

@@ -39,6 +39,7 @@ from gateway.routes import (
     models,
     people,
     prompt,
+    schedules,
     sessions,
     skills,
     slack_install,
@@ -162,7 +163,7 @@ def included_routes() -> list[BaseRoute]:
         root.include_router(router)
     for module in (
         agents, artifacts, terminal, broadcasts, messages, channels, events, people, prompt, markdown, mcp, memory,
-        models, skills, uploads, suggestions, sessions, tokens, usage,
+        models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

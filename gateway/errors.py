@@ -36,6 +36,7 @@ from bus.errors import (
     IntakeFull,
     RunError,
 )
+from bus.schedules.times import InvalidTimes
 from gateway.runtime.errors import (
     InvalidRequest,
     RunRequestError,
@@ -66,6 +67,7 @@ def _fixed_text(text: str) -> DetailText:
 
 STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     RowNotFound: (404, _error_text),
+    InvalidTimes: (422, _error_text),
     RowConflict: (409, _error_text),
     StoreError: (503, _fixed_text("The database is not available; see the log.")),
     IntakeFull: (503, _error_text),

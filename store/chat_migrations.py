@@ -83,6 +83,11 @@ _MOVE = (
     UPDATE notification_chat SET chat = :new_chat
     WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
     """,
+    # The topic may have the ID of a message of the old chat, as in conversation.
+    """
+    UPDATE schedule SET chat = :new_chat, topic = CASE topic WHEN '' THEN '' ELSE :old_chat || ':' || topic END
+    WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
+    """,
     """
     UPDATE pairing SET chat = :new_chat, user_id = 'group:' || :new_chat
     WHERE channel = :channel AND workspace = :workspace AND user_id = 'group:' || :old_chat

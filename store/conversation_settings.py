@@ -1,4 +1,4 @@
-"""Settings chosen by command: the model, custom agent and language of a conversation."""
+"""Settings chosen by command: the model, custom agent and language of a conversation, and a person's time zone."""
 
 import time
 from collections.abc import Callable
@@ -16,15 +16,16 @@ class ConversationSettings:
     model: str | None = None
     agent: str | None = None
     language: str | None = None
+    timezone: str | None = None
 
 
 _ALL = "SELECT * FROM conversation_settings"
 _SET = """
-INSERT INTO conversation_settings (channel, workspace, chat, topic, model, agent, language, updated_at)
-VALUES (:channel, :workspace, :chat, :topic, :model, :agent, :language, :now)
+INSERT INTO conversation_settings (channel, workspace, chat, topic, model, agent, language, timezone, updated_at)
+VALUES (:channel, :workspace, :chat, :topic, :model, :agent, :language, :timezone, :now)
 ON CONFLICT (channel, workspace, chat, topic)
 DO UPDATE SET model = excluded.model, agent = excluded.agent, language = excluded.language,
-    updated_at = excluded.updated_at
+    timezone = excluded.timezone, updated_at = excluded.updated_at
 """
 _CLEAR = """
 DELETE FROM conversation_settings

@@ -21,6 +21,8 @@
 | notification | to one chat: until its rows of the outbox are deleted; a broadcast: kept, a small row without text |
 | notification_chat | until its message is in the outbox, in seconds to minutes |
 | outbox_file | until its row of the outbox was delivered or is deleted, and for a day if it has no row |
+| schedule | ended ones: `retention_days`; others are kept until someone deletes them |
+| schedule_occurrence | `retention_days` |
 | chat_migration | kept: one small row per Telegram group that became a supergroup |
 | thread, checkpoints | kept until deleted over the API or by their TTL: they are people's conversations |
 | assistant, assistant_version | at most 10,000 assistants with 1,000 versions each |
@@ -113,6 +115,16 @@ LONG_TERM = (
     """
     DELETE FROM past_message WHERE id IN (
         SELECT id FROM past_message WHERE said_at < :before LIMIT :rows)
+    RETURNING id
+    """,
+    """
+    DELETE FROM schedule_occurrence WHERE (schedule_id, due_at) IN (
+        SELECT schedule_id, due_at FROM schedule_occurrence WHERE created_at < :before LIMIT :rows)
+    RETURNING due_at
+    """,
+    """
+    DELETE FROM schedule WHERE id IN (
+        SELECT id FROM schedule WHERE next_at IS NULL AND updated_at < :before LIMIT :rows)
     RETURNING id
     """,
     """

@@ -9,6 +9,7 @@ from bus.access.policy import (
     first_message,
     group_pairing_id,
     is_admin,
+    is_channel_admin,
     pairing_id,
 )
 from bus.config import ChannelPolicy
@@ -51,8 +52,7 @@ class AccessChecker:
 
     def is_admin(self, channel: str, sender: Sender) -> bool:
         """Return whether a sender is an administrator of the channel."""
-        policy = self._policies.get(channel)
-        return policy is not None and is_admin(sender, policy)
+        return is_channel_admin(self._policies, channel, sender)
 
     async def request_pairing(self, message: InboundMessage) -> Pairing | None:
         """Return the open request of a sender or group; None if the channel has too many. Raises StoreError."""

@@ -1,5 +1,7 @@
 """Access policy: who may use the bot, and whether a message is meant for it. Pure."""
 
+from collections.abc import Mapping
+
 from bus.config import ChannelPolicy, DmPolicy
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
@@ -56,6 +58,12 @@ def effective_dm_policy(policy: ChannelPolicy) -> DmPolicy:
 def is_admin(sender: Sender, policy: ChannelPolicy) -> bool:
     """Return whether a sender is listed in `admin_users`."""
     return _is_listed(sender, policy.admin_users)
+
+
+def is_channel_admin(policies: Mapping[str, ChannelPolicy], channel: str, sender: Sender) -> bool:
+    """Return whether a sender is an administrator of a channel."""
+    policy = policies.get(channel)
+    return policy is not None and is_admin(sender, policy)
 
 
 def group_pairing_id(chat: str) -> str:

@@ -11,7 +11,7 @@ from bus.platform import CommandInfo
 
 COMMAND_NAMES = (
     *("bootstrap", "new", "status", "models", "model", "agent", "skills", "memory", "forget"),
-    "usage",
+    *("usage", "schedule"),
     *("retry", "undo", "export", "stop", "language", "why", "help"),
 )
 """All commands, in the order of /help."""

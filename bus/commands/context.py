@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bus.locales import Messages
-from bus.messages import InboundMessage
+from bus.messages import Button, InboundMessage
 from store.inbox import InboxRow
 
 
@@ -30,5 +30,13 @@ class CommandDocument:
     content: str
 
 
-CommandHandler = Callable[[CommandContext], Awaitable[str | CommandDocument | None]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandReply:
+    """An answer in Markdown with buttons, which are shown on platforms that have buttons."""
+
+    text: str
+    buttons: tuple[Button, ...] = ()
+
+
+CommandHandler = Callable[[CommandContext], Awaitable[str | CommandReply | CommandDocument | None]]
 """Returns the answer (Markdown or a file), or None if a turn was started that answers."""

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 
 from bus.commands import ParsedCommand, help_text
-from bus.commands.context import CommandContext, CommandDocument, CommandHandler
+from bus.commands.context import CommandContext, CommandDocument, CommandHandler, CommandReply
 from bus.commands.conversation import ConversationCommands
 from bus.commands.export import ExportCommand
 from bus.commands.gateway import GatewayCommands
 from bus.commands.language import LanguageCommand
 from bus.commands.rewind import RewindCommands
+from bus.commands.schedule import ScheduleCommand
 from bus.commands.selection import SelectionCommands
 from bus.commands.usage import UsageCommand
 from bus.commands.why import WhyCommand
@@ -17,6 +18,8 @@ from bus.conversation.conversations import Conversations
 from bus.messages import InboundMessage
 from bus.outbound.rows import document_row, text_rows
 from bus.outbound.split import split_text
+from bus.platform import SupportsButtons
+from bus.schedules.scheduler import Scheduler
 from store.inbox import InboxRow
 
 
@@ -40,7 +43,7 @@ class CommandRunner:
         `command`: None if only the version that stored the row knew it.
         """
         target = inbound.reply_target
-        answer: str | CommandDocument | None
+        answer: str | CommandReply | CommandDocument | None
         if command is None:
             answer = help_text(target.texts)
         elif command.is_misspelled:
@@ -60,7 +63,7 @@ class CommandRunner:
         self,
         row: InboxRow,
         inbound: InboundMessage,
-        answer: str | CommandDocument,
+        answer: str | CommandReply | CommandDocument,
         *,
         dead: bool = False,
     ) -> None:
@@ -68,15 +71,19 @@ class CommandRunner:
             rows = [document_row(row, inbound, name=answer.name, content=answer.content)]
         else:
             adapter = self._delivery.adapter(row.key.channel)
-            parts = await split_text(adapter, answer)
-            rows = text_rows(row, inbound, parts)
+            reply = answer if isinstance(answer, CommandReply) else CommandReply(text=answer)
+            parts = await split_text(adapter, reply.text)
+            buttons = reply.buttons if isinstance(adapter, SupportsButtons) else ()
+            rows = text_rows(row, inbound, parts, buttons)
         try:
             await self._inbox.finish_command(row.id, rows, dead=dead)
         finally:  # A failed commit may have stored them.
             self._delivery.notify(row.key)
 
 
-def build_commands(bus: BusContext, conversations: Conversations) -> CommandRunner:
+def build_commands(
+    bus: BusContext, conversations: Conversations, scheduler: Scheduler
+) -> CommandRunner:
     """Return the runner of all commands."""
     conversation = ConversationCommands(bus, conversations)
     lookups = GatewayCommands(bus)
@@ -93,6 +100,7 @@ def build_commands(bus: BusContext, conversations: Conversations) -> CommandRunn
         "memory": lookups.memory,
         "forget": lookups.forget,
         "usage": UsageCommand(lookups).usage,
+        "schedule": ScheduleCommand(bus, scheduler).schedule,
         "retry": rewind.retry,
         "undo": rewind.undo,
         "export": ExportCommand(bus).export,

@@ -1,4 +1,4 @@
-"""What each button does: stop, option, retry, approve, deny, rerun."""
+"""What each button does: stop, option, retry, approve, deny, rerun, and those of schedules."""
 
 import logging
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from bus.inbound.button_presses import (
 )
 from bus.inbound.pipeline import InboundPipeline
 from bus.inbound.rerun_offers import RerunOffers
+from bus.inbound.schedule_buttons import ScheduleButtons
 from bus.messages import InboundMessage, RewindPoint, decode_inbound
 from bus.platform import Disposition
 from bus.runs.questions import APPROVE, DENY, decode_question
@@ -43,12 +44,14 @@ class ButtonActions:
         pipeline: InboundPipeline,
         conversations: Conversations,
         reruns: RerunOffers,
+        schedules: ScheduleButtons,
     ) -> None:
         self._history = bus.stores.history
         self._questions = questions
         self._pipeline = pipeline
         self._conversations = conversations
         self._reruns = reruns
+        self._schedules = schedules
 
     def by_action(self) -> Mapping[ButtonAction, ButtonActionHandler]:
         """Return the handler of each button."""
@@ -59,6 +62,7 @@ class ButtonActions:
             ButtonAction.APPROVE: self.approve,
             ButtonAction.DENY: self.deny,
             ButtonAction.RERUN: self._reruns.accept,
+            **self._schedules.by_action(),
         }
 
     async def stop(self, pressed: AuthorizedPress) -> PressOutcome:

@@ -18,6 +18,7 @@ from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.message_edits import MessageEditHandler
 from bus.inbound.pipeline import InboundPipeline, IntakeCapacity, Stage
 from bus.inbound.rerun_offers import RerunOffers
+from bus.inbound.schedule_buttons import ScheduleButtons
 from bus.messages import (
     ButtonPress,
     ConversationKey,
@@ -28,6 +29,7 @@ from bus.messages import (
     Sender,
 )
 from bus.platform import Disposition, Intake
+from bus.schedules.scheduler import Scheduler
 from store.conversations import ChatMigration
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class BusIntake(InboundPipeline, Intake):
         conversations: Conversations,
         gestures: GestureCollector,
         changes: anyio.Lock,
+        scheduler: Scheduler,
     ) -> None:
         capacity = IntakeCapacity(bus.config.max_intake)
         super().__init__(stages, capacity=capacity, stats=bus.stats, now=bus.now)
@@ -66,7 +69,12 @@ class BusIntake(InboundPipeline, Intake):
         gestures.accept_with(self.receive)
         reruns = RerunOffers(bus, self)
         actions = ButtonActions(
-            bus, questions=questions, pipeline=self, conversations=conversations, reruns=reruns
+            bus,
+            questions=questions,
+            pipeline=self,
+            conversations=conversations,
+            reruns=reruns,
+            schedules=ScheduleButtons(bus, scheduler),
         )
         self._presses = ButtonPressHandler(bus, access, actions.by_action())
         self._edits = MessageEditHandler(

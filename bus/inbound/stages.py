@@ -22,14 +22,16 @@ from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, chat_of
 from bus.platform import Disposition
+from bus.schedules.scheduler import Scheduler
 
 MAX_CHATS_TRACKED = 10_000
 """Maximum number of chats to keep counts for. Beyond it, the least recent ones are dropped."""
 
 
 async def note_command(context: InboundContext) -> None:
-    """Record which command the message is, if any."""
-    context.command = recognize_command(context.message.text)
+    """Record which command the message is, if any. Only people send commands."""
+    if not context.message.origin:
+        context.command = recognize_command(context.message.text)
 
 
 class BotMessageStage(Stage):
@@ -77,6 +79,8 @@ class AccessStage(Stage):
         )
         if disposition is Disposition.ACCEPTED:
             return None
+        if context.message.origin:
+            return disposition  # Its sender did not write it, and is told otherwise.
         await self._notices.notify_refused(context.message, disposition)
         return disposition
 
@@ -88,6 +92,7 @@ def build_inbound(
     questions: OpenQuestions,
     conversations: Conversations,
     commands: CommandRunner,
+    scheduler: Scheduler,
 ) -> tuple[BusIntake, InboundDispatcher]:
     """Return the intake of all adapters, and the dispatcher to which it passes accepted messages."""
     access = AccessChecker(policies=bus.policies, pairings=bus.stores.pairings, now=bus.now)
@@ -124,5 +129,6 @@ def build_inbound(
         conversations=conversations,
         gestures=gestures,
         changes=changes,
+        scheduler=scheduler,
     )
     return intake, dispatcher

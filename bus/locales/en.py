@@ -32,6 +32,7 @@ class Messages:
     help_memory: str = "List what I remember here"
     help_forget: str = "Delete a fact, or all that I remember here"
     help_usage: str = "Show what you and this chat used"
+    help_schedule: str = "List this chat's schedules, and pause, run or delete them"
     help_retry: str = "Answer the last message again"
     help_undo: str = "Take back the last message and its answer"
     help_export: str = "Get this conversation as a file"
@@ -83,6 +84,54 @@ class Messages:
     usage_failed: str = "Failed to fetch usage information."
     word_you: str = "you"
     word_this_chat: str = "this chat"
+
+    # /schedule and what schedules send.
+    schedule_head: str = "Schedules of this chat:"
+    schedule_none: str = (
+        "This chat has no schedules. Ask me for one in words: “Every Monday at 9, sum up the open "
+        "issues.”"
+    )
+    schedule_next: str = "next {moment}"
+    schedule_last: str = "last {moment}: {outcome}"
+    schedule_once: str = "once"
+    schedule_every: str = "every {period}"
+    schedule_cron: str = "`{expression}` in {timezone}"
+    schedule_is_paused: str = "paused"
+    schedule_is_paused_owner: str = "paused: {name} may not use me anymore"
+    schedule_is_paused_failures: str = "paused: it failed several times in a row"
+    schedule_detail: str = "**{name}**\n{times} · {state}\nSet up by {owner}. It sends:\n\n{prompt}"
+    schedule_hint: str = "Send /schedule with a number to see one, or with pause, resume, run or delete and a number."
+    schedule_unknown: str = "There is no schedule {number}. Send /schedule to see the list."
+    schedule_not_yours: str = "Only {name}, who set it up, or an admin can change it."
+    schedule_paused: str = "Paused: {name}"
+    schedule_resumed: str = "Resumed: {name}, next {moment}"
+    schedule_started: str = "Started: {name}"
+    schedule_not_started: str = "It could not be started: {name} ({reason})"
+    schedule_deleted: str = "Deleted: {name}"
+    schedule_over: str = "It is not due anymore: {name}"
+    schedule_late: str = (
+        "[This was due at {due} and comes late, because the service was down. "
+        "Further times missed since: {count}.]"
+    )
+    """Tells the agent that a scheduled message is late."""
+    schedule_paused_owner: str = (
+        "⏸ The schedule “{name}” is paused: the person who set it up may not use me anymore. "
+        "/schedule shows it."
+    )
+    schedule_paused_failures: str = (
+        "⏸ The schedule “{name}” is paused: it failed {count} times in a row. /schedule shows it."
+    )
+    schedule_outcome_queued: str = "in progress"
+    schedule_outcome_answered: str = "answered"
+    schedule_outcome_silent: str = "nothing to say"
+    schedule_outcome_unchanged: str = "unchanged"
+    schedule_outcome_skipped: str = "skipped, because the previous one was not finished"
+    schedule_outcome_missed: str = "missed, because the service was down"
+    schedule_outcome_failed: str = "failed"
+    button_schedule_pause: str = "Pause {number}"
+    button_schedule_resume: str = "Resume {number}"
+    button_schedule_run: str = "Run {number} now"
+    button_schedule_delete: str = "Delete {number}"
 
     # /model and /agent.
     word_model: str = "model"
@@ -377,6 +426,10 @@ class Messages:
     def speech_why(self, failure: str) -> str:
         """Return why a recording was not transcribed, by the failure's name."""
         return str(getattr(self, f"speech_why_{failure}"))
+
+    def schedule_outcome(self, outcome: str) -> str:
+        """Return what an outcome of a schedule is called."""
+        return str(getattr(self, f"schedule_outcome_{outcome}"))
 
     def why(self, reason: str) -> str:
         """Return the meaning of a reason code, by its value."""

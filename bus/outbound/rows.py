@@ -73,9 +73,14 @@ def notice_key(row: InboxRow) -> str:
     return f"{row.id}:notice"
 
 
-def text_rows(row: InboxRow, inbound: InboundMessage, parts: Sequence[str]) -> list[NewOutboxRow]:
-    """Return one row for each part of a text. The parts fit the platform's limit."""
-    return _rows(row, _named("reply", _texts(row, inbound, parts)))
+def text_rows(
+    row: InboxRow, inbound: InboundMessage, parts: Sequence[str], buttons: Sequence[Button] = ()
+) -> list[NewOutboxRow]:
+    """Return one row for each part of a text. The parts fit the platform's limit. Buttons go under the last one."""
+    texts = _texts(row, inbound, parts)
+    if buttons:
+        texts[-1] = replace(texts[-1], buttons=tuple(buttons))
+    return _rows(row, _named("reply", texts))
 
 
 def text_key(key: str, index: int) -> str:

@@ -107,6 +107,7 @@ CREATE TABLE conversation_settings (
     model TEXT COLLATE "C",
     agent TEXT COLLATE "C",
     language TEXT COLLATE "C",
+    timezone TEXT COLLATE "C", -- a person's
     updated_at DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (channel, workspace, chat, topic)
 );
@@ -223,6 +224,64 @@ CREATE TABLE console_session (
     rotated_at DOUBLE PRECISION NOT NULL,
     expires_at DOUBLE PRECISION NOT NULL
 );
+
+
+-- SCHEDULES
+
+-- Messages to chats, and runs of the API, at times.
+CREATE TABLE schedule (
+    id TEXT COLLATE "C" PRIMARY KEY,
+    channel TEXT COLLATE "C" NOT NULL, -- '': it starts runs of the API
+    workspace TEXT COLLATE "C" NOT NULL,
+    chat TEXT COLLATE "C" NOT NULL,
+    topic TEXT COLLATE "C" NOT NULL,
+    thread_id TEXT COLLATE "C", -- of its runs; NULL: those of a chat, or a new one for each run
+    assistant_id TEXT COLLATE "C" NOT NULL, -- of its runs; '': those of a chat
+    name TEXT COLLATE "C" NOT NULL,
+    kind TEXT COLLATE "C" NOT NULL CHECK (kind IN ('once', 'every', 'cron')),
+    expression TEXT COLLATE "C" NOT NULL,
+    timezone TEXT COLLATE "C" NOT NULL,
+    since DOUBLE PRECISION NOT NULL, -- periods count from here
+    end_at DOUBLE PRECISION,
+    active_hours TEXT COLLATE "C" NOT NULL,
+    missed TEXT COLLATE "C" NOT NULL CHECK (missed IN ('once', 'skip')),
+    overlap TEXT COLLATE "C" NOT NULL CHECK (overlap IN ('queue', 'skip', 'replace')),
+    check_command TEXT COLLATE "C" NOT NULL, -- '': none
+    check_digest TEXT COLLATE "C" NOT NULL, -- of its last output
+    on_run_completed TEXT COLLATE "C", -- for runs with new threads: delete or keep
+    body TEXT COLLATE "C" NOT NULL, -- JSON: the message (bus/messages.py), or the run to start
+    metadata TEXT COLLATE "C" NOT NULL, -- JSON
+    is_enabled BIGINT NOT NULL,
+    paused_because TEXT COLLATE "C" NOT NULL, -- '': it is enabled
+    next_at DOUBLE PRECISION, -- NULL: it is not due anymore
+    failures BIGINT NOT NULL, -- in a row
+    fired_at DOUBLE PRECISION NOT NULL, -- when it was last due, by the clock of that time; 0 = never
+    created_at DOUBLE PRECISION NOT NULL,
+    updated_at DOUBLE PRECISION NOT NULL
+);
+CREATE INDEX schedule_due ON schedule (next_at) WHERE is_enabled = 1 AND next_at IS NOT NULL;
+CREATE INDEX schedule_by_age ON schedule (created_at, id);
+CREATE INDEX schedule_ended ON schedule (updated_at) WHERE next_at IS NULL;
+CREATE INDEX schedule_fired ON schedule (fired_at) WHERE is_enabled = 1;
+CREATE INDEX schedule_by_chat ON schedule (channel, workspace, chat);
+CREATE INDEX schedule_by_thread ON schedule (thread_id) WHERE thread_id IS NOT NULL;
+
+-- What came of each time at which a schedule was due.
+CREATE TABLE schedule_occurrence (
+    schedule_id TEXT COLLATE "C" NOT NULL REFERENCES schedule (id) ON DELETE CASCADE,
+    due_at DOUBLE PRECISION NOT NULL,
+    outcome TEXT COLLATE "C" NOT NULL CHECK (outcome IN (
+        'queued', 'answered', 'silent', 'unchanged', 'skipped', 'missed', 'failed')),
+    detail TEXT COLLATE "C" NOT NULL, -- why it failed or was skipped
+    missed BIGINT NOT NULL, -- further times that it stands for, because nobody was there
+    inbox_id BIGINT, -- the message
+    run_id TEXT COLLATE "C", -- the run of the API
+    thread_id TEXT COLLATE "C", -- its thread
+    created_at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (schedule_id, due_at)
+);
+CREATE INDEX schedule_occurrence_open ON schedule_occurrence (created_at) WHERE outcome = 'queued';
+CREATE INDEX schedule_occurrence_by_age ON schedule_occurrence (created_at);
 
 
 -- THREADS AND RUNS

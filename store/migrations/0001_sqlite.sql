@@ -106,6 +106,7 @@ CREATE TABLE conversation_settings (
     model TEXT,
     agent TEXT,
     language TEXT,
+    timezone TEXT, -- a person's
     updated_at REAL NOT NULL,
     PRIMARY KEY (channel, workspace, chat, topic)
 ) STRICT, WITHOUT ROWID;
@@ -222,6 +223,64 @@ CREATE TABLE console_session (
     rotated_at REAL NOT NULL,
     expires_at REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+
+-- SCHEDULES
+
+-- Messages to chats, and runs of the API, at times.
+CREATE TABLE schedule (
+    id TEXT PRIMARY KEY,
+    channel TEXT NOT NULL, -- '': it starts runs of the API
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    thread_id TEXT, -- of its runs; NULL: those of a chat, or a new one for each run
+    assistant_id TEXT NOT NULL, -- of its runs; '': those of a chat
+    name TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('once', 'every', 'cron')),
+    expression TEXT NOT NULL,
+    timezone TEXT NOT NULL,
+    since REAL NOT NULL, -- periods count from here
+    end_at REAL,
+    active_hours TEXT NOT NULL,
+    missed TEXT NOT NULL CHECK (missed IN ('once', 'skip')),
+    overlap TEXT NOT NULL CHECK (overlap IN ('queue', 'skip', 'replace')),
+    check_command TEXT NOT NULL, -- '': none
+    check_digest TEXT NOT NULL, -- of its last output
+    on_run_completed TEXT, -- for runs with new threads: delete or keep
+    body TEXT NOT NULL, -- JSON: the message (bus/messages.py), or the run to start
+    metadata TEXT NOT NULL, -- JSON
+    is_enabled INTEGER NOT NULL,
+    paused_because TEXT NOT NULL, -- '': it is enabled
+    next_at REAL, -- NULL: it is not due anymore
+    failures INTEGER NOT NULL, -- in a row
+    fired_at REAL NOT NULL, -- when it was last due, by the clock of that time; 0 = never
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL
+) STRICT;
+CREATE INDEX schedule_due ON schedule (next_at) WHERE is_enabled = 1 AND next_at IS NOT NULL;
+CREATE INDEX schedule_by_age ON schedule (created_at, id);
+CREATE INDEX schedule_ended ON schedule (updated_at) WHERE next_at IS NULL;
+CREATE INDEX schedule_fired ON schedule (fired_at) WHERE is_enabled = 1;
+CREATE INDEX schedule_by_chat ON schedule (channel, workspace, chat);
+CREATE INDEX schedule_by_thread ON schedule (thread_id) WHERE thread_id IS NOT NULL;
+
+-- What came of each time at which a schedule was due.
+CREATE TABLE schedule_occurrence (
+    schedule_id TEXT NOT NULL REFERENCES schedule (id) ON DELETE CASCADE,
+    due_at REAL NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN (
+        'queued', 'answered', 'silent', 'unchanged', 'skipped', 'missed', 'failed')),
+    detail TEXT NOT NULL, -- why it failed or was skipped
+    missed INTEGER NOT NULL, -- further times that it stands for, because nobody was there
+    inbox_id INTEGER, -- the message
+    run_id TEXT, -- the run of the API
+    thread_id TEXT, -- its thread
+    created_at REAL NOT NULL,
+    PRIMARY KEY (schedule_id, due_at)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX schedule_occurrence_open ON schedule_occurrence (created_at) WHERE outcome = 'queued';
+CREATE INDEX schedule_occurrence_by_age ON schedule_occurrence (created_at);
 
 
 -- THREADS AND RUNS

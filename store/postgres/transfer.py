@@ -66,6 +66,8 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "model_usage": ("day", "run_id", "kind", "model", "agent"),
     "usage_counter": ("scope", "name", "period"),
     "usage_reservation": ("id",),
+    "schedule": ("id",),
+    "schedule_occurrence": ("schedule_id", "due_at"),
 }
 """Primary keys of the copied tables. A table comes after the tables that it refers to.
 

@@ -38,7 +38,7 @@ VALUES (1, 'k1', 1, '{"text": "answer"}', 'delivered', 1, 0, 'p1', NULL, 13, 14,
     (2, 'k2', 1, '{}', 'pending', 1, 99, NULL, NULL, 41, 42, 1, 15, 15),
     (3, 'k3', 1, '{}', 'failed', 9, 0, NULL, 'refused', 16, 17, 0, 16, 17);
 INSERT INTO message_topic VALUES ('slack', 'T1', 'C1', 'm9', '1.5', 50);
-INSERT INTO conversation_settings VALUES ('telegram', '7', '-4', '', 'gpt', 'researcher', 'zh', 21);
+INSERT INTO conversation_settings VALUES ('telegram', '7', '-4', '', 'gpt', 'researcher', 'zh', 'Europe/Berlin', 21);
 INSERT INTO chat_migration VALUES ('telegram', '7', '-4', '-100');
 INSERT INTO chat VALUES ('telegram', '7', '42', 1, 'u1', 'member', '', 90);
 INSERT INTO notification VALUES (1, '', 'tonight', 'd', 'Down tonight', '{}', 91);
@@ -61,6 +61,9 @@ INSERT INTO assistant VALUES ('a1', 2, 1, 2);
 INSERT INTO assistant_version VALUES ('a1', 1, 'lead_agent', 'one', NULL, '{}', '{}', '{}', 1),
     ('a1', 2, 'lead_agent', 'two', 'second', '{"x": 1}', '{"y": 2}', '{"z": 3}', 2);
 INSERT INTO item VALUES ('users.1.', 'k', '{"v": 1}', 1, 2, NULL, NULL);
+INSERT INTO schedule VALUES ('s1', 'slack', 'T1', 'C1', '1.5', NULL, '', 'news', 'cron', '0 9 * * *', 'UTC', 1.5, NULL,
+    '09:00-18:00', 'once', 'queue', 'date', 'x', NULL, '{}', '{}', 1, '', 2.5, 1, 1.5, 1, 2);
+INSERT INTO schedule_occurrence VALUES ('s1', 1.5, 'answered', '', 2, 1, NULL, NULL, 1.5);
 INSERT INTO chat_owner VALUES ('slack', 'T1', 'C1', 3);
 INSERT INTO past_message VALUES (7, 'person:a', '', 't1', 'm', 'Ann', '你好', 'x 你好 好', 0.5);
 INSERT INTO file_area VALUES ('threads/t1', 1700000000000000000);

@@ -1,0 +1,1 @@
+"""Schedules: messages and runs at times that people chose."""

@@ -1,0 +1,22 @@
+"""The interface to the runtime that starts the runs of the LangGraph API's schedules."""
+
+from typing import Protocol
+
+from store.schedules import Schedule
+
+
+class RunStarter(Protocol):
+    """Starts the runs of schedules of the LangGraph API."""
+
+    async def start(self, schedule: Schedule, due_at: float) -> tuple[str, str]:
+        """Start the run of a due time, once for each time. Return the IDs of its thread and of the run.
+
+        Raises:
+            StoreError: Not started; try again.
+            RunNotStarted: It cannot be started.
+        """
+        ...
+
+
+class RunNotStarted(Exception):
+    """A run cannot be started. The message says why."""

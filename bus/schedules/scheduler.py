@@ -1,0 +1,404 @@
+"""The scheduler: sends the messages, and starts the runs, of schedules that are due.
+
+Two steps, so that a kill between them repeats the first one and never doubles it: (1) the message is accepted like a
+person's, with the event ID `schedule:ID:DUE`, by which the journal drops a second one (runs of the API have a start key
+of the same form); (2) one transaction stores the occurrence and the next time. One of the processes that share the
+database does this at a time.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import anyio
+from anyio import to_thread
+
+from bus.buttons import ButtonAction, ButtonToken
+from bus.errors import IntakeClosed, IntakeFull
+from bus.messages import (
+    ButtonPress,
+    ConversationKey,
+    InboundMessage,
+    OutboundText,
+    decode_inbound,
+    encode_outbound,
+)
+from bus.outbound.rows import has_failed, is_answer_text, last_keys
+from bus.outbound.worker import DeliveryWorker
+from bus.platform import Clock, Disposition, Intake
+from bus.schedules.run_starter import RunNotStarted, RunStarter
+from bus.schedules.schedules import recurrence_of
+from bus.schedules.times import find_zone, format_moment
+from store.errors import StoreError
+from store.nodes import Nodes
+from store.outbox import NewOutboxRow, OutboxStore
+from store.schedules import (
+    FAILURES,
+    OWNER,
+    EndedOccurrence,
+    Occurrence,
+    OccurrenceOutcome,
+    Schedule,
+    ScheduleStore,
+)
+
+log = logging.getLogger(__name__)
+
+LATE_S = 60.0
+"""How late a due time is missed, seconds: the service was down, or its clock was set."""
+
+IDLE_S = 30.0
+"""How often to look for changes whose signal was lost, and for occurrences that have ended, seconds."""
+
+TICK_S = 1.0
+"""How often to read the clock while nothing is due, seconds, because it may be set."""
+
+RETRY_S = 1.0
+"""How soon to try again if a message could not be accepted, seconds."""
+
+BATCH = 50
+"""Schedules to start in a second. So many that are due at the same minute do not reach the model's server at once."""
+
+SPREAD_S = 60.0
+"""The time in which all schedules that are due at the same time start, seconds."""
+
+AT_ONCE = 10
+"""Maximum number of schedules that are being started."""
+
+MAX_FAILURES = 5
+"""Failures in a row that pause a schedule."""
+
+_LOST_RIGHTS = frozenset({
+    Disposition.NOT_ALLOWED, Disposition.EXTERNAL, Disposition.PAIRING, Disposition.GROUP_PAIRING, Disposition.DISABLED,
+})  # fmt: skip
+
+
+class Scheduler:
+    """Sends what is due.
+
+    Args:
+        store: The schedules.
+        outbox: The messages of the bot.
+        delivery: Sends notices.
+        channels: The running channels. Schedules of others wait.
+        runs: Starts the runs of the API; None = it has no schedules here.
+        now: The wall clock.
+    """
+
+    def __init__(
+        self,
+        store: ScheduleStore,
+        *,
+        outbox: OutboxStore,
+        delivery: DeliveryWorker,
+        channels: Sequence[str],
+        runs: RunStarter | None,
+        now: Clock,
+    ) -> None:
+        self._store = store
+        self._outbox = outbox
+        self._delivery = delivery
+        self._channels = [*channels, ""] if runs is not None else [*channels]
+        self._runs = runs
+        self._now = now
+        self._changed = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._seen = now()
+
+    def accept_with(self, intake: Intake) -> None:
+        """Set the intake, which accepts the messages. Call it before `run`."""
+        self._intake = intake
+
+    async def wake(self) -> None:
+        """Look for the next due time now."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Start nothing more. The next process sends what is due."""
+        self._scope.cancel()
+
+    async def run(self, nodes: Nodes) -> None:
+        """Send what is due until canceled or stopped."""
+        with self._scope:
+            while True:
+                async with nodes.exclusive("schedules"):
+                    await self._run()
+
+    async def run_now(self, schedule: Schedule, key: str) -> Occurrence:
+        """Send the message of a schedule now, once for each key, and leave its times as they are.
+
+        `key`: "" = a new one. Raises IntakeFull, IntakeClosed, StoreError.
+        """
+        now = self._now()
+        new = Occurrence(schedule_id=schedule.id, due_at=now, outcome="queued")
+        event_id = f"schedule:{schedule.id}:{key}" if key else event_id_of(new)
+        occurrence, _ = await self._send(schedule, new, event_id)
+        if occurrence.inbox_id is not None:
+            known = await self._store.find_sent(schedule.id, occurrence.inbox_id)
+            if known is not None:
+                return known
+        await self._store.add_occurrence(occurrence, now=now)
+        return occurrence
+
+    async def settle(self, schedule_id: str = "") -> None:
+        """Store what came of queued occurrences that have ended, of one schedule or of all. Raises StoreError."""
+        for ended in await self._store.list_ended(limit=500, schedule_id=schedule_id):
+            outcome, detail = await self._outcome(ended)
+            paused = await self._store.settle(
+                replace(ended.occurrence, outcome=outcome, detail=detail),
+                max_failures=MAX_FAILURES,
+                notices=partial(_notices, because=FAILURES),
+                now=self._now(),
+            )
+            if paused is not None:
+                log.warning("schedule %s was paused after %d failures", paused.id, MAX_FAILURES)
+                self._notify(paused)
+
+    async def _run(self) -> None:
+        await self._realign()
+        while True:
+            self._changed = anyio.Event()
+            if self._was_set_back():
+                await self._realign()
+            began, wait_until = self._now(), math.inf
+            try:
+                wait_until = await self._advance()
+            except (StoreError, IntakeFull) as error:
+                log.warning("schedules wait: %s", error)
+                wait_until = began + RETRY_S
+            except IntakeClosed:
+                return
+            except Exception:
+                log.exception("schedules failed and will be retried")
+                wait_until = began + RETRY_S
+            await self._wait(min(wait_until, began + IDLE_S))
+
+    async def _wait(self, until: float) -> None:
+        """Wait until a time by the clock, which may be set, or a change."""
+        while not self._changed.is_set() and (left := until - self._now()) > 0:
+            if self._was_set_back():
+                return
+            with anyio.move_on_after(min(left, TICK_S)):
+                await self._changed.wait()
+
+    def _was_set_back(self) -> bool:
+        """Return whether the clock shows an earlier time than before."""
+        return self._now() < self._seen - TICK_S
+
+    async def _realign(self) -> None:
+        """After the clock was set back, let no schedule wait for a time that it ran at before."""
+        self._seen = now = self._now()
+        try:
+            ahead = await self._store.list_fired_after(now)
+            times = await to_thread.run_sync(_next_times, ahead, now)
+            await self._store.realign(times, now=now)
+        except StoreError as error:
+            log.warning("schedules wait: %s", error)
+        else:
+            if ahead:
+                log.warning("the clock was set back; %d schedules were aligned", len(ahead))
+
+    async def _advance(self) -> float:
+        """Start what is due, at most a batch. Return when to look again, Unix seconds.
+
+        Raises StoreError, IntakeFull, IntakeClosed.
+        """
+        self._seen = began = self._now()
+        await self.settle()
+        due = await self._store.list_due(self._channels, now=began, limit=BATCH)
+        if not due:
+            next_at = await self._store.find_next_time(began)
+            return math.inf if next_at is None else next_at
+        if len(due) == BATCH:
+            count = await self._store.count_due(self._channels, now=began)
+            limit = max(BATCH, math.ceil(count / SPREAD_S))
+            due = await self._store.list_due(self._channels, now=began, limit=limit)
+        limiter = anyio.CapacityLimiter(AT_ONCE)
+        errors: list[Exception] = []
+        async with anyio.create_task_group() as tasks:
+            for schedule in due:
+                tasks.start_soon(self._start, schedule, limiter, errors)
+        if errors:
+            raise errors[0]
+        return began + 1.0 if len(due) >= BATCH else began
+
+    async def _start(
+        self, schedule: Schedule, limiter: anyio.CapacityLimiter, errors: list[Exception]
+    ) -> None:
+        async with limiter:
+            if errors:
+                return
+            try:
+                await self._fire(schedule)
+            except (StoreError, IntakeFull, IntakeClosed) as error:
+                errors.append(error)
+            except Exception as error:
+                log.exception("schedule %s failed and will be retried", schedule.id)
+                errors.append(error)
+
+    async def _fire(self, schedule: Schedule) -> None:
+        due_at, now = schedule.next_at, self._now()
+        if due_at is None:
+            return
+        times = recurrence_of(schedule)
+        await to_thread.run_sync(find_zone, schedule.timezone)  # Reads the zone's file.
+        occurrence = Occurrence(
+            schedule_id=schedule.id,
+            due_at=due_at,
+            outcome="queued",
+            missed=times.count_between(due_at, now),
+        )
+        lost_rights, next_at = False, times.next_after(max(due_at, now))
+        if await self._store.find_occurrence(schedule.id, due_at) is not None:
+            next_at = times.next_after(due_at)  # The clock was set back.
+        elif (decided := await self._decide(schedule, occurrence, now)) is not None:
+            occurrence = decided
+        else:
+            event_id = event_id_of(occurrence)
+            occurrence, lost_rights = await self._send(schedule, occurrence, event_id)
+        await self._store.note(
+            schedule,
+            occurrence,
+            next_at=next_at,
+            now=now,
+            pause_because=OWNER if lost_rights else "",
+            notices=_notices(schedule, OWNER) if lost_rights else (),
+        )
+        log.info(
+            "schedule %s was due at %s: %s %s",
+            schedule.id,
+            due_at,
+            occurrence.outcome,
+            occurrence.detail,
+        )
+        if lost_rights:
+            self._notify(schedule)
+
+    async def _decide(
+        self, schedule: Schedule, occurrence: Occurrence, now: float
+    ) -> Occurrence | None:
+        """Return the occurrence if nothing is sent; None = send it."""
+        if now - occurrence.due_at > LATE_S and schedule.missed == "skip":
+            was_sent = await self._store.was_sent(schedule, event_id_of(occurrence))
+            return None if was_sent else replace(occurrence, outcome="missed")
+        if schedule.overlap == "queue" or schedule.key is None:
+            return None
+        await self.settle(schedule.id)
+        earlier = await self._store.find_open(schedule.id)
+        if earlier is not None and schedule.overlap == "skip":
+            return replace(occurrence, outcome="skipped")
+        if earlier is not None:
+            await self._stop(schedule, earlier)
+        return None
+
+    async def _stop(self, schedule: Schedule, earlier: Occurrence) -> None:
+        """Stop the answer of an earlier occurrence, as its owner's press of the stop button would."""
+        message = decode_inbound(schedule.body)
+        if earlier.inbox_id is None or schedule.key is None:
+            return
+        press = ButtonPress(
+            event_id=f"{event_id_of(earlier)}:stop",
+            key=schedule.key,
+            reply_target=message.reply_target,
+            message_id="",
+            token=ButtonToken(ButtonAction.STOP, earlier.inbox_id).text,
+            sender=message.sender,
+            is_private=message.is_private,
+        )
+        await self._intake.handle_button_press(press)
+
+    async def _send(
+        self, schedule: Schedule, occurrence: Occurrence, event_id: str
+    ) -> tuple[Occurrence, bool]:
+        """Send the message or start the run. Return the occurrence, and whether the owner has lost their rights."""
+        if schedule.key is None:
+            return await self._start_run(schedule, occurrence), False
+        message = replace(
+            _message(schedule, schedule.key, occurrence, now=self._now()), event_id=event_id
+        )
+        disposition = await self._intake.receive(message)
+        if disposition in _LOST_RIGHTS:
+            return replace(occurrence, outcome="failed", detail=disposition.value), True
+        inbox_id = await self._store.find_message(schedule.key, message.event_id)
+        if inbox_id is None:
+            return replace(occurrence, outcome="failed", detail=disposition.value), False
+        return replace(occurrence, inbox_id=inbox_id), False
+
+    async def _start_run(self, schedule: Schedule, occurrence: Occurrence) -> Occurrence:
+        if self._runs is None:
+            return replace(occurrence, outcome="failed", detail="no runtime")
+        try:
+            thread_id, run_id = await self._runs.start(schedule, occurrence.due_at)
+        except RunNotStarted as error:
+            return replace(occurrence, outcome="failed", detail=str(error)[:500])
+        return replace(occurrence, thread_id=thread_id, run_id=run_id)
+
+    async def _outcome(self, ended: EndedOccurrence) -> tuple[OccurrenceOutcome, str]:
+        inbox_id = ended.occurrence.inbox_id
+        if inbox_id is None:
+            failed = ended.run_status in ("error", "timeout")
+            return ("failed" if failed else "answered"), ended.run_status or ""
+        if ended.message_state == "dead":
+            return "failed", "dead"
+        rows = await self._outbox.find_all(last_keys(inbox_id))
+        if any(has_failed(row) for row in rows):
+            return "failed", ""
+        return ("answered" if any(is_answer_text(row.key) for row in rows) else "silent"), ""
+
+    def _notify(self, schedule: Schedule) -> None:
+        if schedule.key is not None:
+            self._delivery.notify(schedule.key)
+
+
+def _next_times(schedules: Sequence[Schedule], now: float) -> dict[str, float]:
+    """Return the next time of each schedule after now, by its ID. Blocking."""
+    times = {one.id: recurrence_of(one).next_after(now) for one in schedules}
+    return {name: at for name, at in times.items() if at is not None}
+
+
+def event_id_of(occurrence: Occurrence) -> str:
+    """Return the ID by which the journal knows an occurrence.
+
+    >>> event_id_of(Occurrence(schedule_id="7", due_at=1.5, outcome="queued"))
+    'schedule:7:1.500'
+    """
+    return f"schedule:{occurrence.schedule_id}:{occurrence.due_at:.3f}"
+
+
+def _message(
+    schedule: Schedule, key: ConversationKey, occurrence: Occurrence, *, now: float
+) -> InboundMessage:
+    template = decode_inbound(schedule.body)
+    target = template.reply_target
+    if key.chat != template.key.chat and target.chat == template.key.chat:
+        target = replace(target, chat=key.chat)  # The chat was migrated.
+    text = template.text
+    if now - occurrence.due_at > LATE_S or occurrence.missed:
+        due = format_moment(occurrence.due_at, schedule.timezone)
+        text += "\n\n" + target.texts.schedule_late.format(due=due, count=occurrence.missed)
+    return replace(
+        template,
+        key=key,
+        reply_target=target,
+        text=text,
+        origin=f"schedule:{schedule.id}",
+        sent_at=now,
+    )
+
+
+def _notices(schedule: Schedule, because: str) -> list[NewOutboxRow]:
+    """Return the message that says that a schedule was paused; none for a schedule of the API."""
+    if schedule.key is None:
+        return []
+    target = decode_inbound(schedule.body).reply_target
+    texts = target.texts
+    text = texts.schedule_paused_owner if because == OWNER else texts.schedule_paused_failures
+    body = OutboundText(
+        channel=schedule.key.channel,
+        reply_target=target,
+        markdown=text.format(name=schedule.name, count=MAX_FAILURES),
+    )
+    key = f"schedule:{schedule.id}:{because}:{schedule.updated_at:.3f}"
+    return [NewOutboxRow(key=key, conversation=schedule.key, body=encode_outbound(body))]

@@ -1,0 +1,64 @@
+"""Resolves a person's time zone: chosen, reported by the platform, or the host's."""
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from bus.config import BusConfig
+from bus.messages import InboundMessage
+from bus.schedules.times import InvalidTimes, find_zone
+from bus.settings.language import person_key
+from bus.settings.resolver import SettingsResolver
+
+FALLBACK_ZONE = "UTC"
+
+_LOCALTIME, _NAME_FILE = Path("/etc/localtime"), Path("/etc/timezone")
+
+
+class TimezoneResolver:
+    """Resolves time zones.
+
+    Args:
+        config: The zone of people whose own is not known.
+        settings: The choices made with /timezone, or by the agent for the person.
+    """
+
+    def __init__(self, config: BusConfig, settings: SettingsResolver) -> None:
+        self._config = config
+        self._settings = settings
+
+    def known(self, message: InboundMessage) -> str:
+        """Return the zone that the sender chose or the platform reports; "" = unknown."""
+        chosen = self._settings.get(person_key(message.key, message.sender.user_id)).timezone
+        return chosen or message.timezone
+
+    def resolve(self, message: InboundMessage) -> str:
+        """Return the sender's zone, or else the configured one, or the host's. May read files."""
+        return self.known(message) or self._config.timezone or host_zone()
+
+    async def choose(self, message: InboundMessage, name: str) -> None:
+        """Store the sender's zone. `name` is a valid one. Raises StoreError."""
+        await self._settings.update(
+            person_key(message.key, message.sender.user_id), timezone=name or None
+        )
+
+
+@lru_cache(maxsize=1)
+def host_zone() -> str:
+    """Return the name of the host's time zone; UTC if it has none. Reads files the first time."""
+    link = os.path.realpath(_LOCALTIME).partition("zoneinfo/")[2]
+    return next((name for name in (link, _read_name()) if _is_zone(name)), FALLBACK_ZONE)
+
+
+def _read_name() -> str:
+    try:
+        return _NAME_FILE.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        return bool(name) and bool(find_zone(name))
+    except InvalidTimes:
+        return False

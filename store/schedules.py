@@ -1,0 +1,437 @@
+"""Schedules, and what came of each time at which one was due."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+import orjson
+
+from store.conversations import ConversationKey, key_params
+from store.database import Database, Params, Row, Transaction, Value
+from store.errors import RowConflict, RowNotFound
+from store.outbox import NewOutboxRow, insert_outbox_rows
+from store.rows import from_row
+from store.threads import encode
+
+ScheduleKind = Literal["once", "every", "cron"]
+MissedPolicy = Literal["once", "skip"]
+OverlapPolicy = Literal["queue", "skip", "replace"]
+OccurrenceOutcome = Literal[
+    "queued", "answered", "silent", "unchanged", "skipped", "missed", "failed"
+]
+
+MAX_SCHEDULES = 200_000
+"""Maximum number of schedules."""
+
+ENDED, FAILURES, OWNER, PERSON = "ended", "failures", "owner", "person"
+"""Values of `Schedule.paused_because`: it is not due anymore, it failed several times in a row, its owner may not use
+the bot anymore, or someone paused it."""
+
+_COLUMNS = (
+    *("id", "channel", "workspace", "chat", "topic", "thread_id", "assistant_id", "name", "kind"),
+    *("expression", "timezone", "since", "end_at", "active_hours", "missed", "overlap"),
+    *("check_command", "check_digest", "on_run_completed", "body", "metadata", "is_enabled"),
+    *("paused_because", "next_at", "failures", "fired_at", "created_at", "updated_at"),
+)
+_INSERT = f"""
+INSERT INTO schedule ({", ".join(_COLUMNS)}) VALUES ({", ".join(f":{one}" for one in _COLUMNS)})
+"""  # noqa: S608 - literals only
+_UPDATE = f"""
+UPDATE schedule SET {", ".join(f"{one} = :{one}" for one in _COLUMNS[1:])} WHERE id = :id
+"""  # noqa: S608 - literals only
+_COUNT = "SELECT count(*) AS rows FROM schedule"
+_FIND = "SELECT * FROM schedule WHERE id = :id"
+_LOCK = f"{_FIND} /* FOR UPDATE */"
+_DELETE = "DELETE FROM schedule WHERE id = :id RETURNING id"
+_OF_CHAT = """
+SELECT * FROM schedule WHERE channel = :channel AND workspace = :workspace AND chat = :chat
+AND (next_at IS NOT NULL OR :ended = 1) ORDER BY created_at, id
+"""
+_OF_CHATS = """
+SELECT * FROM schedule WHERE channel <> '' AND (:channel = '' OR channel = :channel) AND (:chat = '' OR chat = :chat)
+ORDER BY created_at, id LIMIT :limit OFFSET :offset
+"""
+_DUE = """
+SELECT * FROM schedule WHERE is_enabled = 1 AND next_at IS NOT NULL AND next_at <= :now
+AND channel IN (SELECT value FROM json_each(:channels)) ORDER BY next_at, id LIMIT :limit
+"""
+_COUNT_DUE = """
+SELECT count(*) AS rows FROM schedule WHERE is_enabled = 1 AND next_at IS NOT NULL AND next_at <= :now
+AND channel IN (SELECT value FROM json_each(:channels))
+"""
+_NEXT = """
+SELECT next_at AS at FROM schedule WHERE is_enabled = 1 AND next_at IS NOT NULL AND next_at > :now
+ORDER BY next_at LIMIT 1
+"""
+_FIRED_AFTER = "SELECT * FROM schedule WHERE is_enabled = 1 AND fired_at > :now"
+_REALIGN = """
+UPDATE schedule SET next_at = :next_at, fired_at = :now WHERE id = :id AND fired_at > :now
+"""
+_ADVANCE = """
+UPDATE schedule SET next_at = :next_at, fired_at = :now, check_digest = :check_digest,
+    is_enabled = CASE WHEN CAST(:next_at AS DOUBLE PRECISION) IS NULL THEN 0 ELSE is_enabled END,
+    paused_because = CASE WHEN CAST(:next_at AS DOUBLE PRECISION) IS NULL THEN 'ended' ELSE paused_because END,
+    updated_at = CASE WHEN CAST(:next_at AS DOUBLE PRECISION) IS NULL THEN :now ELSE updated_at END
+WHERE id = :id AND next_at = :due_at
+"""
+_NOTE = """
+INSERT INTO schedule_occurrence
+    (schedule_id, due_at, outcome, detail, missed, inbox_id, run_id, thread_id, created_at)
+SELECT id, :due_at, :outcome, :detail, :missed, :inbox_id, :run_id, :thread_id, :now
+FROM schedule WHERE id = :id
+ON CONFLICT (schedule_id, due_at) DO NOTHING
+"""
+_WAS_RECEIVED = """
+SELECT 1 FROM received_id WHERE channel = :channel AND workspace = :workspace AND kind = 'event' AND chat = ''
+AND external_id = :event_id
+"""
+_MESSAGE = """
+SELECT inbox.id FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
+AND inbox.event_id = :event_id ORDER BY inbox.id DESC LIMIT 1
+"""
+_FIND_OCCURRENCE = "SELECT * FROM schedule_occurrence WHERE schedule_id = :id AND due_at = :due_at"
+_FIND_SENT = "SELECT * FROM schedule_occurrence WHERE schedule_id = :id AND inbox_id = :inbox_id"
+_OCCURRENCES = """
+SELECT * FROM schedule_occurrence WHERE schedule_id = :id ORDER BY due_at DESC LIMIT :limit
+"""
+_LAST = """
+SELECT * FROM schedule_occurrence AS one WHERE schedule_id IN (SELECT value FROM json_each(:ids))
+AND due_at = (SELECT max(due_at) FROM schedule_occurrence WHERE schedule_id = one.schedule_id)
+"""
+_QUEUED = """
+SELECT occurrence.*, inbox.state AS message_state, run.status AS run_status
+FROM schedule_occurrence AS occurrence
+LEFT JOIN inbox ON inbox.id = occurrence.inbox_id LEFT JOIN run ON run.run_id = occurrence.run_id
+WHERE outcome = 'queued'
+"""
+_HAVE_ENDED = f"""{_QUEUED}
+AND coalesce(inbox.state, '') NOT IN ('new', 'running') AND coalesce(run.status, '') NOT IN ('pending', 'running')
+AND (:id = '' OR schedule_id = :id) ORDER BY occurrence.created_at LIMIT :limit
+"""
+_OPEN = f"{_QUEUED} AND schedule_id = :id ORDER BY due_at DESC LIMIT 1"
+_SETTLE = """
+UPDATE schedule_occurrence SET outcome = :outcome, detail = :detail
+WHERE schedule_id = :id AND due_at = :due_at AND outcome = 'queued' RETURNING due_at
+"""
+_COUNT_FAILURE = """
+UPDATE schedule SET failures = CASE WHEN :outcome = 'failed' THEN failures + 1 ELSE 0 END WHERE id = :id
+RETURNING *
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A row of the schedule table; see the comments of the table. Times are Unix seconds.
+
+    Attributes:
+        key: The conversation that gets its messages; None = it starts runs of the API.
+        body: The encoded message or the run to start. Opaque here.
+    """
+
+    id: str
+    key: ConversationKey | None = None
+    thread_id: str | None = None
+    assistant_id: str = ""
+    name: str
+    kind: ScheduleKind
+    expression: str
+    timezone: str
+    since: float
+    end_at: float | None = None
+    active_hours: str = ""
+    missed: MissedPolicy = "once"
+    overlap: OverlapPolicy = "queue"
+    check_command: str = ""
+    check_digest: str = ""
+    on_run_completed: str | None = None
+    body: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    is_enabled: bool = True
+    paused_because: str = ""
+    next_at: float | None
+    failures: int = 0
+    fired_at: float = 0.0
+    created_at: float
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """What came of one time at which a schedule was due.
+
+    Attributes:
+        outcome: `queued`: its message or run has not ended yet. `unchanged`: the check's output was the same.
+            `skipped`: the previous one had not ended. `missed`: the service was down, and the schedule skips that.
+        missed: Number of further times that this one stands for, because the service was down.
+    """
+
+    schedule_id: str
+    due_at: float
+    outcome: OccurrenceOutcome
+    detail: str = ""
+    missed: int = 0
+    inbox_id: int | None = None
+    run_id: str | None = None
+    thread_id: str | None = None
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedOccurrence:
+    """A queued occurrence whose message or run has ended.
+
+    Attributes:
+        message_state: The state of its inbox row; None = the row does not exist (anymore).
+        run_status: The status of its run, likewise.
+    """
+
+    occurrence: Occurrence
+    message_state: str | None
+    run_status: str | None
+
+
+class ScheduleStore:
+    """The tables schedule and schedule_occurrence."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, schedule: Schedule) -> None:
+        """Add a schedule. Raises RowConflict if there are too many."""
+
+        def work(tx: Transaction) -> None:
+            if tx.run(_COUNT)[0]["rows"] >= MAX_SCHEDULES:
+                raise RowConflict(f"There are {MAX_SCHEDULES} schedules already.")
+            tx.run(_INSERT, _params(schedule))
+
+        await self._database.transaction(work)
+
+    async def find(self, schedule_id: str) -> Schedule | None:
+        """Return a schedule."""
+        rows = await self._database.read(_FIND, {"id": schedule_id})
+        return _schedule(rows[0]) if rows else None
+
+    async def list_chat(self, chat: ConversationKey, *, ended: bool = False) -> list[Schedule]:
+        """Return the schedules of a chat, in all its topics, oldest first. `ended`: also those not due anymore."""
+        params: Params = {**key_params(chat), "ended": int(ended)}
+        return [_schedule(row) for row in await self._database.read(_OF_CHAT, params)]
+
+    async def list_chats(
+        self, *, channel: str, chat: str, limit: int, offset: int
+    ) -> list[Schedule]:
+        """Return schedules of chats, also ended ones, oldest first; "" = any channel or chat."""
+        params: Params = {"channel": channel, "chat": chat, "limit": limit, "offset": offset}
+        return [_schedule(row) for row in await self._database.read(_OF_CHATS, params)]
+
+    async def change(self, schedule_id: str, change: Callable[[Schedule], Schedule]) -> Schedule:
+        """Replace a schedule by what `change` returns, in one transaction. It must not block.
+
+        Raises RowNotFound.
+        """
+
+        def work(tx: Transaction) -> Schedule:
+            rows = tx.run(_LOCK, {"id": schedule_id})
+            if not rows:
+                raise missing_schedule(schedule_id)
+            changed = change(_schedule(rows[0]))
+            tx.run(_UPDATE, _params(changed))
+            return changed
+
+        return await self._database.transaction(work)
+
+    async def delete(self, schedule_id: str) -> bool:
+        """Delete a schedule with its occurrences. False if it does not exist."""
+        return bool(await self._database.execute(_DELETE, {"id": schedule_id}))
+
+    async def list_due(self, channels: Sequence[str], *, now: float, limit: int) -> list[Schedule]:
+        """Return schedules of these channels ("" = of the API) that are due, the longest due first."""
+        params: Params = {"channels": encode(channels), "now": now, "limit": limit}
+        return [_schedule(row) for row in await self._database.read(_DUE, params)]
+
+    async def count_due(self, channels: Sequence[str], *, now: float) -> int:
+        """Return the number of schedules of these channels that are due."""
+        params: Params = {"channels": encode(channels), "now": now}
+        return int((await self._database.read(_COUNT_DUE, params))[0]["rows"])
+
+    async def find_next_time(self, now: float) -> float | None:
+        """Return when the next schedule is due after now; None = never."""
+        rows = await self._database.read(_NEXT, {"now": now})
+        return float(rows[0]["at"]) if rows else None
+
+    async def list_fired_after(self, now: float) -> list[Schedule]:
+        """Return schedules that were due at a later time than now: the clock was set back."""
+        return [_schedule(row) for row in await self._database.read(_FIRED_AFTER, {"now": now})]
+
+    async def realign(self, times: Mapping[str, float], *, now: float) -> None:
+        """Set the next time of such schedules, by their ID."""
+        for schedule_id, at in times.items():
+            await self._database.execute(_REALIGN, {"id": schedule_id, "next_at": at, "now": now})
+
+    async def was_sent(self, schedule: Schedule, event_id: str) -> bool:
+        """Return whether the message of an occurrence was received before."""
+        if schedule.key is None:
+            return False
+        params: Params = {**key_params(schedule.key), "event_id": event_id}
+        return bool(await self._database.read(_WAS_RECEIVED, params))
+
+    async def find_message(self, key: ConversationKey, event_id: str) -> int | None:
+        """Return the inbox row of an event."""
+        rows = await self._database.read(_MESSAGE, {**key_params(key), "event_id": event_id})
+        return int(rows[0]["id"]) if rows else None
+
+    async def note(
+        self,
+        schedule: Schedule,
+        occurrence: Occurrence,
+        *,
+        next_at: float | None,
+        now: float,
+        pause_because: str = "",
+        notices: Sequence[NewOutboxRow] = (),
+    ) -> None:
+        """Store what came of a due time, once, and set the next one, in one transaction.
+
+        If the schedule was changed meanwhile, its next time stays.
+
+        Args:
+            schedule: As it was read when it was due; its `check_digest` is stored.
+            occurrence: What came of it.
+            next_at: The next time; None = it has ended.
+            now: Unix seconds.
+            pause_because: Pause it for this reason; "" = do not pause it.
+            notices: Messages that say so.
+        """
+        params: Params = {
+            **asdict(occurrence),
+            "id": schedule.id,
+            "next_at": next_at,
+            "check_digest": schedule.check_digest,
+            "now": now,
+        }
+
+        def work(tx: Transaction) -> None:
+            tx.run_all([(_NOTE, params), (_ADVANCE, params)])
+            if pause_because and (rows := tx.run(_LOCK, params)):
+                tx.run(_UPDATE, _params(paused(_schedule(rows[0]), pause_because, now=now)))
+                insert_outbox_rows(tx, notices, now=now)
+
+        await self._database.transaction(work)
+
+    async def add_occurrence(self, occurrence: Occurrence, *, now: float) -> None:
+        """Store what came of a time at which someone ran a schedule by hand."""
+        params: Params = {**asdict(occurrence), "id": occurrence.schedule_id, "now": now}
+        await self._database.execute(_NOTE, params)
+
+    async def find_occurrence(self, schedule_id: str, due_at: float) -> Occurrence | None:
+        """Return the occurrence of a time."""
+        params: Params = {"id": schedule_id, "due_at": due_at}
+        rows = await self._database.read(_FIND_OCCURRENCE, params)
+        return from_row(Occurrence, rows[0]) if rows else None
+
+    async def find_sent(self, schedule_id: str, inbox_id: int) -> Occurrence | None:
+        """Return the occurrence that sent a message."""
+        params: Params = {"id": schedule_id, "inbox_id": inbox_id}
+        rows = await self._database.read(_FIND_SENT, params)
+        return from_row(Occurrence, rows[0]) if rows else None
+
+    async def list_occurrences(self, schedule_id: str, *, limit: int) -> list[Occurrence]:
+        """Return the latest occurrences, newest first."""
+        params: Params = {"id": schedule_id, "limit": limit}
+        return [
+            from_row(Occurrence, row) for row in await self._database.read(_OCCURRENCES, params)
+        ]
+
+    async def list_last(self, schedule_ids: Sequence[str]) -> dict[str, Occurrence]:
+        """Return the latest occurrence of each schedule."""
+        params: Params = {"ids": encode(list(schedule_ids))}
+        rows = await self._database.read(_LAST, params)
+        return {row["schedule_id"]: from_row(Occurrence, row) for row in rows}
+
+    async def find_open(self, schedule_id: str) -> Occurrence | None:
+        """Return the latest occurrence of a schedule that is queued."""
+        rows = await self._database.read(_OPEN, {"id": schedule_id})
+        return from_row(Occurrence, rows[0]) if rows else None
+
+    async def list_ended(self, *, limit: int, schedule_id: str = "") -> list[EndedOccurrence]:
+        """Return queued occurrences that have ended, oldest first, of all schedules or of one."""
+        rows = await self._database.read(_HAVE_ENDED, {"limit": limit, "id": schedule_id})
+        return [
+            EndedOccurrence(
+                occurrence=from_row(Occurrence, row),
+                message_state=row["message_state"],
+                run_status=row["run_status"],
+            )
+            for row in rows
+        ]
+
+    async def settle(
+        self,
+        occurrence: Occurrence,
+        *,
+        max_failures: int,
+        notices: Callable[[Schedule], Sequence[NewOutboxRow]],
+        now: float,
+    ) -> Schedule | None:
+        """Store what came of a queued occurrence, once. Pause the schedule after several failures in a row.
+
+        Args:
+            occurrence: With its outcome.
+            max_failures: Number of failures in a row that pause the schedule.
+            notices: Returns the messages that say so. Must not block.
+            now: Unix seconds.
+
+        Returns:
+            The schedule, if this call paused it.
+        """
+        params: Params = {**asdict(occurrence), "id": occurrence.schedule_id}
+
+        def work(tx: Transaction) -> Schedule | None:
+            if not tx.run(_SETTLE, params):
+                return None
+            rows = tx.run(_COUNT_FAILURE, params)
+            schedule = _schedule(rows[0]) if rows else None
+            if schedule is None or not schedule.is_enabled or schedule.failures < max_failures:
+                return None
+            schedule = paused(schedule, FAILURES, now=now)
+            tx.run(_UPDATE, _params(schedule))
+            insert_outbox_rows(tx, notices(schedule), now=now)
+            return schedule
+
+        return await self._database.transaction(work)
+
+
+def missing_schedule(schedule_id: str) -> RowNotFound:
+    """Return the error for a schedule that does not exist."""
+    return RowNotFound(f"There is no schedule {schedule_id}.")
+
+
+def _schedule(row: Row) -> Schedule:
+    key = from_row(ConversationKey, row) if row["channel"] else None
+    metadata = orjson.loads(row["metadata"])
+    return from_row(Schedule, row, key=key, metadata=metadata, is_enabled=bool(row["is_enabled"]))
+
+
+_NO_KEY = ConversationKey(channel="", workspace="", chat="")
+
+
+def _params(schedule: Schedule) -> dict[str, Value]:
+    given = {one.name: getattr(schedule, one.name) for one in fields(schedule)}
+    del given["key"]
+    return {
+        **given,
+        **key_params(schedule.key or _NO_KEY),
+        "metadata": encode(schedule.metadata),
+        "is_enabled": int(schedule.is_enabled),
+    }
+
+
+def paused(schedule: Schedule, because: str, *, now: float) -> Schedule:
+    """Return a schedule that was paused.
+
+    Args:
+        schedule: The schedule.
+        because: Why, as a word.
+        now: Unix seconds.
+    """
+    return replace(schedule, is_enabled=False, paused_because=because, updated_at=now)

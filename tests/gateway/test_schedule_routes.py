@@ -1,0 +1,126 @@
+"""/api/schedules: what is accepted and refused, who may do it, and the audit log."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus.messages import InboundMessage, ReplyTarget, Sender
+from store.conversations import ConversationKey
+from tests.eventually import eventually
+from tests.gateway.composed import ComposedService, composed
+
+ROUTE = "/api/schedules"
+CHAT = {"channel": "terminal", "chat": "c"}
+DAILY = {**CHAT, "prompt": "the news", "kind": "cron", "expression": "0 9 * * *"}
+
+
+async def someone_writes(service: ComposedService) -> None:
+    """Let a person write in the chat."""
+    bus = service.services.bus
+    assert bus is not None
+    message = InboundMessage(
+        event_id="e1",
+        message_id="e1",
+        key=ConversationKey(channel="terminal", workspace="", chat="c"),
+        reply_target=ReplyTarget(chat="c"),
+        sender=Sender(user_id="ann", name="Ann"),
+        text="hello",
+        is_private=True,
+        is_addressed=True,
+    )
+    await bus.intake.receive(message)
+
+
+async def create(service: ComposedService, **more: object) -> dict[str, Any]:
+    answer = await service.client.post(ROUTE, json={**DAILY, **more})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def test_a_schedule_is_created_changed_paused_and_deleted(tmp_path: Path) -> None:
+    async with composed(tmp_path, json.dumps({"channels": {"timezone": "Asia/Tokyo"}})) as service:
+        await someone_writes(service)
+        made = await create(service)
+        assert made["owner"] == {"user_id": "ann", "name": "Ann"}
+        assert (made["timezone"], made["enabled"], made["name"]) == ("Asia/Tokyo", True, "the news")
+        assert made["next_at"].endswith("T00:00:00+00:00")
+        [listed] = (await service.client.get(ROUTE, params=CHAT)).json()["schedules"]
+        assert listed == made
+        one = f"{ROUTE}/{made['id']}"
+        update = {"expression": "0 10 * * *", "timezone": "UTC", "end_at": "2100-01-01T00:00:00Z"}
+        changed = (await service.client.patch(one, json=update)).json()
+        assert changed["next_at"].endswith("T10:00:00+00:00")
+        assert changed["end_at"] == "2100-01-01T00:00:00+00:00"
+        pausing = {"end_at": None, "enabled": False, "check": "git rev-parse HEAD"}
+        changed = (await service.client.patch(one, json=pausing)).json()
+        assert (changed["end_at"], changed["enabled"]) == (None, False)
+        assert (changed["paused_because"], changed["check"]) == ("person", "git rev-parse HEAD")
+        changed = (await service.client.patch(one, json={"enabled": True})).json()
+        assert (changed["enabled"], changed["paused_because"]) == (True, "")
+        assert (await service.client.delete(one)).json()["success"] is True
+        assert (await service.client.get(one)).status_code == 404
+    log = (tmp_path / "home" / "audit.log").read_text()
+    assert json.loads(log.splitlines()[0])["detail"] == f"schedule {made['id']}"
+    assert "the news" not in log
+
+
+async def test_it_runs_now_once_for_each_key(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        await someone_writes(service)
+        made = await create(service, owner={"user_id": "bob", "name": "Bob"})
+        one = f"{ROUTE}/{made['id']}"
+        for _ in range(2):
+            headers = {"Idempotency-Key": "k1"}
+            ran = (await service.client.post(f"{one}/run", headers=headers)).json()
+            assert ran["inbox_id"]
+
+        async def outcomes() -> list[str]:
+            found = (await service.client.get(f"{one}/occurrences")).json()["occurrences"]
+            return [occurrence["outcome"] for occurrence in found]
+
+        await eventually(outcomes, lambda found: found == ["answered"])
+        rows = (await service.client.get("/api/channels/inbox")).json()
+        assert [row["user_id"] for row in rows["rows"]].count("bob") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"chat": "unknown"}, 404),
+        ({"prompt": " "}, 422),
+        ({"expression": "0 9 * *"}, 422),
+        ({"timezone": "Mars/Phobos"}, 422),
+        ({"kind": "once", "expression": "2001-01-01T00:00"}, 422),
+        ({"kind": "sometimes"}, 422),
+        ({"active_hours": "always"}, 422),
+        ({"end_at": "2001-01-01T00:00:00Z"}, 422),
+        ({"end_at": "tomorrow"}, 422),
+        ({"overlap": "twice"}, 422),
+    ],
+)
+async def test_invalid_schedules_are_refused(
+    tmp_path: Path, change: dict[str, Any], status: int
+) -> None:
+    async with composed(tmp_path) as service:
+        await someone_writes(service)
+        refused = await service.client.post(ROUTE, json={**DAILY, **change})
+        assert refused.status_code == status, refused.text
+        assert refused.json()["detail"]
+
+
+async def test_tokens_that_may_only_read_read(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        await someone_writes(service)
+        made = await create(service)
+        token = (
+            await service.client.post("/api/tokens", json={"name": "r", "scope": "read"})
+        ).json()["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        one = f"{ROUTE}/{made['id']}"
+        assert (await service.stranger.get(one, headers=headers)).status_code == 200
+        for method, path in (("POST", f"{one}/run"), ("DELETE", one), ("PATCH", one)):
+            answer = await service.stranger.request(method, path, headers=headers, json={})
+            assert answer.status_code == 403
+        assert (await service.stranger.get(ROUTE)).status_code == 401
