@@ -41,6 +41,7 @@ from gateway.routes.metrics import METRICS_MODULE
 from gateway.runtime.cluster_runs import open_cluster_runs
 from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
+from gateway.scheduled_runs import ScheduledRuns
 from gateway.services import Services
 from gateway.telemetry_base import Telemetry
 from gateway.terminal.other_terminals import connect_terminals
@@ -243,6 +244,7 @@ async def _agent_server(stack: AsyncExitStack, config: Config, app: FastAPI) -> 
         files=RemoteFiles(gateway) if is_remote else EmbeddedFiles(services.agent_services),
         gateway=gateway,
         graphs=frozenset(services.runs.graphs) - {LEAD_ASSISTANT},
+        schedules=ScheduledRuns(lambda: app.state.services),
     )
 
 

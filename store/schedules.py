@@ -224,6 +224,29 @@ class ScheduleStore:
         params: Params = {"channel": channel, "chat": chat, "limit": limit, "offset": offset}
         return [_schedule(row) for row in await self._database.read(_OF_CHATS, params)]
 
+    async def list_runs(
+        self,
+        *,
+        assistant_id: str | None,
+        thread_id: str | None,
+        is_enabled: bool | None,
+        sort_by: str,
+        is_ascending: bool,
+    ) -> list[Schedule]:
+        """Return the schedules of the API; None = any. `sort_by`: a column, then its ID."""
+        if sort_by not in _COLUMNS:
+            raise ValueError(f"There is no column {sort_by!r}.")
+        given: dict[str, Value] = {
+            "assistant_id": assistant_id,
+            "thread_id": thread_id,
+            "is_enabled": None if is_enabled is None else int(is_enabled),
+        }
+        wanted = {name: value for name, value in given.items() if value is not None}
+        where = "".join(f" AND {name} = :{name}" for name in wanted)
+        order = "ASC" if is_ascending else "DESC"
+        sql = f"SELECT * FROM schedule WHERE channel = ''{where} ORDER BY {sort_by} {order}, id {order}"  # noqa: S608 - checked columns
+        return [_schedule(row) for row in await self._database.read(sql, wanted)]
+
     async def change(self, schedule_id: str, change: Callable[[Schedule], Schedule]) -> Schedule:
         """Replace a schedule by what `change` returns, in one transaction. It must not block.
 

@@ -17,6 +17,10 @@ class RunStarter(Protocol):
         """
         ...
 
+    async def finish(self, schedule_id: str, thread_id: str) -> None:
+        """Delete the thread of a run that has ended, if its schedule says so."""
+        ...
+
 
 class RunNotStarted(Exception):
     """A run cannot be started. The message says why."""

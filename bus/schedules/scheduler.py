@@ -152,6 +152,9 @@ class Scheduler:
                 notices=partial(_notices, because=FAILURES),
                 now=self._now(),
             )
+            thread_id = ended.occurrence.thread_id
+            if thread_id is not None and self._runs is not None:
+                await self._runs.finish(ended.occurrence.schedule_id, thread_id)
             if paused is not None:
                 log.warning("schedule %s was paused after %d failures", paused.id, MAX_FAILURES)
                 self._notify(paused)
@@ -243,7 +246,7 @@ class Scheduler:
         if due_at is None:
             return
         times = recurrence_of(schedule)
-        await to_thread.run_sync(find_zone, schedule.timezone)  # Reads the zone's file.
+        await to_thread.run_sync(find_zone, times.timezone)  # Reads the zone's file.
         occurrence = Occurrence(
             schedule_id=schedule.id,
             due_at=due_at,

@@ -217,7 +217,7 @@ def recurrence_of(schedule: Schedule) -> Recurrence:
     return Recurrence(
         kind=schedule.kind,
         expression=schedule.expression,
-        timezone=schedule.timezone,
+        timezone=schedule.timezone or "UTC",
         since=schedule.since,
         end_at=schedule.end_at,
         active_hours=schedule.active_hours,

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from store.threads import ThreadOrder, ThreadStatus, TtlStrategy
 
@@ -57,6 +57,68 @@ class RunCreate(WireModel):
     after_seconds: Annotated[float, Field(allow_inf_nan=False)] | None = None
     durability: Literal["sync", "async", "exit"] | None = None
     checkpoint_during: bool | None = None
+
+
+class CronCreate(RunCreate):
+    """POST /runs/crons, /threads/{id}/runs/crons: the run, and when it starts."""
+
+    schedule: Annotated[str, Field(min_length=1, max_length=200)]
+    timezone: Annotated[str, Field(max_length=64)] | None = None
+    end_time: AwareDatetime | None = None
+    enabled: bool | None = None
+    on_run_completed: Literal["delete", "keep"] | None = None
+
+
+class CronPatch(WireModel):
+    """PATCH /runs/crons/{id}."""
+
+    schedule: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    timezone: Annotated[str, Field(max_length=64)] | None = None
+    end_time: AwareDatetime | None = None
+    enabled: bool | None = None
+    on_run_completed: Literal["delete", "keep"] | None = None
+    input: Any = None
+    metadata: Json | None = None
+    config: Json | None = None
+    context: Json | None = None
+    webhook: str | None = None
+    interrupt_before: Names | None = None
+    interrupt_after: Names | None = None
+    stream_mode: str | list[str] | None = None
+    stream_subgraphs: bool | None = None
+    stream_resumable: bool | None = None
+    multitask_strategy: Literal["reject", "rollback", "interrupt", "enqueue"] | None = None
+    durability: Literal["sync", "async", "exit"] | None = None
+
+
+class CronQuery(WireModel):
+    """POST /runs/crons/count."""
+
+    assistant_id: str | None = None
+    thread_id: str | None = None
+    enabled: bool | None = None
+    metadata: Json | None = None
+
+
+class CronSearch(CronQuery):
+    """POST /runs/crons/search."""
+
+    limit: Annotated[int, Field(ge=1, le=1000)] = 10
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0
+    sort_by: (
+        Literal[
+            "cron_id",
+            "assistant_id",
+            "thread_id",
+            "created_at",
+            "updated_at",
+            "next_run_date",
+            "end_time",
+        ]
+        | None
+    ) = None
+    sort_order: Literal["asc", "desc"] | None = None
+    select: Selected | None = None
 
 
 class ThreadTtl(WireModel):

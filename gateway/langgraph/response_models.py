@@ -62,6 +62,25 @@ class RunResponse(WireResponse):
     updated_at: str = ""
 
 
+class CronResponse(WireResponse):
+    """A cron."""
+
+    cron_id: str = ""
+    assistant_id: str = ""
+    thread_id: str | None = None
+    user_id: str | None = None
+    end_time: str | None = None
+    schedule: str = ""
+    timezone: str | None = None
+    payload: Json = {}
+    next_run_date: str | None = None
+    metadata: Json = {}
+    on_run_completed: Literal["delete", "keep"] | None = None
+    enabled: bool = True
+    created_at: str = ""
+    updated_at: str = ""
+
+
 class ThreadStateResponse(WireResponse):
     """A state of a thread."""
 

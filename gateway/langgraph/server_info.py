@@ -26,6 +26,6 @@ async def info() -> dict[str, Any]:
     return {
         "version": LANGGRAPH_SERVER_VERSION,
         "langgraph_py_version": await to_thread.run_sync(version, "langgraph"),
-        "flags": {"assistants": True, "crons": False, "langsmith": False},
+        "flags": {"assistants": True, "crons": True, "langsmith": False},
         "host": {"kind": "parley"},
     }

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import orjson
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import PregelTask, StateSnapshot
 
 from gateway.runtime.assistants import assistant_id_for_graph
 from gateway.runtime.run_view import format_timestamp
 from store.assistants import Assistant
+from store.schedules import Schedule
 from store.threads import Thread, ThreadExpiry
 
 View = dict[str, Any]
@@ -40,6 +42,35 @@ def ttl_view(ttl: ThreadExpiry | None) -> View | None:
         "strategy": ttl.strategy,
         "ttl_minutes": ttl.minutes,
         "expires_at": None if ttl.expires_at is None else format_timestamp(ttl.expires_at),
+    }
+
+
+def cron_payload(cron: Schedule) -> View:
+    """Return the run that a cron starts, as the client gave it."""
+    payload: View = orjson.loads(cron.body)
+    return payload
+
+
+def cron_view(cron: Schedule) -> View:
+    """Return a Cron."""
+    payload = cron_payload(cron)
+    config = dict(payload.get("config") or {})
+    config["configurable"] = {**(config.get("configurable") or {}), "cron_id": cron.id}
+    return {
+        "cron_id": cron.id,
+        "assistant_id": cron.assistant_id,
+        "thread_id": cron.thread_id,
+        "user_id": "",
+        "end_time": None if cron.end_at is None else format_timestamp(cron.end_at),
+        "schedule": cron.expression,
+        "timezone": cron.timezone or None,
+        "payload": {**payload, "schedule": cron.expression, "config": config},
+        "next_run_date": None if cron.next_at is None else format_timestamp(cron.next_at),
+        "metadata": cron.metadata,
+        "on_run_completed": cron.on_run_completed,
+        "enabled": cron.is_enabled,
+        "created_at": format_timestamp(cron.created_at),
+        "updated_at": format_timestamp(cron.updated_at),
     }
 
 

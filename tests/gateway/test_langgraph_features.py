@@ -330,7 +330,4 @@ async def test_the_info_route_lists_the_servers_features(tmp_path: Path) -> None
         assert (await api.http.get("/ok")).json() == {"ok": True}
         info = (await api.http.get("/info")).json()
         assert info["flags"]["assistants"] is True
-        assert info["flags"]["crons"] is False
-        made: httpx.Response = await api.http.post("/runs/crons", json={"schedule": "* * * * *"})
-        assert made.status_code == 501
-        assert "does not support scheduled runs" in made.json()["detail"]
+        assert info["flags"]["crons"] is True

@@ -104,6 +104,30 @@ test("a stream is joined after an event, and from the start", async () => {
   assert.match(state.messages.at(-1).content, /word11$/);
 });
 
+test("crons from making to deleting", async () => {
+  const { threads, crons } = client();
+  const { thread_id } = await threads.create();
+  const made = await crons.create(agent, {
+    schedule: "0 9 * * 1",
+    timezone: "Europe/Berlin",
+    input: human("hello"),
+    metadata: { from: "js" },
+    onRunCompleted: "keep",
+  });
+  assert.deepEqual([made.schedule, made.timezone, made.enabled], ["0 9 * * 1", "Europe/Berlin", true]);
+  assert.equal(made.on_run_completed, "keep");
+  const other = await crons.createForThread(thread_id, agent, { schedule: "0 9 * * *", enabled: false });
+  assert.equal(other.thread_id, thread_id);
+  const found = await crons.search({ threadId: thread_id, limit: 5 });
+  assert.deepEqual(found.map((one) => one.cron_id), [other.cron_id]);
+  assert.equal(await crons.count({ threadId: thread_id }), 1);
+  const changed = await crons.update(other.cron_id, { schedule: "0 10 * * *", enabled: true });
+  assert.match(changed.next_run_date, /T10:00:00/);
+  await crons.delete(made.cron_id);
+  await crons.delete(other.cron_id);
+  assert.equal(await crons.count({ threadId: thread_id }), 0);
+});
+
 test("a run is canceled, and its stream ends", async () => {
   const { threads, runs } = client();
   const { thread_id } = await threads.create();
