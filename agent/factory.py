@@ -80,6 +80,7 @@ from agent.tools.files import READ_FILE, read_file_tool
 from agent.tools.recall import recall_tool
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
+from agent.tools.schedule import schedule_tool
 from agent.tools.setup_agent import setup_agent_tool
 from agent.tools.tool_search import ToolCatalog, tool_search_tool
 from agent.tools.view_image import NAME as VIEW_IMAGE
@@ -341,6 +342,11 @@ class AgentFactory:
             ),
             *([view_image_tool(services.folders)] if spec.supports_vision else ()),
             *([recall_tool(services.memory)] if services.memory.can_search else ()),
+            *(
+                [schedule_tool(services.schedules)]
+                if services.schedules is not None and spec.options.is_chat
+                else ()
+            ),
             *([setup_agent_tool(services.custom_agents)] if spec.options.is_bootstrap else ()),
             *spec.mcp.tools,
             *services.acp_agents.tools(spec.config.acp_agents),

@@ -32,6 +32,7 @@ class RunOptions:
         allowed_agents: The custom agents that the person may choose; None = all.
         user_id: The person; see `RunContext`.
         language: The language of the system prompt: a key of `agent.locales.PROMPTS`.
+        is_chat: Whether the run answers a message of a chat.
     """
 
     model_name: str | None = None
@@ -45,6 +46,7 @@ class RunOptions:
     allowed_agents: tuple[str, ...] | None = None
     user_id: str | None = None
     language: str = "en"
+    is_chat: bool = False
 
     @classmethod
     def from_config(cls, config: RunnableConfig) -> "RunOptions":
@@ -70,6 +72,7 @@ class RunOptions:
             allowed_agents=_parse_names(given.get("allowed_agents")),
             user_id=_parse_text(given.get("user_id")),
             language=language_key(_parse_text(given.get("language"))),
+            is_chat=isinstance(given.get("chat"), Mapping),
         )
 
 

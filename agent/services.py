@@ -30,6 +30,7 @@ from agent.skills.scanner import SkillScanner
 from agent.subagents.executor import SubagentExecutor, open_subagent_executor
 from agent.summarizer import Summarizer, open_summarizer
 from agent.thread_storage import ThreadStorage
+from agent.tools.schedule import ScheduleBackend
 from agent.tools.services import ToolServices
 from agent.tracing import HandlerFactory, Tracing, open_tracing
 from agent.uploads.converter import DocumentConverter
@@ -73,6 +74,7 @@ class AgentSetup:
         tracing: The tracers of runs.
         run_tracer: An additional tracer; None = none.
         learns: Whether memory is extracted in the background. Otherwise it is only read.
+        schedules: Carries out the tool `schedule`; None = there is no such tool.
         usage: Stores what model calls use; None = it is not stored, and limits do not hold.
     """
 
@@ -88,6 +90,7 @@ class AgentSetup:
     tracing: TracingConfig = field(default_factory=TracingConfig)
     run_tracer: HandlerFactory | None = None
     learns: bool = True
+    schedules: ScheduleBackend | None = None
     usage: UsageStore | None = None
 
     @property
@@ -122,6 +125,7 @@ class AgentServices:
         uploads: Uploaded files.
         for_tools: The services of configured tools.
         tracing: The tracers of runs.
+        schedules: Carries out the tool `schedule`; None = there is no such tool.
         usage: Counts what model calls use.
     """
 
@@ -146,6 +150,7 @@ class AgentServices:
     uploads: UploadService
     for_tools: ToolServices
     tracing: Tracing
+    schedules: ScheduleBackend | None
     usage: UsageRecorder
 
     async def fetch_files(self, config: RunnableConfig) -> None:
@@ -239,6 +244,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
                 uploads=uploads,
                 for_tools=ToolServices(folders=folders, models=models.get, converter=converter),
                 tracing=tracing,
+                schedules=setup.schedules,
                 usage=usage,
             )
     finally:

@@ -204,6 +204,7 @@ def _effective(
         thinking_enabled=options.thinking_enabled and entry.supports_thinking,
         reasoning_effort=options.reasoning_effort if entry.supports_reasoning_effort else None,
         is_bootstrap=options.is_bootstrap,
+        is_chat=options.is_chat,
         is_plan_mode=options.is_plan_mode,
         language=options.language,
         **delegation,

@@ -7,7 +7,7 @@ BUILT_IN_TOOLS = frozenset(
     {
         *("ls", "read_file", "glob", "grep", "view_image", "write_file", "str_replace", "bash"),
         *("present_files", "ask_clarification", "write_todos", "task", "setup_agent"),
-        *("invoke_acp_agent", "recall"),
+        *("invoke_acp_agent", "recall", "schedule"),
         *("bash_output", "kill_bash"),
         *("tool_search", "list_mcp_resources", "read_mcp_resource", "get_mcp_prompt"),
     }

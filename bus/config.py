@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from bus.locales import LANGUAGES, supported_language
-from bus.schedules.times import find_zone
+from bus.recurrence import find_zone
 
 DmPolicy = Literal["open", "allowlist", "pairing", "disabled"]
 GroupPolicy = Literal["mention", "open", "allowlist", "pairing", "disabled"]

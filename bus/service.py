@@ -11,6 +11,7 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
+from bus.access.policy import is_channel_admin
 from bus.commands.runner import build_commands
 from bus.config import BusConfig, ChannelPolicy
 from bus.context import AgentServer, BusContext
@@ -42,7 +43,7 @@ from bus.runs.port import ThreadFiles
 from bus.runs.stream import messages_in
 from bus.runs.uploads import FileUploader
 from bus.schedules.scheduler import Scheduler
-from bus.schedules.schedules import Schedules
+from bus.schedules.schedules import Schedules, owner_of
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import AllowedChoices, SettingsResolver
 from bus.settings.sessions import SessionResolver
@@ -60,6 +61,7 @@ from store.node_calls import NodeCalls
 from store.outbox import DeliveryState, OutboxRow
 from store.pairings import Pairing
 from store.retention import Retention
+from store.schedules import Schedule
 from store.signals import Signals
 
 log = logging.getLogger(__name__)
@@ -203,6 +205,21 @@ class Bus:
         if row is None:
             raise RowNotFound(f"Nobody has written to the bot in this chat of {channel} recently.")
         return replace(decode_inbound(row.body), key=row.key)
+
+    async def find_asked(self, thread_id: str) -> InboundMessage | None:
+        """Return the message that a thread's running turn answers; None = there is none. Raises StoreError."""
+        row = await self.inbox.find_running(thread_id)
+        return None if row is None else replace(decode_inbound(row.body), key=row.key)
+
+    def may_change(self, schedule: Schedule, asked: InboundMessage) -> bool:
+        """Return whether the sender of a message may change a schedule: its owner, or an administrator."""
+        is_owner = owner_of(schedule).sender.user_id == asked.sender.user_id
+        policies, channel = self._context.policies, asked.key.channel
+        return is_owner or is_channel_admin(policies, channel, asked.sender)
+
+    def now(self) -> float:
+        """Return the time, Unix seconds."""
+        return self._context.now()
 
     async def delivery_state(self, inbox_id: int | None) -> DeliveryState | None:
         """Return the state of the first message that answers an inbox row; None = there is none (anymore)."""

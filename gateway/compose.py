@@ -30,6 +30,7 @@ from gateway.agent_setup import agent_setup_from_config
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
 from gateway.changes import ChangeFeed, ChangeTracer
+from gateway.chat_schedules import ChatSchedules
 from gateway.config import Config
 from gateway.embedded_files import EmbeddedFiles
 from gateway.embedded_runs import EmbeddedRuns
@@ -90,7 +91,8 @@ async def open_app(
         opening = Database.open(config.database, config.home, description, on_lost)
         database = await stack.enter_async_context(opening)
         await anyio.to_thread.run_sync(_remove_unpacked, config.home)
-        app = await _open_embedded_app(stack, config, telemetry, database)
+        schedules = ChatSchedules()
+        app = await _open_embedded_app(stack, config, telemetry, database, schedules)
         services: Services = app.state.services
         built = registry.build_adapters(
             config.bots,
@@ -112,6 +114,7 @@ async def open_app(
             )
         )
         bus.hooks.configure(config.hooks)
+        schedules.bus = bus
         app.state.services = replace(
             services, bus=bus, terminal=built.terminal, channel_problems=built.faults
         )
@@ -121,6 +124,7 @@ async def open_app(
         try:
             yield app
         finally:
+            schedules.bus = None
             app.state.services = services
 
 
@@ -160,6 +164,7 @@ async def _open_embedded_app(
     config: Config,
     telemetry: Telemetry,
     database: Database,
+    schedules: ChatSchedules,
 ) -> FastAPI:
     """Open the agent and the runtime; return their application."""
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home, database))
@@ -171,6 +176,7 @@ async def _open_embedded_app(
                 setup,
                 mirror=mirror,
                 past_messages=PastMessages(database),
+                schedules=schedules,
                 usage=UsageStore(database),
             ),
             checkpointer,

@@ -36,7 +36,7 @@ from bus.errors import (
     IntakeFull,
     RunError,
 )
-from bus.schedules.times import InvalidTimes
+from bus.recurrence import InvalidTimes
 from gateway.runtime.errors import (
     InvalidRequest,
     RunRequestError,

@@ -56,6 +56,10 @@ _COUNT_UNFINISHED = """
 SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROUP BY state
 """
 _RECENT = f"{SELECT_ROWS} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
+_RUNNING_OF_THREAD = f"""{SELECT_ROWS}
+WHERE inbox.state = 'running' AND inbox.state IN ('new', 'running') AND inbox.kind = 'chat'
+AND inbox.thread_id = :thread_id LIMIT 1
+"""
 _NEWEST_OF_CHAT = f"""{SELECT_ROWS}
 WHERE channel = :channel AND chat = :chat AND (topic = :topic OR :topic = '') AND inbox.kind = 'chat'
 ORDER BY inbox.id DESC LIMIT 1
@@ -339,6 +343,11 @@ class InboxStore:
         """Return rows, newest first; only those with an id below `before`."""
         params: Params = {"limit": limit, "before": before}
         return [inbox_row_from(row) for row in await self._database.read(_RECENT, params)]
+
+    async def find_running(self, thread_id: str) -> InboxRow | None:
+        """Return the message that a thread's running turn answers; None = there is none."""
+        rows = await self._database.read(_RUNNING_OF_THREAD, {"thread_id": thread_id})
+        return inbox_row_from(rows[0]) if rows else None
 
     async def find_newest(self, channel: str, chat: str, topic: str = "") -> InboxRow | None:
         """Return the newest chat message of a chat, or of one topic of it; None if there is none."""

@@ -265,7 +265,9 @@ class SlackReceiver:
             StoreError: It is unknown whether there is a conversation.
         """
         began_at = anyio.current_time()
-        inbound = replace(message, sender=await self._described_sender(message))
+        sender = await self._described_sender(message)
+        zone = self._users.known_timezone(sender.user_id)
+        inbound = replace(message, sender=sender, timezone=zone)
         if not self._is_for_us(message):
             return self._names.without_lookup(inbound)
         give_up_at = began_at + self._lookups_s

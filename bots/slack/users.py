@@ -1,4 +1,4 @@
-"""Looks up Slack users: their names, and whether they are members, guests or external (users.info, users.list)."""
+"""Looks up Slack users: names, time zones, and who is a member, guest or external (users.info, users.list)."""
 
 import logging
 from collections.abc import Mapping
@@ -56,6 +56,7 @@ class SlackUserDirectory:
         self._api = api
         self._known = BoundedDict[tuple[str, str], tuple[SenderKind, float]](_MAX_USERS)
         self._names = BoundedDict[tuple[str, str], str](_MAX_USERS)
+        self._zones = BoundedDict[tuple[str, str], str](_MAX_USERS)
         self._unnamed = BoundedDict[tuple[str, str], float](_MAX_USERS)
         self._cannot_look_up = False
         self._listing = anyio.Lock()
@@ -107,6 +108,10 @@ class SlackUserDirectory:
         me = self._api.known_identity
         return me.name if user_id == me.user_id else self._names.get((me.installation, user_id), "")
 
+    def known_timezone(self, user_id: str) -> str:
+        """Return a person's time zone (IANA) without asking for it; "" = unknown."""
+        return self._zones.get((self._api.known_identity.installation, user_id), "")
+
     async def _look_up(self, user_id: str, *, give_up_at: float) -> SenderKind:
         """Ask for one person, with retries while Slack limits the rate.
 
@@ -130,7 +135,9 @@ class SlackUserDirectory:
         """Ask for one person, and cache the name. Raises SlackError."""
         answer = await self._api.call(lambda web: web.users_info(user=user_id), timeout_s=LOOKUP_S)
         user = as_mapping(answer.get("user"))
-        self._names[self._api.known_identity.installation, user_id] = display_name(user)
+        person = (self._api.known_identity.installation, user_id)
+        self._names[person] = display_name(user)
+        self._zones[person] = clean(as_str(user.get("tz")))
         return user
 
     async def _read_list(self) -> None:
@@ -161,6 +168,7 @@ class SlackUserDirectory:
                 person = (me.installation, as_str(user.get("id")))
                 self._known[person] = (classify(user, me), now)
                 self._names[person] = display_name(user)
+                self._zones[person] = clean(as_str(user.get("tz")))
             cursor = as_str(as_mapping(answer.get("response_metadata")).get("next_cursor"))
             if not cursor:
                 return

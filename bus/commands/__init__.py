@@ -12,7 +12,7 @@ from bus.platform import CommandInfo
 COMMAND_NAMES = (
     *("bootstrap", "new", "status", "models", "model", "agent", "skills", "memory", "forget"),
     *("usage", "schedule"),
-    *("retry", "undo", "export", "stop", "language", "why", "help"),
+    *("retry", "undo", "export", "stop", "language", "timezone", "why", "help"),
 )
 """All commands, in the order of /help."""
 

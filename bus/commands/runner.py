@@ -11,6 +11,7 @@ from bus.commands.language import LanguageCommand
 from bus.commands.rewind import RewindCommands
 from bus.commands.schedule import ScheduleCommand
 from bus.commands.selection import SelectionCommands
+from bus.commands.timezone import TimezoneCommand
 from bus.commands.usage import UsageCommand
 from bus.commands.why import WhyCommand
 from bus.context import BusContext
@@ -106,6 +107,7 @@ def build_commands(
         "export": ExportCommand(bus).export,
         "stop": conversation.stop,
         "language": LanguageCommand(bus).language,
+        "timezone": TimezoneCommand(bus).timezone,
         "why": WhyCommand(bus).why,
         "help": _help,
     }

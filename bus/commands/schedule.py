@@ -30,12 +30,14 @@ class ScheduleCommand:
         last = await self._schedules.list_last(found)
         action, number = parse_argument(context.argument, count=len(found))
         if number is None:
-            return list_reply(found, last, texts, row_id)
+            text, buttons = list_reply(found, last, texts, row_id)
+            return CommandReply(text=text, buttons=buttons)
         if not 1 <= number <= len(found):
             return texts.schedule_unknown.format(number=number)
         schedule = found[number - 1]
         if action is None:
-            return detail_reply(schedule, number, last.get(schedule.id), texts, row_id)
+            text, buttons = detail_reply(schedule, number, last.get(schedule.id), texts, row_id)
+            return CommandReply(text=text, buttons=buttons)
         return self._changes.refusal(
             schedule, context.inbound.sender, texts
         ) or await self._carry_out(action, schedule, context, number)

@@ -65,16 +65,16 @@ class ScheduleButtons:
         row, target = pressed.row, pressed.asked.reply_target
         found = await self._changes.list_chat(row.key)
         last = await self._schedules.list_last(found)
-        reply = list_reply(found, last, target.texts, row.id)
-        parts = await split_text(self._delivery.adapter(row.key.channel), reply.text)
+        text, buttons = list_reply(found, last, target.texts, row.id)
+        parts = await split_text(self._delivery.adapter(row.key.channel), text)
         if len(parts) > 1:
             return
         edit = OutboundEdit(
             channel=row.key.channel,
             reply_target=target,
             target_key=text_key(str(row.id), 0),
-            markdown=reply.text,
-            buttons=reply.buttons,
+            markdown=text,
+            buttons=buttons,
         )
         key = f"{row.id}:schedule:{pressed.press.event_id}"
         await self._delivery.enqueue(

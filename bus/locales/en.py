@@ -32,12 +32,13 @@ class Messages:
     help_memory: str = "List what I remember here"
     help_forget: str = "Delete a fact, or all that I remember here"
     help_usage: str = "Show what you and this chat used"
-    help_schedule: str = "List this chat's schedules, and pause, run or delete them"
+    help_schedule: str = "List this chat's schedules"
     help_retry: str = "Answer the last message again"
     help_undo: str = "Take back the last message and its answer"
     help_export: str = "Get this conversation as a file"
     help_stop: str = "Stop the running answer"
     help_language: str = "Show or choose the language I speak"
+    help_timezone: str = "Choose your time zone"
     help_why: str = "Show why messages were not answered (admins)"
     help_help: str = "Show this help"
     command_failed: str = "⚠️ Something went wrong, and the command failed. Please try again."
@@ -153,6 +154,12 @@ class Messages:
     language_unknown: str = "I do not speak “{wanted}”.\nChoose with /language {options}."
     language_done: str = "From now on I speak English here."
     language_done_auto: str = "From now on I speak your language here."
+
+    # /timezone.
+    timezone_now: str = "Your time zone: {name}\nChoose with /timezone Europe/Berlin."
+    timezone_guessed: str = "{name} (the server's, because I do not know yours)"
+    timezone_unknown: str = "There is no time zone “{wanted}”. Use a name such as Europe/Berlin."
+    timezone_done: str = "Your time zone is now {name}. Schedules that you have set up keep theirs."
 
     # /undo, /retry and /export.
     rewind_busy: str = "Something is running: send /stop first."

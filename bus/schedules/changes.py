@@ -7,9 +7,9 @@ from anyio import to_thread
 
 from bus.locales import Messages
 from bus.messages import ConversationKey, Sender
+from bus.recurrence import InvalidTimes, find_zone, format_moment
 from bus.schedules.scheduler import Scheduler
 from bus.schedules.schedules import Schedules, owner_of
-from bus.schedules.times import InvalidTimes, find_zone, format_moment
 from store.schedules import Schedule
 
 Action = Literal["pause", "resume", "run", "delete"]

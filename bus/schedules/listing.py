@@ -4,11 +4,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from bus.buttons import ButtonAction, ButtonToken
-from bus.commands.context import CommandReply
 from bus.locales import Messages
 from bus.messages import Button
+from bus.recurrence import format_moment
 from bus.schedules.schedules import owner_of
-from bus.schedules.times import format_moment
 from store.schedules import FAILURES, OWNER, Occurrence, Schedule
 
 MAX_WITH_BUTTONS = 5
@@ -20,8 +19,8 @@ def list_reply(
     last: Mapping[str, Occurrence],
     texts: Messages,
     row_id: int,
-) -> CommandReply:
-    """Return the answer to /schedule.
+) -> tuple[str, tuple[Button, ...]]:
+    """Return the answer to /schedule, and its buttons.
 
     Args:
         schedules: The schedules of the chat; people know them by their position from 1.
@@ -30,7 +29,7 @@ def list_reply(
         row_id: The inbox row of the command.
     """
     if not schedules:
-        return CommandReply(text=texts.schedule_none)
+        return texts.schedule_none, ()
     lines = [
         f"{number}. **{schedule.name}** · {describe_times(schedule, texts)}"
         f" · {_state(schedule, last.get(schedule.id), texts)}"
@@ -41,13 +40,13 @@ def list_reply(
         for number, schedule in enumerate(schedules, start=1):
             buttons += buttons_of(schedule, str(number), texts, row_id)
     text = "\n".join([texts.schedule_head, *lines, "", texts.schedule_hint])
-    return CommandReply(text=text, buttons=tuple(buttons))
+    return text, tuple(buttons)
 
 
 def detail_reply(
     schedule: Schedule, number: int, last: Occurrence | None, texts: Messages, row_id: int
-) -> CommandReply:
-    """Return the answer to /schedule with a number."""
+) -> tuple[str, tuple[Button, ...]]:
+    """Return the answer to /schedule with a number, and its buttons."""
     message = owner_of(schedule)
     text = texts.schedule_detail.format(
         name=schedule.name,
@@ -56,7 +55,7 @@ def detail_reply(
         owner=message.sender.name or message.sender.user_id,
         prompt="\n".join(f"> {line}" for line in message.text.splitlines()),
     )
-    return CommandReply(text=text, buttons=tuple(buttons_of(schedule, str(number), texts, row_id)))
+    return text, tuple(buttons_of(schedule, str(number), texts, row_id))
 
 
 def describe_times(schedule: Schedule, texts: Messages) -> str:

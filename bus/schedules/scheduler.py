@@ -28,9 +28,9 @@ from bus.messages import (
 from bus.outbound.rows import has_failed, is_answer_text, last_keys
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Clock, Disposition, Intake
+from bus.recurrence import find_zone, format_moment
 from bus.schedules.run_starter import RunNotStarted, RunStarter
 from bus.schedules.schedules import recurrence_of
-from bus.schedules.times import find_zone, format_moment
 from store.errors import StoreError
 from store.nodes import Nodes
 from store.outbox import NewOutboxRow, OutboxStore

@@ -8,7 +8,7 @@ from anyio import to_thread
 
 from bus.messages import ConversationKey, InboundMessage, chat_of, decode_inbound, encode_inbound
 from bus.platform import Clock
-from bus.schedules.times import InvalidTimes, Recurrence, ScheduleKind
+from bus.recurrence import InvalidTimes, Recurrence, ScheduleKind
 from bus.settings.timezone import TimezoneResolver
 from store.errors import RowConflict
 from store.schedules import (

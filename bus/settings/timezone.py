@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bus.config import BusConfig
 from bus.messages import InboundMessage
-from bus.schedules.times import InvalidTimes, find_zone
+from bus.recurrence import InvalidTimes, find_zone
 from bus.settings.language import person_key
 from bus.settings.resolver import SettingsResolver
 

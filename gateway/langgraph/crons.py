@@ -10,8 +10,8 @@ from fastapi import APIRouter, HTTPException
 from pydantic import AwareDatetime
 from starlette.responses import Response
 
+from bus.recurrence import InvalidTimes
 from bus.schedules.schedules import recurrence_of
-from bus.schedules.times import InvalidTimes
 from bus.service import SCHEDULES
 from gateway.dependencies import ServicesDep
 from gateway.langgraph.assistant_lookup import get_assistant

@@ -14,6 +14,7 @@ from agent.config import AgentConfig
 from agent.factory import AgentFactory, open_agent_factory
 from agent.services import AgentServices, AgentSetup
 from agent.thread_storage import ThreadFolders
+from agent.tools.schedule import ScheduleBackend
 from store.files.mirror import FileMirror, SharedFolder
 from tests.agent.plain_agent import THREAD
 from tests.fakes.scripted import ScriptedChatModel, registered
@@ -75,6 +76,7 @@ async def open_agent(
     extensions: Path | None = None,
     environment: Mapping[str, str] | None = None,
     mirror: FileMirror | None = None,
+    schedules: ScheduleBackend | None = None,
 ) -> AsyncIterator[AgentHarness]:
     """Open the agent in a data folder.
 
@@ -86,6 +88,7 @@ async def open_agent(
         extensions: The file with MCP servers and switched-off skills.
         environment: Where `$NAME` in that file is looked up.
         mirror: Copies files between nodes; None = there is one node.
+        schedules: Carries out the tool `schedule`; None = there is no such tool.
     """
     # Learning would take from the model's script; the tests of memory switch it on.
     sections = {"memory": {"enabled": False}, **(config or {})}
@@ -97,6 +100,7 @@ async def open_agent(
             extensions=() if extensions is None else (extensions,),
             environment=environment or {},
             mirror=mirror or SharedFolder(),
+            schedules=schedules,
         )
         async with (
             AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer,

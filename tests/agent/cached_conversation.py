@@ -11,6 +11,7 @@ from agent.memory.schema import MemoryDocument
 from agent.memory.scope import memory_scope
 from agent.options import RunContext
 from agent.paths import UPLOADS, WORKSPACE
+from gateway.chat_schedules import ChatSchedules
 from tests.agent.agent_harness import open_agent
 from tests.agent.memory_model import noted
 from tests.agent.plain_agent import THREAD
@@ -101,7 +102,8 @@ async def say_first(
 ) -> None:
     """Say the first words of a chat in a group. With `sections` of the configuration, the agent may delegate."""
     config = {"models": [openai_entry(server)], **(sections or {})}
-    async with open_agent(home, ScriptedChatModel.playing(), config) as harness:
+    model, schedules = ScriptedChatModel.playing(), ChatSchedules()
+    async with open_agent(home, model, config, schedules=schedules) as harness:
         await harness.say(
             said("Hi!", "U1", "Ann Lee"),
             thread=uuid4().hex,

@@ -62,6 +62,7 @@ BROAD_EXCEPTS = {
     "bots/common/background.py": "a background task: nothing depends on it",
     "bots/common/webhooks.py": "a delivery over HTTP: whatever failed, the platform is asked to send it again",
     "bus/notifications/sender.py": "broadcasts: they are tried again, the bus goes on",
+    "bus/schedules/scheduler.py": "a schedule: it is tried again, the others start",
     "bus/inbound/dispatcher.py": "a command: the person is told",
     "bus/inbound/gesture_collector.py": "parts of a gesture: they are answered alone",
     "bus/nodes/takeover.py": "a search for chats without a node: it is tried again, the node goes on",

@@ -9,8 +9,8 @@ import pytest
 from bus.buttons import parse_token
 from bus.config import ChannelPolicy, SessionConfig
 from bus.messages import decode_inbound
+from bus.recurrence import InvalidTimes
 from bus.schedules.schedules import ScheduleChange, ScheduleRequest
-from bus.schedules.times import InvalidTimes
 from store.errors import RowConflict, RowNotFound
 from store.schedules import MissedPolicy, Occurrence, OverlapPolicy, Schedule, ScheduleStore
 from tests.bus.harness import OPEN, STEER, BusHarness, inbound_message, running_bus

@@ -385,7 +385,7 @@ def test_help_is_made_from_the_table() -> None:
     assert lines[1:] == [f"/{command.name} — {command.help}" for command in COMMANDS]
     assert {command.name for command in COMMANDS} == {
         "help", "new", "status", "models", "model", "agent", "skills", "memory", "forget", "stop",
-        "bootstrap", "retry", "undo", "export", "language", "why", "usage", "schedule",
+        "bootstrap", "retry", "undo", "export", "language", "why", "usage", "schedule", "timezone",
     }  # fmt: skip
 
 

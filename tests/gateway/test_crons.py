@@ -19,7 +19,7 @@ from store.schedules import Occurrence, ScheduleStore
 from tests.eventually import eventually
 from tests.gateway.composed import TOKEN, ComposedService, composed
 
-HELLO = {"messages": [{"role": "user", "content": "hello"}]}
+HELLO: Any = {"messages": [{"role": "user", "content": "hello"}]}
 RARELY = "0 0 1 1 *"
 
 
@@ -93,23 +93,27 @@ async def test_a_cron_is_created_found_changed_and_deleted(tmp_path: Path) -> No
         assert len(await sdk.crons.search(metadata={"team": "a"})) == 1
         assert await sdk.crons.count(metadata={"team": "b"}) == 0
         assert len(await sdk.crons.search(assistant_id="lead_agent", limit=1, offset=1)) == 1
-        changed = await sdk.crons.update(
-            made["cron_id"],
-            schedule="0 10 * * *",
-            timezone="UTC",
-            end_time=None,
-            enabled=False,
-            metadata={"team": "b"},
-            on_run_completed="keep",
-        )
-        assert "T10:00:00" in str(changed["next_run_date"])
-        assert (changed["end_time"], changed["enabled"]) == (None, False)
-        assert (changed["metadata"], changed["on_run_completed"]) == ({"team": "b"}, "keep")
-        assert changed["payload"]["input"] == HELLO
-        await sdk.crons.delete(made["cron_id"])
-        with pytest.raises(NotFoundError):
-            await sdk.crons.delete(made["cron_id"])
+        await _is_changed_and_deleted(sdk, made)
         assert await sdk.crons.count() == 1
+
+
+async def _is_changed_and_deleted(sdk: LangGraphClient, made: Any) -> None:  # noqa: ANN401 - a Cron
+    changed = await sdk.crons.update(
+        made["cron_id"],
+        schedule="0 10 * * *",
+        timezone="UTC",
+        end_time=None,
+        enabled=False,
+        metadata={"team": "b"},
+        on_run_completed="keep",
+    )
+    assert "T10:00:00" in str(changed["next_run_date"])
+    assert (changed["end_time"], changed["enabled"]) == (None, False)
+    assert (changed["metadata"], changed["on_run_completed"]) == ({"team": "b"}, "keep")
+    assert changed["payload"]["input"] == HELLO
+    await sdk.crons.delete(made["cron_id"])
+    with pytest.raises(NotFoundError):
+        await sdk.crons.delete(made["cron_id"])
 
 
 async def test_its_runs_start_and_keep_or_delete_their_threads(tmp_path: Path) -> None:
@@ -126,7 +130,7 @@ async def test_its_runs_start_and_keep_or_delete_their_threads(tmp_path: Path) -
             await fire(service, cron["cron_id"])
         for cron in (on_thread, kept, deleted):
             await expect(service, cron["cron_id"], "answered")
-        [run] = await sdk.runs.list(thread["thread_id"])
+        run: Any = (await sdk.runs.list(thread["thread_id"]))[0]
         assert run["status"] == "success"
         assert run["metadata"]["cron_id"] == on_thread["cron_id"]
         assert run["metadata"]["team"] == "a"

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import anyio
 import anyio.abc
-import httpx
 import orjson
 import pytest
 

@@ -74,7 +74,7 @@ class Recurrence:
         >>> Recurrence(kind="every", expression="10s", timezone="UTC", since=0).check()
         Traceback (most recent call last):
         ...
-        bus.schedules.times.InvalidTimes: The period must be at least 60 seconds, such as 30m or 1h30m.
+        bus.recurrence.InvalidTimes: The period must be at least 60 seconds, such as 30m or 1h30m.
         """
         find_zone(self.timezone)
         if self.active_hours:
@@ -142,7 +142,7 @@ def find_zone(name: str) -> tzinfo:
     >>> find_zone("Berlin")
     Traceback (most recent call last):
     ...
-    bus.schedules.times.InvalidTimes: There is no time zone 'Berlin'. Use a name such as Europe/Berlin.
+    bus.recurrence.InvalidTimes: There is no time zone 'Berlin'. Use a name such as Europe/Berlin.
     """
     try:
         return ZoneInfo(name)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.schedules.times import InvalidTimes, Recurrence, ScheduleKind, find_zone
+from bus.recurrence import InvalidTimes, Recurrence, ScheduleKind, find_zone
 
 ZONES = (
     *("UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Asia/Shanghai"),
