@@ -11,7 +11,7 @@ from bus.config import BusConfig, ChannelPolicy
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, Clock
 from bus.runs.port import Runs, ThreadFiles
-from bus.schedules.run_starter import RunStarter
+from bus.schedules.run_starter import CheckRunner, RunStarter
 from bus.schedules.schedules import Schedules
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
@@ -32,6 +32,7 @@ class AgentServer:
         gateway: The REST API, for commands; the base URL ends in `/api`. Callers set a deadline around each request.
         graphs: The graphs besides Parley's agent, if it is the embedded runtime.
         schedules: Starts the runs of the API's schedules; None = there are none.
+        checks: Runs the checks of schedules; None = schedules cannot have any here.
     """
 
     runs: Runs
@@ -39,6 +40,7 @@ class AgentServer:
     gateway: httpx.AsyncClient
     graphs: frozenset[str] = frozenset()
     schedules: RunStarter | None = None
+    checks: CheckRunner | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -309,6 +309,7 @@ async def run_bus(
             schedules=Schedules(
                 stores.schedules,
                 TimezoneResolver(config, settings),
+                can_check=server.checks is not None,
                 on_change=partial(publish, SCHEDULES),
                 now=now,
             ),
@@ -404,8 +405,10 @@ def _build(
         stores.schedules,
         outbox=stores.outbox,
         delivery=delivery,
+        conversations=stores.conversations,
         channels=[*context.adapters],
         runs=server.schedules,
+        checks=server.checks,
         now=context.now,
     )
     intake, dispatcher = build_inbound(

@@ -42,7 +42,7 @@ from gateway.routes.metrics import METRICS_MODULE
 from gateway.runtime.cluster_runs import open_cluster_runs
 from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
-from gateway.scheduled_runs import ScheduledRuns
+from gateway.scheduled_runs import SandboxChecks, ScheduledRuns
 from gateway.services import Services
 from gateway.telemetry_base import Telemetry
 from gateway.terminal.other_terminals import connect_terminals
@@ -251,7 +251,15 @@ async def _agent_server(stack: AsyncExitStack, config: Config, app: FastAPI) -> 
         gateway=gateway,
         graphs=frozenset(services.runs.graphs) - {LEAD_ASSISTANT},
         schedules=ScheduledRuns(lambda: app.state.services),
+        checks=_checks(config, services),
     )
+
+
+def _checks(config: Config, services: Services) -> SandboxChecks | None:
+    """Return what runs the checks of schedules; None if the agent may not run every command of the sandbox."""
+    sandboxes = services.agent_services.sandboxes
+    is_open = sandboxes.can_execute and not config.agent.guardrails.enabled
+    return SandboxChecks(sandboxes) if is_open and not config.bus.langgraph_url else None
 
 
 async def _runs(stack: AsyncExitStack, config: Config, app: FastAPI) -> Runs:

@@ -1,4 +1,4 @@
-"""Starts the runs of crons, each once."""
+"""Starts the runs of crons, each once, and runs the checks of schedules."""
 
 import logging
 import uuid
@@ -9,7 +9,9 @@ import orjson
 from fastapi import HTTPException
 from typing_extensions import override
 
-from bus.schedules.run_starter import RunNotStarted, RunStarter
+from agent.errors import AgentError
+from agent.sandbox.protocol import SandboxProvider
+from bus.schedules.run_starter import CheckFailed, CheckRunner, RunNotStarted, RunStarter
 from gateway.errors import STATUS_BY_ERROR
 from gateway.langgraph.request_models import RunCreate
 from gateway.langgraph.route import validate_body
@@ -78,3 +80,25 @@ async def _create_thread(services: Services, thread_id: str, schedule: Schedule)
         )
     except RowConflict:
         return
+
+
+CHECK_S = 60.0
+"""Time limit of a check, seconds."""
+
+
+class SandboxChecks(CheckRunner):
+    """Runs checks in the sandboxes of threads."""
+
+    def __init__(self, sandboxes: SandboxProvider) -> None:
+        self._sandboxes = sandboxes
+
+    @override
+    async def run(self, thread_id: str, command: str) -> str:
+        try:
+            sandbox = await self._sandboxes.acquire(thread_id)
+            try:
+                return await sandbox.execute(command, timeout_s=CHECK_S)
+            finally:
+                await self._sandboxes.release(self._sandboxes.sandbox_id(thread_id))
+        except AgentError as error:
+            raise CheckFailed(error.user_message) from error

@@ -80,6 +80,7 @@ INSERT INTO schedule_occurrence
 SELECT id, :due_at, :outcome, :detail, :missed, :inbox_id, :run_id, :thread_id, :now
 FROM schedule WHERE id = :id
 ON CONFLICT (schedule_id, due_at) DO NOTHING
+RETURNING due_at
 """
 _WAS_RECEIVED = """
 SELECT 1 FROM received_id WHERE channel = :channel AND workspace = :workspace AND kind = 'event' AND chat = ''
@@ -311,8 +312,9 @@ class ScheduleStore:
         next_at: float | None,
         now: float,
         pause_because: str = "",
-        notices: Sequence[NewOutboxRow] = (),
-    ) -> None:
+        max_failures: int,
+        notices: Callable[[Schedule, str], Sequence[NewOutboxRow]],
+    ) -> bool:
         """Store what came of a due time, once, and set the next one, in one transaction.
 
         If the schedule was changed meanwhile, its next time stays.
@@ -322,8 +324,12 @@ class ScheduleStore:
             occurrence: What came of it.
             next_at: The next time; None = it has ended.
             now: Unix seconds.
-            pause_because: Pause it for this reason; "" = do not pause it.
-            notices: Messages that say so.
+            pause_because: Pause it for this reason; "" = only after `max_failures` failures in a row.
+            max_failures: See there.
+            notices: Returns the messages that say so. Must not block.
+
+        Returns:
+            Whether this call paused it.
         """
         params: Params = {
             **asdict(occurrence),
@@ -333,13 +339,15 @@ class ScheduleStore:
             "now": now,
         }
 
-        def work(tx: Transaction) -> None:
-            tx.run_all([(_NOTE, params), (_ADVANCE, params)])
-            if pause_because and (rows := tx.run(_LOCK, params)):
-                tx.run(_UPDATE, _params(paused(_schedule(rows[0]), pause_because, now=now)))
-                insert_outbox_rows(tx, notices, now=now)
+        def work(tx: Transaction) -> bool:
+            noted, _ = tx.run_all([(_NOTE, params), (_ADVANCE, params)])
+            because = pause_because
+            if noted and occurrence.outcome == "failed" and not because:
+                counted = tx.run(_COUNT_FAILURE, params)
+                because = FAILURES if counted and counted[0]["failures"] >= max_failures else ""
+            return bool(because) and _pause(tx, schedule.id, because, notices, now)
 
-        await self._database.transaction(work)
+        return await self._database.transaction(work)
 
     async def add_occurrence(self, occurrence: Occurrence, *, now: float) -> None:
         """Store what came of a time at which someone ran a schedule by hand."""
@@ -393,7 +401,7 @@ class ScheduleStore:
         occurrence: Occurrence,
         *,
         max_failures: int,
-        notices: Callable[[Schedule], Sequence[NewOutboxRow]],
+        notices: Callable[[Schedule, str], Sequence[NewOutboxRow]],
         now: float,
     ) -> Schedule | None:
         """Store what came of a queued occurrence, once. Pause the schedule after several failures in a row.
@@ -414,14 +422,28 @@ class ScheduleStore:
                 return None
             rows = tx.run(_COUNT_FAILURE, params)
             schedule = _schedule(rows[0]) if rows else None
-            if schedule is None or not schedule.is_enabled or schedule.failures < max_failures:
+            if schedule is None or schedule.failures < max_failures:
                 return None
-            schedule = paused(schedule, FAILURES, now=now)
-            tx.run(_UPDATE, _params(schedule))
-            insert_outbox_rows(tx, notices(schedule), now=now)
-            return schedule
+            return schedule if _pause(tx, schedule.id, FAILURES, notices, now) else None
 
         return await self._database.transaction(work)
+
+
+def _pause(
+    tx: Transaction,
+    schedule_id: str,
+    because: str,
+    notices: Callable[[Schedule, str], Sequence[NewOutboxRow]],
+    now: float,
+) -> bool:
+    """Pause a schedule and store the messages that say so. False if it is gone or paused already."""
+    rows = tx.run(_LOCK, {"id": schedule_id})
+    if not rows or not rows[0]["is_enabled"]:
+        return False
+    schedule = paused(_schedule(rows[0]), because, now=now)
+    tx.run(_UPDATE, _params(schedule))
+    insert_outbox_rows(tx, notices(schedule, because), now=now)
+    return True
 
 
 def missing_schedule(schedule_id: str) -> RowNotFound:

@@ -1,4 +1,4 @@
-"""The interface to the runtime that starts the runs of the LangGraph API's schedules."""
+"""The interfaces to the runtime: it starts the runs of the LangGraph API's schedules, and runs checks."""
 
 from typing import Protocol
 
@@ -20,6 +20,18 @@ class RunStarter(Protocol):
     async def finish(self, schedule_id: str, thread_id: str) -> None:
         """Delete the thread of a run that has ended, if its schedule says so."""
         ...
+
+
+class CheckRunner(Protocol):
+    """Runs the checks of schedules in the sandboxes of threads."""
+
+    async def run(self, thread_id: str, command: str) -> str:
+        """Return the output of a command in a thread's sandbox. Raises CheckFailed."""
+        ...
+
+
+class CheckFailed(Exception):
+    """A check could not be run. The message says why."""
 
 
 class RunNotStarted(Exception):

@@ -6,11 +6,11 @@ of the same form); (2) one transaction stores the occurrence and the next time. 
 database does this at a time.
 """
 
+import hashlib
 import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import anyio
 from anyio import to_thread
@@ -29,13 +29,13 @@ from bus.outbound.rows import has_failed, is_answer_text, last_keys
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Clock, Disposition, Intake
 from bus.recurrence import find_zone, format_moment
-from bus.schedules.run_starter import RunNotStarted, RunStarter
+from bus.schedules.run_starter import CheckFailed, CheckRunner, RunNotStarted, RunStarter
 from bus.schedules.schedules import recurrence_of
+from store.conversations import ConversationStore
 from store.errors import StoreError
 from store.nodes import Nodes
 from store.outbox import NewOutboxRow, OutboxStore
 from store.schedules import (
-    FAILURES,
     OWNER,
     EndedOccurrence,
     Occurrence,
@@ -67,6 +67,9 @@ SPREAD_S = 60.0
 AT_ONCE = 10
 """Maximum number of schedules that are being started."""
 
+MAX_OUTPUT_CHARS = 4000
+"""Maximum length of a check's output in the message to the agent, characters."""
+
 MAX_FAILURES = 5
 """Failures in a row that pause a schedule."""
 
@@ -83,7 +86,9 @@ class Scheduler:
         outbox: The messages of the bot.
         delivery: Sends notices.
         channels: The running channels. Schedules of others wait.
+        conversations: The threads of conversations.
         runs: Starts the runs of the API; None = it has no schedules here.
+        checks: Runs checks; None = schedules have none here.
         now: The wall clock.
     """
 
@@ -93,8 +98,10 @@ class Scheduler:
         *,
         outbox: OutboxStore,
         delivery: DeliveryWorker,
+        conversations: ConversationStore,
         channels: Sequence[str],
         runs: RunStarter | None,
+        checks: CheckRunner | None,
         now: Clock,
     ) -> None:
         self._store = store
@@ -102,6 +109,8 @@ class Scheduler:
         self._delivery = delivery
         self._channels = [*channels, ""] if runs is not None else [*channels]
         self._runs = runs
+        self._checks = checks
+        self._conversations = conversations
         self._now = now
         self._changed = anyio.Event()
         self._scope = anyio.CancelScope()
@@ -149,7 +158,7 @@ class Scheduler:
             paused = await self._store.settle(
                 replace(ended.occurrence, outcome=outcome, detail=detail),
                 max_failures=MAX_FAILURES,
-                notices=partial(_notices, because=FAILURES),
+                notices=_notices,
                 now=self._now(),
             )
             thread_id = ended.occurrence.thread_id
@@ -260,14 +269,17 @@ class Scheduler:
             occurrence = decided
         else:
             event_id = event_id_of(occurrence)
-            occurrence, lost_rights = await self._send(schedule, occurrence, event_id)
-        await self._store.note(
+            schedule, occurrence, output = await self._check(schedule, occurrence)
+            if occurrence.outcome == "queued":
+                occurrence, lost_rights = await self._send(schedule, occurrence, event_id, output)
+        paused = await self._store.note(
             schedule,
             occurrence,
             next_at=next_at,
             now=now,
             pause_because=OWNER if lost_rights else "",
-            notices=_notices(schedule, OWNER) if lost_rights else (),
+            max_failures=MAX_FAILURES,
+            notices=_notices,
         )
         log.info(
             "schedule %s was due at %s: %s %s",
@@ -276,7 +288,7 @@ class Scheduler:
             occurrence.outcome,
             occurrence.detail,
         )
-        if lost_rights:
+        if paused:
             self._notify(schedule)
 
     async def _decide(
@@ -296,6 +308,24 @@ class Scheduler:
             await self._stop(schedule, earlier)
         return None
 
+    async def _check(
+        self, schedule: Schedule, occurrence: Occurrence
+    ) -> tuple[Schedule, Occurrence, str]:
+        """Run the check. Return the schedule with the digest of its output, the occurrence, and the output."""
+        if not schedule.check_command or schedule.key is None:
+            return schedule, occurrence, ""
+        found = await self._conversations.find(schedule.key)
+        if found is None or found.thread_id is None or self._checks is None:
+            return schedule, occurrence, ""
+        try:
+            output = await self._checks.run(found.thread_id, schedule.check_command)
+        except CheckFailed as error:
+            return schedule, replace(occurrence, outcome="failed", detail=str(error)[:500]), ""
+        digest = hashlib.sha256(output.encode()).hexdigest()
+        if digest == schedule.check_digest:
+            return schedule, replace(occurrence, outcome="unchanged"), output
+        return replace(schedule, check_digest=digest), occurrence, output
+
     async def _stop(self, schedule: Schedule, earlier: Occurrence) -> None:
         """Stop the answer of an earlier occurrence, as its owner's press of the stop button would."""
         message = decode_inbound(schedule.body)
@@ -313,14 +343,14 @@ class Scheduler:
         await self._intake.handle_button_press(press)
 
     async def _send(
-        self, schedule: Schedule, occurrence: Occurrence, event_id: str
+        self, schedule: Schedule, occurrence: Occurrence, event_id: str, output: str = ""
     ) -> tuple[Occurrence, bool]:
         """Send the message or start the run. Return the occurrence, and whether the owner has lost their rights."""
         if schedule.key is None:
             return await self._start_run(schedule, occurrence), False
-        message = replace(
-            _message(schedule, schedule.key, occurrence, now=self._now()), event_id=event_id
-        )
+        message = _message(schedule, schedule.key, occurrence, now=self._now())
+        quoted = f"```\n{output.strip()[:MAX_OUTPUT_CHARS]}\n```" if output else ""
+        message = replace(message, event_id=event_id, quoted=quoted)
         disposition = await self._intake.receive(message)
         if disposition in _LOST_RIGHTS:
             return replace(occurrence, outcome="failed", detail=disposition.value), True

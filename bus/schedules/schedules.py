@@ -73,6 +73,7 @@ class Schedules:
     Args:
         store: The schedules.
         timezones: Knows people's time zones.
+        can_check: Whether schedules may have checks.
         on_change: Called after a change: the scheduler of any node looks for the next due time again.
         now: The wall clock.
     """
@@ -82,11 +83,13 @@ class Schedules:
         store: ScheduleStore,
         timezones: TimezoneResolver,
         *,
+        can_check: bool,
         on_change: Callable[[], None],
         now: Clock,
     ) -> None:
         self._store = store
         self.timezones = timezones
+        self._can_check = can_check
         self._changed = on_change
         self._now = now
 
@@ -95,10 +98,11 @@ class Schedules:
 
         Raises:
             InvalidTimes: The times cannot be used, or none of them is in the future.
-            RowConflict: The chat has too many schedules.
+            RowConflict: The chat has too many schedules, or schedules cannot have checks here.
             StoreError: The database cannot be used.
         """
         now = self._now()
+        self._refuse_check(request.check_command)
         if len(await self._store.list_chat(chat_of(asked.key))) >= MAX_PER_CHAT:
             raise RowConflict(f"This chat has {MAX_PER_CHAT} schedules already.")
         zone = request.timezone or await to_thread.run_sync(self.timezones.resolve, asked)
@@ -152,8 +156,9 @@ class Schedules:
         return await self._store.list_last([one.id for one in schedules])
 
     async def change(self, schedule_id: str, wanted: ScheduleChange) -> Schedule:
-        """Change a schedule. Raises InvalidTimes, RowNotFound, StoreError."""
+        """Change a schedule. Raises InvalidTimes, RowConflict, RowNotFound, StoreError."""
         now = self._now()
+        self._refuse_check(wanted.check_command or "")
 
         def apply(before: Schedule) -> Schedule:
             changed = replace(_changed(before, wanted), updated_at=now)
@@ -204,6 +209,12 @@ class Schedules:
         if not await self._store.delete(schedule_id):
             raise missing_schedule(schedule_id)
         self._changed()
+
+    def _refuse_check(self, command: str) -> None:
+        if command and not self._can_check:
+            raise RowConflict(
+                "Schedules cannot have checks here: the sandbox runs no commands, or guardrails decide about them."
+            )
 
     async def _write(self, schedule_id: str, apply: Callable[[Schedule], Schedule]) -> Schedule:
         await self.find(schedule_id)

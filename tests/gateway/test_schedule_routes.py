@@ -1,13 +1,17 @@
-"""/api/schedules: what is accepted and refused, who may do it, and the audit log."""
+"""/api/schedules: what is accepted and refused, who may do it, the audit log, and checks in the sandbox."""
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bus.messages import InboundMessage, ReplyTarget, Sender
+from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound
+from bus.service import SCHEDULES
 from store.conversations import ConversationKey
+from store.schedules import ScheduleStore
 from tests.eventually import eventually
 from tests.gateway.composed import ComposedService, composed
 
@@ -124,3 +128,49 @@ async def test_tokens_that_may_only_read_read(tmp_path: Path) -> None:
             answer = await service.stranger.request(method, path, headers=headers, json={})
             assert answer.status_code == 403
         assert (await service.stranger.get(ROUTE)).status_code == 401
+
+
+BASH = {"sandbox": {"use": "local", "allow_host_bash": True}}
+
+
+async def test_a_check_decides_whether_the_model_is_called(tmp_path: Path) -> None:
+    async with composed(tmp_path, json.dumps(BASH)) as service:
+        await someone_writes(service)
+        made = await create(service, kind="every", expression="1h", check="echo one")
+        one = f"{ROUTE}/{made['id']}"
+
+        async def expect(*wanted: str) -> None:
+            await fire(service, made["id"])
+
+            async def outcomes() -> list[str]:
+                found = (await service.client.get(f"{one}/occurrences")).json()["occurrences"]
+                return [occurrence["outcome"] for occurrence in found]
+
+            await eventually(outcomes, lambda found: found == [*wanted])
+
+        await expect("answered")
+        await expect("unchanged", "answered")
+        await service.client.patch(one, json={"check": "echo two"})
+        await expect("answered", "unchanged", "answered")
+        bus = service.services.bus
+        assert bus is not None
+        newest = await bus.inbox.find_newest("terminal", "c")
+        assert newest is not None
+        assert decode_inbound(newest.body).prompt == "the news\n\n```\ntwo\n```"
+
+
+async def test_checks_are_refused_where_guardrails_decide_about_commands(tmp_path: Path) -> None:
+    guarded = {**BASH, "guardrails": {"enabled": True, "ask": ["bash"]}}
+    async with composed(tmp_path, json.dumps(guarded)) as service:
+        await someone_writes(service)
+        refused = await service.client.post(ROUTE, json={**DAILY, "check": "date"})
+        assert refused.status_code == 409
+        assert "guardrails decide" in refused.json()["detail"]
+
+
+async def fire(service: ComposedService, schedule_id: str) -> None:
+    """Make a schedule due now."""
+    database = service.services.database
+    store = ScheduleStore(database)
+    await store.change(schedule_id, lambda one: replace(one, next_at=time.time()))
+    database.signals.publish(SCHEDULES)

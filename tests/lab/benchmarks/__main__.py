@@ -29,6 +29,7 @@ BENCHMARKS = (
     "bursts",
     "memory",
     "scale",
+    "schedules",
 )
 ROWS = "--rows"
 RECORD = "--record"
