@@ -58,13 +58,13 @@ TICK_S = 1.0
 RETRY_S = 1.0
 """How soon to try again if a message could not be accepted, seconds."""
 
-BATCH = 50
+BATCH = 100
 """Schedules to start in a second. So many that are due at the same minute do not reach the model's server at once."""
 
 SPREAD_S = 60.0
 """The time in which all schedules that are due at the same time start, seconds."""
 
-AT_ONCE = 10
+AT_ONCE = 20
 """Maximum number of schedules that are being started."""
 
 MAX_OUTPUT_CHARS = 4000

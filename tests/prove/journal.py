@@ -24,8 +24,21 @@ SELECT (SELECT count(*) FROM inbox WHERE state IN ('new', 'running'))
     + (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending')) AS rows
 """
 _WRONG = {
+    # A cron of every minute. An occurrence stands for the times that were missed after it.
+    "due times of schedules without an occurrence after": """
+        SELECT one.due_at FROM schedule_occurrence AS one
+        WHERE EXISTS (SELECT 1 FROM schedule_occurrence AS later
+            WHERE later.schedule_id = one.schedule_id AND later.due_at > one.due_at)
+        AND NOT EXISTS (SELECT 1 FROM schedule_occurrence AS following
+            WHERE following.schedule_id = one.schedule_id AND following.due_at > one.due_at
+            AND following.due_at <= one.due_at + 60 * (one.missed + 1))
+    """,
+    "runs of schedules without an occurrence": """
+        SELECT run.run_id FROM run WHERE run.start_key LIKE 'cron:%' AND run.status = 'success'
+        AND NOT EXISTS (SELECT 1 FROM schedule_occurrence AS one WHERE one.run_id = run.run_id)
+    """,
     "runs that are neither finished nor of a message": """
-        SELECT run_id FROM run WHERE status IN ('pending', 'running')
+        SELECT run_id FROM run WHERE status IN ('pending', 'running') AND coalesce(start_key, '') NOT LIKE 'cron:%'
         AND run_id NOT IN (SELECT run_id FROM inbox WHERE run_id IS NOT NULL AND state IN ('new', 'running'))
     """,
     "threads that are busy without a run": """
@@ -106,11 +119,15 @@ class OutboxRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The rows, and the problems of the databases."""
+    """The rows, and the problems of the databases. `occurrences`: number of due times of schedules."""
 
     inbox: tuple[InboxRecord, ...]
     outbox: tuple[OutboxRecord, ...]
     problems: tuple[str, ...] = ()
+    occurrences: int = 0
+
+
+_OCCURRENCES = "SELECT count(*) AS rows FROM schedule_occurrence"
 
 
 def read_journal(query: Query) -> Journal:
@@ -124,6 +141,7 @@ def read_journal(query: Query) -> Journal:
         inbox=tuple(_inbox_record(row) for row in query(_INBOX)),
         outbox=tuple(_outbox_record(row) for row in query(_OUTBOX)),
         problems=tuple(problems),
+        occurrences=sum(int(row["rows"]) for row in query(_OCCURRENCES)),
     )
 
 

@@ -4,12 +4,13 @@ import resource
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 from anyio import to_thread
 
 from tests.fakes.model import FakeModelServer
@@ -65,6 +66,14 @@ MAX_STANDSTILL_S = 300.0
 
 It covers the last redeliveries and retries.
 """
+
+
+CRON = {
+    "schedule": "* * * * *",
+    "on_run_completed": "keep",
+    "input": {"messages": [{"role": "user", "content": "every minute"}]},
+}
+"""The schedule whose due times are proven."""
 
 
 class ServerMissing(Exception):
@@ -263,6 +272,7 @@ async def run_proof(
         "edits": sum(len(message.edits) for message in evidence.messages),
         "deletions": sum(message.deletion is not None for message in evidence.messages),
         "buttons pressed": people.presses,
+        "due times of a schedule": journal.occurrences,
         "requests to the model": model.requests,
         "kills": sum(node.kills for node in system.nodes),
         "starts": sum(node.starts for node in system.nodes),
@@ -351,6 +361,7 @@ async def _perform(
             tasks.start_soon(node.supervise)
         for node in nodes:
             await node.until_healthy()
+        tasks.start_soon(_create_cron, nodes[0])
         started = anyio.current_time()
         async with anyio.create_task_group() as faults:
             for fault in plan.faults:
@@ -368,6 +379,17 @@ async def _perform(
         tasks.cancel_scope.cancel()
     await _end(system, timeline, people)
     return quiet_s
+
+
+async def _create_cron(node: ProvenService) -> None:
+    """Let a run start every minute. The journal's rows show whether each due time has one occurrence."""
+    path, body = "/api/runs/crons", {"assistant_id": "lead_agent", **CRON}
+    while True:
+        with suppress(httpx.HTTPError):
+            async with node.service.client() as client:
+                if (await client.post(path, json=body)).is_success:
+                    return
+        await anyio.sleep(1.0)
 
 
 async def _end(system: System, timeline: Timeline, people: People) -> None:
