@@ -302,6 +302,25 @@ class Button:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStep:
+    """A finished tool call of a turn, for platforms that keep showing it.
+
+    Attributes:
+        id: The call's ID.
+        title: The tool and what the call is about, on one line.
+        arguments: Its arguments as `name: value` lines, secrets redacted; at most 4,000 characters.
+        result: The beginning of its result; at most 4,000 characters.
+        failed: Whether it failed.
+    """
+
+    id: str
+    title: str
+    arguments: str
+    result: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ButtonPress:
     """A button press, as the adapters' pure `inbound` modules create it.
 

@@ -21,6 +21,7 @@ from bus.messages import (
     PressResponse,
     ReplyTarget,
     Sender,
+    ToolStep,
     Transcript,
 )
 
@@ -288,6 +289,15 @@ class SupportsButtons(Protocol):
         self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
         """Send one message with buttons. Otherwise like `send`. Raises DeliveryError."""
+        ...
+
+
+@runtime_checkable
+class SupportsToolSteps(Protocol):
+    """A platform that shows each finished tool call of a turn, and keeps it beside the answer."""
+
+    async def show_tool_step(self, target: ReplyTarget, step: ToolStep) -> None:
+        """Show a tool call, before the answer. A turn that continues after a restart repeats it. Raises nothing."""
         ...
 
 

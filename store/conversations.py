@@ -111,6 +111,7 @@ SELECT new_chat FROM chat_migration
 WHERE channel = :channel AND workspace = :workspace AND old_chat = :chat
 """
 _LISTING = f"""{_SELECT}
+WHERE :channel = '' OR channel = :channel
 ORDER BY updated_at DESC, id DESC LIMIT :limit OFFSET :offset
 """
 
@@ -156,9 +157,13 @@ class ConversationStore:
 
         return await self._database.transaction(work)
 
-    async def list_recent(self, *, limit: int = 100, offset: int = 0) -> list[Conversation]:
-        """Return conversations, most recently used first."""
-        rows = await self._database.read(_LISTING, {"limit": limit, "offset": offset})
+    async def list_recent(
+        self, *, channel: str = "", limit: int = 100, offset: int = 0
+    ) -> list[Conversation]:
+        """Return conversations of a channel, or of all, most recently used first."""
+        rows = await self._database.read(
+            _LISTING, {"channel": channel, "limit": limit, "offset": offset}
+        )
         return [_conversation(row) for row in rows]
 
 

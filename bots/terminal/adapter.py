@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -21,11 +21,14 @@ from bots.terminal.received_files import ReceivedFiles
 from bots.terminal.session import (
     OtherTerminals,
     ShowResult,
+    TerminalButton,
     TerminalEvent,
     TerminalFile,
     TerminalIndicator,
+    TerminalLine,
     TerminalMessage,
     TerminalSession,
+    TerminalToolStep,
     check_session,
     save_file,
 )
@@ -33,11 +36,14 @@ from bus.errors import DeliveryError
 from bus.messages import (
     Attachment,
     Button,
+    ButtonPress,
     ConversationKey,
     InboundMessage,
     MessageId,
+    PressResponse,
     ReplyTarget,
     Sender,
+    ToolStep,
 )
 from bus.platform import (
     Capabilities,
@@ -183,10 +189,7 @@ class TerminalAdapter:
         check_session(session)
         received = self._received(session)
         attachments = [await received.attachment(ref) for ref in files]
-        with anyio.move_on_after(self._patience_s):
-            await self._ready.wait()
-        if self._intake is None:
-            raise DeliveryError("The terminal channel is not running.", retryable=True)
+        intake = await self._running_intake()
         event_id = event_id or uuid.uuid4().hex
         inbound = InboundMessage(
             event_id=event_id,
@@ -200,11 +203,42 @@ class TerminalAdapter:
             is_addressed=True,
             sent_at=self._now(),
         )
-        reason = await self._intake.receive(inbound)
+        # Shown before the answer can be. A repeated line is shown once, because terminals know its ID.
+        self.show_here(session, TerminalLine(id=event_id, text=text))
+        reason = await intake.receive(inbound)
         self._health = ChannelHealth(
             state=ConnectionState.CONNECTED, since=self._health.since, last_event_at=self._now()
         )
         return reason
+
+    async def press(
+        self, session: str, token: str, *, message: str, event_id: str = ""
+    ) -> PressResponse:
+        """Press a button of a message. A repeated `event_id` has no effect.
+
+        Raises:
+            DeliveryError: The channel does not run. Also raises what `Intake.handle_button_press` raises.
+        """
+        check_session(session)
+        intake = await self._running_intake()
+        return await intake.handle_button_press(
+            ButtonPress(
+                event_id=event_id or uuid.uuid4().hex,
+                key=ConversationKey(channel=TERMINAL, workspace=WORKSPACE, chat=session),
+                reply_target=ReplyTarget(chat=session),
+                message_id=message,
+                token=token,
+                sender=Sender(user_id=WORKSPACE),
+                is_private=True,
+            )
+        )
+
+    async def _running_intake(self) -> Intake:
+        with anyio.move_on_after(self._patience_s):
+            await self._ready.wait()
+        if self._intake is None:
+            raise DeliveryError("The terminal channel is not running.", retryable=True)
+        return self._intake
 
     def split(self, markdown: str) -> Sequence[str]:
         """Return the reply as one message, because a terminal has no limit."""
@@ -215,13 +249,24 @@ class TerminalAdapter:
         await self._show(target, TerminalMessage(id=key, text=markdown, final=True))
         return MessageId(key)
 
+    async def send_with_buttons(
+        self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
+    ) -> MessageId:
+        """Show a finished message with buttons."""
+        await self._show(target, _finished(key, markdown, buttons))
+        return MessageId(key)
+
+    async def show_tool_step(self, target: ReplyTarget, step: ToolStep) -> None:
+        """Show a finished tool call, if a terminal is attached."""
+        await self._show_anywhere(target.chat, TerminalToolStep(**asdict(step)))
+
     async def start_streaming(
         self,
         target: ReplyTarget,
         markdown: str,
         *,
         key: str,
-        buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
+        buttons: Sequence[Button] = (),  # noqa: ARG002 - Ctrl-C stops
     ) -> MessageId:
         """Show a message that grows."""
         await self._show(target, TerminalMessage(id=key, text=markdown, final=False))
@@ -234,10 +279,11 @@ class TerminalAdapter:
         markdown: str,
         *,
         final: bool,
-        buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
+        buttons: Sequence[Button] = (),
     ) -> None:
-        """Show the text of a growing message."""
-        await self._show(target, TerminalMessage(id=message, text=markdown, final=final))
+        """Show the text of a growing message. Buttons belong to a finished one: Ctrl-C stops."""
+        growing = TerminalMessage(id=message, text=markdown, final=False)
+        await self._show(target, _finished(message, markdown, buttons) if final else growing)
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Save a copy of the file and show its path."""
@@ -311,3 +357,8 @@ class TerminalAdapter:
         gone = takewhile(lambda item: now - item[1] >= self._grace_s, self._left_at.items())
         for name, _ in list(gone):
             del self._left_at[name]
+
+
+def _finished(key: str, markdown: str, buttons: Sequence[Button]) -> TerminalMessage:
+    shown = tuple(TerminalButton(label=one.label, token=one.token) for one in buttons)
+    return TerminalMessage(id=key, text=markdown, final=True, buttons=shown)

@@ -16,13 +16,48 @@ _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalButton:
+    """A button under a message. A press returns its `token`."""
+
+    label: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalMessage:
-    """A message with all of its text so far. `final`: whether it will not change anymore."""
+    """A message with all of its text so far.
+
+    Attributes:
+        final: Whether it is finished. Then only its buttons can still change, by a message with the same `id`.
+        buttons: What people can choose below it.
+    """
 
     kind: Literal["shown"] = "shown"
     id: str
     text: str
     final: bool
+    buttons: tuple[TerminalButton, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalLine:
+    """A line that was typed in one of the session's terminals. `id`: as that terminal sent it."""
+
+    kind: Literal["line"] = "line"
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalToolStep:
+    """A finished tool call. See `bus.messages.ToolStep`."""
+
+    kind: Literal["tool"] = "tool"
+    id: str
+    title: str
+    arguments: str
+    result: str
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +78,7 @@ class TerminalIndicator:
     state: Literal["working", "ok", "failed"]
 
 
-TerminalEvent = TerminalMessage | TerminalFile | TerminalIndicator
+TerminalEvent = TerminalMessage | TerminalFile | TerminalIndicator | TerminalToolStep | TerminalLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,8 @@ class Turn(TurnRecord):
             async for event in events:
                 attempt.seen = event.position
                 if attempt.fold.add(event.part) and self.live is not None:
-                    self.live.update(attempt.fold.shown_text, attempt.fold.progress.lines)
+                    progress = attempt.fold.progress
+                    self.live.update(attempt.fold.shown_text, progress.lines, progress.steps)
                 if attempt.fold.length > ENDLESS * do.max_chars:
                     log.warning(
                         "run %s is canceled because its answer does not end", attempt.run_id

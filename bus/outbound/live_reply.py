@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
@@ -14,7 +14,7 @@ from typing_extensions import override
 from bus.buttons import stop_button
 from bus.errors import DeliveryError, decoration
 from bus.locales import Messages
-from bus.messages import Button, InboundMessage, MessageId, OutboundText, encode_outbound
+from bus.messages import Button, InboundMessage, MessageId, OutboundText, ToolStep, encode_outbound
 from bus.outbound.rows import LiveMessages, notice_key, streaming_key
 from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
@@ -24,6 +24,7 @@ from bus.platform import (
     SupportsDeletion,
     SupportsDrafts,
     SupportsStreaming,
+    SupportsToolSteps,
 )
 from bus.retry import StoreRetry
 from bus.tasks import run_beside
@@ -63,25 +64,32 @@ class LiveReply:
         self._store = StoreRetry(f"live reply of turn {row.id}")
         self._text: Callable[[], str] = str
         self._progress: Callable[[Messages], str] = _nothing
+        self._steps: Callable[[], Sequence[ToolStep]] = tuple
+        self._shown_steps = set[str]()
         self._changed = anyio.Event()
         self._may_open = anyio.Event()
         self.shown = LiveMessages()
         self.shows_answer = False
 
     def update(
-        self, text: Callable[[], str], progress: Callable[[Messages], str] | None = None
+        self,
+        text: Callable[[], str],
+        progress: Callable[[Messages], str] | None = None,
+        steps: Callable[[], Sequence[ToolStep]] | None = None,
     ) -> None:
         """Announce newer text. Returns at once. Text that was not shown yet is skipped.
 
-        Both functions are called only when their text can be shown. Building the text for every token would take
+        The functions are called only when their text can be shown. Building the text for every token would take
         quadratic time.
 
         Args:
             text: Returns the text so far.
             progress: Returns lines to show temporarily below it.
+            steps: Returns the finished tool calls.
         """
         self._text = text
         self._progress = progress or _nothing
+        self._steps = steps or tuple
         self._changed.set()
 
     def let_open(self) -> None:
@@ -114,6 +122,16 @@ class LiveReply:
         """Call `run`. An error ends only the live reply."""
         with decoration(f"live reply of turn {self._row.id}"):
             await self.run()
+
+    async def show_tool_steps(self) -> None:
+        """Show the tool calls that finished meanwhile, on a platform that keeps them."""
+        if not _keeps_tool_steps(type(self._adapter)):
+            return
+        for step in self._steps():
+            if step.id not in self._shown_steps:
+                self._shown_steps.add(step.id)
+                adapter = cast("SupportsToolSteps", self._adapter)
+                await adapter.show_tool_step(self._inbound.reply_target, step)
 
     async def _show(self, key: str, text: str) -> None:
         """Enqueue a message with a stop button, which the answer replaces or removes."""
@@ -190,6 +208,7 @@ class StreamingMessage(LiveReply):
         """Update all messages, the one with index `ready` without waiting. False = patch no more."""
         # Read the text only now, so that it includes text from while the message waited for its slot.
         self._changed = anyio.Event()
+        await self.show_tool_steps()
         answer = self._text()
         self.shows_answer = self.shows_answer or bool(answer)
         parts = await split_text(self._adapter, answer)
@@ -368,6 +387,7 @@ async def show_live_reply(
 
         async with run_beside(show_once_there_are_words):
             yield live_reply
+        await live_reply.show_tool_steps()
         return
     if any(file.is_speech for file in inbound.attachments):
         show_reply = live_reply.open_below_notes
@@ -375,6 +395,7 @@ async def show_live_reply(
         await live_reply.open()
     async with run_beside(*filter(None, (show_working, show_reply))):
         yield live_reply
+    await live_reply.show_tool_steps()
 
 
 def _best_type(adapter: Adapter, inbound: InboundMessage) -> type[LiveReply]:
@@ -385,6 +406,11 @@ def _best_type(adapter: Adapter, inbound: InboundMessage) -> type[LiveReply]:
     if streaming and numbers.streaming:
         return StreamingMessage
     return ProgressNotice if numbers.progress_notice_after_s and removable else LiveReply
+
+
+@cache
+def _keeps_tool_steps(kind: type[Adapter]) -> bool:
+    return issubclass(kind, SupportsToolSteps)
 
 
 @cache

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bus.locales.en import Messages
-from bus.runs.stream import CLARIFICATION, Message
+from bus.messages import ToolStep
+from bus.runs.redaction import REDACTED, is_secret_name, redact
+from bus.runs.stream import CLARIFICATION, Message, text_of
 
 MAX_ITEMS = 4
 """Maximum number of tools and subagents to show. A plan shows twice as many steps."""
@@ -32,6 +34,13 @@ PENDING_EMOJI, TOOL_EMOJI, SUBAGENT_EMOJI = "▫️", "🔧", "🤖"
 TASK_END_EVENTS = frozenset({"task_completed", "task_failed", "task_cancelled", "task_timed_out"})
 
 
+UNKEPT_TOOLS = HIDDEN_TOOLS - {"task"}
+"""Tools that are no steps, because people see their effect."""
+
+MAX_STEP_CHARS = 4_000
+"""Maximum length of a step's arguments, and of its result."""
+
+
 class RunProgress:
     """The present progress of one run."""
 
@@ -40,9 +49,11 @@ class RunProgress:
         self._subagents: dict[str, str] = {}
         self._texts: dict[str, str] = {}
         self._todos: Sequence[Mapping[str, Any]] = []
+        self._messages: Sequence[Message] = ()
 
     def update(self, messages: Sequence[Message], todos: object) -> bool:
         """Update from the turn's messages so far and its plan. Return whether anything changed."""
+        self._messages = messages
         calls = _open_calls(messages)
         plan = (
             [todo for todo in todos if isinstance(todo, Mapping)] if isinstance(todos, list) else []
@@ -66,6 +77,16 @@ class RunProgress:
             self._subagents[task] = _flat(str(data.get("description") or ""))
             return True
         return kind in TASK_END_EVENTS and self._subagents.pop(task, None) is not None
+
+    def steps(self) -> list[ToolStep]:
+        """Return the finished tool calls, in order. Takes time proportional to the turn's messages."""
+        results = {m.get("tool_call_id"): m for m in self._messages if m.get("type") == "tool"}
+        return [
+            _step(call, results[call.get("id")])
+            for message in self._messages
+            for call in message.get("tool_calls") or []
+            if call.get("id") in results and call.get("name") not in UNKEPT_TOOLS
+        ]
 
     def lines(self, words: Messages) -> str:
         """Return the progress as Markdown, at most about fifteen short lines; "" if there is none."""
@@ -106,6 +127,22 @@ def _call(call: Mapping[str, Any]) -> str:
     detail = next((_flat(str(given[name])) for name in DETAIL_ARGUMENTS if given.get(name)), "")
     name = str(call.get("name")).replace("`", "")
     return f"`{name}` {detail}".strip()
+
+
+def _step(call: Mapping[str, Any], result: Message) -> ToolStep:
+    args = call.get("args")
+    given = {
+        str(name): REDACTED if is_secret_name(str(name)) else redact(str(value))
+        for name, value in (args.items() if isinstance(args, Mapping) else ())
+    }
+    lines = [f"{name}: {value}" for name, value in given.items()]
+    return ToolStep(
+        id=str(call.get("id")),
+        title=_call({**call, "args": given}),
+        arguments="\n".join(lines)[:MAX_STEP_CHARS],
+        result=redact(text_of(result)).strip()[:MAX_STEP_CHARS],
+        failed=result.get("status") == "error",
+    )
 
 
 def _flat(text: str) -> str:

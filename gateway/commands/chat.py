@@ -44,5 +44,5 @@ async def _chat(config: Config, session: str) -> None:
 
 async def _chat_with_service(config: Config, client: httpx.AsyncClient, session: str) -> None:
     backoff = RECONNECT if is_interactive() else None
-    async with open_remote_client(client, session, backoff=backoff) as link:
-        await run_chat(config, link)
+    open_terminal = partial(open_remote_client, client, backoff=backoff)
+    await run_chat(config, open_terminal, session)

@@ -1,6 +1,7 @@
 """`parley chat` without a running service: the agent in this process."""
 
 from dataclasses import replace
+from functools import partial
 
 from bots.terminal.adapter import TERMINAL
 from gateway import logs
@@ -36,8 +37,8 @@ async def run_embedded_chat(config: Config, session: str) -> None:
             services: Services = app.state.services
             if services.terminal is None or services.bus is None:
                 raise CommandFailed("the terminal channel did not start; see the log")
-            async with open_local_client(services.terminal, services.bus, session) as link:
-                await run_chat(config, link)
+            open_terminal = partial(open_local_client, services.terminal, services.bus)
+            await run_chat(config, open_terminal, session)
     except StoreLocked as error:
         raise CommandFailed(
             f"{error} Nothing responds at {config.base_url}: is gateway.port the port of the running service?"

@@ -1,6 +1,7 @@
 """/api/channels/terminal: the terminal channel over HTTP, for `parley chat`."""
 
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -12,7 +13,7 @@ from bus.platform import Disposition
 from bus.service import Bus
 from gateway.dependencies import BusDep, TerminalDep
 from gateway.openapi import error_responses
-from gateway.terminal.local_client import session_events
+from gateway.terminal.local_client import list_sessions, session_events
 from gateway.terminal.session_events import SESSION_EVENT, SessionHeartbeat
 
 router = APIRouter(prefix="/channels/terminal")
@@ -42,6 +43,50 @@ class TerminalFileResponse(BaseModel):
     """The reference with which a line names the file."""
 
     file: str
+
+
+class TerminalPressRequest(BaseModel):
+    """A press of a button below a message. Another request with the same `id` is ignored."""
+
+    token: str = Field(max_length=64, description="The button's `token`")
+    message: str = Field(max_length=100, description="The message's `id`")
+    id: str = Field(default="", max_length=100)
+
+
+class TerminalPressResponse(BaseModel):
+    """The response to the press; "" = none is needed."""
+
+    text: str
+
+
+class TerminalSessionView(BaseModel):
+    """A session: when it was used last (Unix seconds), and the beginning of its last message."""
+
+    name: str
+    last_words: str
+    used_at: float
+
+
+class TerminalSessionList(BaseModel):
+    """The sessions, most recently used first; at most 20."""
+
+    sessions: list[TerminalSessionView]
+
+
+@router.get("")
+async def list_terminal_sessions(bus: BusDep) -> TerminalSessionList:
+    """List the terminal chats, most recently used first."""
+    views = [TerminalSessionView(**asdict(one)) for one in await list_sessions(bus)]
+    return TerminalSessionList(sessions=views)
+
+
+@router.post("/{session}/presses", responses=error_responses(404))
+async def press_button(
+    session: SessionName, press: TerminalPressRequest, terminal: TerminalDep
+) -> TerminalPressResponse:
+    """Press a button below a message of the bot."""
+    response = await terminal.press(session, press.token, message=press.message, event_id=press.id)
+    return TerminalPressResponse(text=response.text)
 
 
 @router.post("/{session}/messages", status_code=202, responses=error_responses(404))

@@ -4,6 +4,7 @@ import gc
 import hashlib
 import logging
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -181,8 +182,8 @@ async def _chat(app: FastAPI, stop: ShutdownSignal) -> None:
     services: Services = app.state.services
     if services.terminal is None or services.bus is None:
         return
-    async with open_local_client(services.terminal, services.bus, DEFAULT_SESSION) as link:
-        await run_chat(services.config, link)
+    open_terminal = partial(open_local_client, services.terminal, services.bus)
+    await run_chat(services.config, open_terminal, DEFAULT_SESSION)
     stop.request()
 
 
@@ -242,7 +243,9 @@ def _url(config: Config, port: int) -> str:
 
 
 def _print(text: str) -> None:
-    """Print a text. Ignores a closed pipe."""
+    """Print a text, wrapped for a terminal. Ignores a closed pipe."""
     with suppress(OSError):
+        if sys.stdout.isatty():
+            text = startup_report.wrapped(text, shutil.get_terminal_size().columns)
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -1,5 +1,6 @@
 """The summary of a configuration that `parley serve` and `parley check` print."""
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,7 @@ HOST_BASH_HINT = (
     "sandbox.allow_host_bash: everyone who can use the bot can run any command on this machine, with this user's"
     " permissions"
 )
-NO_CHANNEL_HINT = (
-    "no chat platform is enabled: run `parley init`, or set channels.slack.enabled, channels.telegram.enabled or"
-    " channels.feishu.enabled and their tokens (see config.example.yaml)"
-)
+NO_CHANNEL_HINT = "No chat platform yet: parley init"
 
 
 def summary_lines(config: Config, sandbox: str) -> Iterator[tuple[str, str]]:
@@ -146,6 +144,25 @@ def format_lines(lines: Iterator[tuple[str, str]]) -> str:
     '  telegram-for-support off\n'
     """
     return "".join(f"  {name:<{NAME_WIDTH - 1}} {value}\n" for name, value in lines)
+
+
+def wrapped(text: str, columns: int) -> str:
+    r"""Return a report with its lines wrapped between words, for a terminal of this width.
+
+    >>> wrapped("  token one two\n  - hint\n", 12)
+    '  token one\n            two\n  - hint\n'
+    """
+    rows = (
+        textwrap.fill(
+            line,
+            columns,
+            subsequent_indent=" " * (NAME_WIDTH + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.splitlines()
+    )
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _relative_path(path: Path) -> str:

@@ -3,13 +3,20 @@
 import importlib
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TextIO, assert_never
 
 import anyio
 
-from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
+from bots.terminal.session import (
+    TerminalFile,
+    TerminalIndicator,
+    TerminalLine,
+    TerminalMessage,
+    TerminalToolStep,
+)
 from bus.commands import misspelled_command
 from bus.platform import Disposition
 from gateway.config import Config
@@ -106,7 +113,14 @@ class BatchChat:
                 if self._is_answered:
                     self._is_answered = False
                     self._idle.set()
-            case TerminalIndicator() | SessionHeartbeat() | SessionJoined() | ConnectionChange():
+            case (
+                TerminalIndicator()
+                | TerminalToolStep()
+                | TerminalLine()
+                | SessionHeartbeat()
+                | SessionJoined()
+                | ConnectionChange()
+            ):
                 pass
             case _:
                 assert_never(event)
@@ -121,10 +135,17 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-async def run_chat(config: Config, link: TerminalClient) -> None:
-    """Chat on this process's standard input and output. Raises CommandFailed."""
+OpenTerminal = Callable[[str], AbstractAsyncContextManager[TerminalClient]]
+"""Attaches to the session with a name."""
+
+
+async def run_chat(config: Config, open_terminal: OpenTerminal, session: str) -> None:
+    """Chat on this process's standard input and output, in one session after another. Raises CommandFailed."""
     files = config.files / "terminal"
     if is_interactive():
-        await importlib.import_module(INTERACTIVE_MODULE).InteractiveChat(link, files=files).run()
-    else:
+        await importlib.import_module(INTERACTIVE_MODULE).run_sessions(
+            open_terminal, session, files, config.environment
+        )
+        return
+    async with open_terminal(session) as link:
         await BatchChat(link, read_lines(sys.stdin.fileno()), sys.stdout, files=files).run()

@@ -9,9 +9,15 @@ from typing_extensions import override
 from bus.commands import COMMANDS
 from gateway.terminal.attached_files import ATTACH_COMMAND
 
-TERMINAL_COMMANDS = {ATTACH_COMMAND: "Attach a file to the next message", "/quit": "Leave the chat"}
+SESSIONS_COMMAND = "/sessions"
 
-TERMINAL_COMMAND_NAMES = ("attach", "quit", "exit")
+TERMINAL_COMMANDS = {
+    ATTACH_COMMAND: "Attach a file to the next message",
+    SESSIONS_COMMAND: "Choose another chat, or open one by name",
+    "/quit": "Leave the chat",
+}
+
+TERMINAL_COMMAND_NAMES = ("attach", "sessions", "quit", "exit")
 """The commands that the terminal itself handles."""
 
 _DESCRIPTIONS = {

@@ -16,10 +16,16 @@ from gateway.terminal.session_events import (
     EarlierMessage,
     SessionEvent,
     SessionJoined,
+    SessionSummary,
     stream_session_events,
 )
 from store.conversations import ConversationKey
 from store.errors import StoreError
+
+MAX_SESSIONS = 20
+"""Maximum number of sessions to choose from."""
+
+LAST_WORDS_CHARS = 200
 
 EARLIER_MESSAGES = 4
 """Number of earlier messages that a terminal shows when it joins."""
@@ -49,6 +55,21 @@ async def session_events(
         yield event
 
 
+async def list_sessions(bus: Bus) -> list[SessionSummary]:
+    """Return the terminal sessions, most recently used first. Raises StoreError."""
+    found = await bus.conversations.list_recent(channel=TERMINAL, limit=MAX_SESSIONS)
+    summaries = []
+    for conversation in found:
+        words = await bus.last_words(conversation.key, count=1)
+        text = " ".join(words[0][1].split())[:LAST_WORDS_CHARS] if words else ""
+        summaries.append(
+            SessionSummary(
+                name=conversation.key.chat, last_words=text, used_at=conversation.updated_at
+            )
+        )
+    return summaries
+
+
 class LocalTerminalClient:
     """A session of this process's own terminal adapter."""
 
@@ -60,12 +81,27 @@ class LocalTerminalClient:
         self._bus = bus
         self._name = name
 
-    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
+    async def send(self, text: str, files: Sequence[Path] = (), *, line_id: str = "") -> str:
         """Send a line and files."""
         try:
             refs = [await self._session.attach(path.name, read_chunks(path)) for path in files]
-            return (await self._session.say(text, refs)).value
+            say = self._terminal.say
+            return (await say(self._name, text, event_id=line_id, files=refs)).value
         except (BusError, StoreError, OSError) as error:
+            raise MessageRefused(str(error)) from error
+
+    async def press(self, token: str, message: str) -> str:
+        """Press a button of a message."""
+        try:
+            return (await self._terminal.press(self._name, token, message=message)).text
+        except (BusError, StoreError) as error:
+            raise MessageRefused(str(error)) from error
+
+    async def list_sessions(self) -> list[SessionSummary]:
+        """Return the sessions, most recently used first."""
+        try:
+            return await list_sessions(self._bus)
+        except StoreError as error:
             raise MessageRefused(str(error)) from error
 
     def events(self) -> AsyncIterator[TerminalClientEvent]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
 
 from pygments import highlight
 from pygments.formatters.terminal import TerminalFormatter
@@ -15,7 +17,10 @@ from bots.text.table_grid import table_grid
 from bots.text.tree import plain
 from gateway.terminal.wrapping import wrap_line
 
-_BOLD, _ITALIC, _STRIKE, _CODE = (1, 22), (3, 23), (9, 29), (36, 39)
+Background = Literal["dark", "light"]
+"""The kind of background of a terminal."""
+
+_BOLD, _ITALIC, _STRIKE = (1, 22), (3, 23), (9, 29)
 """SGR codes that switch a style on and off."""
 
 _STYLES: Mapping[type[tree.Inline], tuple[int, int]] = {
@@ -23,9 +28,27 @@ _STYLES: Mapping[type[tree.Inline], tuple[int, int]] = {
     tree.Emphasis: _ITALIC,
     tree.Strike: _STRIKE,
 }
-_COLORS: TerminalFormatter[str] = TerminalFormatter(bg="dark")
-_COLORS.colorscheme = {**_COLORS.colorscheme, Whitespace: ("", ""), Error: ("", "")}
-"""Text that a lexer does not know is shown like other text, because the code may be incomplete."""
+
+
+def _formatter(background: Background) -> "TerminalFormatter[str]":
+    """Return a formatter that shows text unknown to a lexer like other text, because the code may be incomplete."""
+    formatter: TerminalFormatter[str] = TerminalFormatter(bg=background)
+    formatter.colorscheme = {**formatter.colorscheme, Whitespace: ("", ""), Error: ("", "")}
+    return formatter
+
+
+@dataclass(frozen=True, slots=True)
+class _Theme:
+    """Colors for a terminal with a dark or a light background."""
+
+    code: tuple[int, int]
+    formatter: "TerminalFormatter[str]"
+
+
+_THEMES: Mapping[Background, _Theme] = {
+    "dark": _Theme((36, 39), _formatter("dark")),
+    "light": _Theme((34, 39), _formatter("light")),
+}
 
 MAX_COLORED_CHARS = 10_000
 """Longer code is shown in one color, characters. For this length, lexers take up to 20 ms at each change of a growing
@@ -37,36 +60,38 @@ _LEAST_COLUMNS = 8
 """Minimum width at which text is wrapped, columns."""
 
 
-def render_markdown(markdown: str, columns: int = 0) -> str:
+def render_markdown(markdown: str, columns: int = 0, background: Background = "dark") -> str:
     r"""Return a text for the terminal. Removes control characters from the text itself.
 
     `columns`: the width for wrapping prose; code, tables and addresses are not wrapped. 0 = do not wrap.
+    `background`: chooses the colors of code.
 
     >>> render_markdown("# Hi\n\n- **a** [b](https://c.d)")
     '\x1b[1mHi\x1b[22m\n\n• \x1b[1ma\x1b[22m b (https://c.d)'
     >>> render_markdown("- one two three", 9)
     '• one two\n  three'
     """
-    return _blocks(tree.open_details(parse(markdown)), columns, gap="\n\n")
+    theme = _THEMES[background]
+    return _blocks(tree.open_details(parse(markdown)), columns, theme, gap="\n\n")
 
 
-def _blocks(blocks: Iterable[tree.Block], columns: int, *, gap: str) -> str:
-    return gap.join(_block(block, columns) for block in blocks)
+def _blocks(blocks: Iterable[tree.Block], columns: int, theme: _Theme, *, gap: str) -> str:
+    return gap.join(_block(block, columns, theme) for block in blocks)
 
 
-def _block(block: tree.Block, columns: int) -> str:  # noqa: PLR0911 - one return per kind
+def _block(block: tree.Block, columns: int, theme: _Theme) -> str:  # noqa: PLR0911 - one return per kind
     match block:
         case tree.HeadingBlock(children=children):
             return _wrapped(_styled(plain(children).replace("\n", " "), _BOLD), columns)
         case tree.Paragraph(children=children):
-            return _wrapped(_inlines(children), columns)
+            return _wrapped(_inlines(children, theme), columns)
         case tree.ListBlock():
-            return _list(block, columns)
+            return _list(block, columns, theme)
         case tree.Quote(children=children):
-            inner = _blocks(children, _inside(columns, "│ "), gap="\n\n")
+            inner = _blocks(children, _inside(columns, "│ "), theme, gap="\n\n")
             return _prefixed(inner, "│ ", "│ ")
         case tree.CodeBlock():
-            return _code(block)
+            return _code(block, theme)
         case tree.Table():
             return table_grid(block)
         case _:
@@ -85,24 +110,24 @@ def _inside(columns: int, prefix: str) -> int:
     return max(columns - len(prefix), _LEAST_COLUMNS) if columns else 0
 
 
-def _code(block: tree.CodeBlock) -> str:
+def _code(block: tree.CodeBlock, theme: _Theme) -> str:
     if len(block.text) <= MAX_COLORED_CHARS:
         with suppress(ClassNotFound):
             # Lexers mark a last line without a line break as an error.
             lexer = get_lexer_by_name(block.language, stripnl=False, ensurenl=True)
-            colored = highlight(block.text, lexer, _COLORS)
+            colored = highlight(block.text, lexer, theme.formatter)
             return _prefixed(colored.rstrip("\n"), "  ", "  ")
-    return "\n".join(_styled(f"  {line}", _CODE) for line in block.text.split("\n"))
+    return "\n".join(_styled(f"  {line}", theme.code) for line in block.text.split("\n"))
 
 
-def _list(listing: tree.ListBlock, columns: int) -> str:
+def _list(listing: tree.ListBlock, columns: int, theme: _Theme) -> str:
     gap = "\n" if listing.tight else "\n\n"
     items = []
     for index, item in enumerate(listing.items):
         marker = "• " if listing.start is None else f"{listing.start + index}. "
         if (check := listing.checks[index]) is not None:
             marker += "☑ " if check else "☐ "
-        inner = _blocks(item, _inside(columns, marker), gap=gap)
+        inner = _blocks(item, _inside(columns, marker), theme, gap=gap)
         items.append(_prefixed(inner, marker, " " * len(marker)))
     return gap.join(items)
 
@@ -111,27 +136,27 @@ def _prefixed(text: str, first: str, others: str) -> str:
     return first + text.replace("\n", f"\n{others}")
 
 
-def _inlines(inlines: Sequence[tree.Inline]) -> str:
-    return "".join(map(_inline, inlines))
+def _inlines(inlines: Sequence[tree.Inline], theme: _Theme) -> str:
+    return "".join(_inline(inline, theme) for inline in inlines)
 
 
-def _inline(inline: tree.Inline) -> str:  # noqa: PLR0911 - one return per kind
+def _inline(inline: tree.Inline, theme: _Theme) -> str:  # noqa: PLR0911 - one return per kind
     match inline:
         case tree.Text(text=text):
             return text
         case tree.Code(text=text):
-            return _styled(text, _CODE)
+            return _styled(text, theme.code)
         case tree.Break():
             return "\n"
         case tree.Link(url=url, children=children):
-            label = _inlines(children)
+            label = _inlines(children, theme)
             return url if plain(children) in ("", url) else f"{label} ({url})"
         case tree.ImageInline(url=url, alt=alt):
             return f"{alt or 'image'} ({url})"
         case tree.Spoiler(children=children):
-            return f"||{_inlines(children)}||"
+            return f"||{_inlines(children, theme)}||"
         case _:
-            return _styled(_inlines(inline.children), _STYLES[type(inline)])
+            return _styled(_inlines(inline.children, theme), _STYLES[type(inline)])
 
 
 def _styled(text: str, codes: tuple[int, int]) -> str:

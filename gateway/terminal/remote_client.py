@@ -9,16 +9,25 @@ from typing import Any, Protocol
 
 import anyio
 import httpx
+from pydantic import TypeAdapter
 
 from bus.retry import Backoff
 from gateway.command_errors import CommandFailed
 from gateway.service_client import error_detail
 from gateway.terminal.attached_files import read_chunks
-from gateway.terminal.session_events import HEARTBEAT_S, SESSION_EVENT, SessionEvent, SessionJoined
+from gateway.terminal.session_events import (
+    HEARTBEAT_S,
+    SESSION_EVENT,
+    SessionEvent,
+    SessionJoined,
+    SessionSummary,
+)
 
 CONNECTION_LOST = (
     "The connection to the service was lost: see its log, and run `parley chat` again."
 )
+
+_SESSIONS: TypeAdapter[list[SessionSummary]] = TypeAdapter(list[SessionSummary])
 
 RECONNECT = Backoff(first_s=0.5, cap_s=30.0)
 """Delays between attempts to reach the service again, seconds."""
@@ -41,13 +50,23 @@ TerminalClientEvent = SessionEvent | ConnectionChange
 class TerminalClient(Protocol):
     """A terminal chat's connection to the bot."""
 
-    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
+    async def send(self, text: str, files: Sequence[Path] = (), *, line_id: str = "") -> str:
         """Send a line and files. Return the decision on it (a `bus.platform.Disposition`).
+
+        `line_id`: the ID of the `TerminalLine` by which the session's terminals learn of it; "" = a new one.
 
         Raises:
             MessageRefused: The line or a file is rejected.
             CommandFailed: The connection to the bot is lost.
         """
+        ...
+
+    async def press(self, token: str, message: str) -> str:
+        """Press a button of a message. Return the response to show; "" = none. Raises like `send`."""
+        ...
+
+    async def list_sessions(self) -> list[SessionSummary]:
+        """Return the sessions, most recently used first. Raises like `send`."""
         ...
 
     def events(self) -> AsyncIterator[TerminalClientEvent]:
@@ -71,14 +90,32 @@ class RemoteTerminalClient:
         self._stack = AsyncExitStack()
         self._lines: AsyncIterator[str]
 
-    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
+    async def send(self, text: str, files: Sequence[Path] = (), *, line_id: str = "") -> str:
         """Send a line. If a retry sends it twice, the service accepts it once."""
         refs = [await self._attach(path) for path in files]
-        body = {"text": text, "id": uuid.uuid4().hex, "files": refs}
+        body = {"text": text, "id": line_id or uuid.uuid4().hex, "files": refs}
         answer = await self._post("messages", lambda: {"json": body})
         if answer.is_error:
             raise MessageRefused(f"The service did not accept the message: {error_detail(answer)}")
         return str(answer.json()["result"])
+
+    async def press(self, token: str, message: str) -> str:
+        """Press a button. If a retry presses it twice, the service accepts it once."""
+        body = {"token": token, "message": message, "id": uuid.uuid4().hex}
+        answer = await self._post("presses", lambda: {"json": body})
+        if answer.is_error:
+            raise MessageRefused(f"The service did not accept the choice: {error_detail(answer)}")
+        return str(answer.json()["text"])
+
+    async def list_sessions(self) -> list[SessionSummary]:
+        """Return the sessions, most recently used first."""
+        try:
+            answer = await self._client.get("channels/terminal")
+        except httpx.HTTPError as error:
+            raise MessageRefused(CONNECTION_LOST) from error
+        if answer.is_error:
+            raise MessageRefused(f"The service did not list the chats: {error_detail(answer)}")
+        return _SESSIONS.validate_python(answer.json()["sessions"])
 
     async def events(self) -> AsyncIterator[TerminalClientEvent]:
         """Iterate over the events to show."""

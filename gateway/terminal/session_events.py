@@ -54,6 +54,20 @@ class SessionJoined:
     earlier: tuple[EarlierMessage, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """A session, to choose from.
+
+    Attributes:
+        last_words: The beginning of its last message; "" = none.
+        used_at: When it was used last, Unix seconds.
+    """
+
+    name: str
+    last_words: str
+    used_at: float
+
+
 SessionEvent = TerminalEvent | SessionJoined | SessionIdle | SessionHeartbeat
 
 SESSION_EVENT: TypeAdapter[SessionEvent] = TypeAdapter(SessionEvent)

@@ -10,20 +10,31 @@ import pytest
 
 from bots.terminal.adapter import BUFFERED_EVENTS, TerminalAdapter
 from bots.terminal.received_files import AttachedFileMissing, ReceivedFiles
-from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
+from bots.terminal.session import (
+    TerminalButton,
+    TerminalFile,
+    TerminalIndicator,
+    TerminalLine,
+    TerminalMessage,
+    TerminalToolStep,
+)
 from bus.errors import DeliveryError, FileTooLarge, IntakeClosed
 from bus.messages import (
+    Button,
     MessageId,
     ReplyTarget,
+    ToolStep,
 )
 from bus.platform import (
     Adapter,
     ConnectionState,
     Disposition,
     OutgoingFile,
+    SupportsButtons,
     SupportsDownloads,
     SupportsIndicators,
     SupportsStreaming,
+    SupportsToolSteps,
 )
 from tests.eventually import is_waiting
 from tests.fakes.clock import ManualClock
@@ -99,6 +110,44 @@ async def test_events_reach_every_attached_terminal_in_order(tmp_path: Path) -> 
                 TerminalIndicator(state="ok"),
             ]
         assert await is_waiting(lambda: anext(other.events()))
+
+
+async def test_buttons_belong_to_finished_messages_and_can_be_pressed(tmp_path: Path) -> None:
+    adapter = TerminalAdapter(files=tmp_path)
+    assert isinstance(adapter, SupportsButtons)
+    buttons = [Button(label="Red", token="option:1:0")]
+    async with running(adapter) as intake:
+        with adapter.attach("s1") as session:
+            card = await adapter.start_streaming(PLACE, "…", key="k1", buttons=buttons)
+            await adapter.update_streaming(PLACE, card, "Whi", final=False, buttons=buttons)
+            await adapter.update_streaming(PLACE, card, "Which?", final=True, buttons=buttons)
+            await adapter.send_with_buttons(PLACE, "Again?", buttons, key="k2")
+            events = session.events()
+            shown = [await anext(events) for _ in range(4)]
+        assert [getattr(event, "buttons", None) for event in shown] == [
+            (), (), (TerminalButton(label="Red", token="option:1:0"),),
+            (TerminalButton(label="Red", token="option:1:0"),),
+        ]  # fmt: skip
+        await adapter.press("s1", "option:1:0", message="k2", event_id="p1")
+    (press,) = intake.pressed
+    assert (press.event_id, press.token, press.message_id) == ("p1", "option:1:0", "k2")
+    assert (press.key.chat, press.is_private) == ("s1", True)
+
+
+async def test_tool_calls_and_lines_reach_every_attached_terminal(tmp_path: Path) -> None:
+    adapter = TerminalAdapter(files=tmp_path)
+    assert isinstance(adapter, SupportsToolSteps)
+    step = ToolStep(id="c1", title="`ls` /mnt", arguments="path: /mnt", result="a")
+    async with running(adapter):
+        with adapter.attach("s1") as one, adapter.attach("s1") as two:
+            await adapter.say("s1", "hello", event_id="e1")
+            await adapter.show_tool_step(PLACE, step)
+            for session in (one, two):
+                events = session.events()
+                assert await anext(events) == TerminalLine(id="e1", text="hello")
+                assert await anext(events) == TerminalToolStep(
+                    id="c1", title="`ls` /mnt", arguments="path: /mnt", result="a", failed=False
+                )
 
 
 async def test_without_a_terminal_a_message_is_kept_for_a_while(tmp_path: Path) -> None:

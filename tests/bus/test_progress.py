@@ -22,6 +22,30 @@ def test_calls_without_a_result_are_named_with_what_they_are_about() -> None:
     assert progress.lines(WORDS) == ""
 
 
+def test_finished_calls_are_steps_with_what_they_did_and_no_secrets() -> None:
+    progress = RunProgress()
+    said = [
+        ai(
+            ("bash", {"command": "curl -H 'Authorization: Bearer abcdef123456'"}),
+            ("http", {"api_key": "k", "url": "https://x"}),
+            ("present_files", {"filepaths": ["/a"]}),
+            ("bash", {"command": "sleep"}),
+        )
+    ]
+    results = [
+        {"type": "tool", "tool_call_id": "c0", "content": "a" * 5_000},
+        {"type": "tool", "tool_call_id": "c1", "content": "no", "status": "error"},
+        {"type": "tool", "tool_call_id": "c2", "content": "ok"},
+    ]
+    progress.update([*said, *results], None)
+    one, two = progress.steps()
+    assert (one.id, one.failed, len(one.result)) == ("c0", False, 4_000)
+    assert one.arguments == "command: curl -H 'Authorization: Bearer •••'"
+    assert (two.title, two.arguments, two.result, two.failed) == (
+        "`http` https://x", "api_key: •••\nurl: https://x", "no", True,
+    )  # fmt: skip
+
+
 def test_a_repeated_state_is_not_new_progress() -> None:
     progress = RunProgress()
     said = [ai(("bash", {"command": "ls"}))]

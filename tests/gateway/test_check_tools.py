@@ -239,7 +239,7 @@ def test_a_custom_agent_can_be_an_assistant(tmp_path: Path) -> None:
 )
 def test_risky_settings_are_pointed_out(tmp_path: Path, text: str, hint: str | None) -> None:
     code, out, _ = parley(tmp_path, "check", "--json", config=text)
-    warnings = [line for line in json.loads(out)["warnings"] if "no chat platform" not in line]
+    warnings = [line for line in json.loads(out)["warnings"] if "No chat platform" not in line]
     assert code == 0
     assert [hint in line for line in warnings] == ([True] if hint else []), warnings
 
@@ -369,7 +369,7 @@ def test_the_disk_of_the_data_folder_is_checked(
     report = json.loads(out)
     assert code == (1 if problem else 0)
     assert [problem in line for line in report["problems"]] == [True] * bool(problem), report
-    warnings = [line for line in report["warnings"] if "no chat platform" not in line]
+    warnings = [line for line in report["warnings"] if "No chat platform" not in line]
     assert [warning in line for line in warnings] == [True] * bool(warning), report
 
 

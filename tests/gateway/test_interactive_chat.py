@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -15,7 +16,14 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.utils import get_cwidth
 
-from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
+from bots.terminal.session import (
+    TerminalButton,
+    TerminalFile,
+    TerminalIndicator,
+    TerminalLine,
+    TerminalMessage,
+    TerminalToolStep,
+)
 from bus.commands import COMMAND_NAMES
 from bus.locales import messages_for
 from bus.platform import Disposition
@@ -25,18 +33,28 @@ from gateway.terminal.interactive import (
     EXIT_HINT,
     FILES_DROPPED,
     GREETING,
+    NO_SESSIONS,
+    NO_STEPS,
+    OTHER_PROMPT,
     OTHER_TERMINALS,
     PROMPT,
     ChatView,
     InteractiveChat,
+    Menu,
 )
 from gateway.terminal.markdown import render_markdown
 from gateway.terminal.remote_client import ConnectionChange, MessageRefused, TerminalClientEvent
-from gateway.terminal.session_events import EarlierMessage, SessionIdle, SessionJoined
+from gateway.terminal.session_events import (
+    EarlierMessage,
+    SessionIdle,
+    SessionJoined,
+    SessionSummary,
+)
 from tests.eventually import eventually
 from tests.fakes.clock import ManualClock
 
-CTRL_C, CTRL_D, UP, ENTER, TAB = "\x03", "\x04", "\x1b[A", "\r", "\t"
+CTRL_C, CTRL_D, CTRL_O, ENTER, TAB = "\x03", "\x04", "\x0f", "\r", "\t"
+UP, DOWN = "\x1b[A", "\x1b[B"
 SPINNING = "\x1b[2m⠋ 0 s, Ctrl-C stops\x1b[22m\n"
 FILES = Path("/data/terminal")
 _ESCAPE = re.compile(r"\x1b(?:\[[?>=]?[0-9;]*[a-zA-Z]|[=>78]|\][^\x07]*\x07)")
@@ -49,15 +67,27 @@ class Bot:
         self.received: list[str] = []
         self.files: list[list[str]] = []
         self.refusal = ""
+        self.line_ids: list[str] = []
+        self.pressed: list[tuple[str, str]] = []
+        self.response = ""
+        self.sessions: list[SessionSummary] = []
         self.result = Disposition.ACCEPTED
         self._send, self._receive = anyio.create_memory_object_stream[TerminalClientEvent](100)
 
-    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
+    async def send(self, text: str, files: Sequence[Path] = (), *, line_id: str = "") -> str:
         if self.refusal:
             raise MessageRefused(self.refusal)
+        self.line_ids.append(line_id)
         self.received.append(text)
         self.files.append([path.name for path in files])
         return self.result
+
+    async def press(self, token: str, message: str) -> str:
+        self.pressed.append((token, message))
+        return self.response
+
+    async def list_sessions(self) -> list[SessionSummary]:
+        return self.sessions
 
     def tell(self, *events: TerminalClientEvent) -> None:
         for event in events:
@@ -93,6 +123,7 @@ class Person:
     def __init__(self, keyboard: PipeInput, screen: Screen, bot: Bot) -> None:
         self.keyboard, self.screen, self.bot = keyboard, screen, bot
         self.has_left = False
+        self.went_to: str | None = None
 
     async def sees(self, text: str) -> None:
         await eventually(lambda: self.screen.text, lambda screen: text in screen)
@@ -102,7 +133,7 @@ class Person:
 
 
 @asynccontextmanager
-async def at_terminal(folder: Path) -> AsyncIterator[Person]:
+async def at_terminal(folder: Path, typed: str = "") -> AsyncIterator[Person]:
     """Chat until the block ends."""
     bot, screen = Bot(), Screen()
     output = Vt100_Output(
@@ -110,10 +141,10 @@ async def at_terminal(folder: Path) -> AsyncIterator[Person]:
     )
     with create_pipe_input() as keyboard:
         person = Person(keyboard, screen, bot)
-        chat = InteractiveChat(bot, files=folder, stdin=keyboard, stdout=output)
+        chat = InteractiveChat(bot, files=folder, typed=typed, stdin=keyboard, stdout=output)
 
         async def run() -> None:
-            await chat.run()
+            person.went_to = await chat.run()
             person.has_left = True
 
         with anyio.fail_after(30):
@@ -212,7 +243,7 @@ async def test_words_behind_the_file_go_with_it_at_once(tmp_path: Path) -> None:
         await person.hears("what's in it?", "sum it up")
         assert person.bot.files == [["a b.txt", "c.txt"]] * 2
         person.keyboard.send_text(f"/attach {tmp_path}/c.txt {tmp_path}/none words" + ENTER)
-        await person.sees(f"there is no file {tmp_path}/none")
+        await person.sees(f"{tmp_path}/none")
         person.keyboard.send_text("/attach nothing here" + ENTER)
         await person.sees("there is no file nothing)")
         person.keyboard.send_text("hello" + ENTER)
@@ -242,6 +273,120 @@ async def test_help_names_the_terminals_own_commands(tmp_path: Path) -> None:
         await person.hears("/help")
 
 
+async def test_an_answer_is_chosen_with_the_arrow_keys(tmp_path: Path) -> None:
+    buttons = tuple(TerminalButton(label=name, token=f"option:{name}") for name in "ABC")
+    question = TerminalMessage(id="q", text="Which?", final=True, buttons=buttons)
+    async with at_terminal(tmp_path) as person:
+        person.bot.tell(question)
+        await person.sees("› A")
+        person.keyboard.send_text(DOWN)
+        await person.sees("› B")
+        person.keyboard.send_text(UP + UP + ENTER)
+        await person.sees("you> C")
+        await eventually(lambda: person.bot.pressed == [("option:C", "q")])
+        person.screen.clear()
+        person.bot.tell(replace(question, id="r"))
+        await person.sees("› A")
+        person.keyboard.send_text("something else" + ENTER)
+        await person.hears("something else")
+        person.keyboard.send_text(UP)
+        await person.sees("you> something else")
+        assert len(person.bot.pressed) == 1
+
+
+async def test_a_choice_that_is_too_late_is_told_and_one_made_elsewhere_closes_the_menu() -> None:
+    view = ChatView(ManualClock())
+    view.menu = Menu(["A"], ["a"], lambda _: None, "k")
+    await view.show(message("Which?"), FILES)
+    assert view.menu is not None
+    assert "› A" in view.live_text(80, 24)
+    await view.show(message("Which?\n\n✓ A"), FILES)
+    assert view.menu is None
+
+
+async def test_a_refused_choice_is_told(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.bot.response = "That was answered already."
+        button = TerminalButton(label="Yes", token="approve:1:0")
+        person.bot.tell(TerminalMessage(id="q", text="May I?", final=True, buttons=(button,)))
+        await person.sees("› Yes")
+        person.keyboard.send_text(ENTER)
+        await person.sees("(That was answered already.)")
+
+
+async def test_another_chat_is_picked_with_the_arrow_keys_or_by_name(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text("/sessions" + ENTER)
+        await person.sees(NO_SESSIONS)
+        person.bot.sessions = [
+            SessionSummary(name=name, last_words="Done.", used_at=0) for name in ("main", "trip")
+        ]
+        person.keyboard.send_text("/sessions" + ENTER)
+        await person.sees("› main")
+        person.keyboard.send_text(DOWN + ENTER)
+        await eventually(lambda: person.went_to == "trip")
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text("/sessions ../x" + ENTER + "/sessions new" + ENTER)
+        await eventually(lambda: person.went_to == "new")
+        assert "a session's name has" in person.screen.text
+
+
+async def test_tool_calls_stay_and_expand(tmp_path: Path) -> None:
+    step = TerminalToolStep(
+        id="c1", title="`ls` /mnt", arguments="path: /mnt", result="a\nb\x1b[2J", failed=False
+    )
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text(CTRL_O)
+        await person.sees(NO_STEPS)
+        person.bot.tell(step, step, replace(step, id="c2", failed=True), message("Done."))
+        await person.sees("Done.")
+        assert person.screen.text.count("🔧 ls /mnt") == 2
+        assert "🔧 ls /mnt (failed)" in person.screen.text
+        assert "path: /mnt" not in person.screen.text
+        person.keyboard.send_text(CTRL_O)
+        await person.sees("b[2J")
+        assert "  path: /mnt" in person.screen.text
+
+
+async def test_a_long_pasted_text_is_folded_and_reaches_the_bot_whole(tmp_path: Path) -> None:
+    text = "\n".join(f"line {number}" for number in range(50))
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text(f"read: \x1b[200~{text}\x1b[201~!" + ENTER)
+        await person.hears(f"read: {text}!")
+        await person.sees("you> read: [pasted text 1, 50 lines]!")
+        assert "line 30" not in person.screen.text
+        person.keyboard.send_text(f"\x1b[200~{'x' * 2_000}\x1b[201~\x7fy" + ENTER)
+        await person.hears(f"read: {text}!", "y")
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text(UP + UP + ENTER)
+        await person.hears(f"read: {text}!")
+
+
+async def test_what_was_typed_before_the_chat_opened_is_sent(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path, typed="early\nbird") as person:
+        person.keyboard.send_text("s" + ENTER)
+        await person.hears("early", "birds")
+
+
+async def test_lines_of_another_terminal_are_shown_and_own_ones_are_not(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text("mine" + ENTER)
+        await person.hears("mine")
+        person.bot.tell(
+            TerminalLine(id=person.bot.line_ids[0], text="mine"), TerminalLine(id="x", text="other")
+        )
+        await person.sees(f"{OTHER_PROMPT}other")
+        assert f"{OTHER_PROMPT}mine" not in person.screen.text
+
+
+def test_code_is_readable_on_light_backgrounds() -> None:
+    code = "```py\nif x:\n    y = 'z'\n```\n\n`a`"
+    light = render_markdown(code, background="light")
+    assert render_markdown(code) != light
+    assert not re.search(r"\x1b\[(?:\d+;)*9[0-7]", light)  # bright colors
+    assert "\x1b[34ma" in light
+
+
 async def test_joining_a_session_shows_earlier_messages_and_other_terminals(tmp_path: Path) -> None:
     earlier = (
         EarlierMessage(is_person=True, text="how are\x1b[2J you?"),
@@ -249,7 +394,7 @@ async def test_joining_a_session_shows_earlier_messages_and_other_terminals(tmp_
     )
     async with at_terminal(tmp_path) as person:
         person.bot.tell(SessionJoined(others=1, earlier=earlier))
-        await person.sees(OTHER_TERMINALS)
+        await person.sees(OTHER_TERMINALS[:60])
         await person.sees(EARLIER)
         await person.sees("you> how are[2J you?")
         await person.sees("Fine.")
@@ -346,7 +491,11 @@ def offered(text: str) -> dict[str, str]:
 
 
 def test_commands_and_paths_are_offered(tmp_path: Path) -> None:
-    assert set(offered("/")) == {f"/{name}" for name in COMMAND_NAMES} | {"/attach", "/quit"}
+    assert set(offered("/")) == {f"/{name}" for name in COMMAND_NAMES} | {
+        "/attach",
+        "/sessions",
+        "/quit",
+    }
     assert all(offered("/").values())
     assert set(offered("/MOD")) == {"/models", "/model"}
     assert offered("hello /m") == offered("/model gpt") == {}

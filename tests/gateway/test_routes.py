@@ -359,6 +359,28 @@ async def test_no_path_leads_out_of_a_thread(tmp_path: Path) -> None:
         assert bad.status_code == 422
 
 
+async def test_a_choice_below_a_terminals_question_is_made_over_http(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        http, url = service.client, "/api/channels/terminal"
+        with terminal(service).attach("s1") as session:
+            await http.post(f"{url}/s1/messages", json={"text": "ask me something"})
+            events = session.events()
+            while not (isinstance(event := await anext(events), TerminalMessage) and event.buttons):
+                pass
+            red, green = (button.token for button in event.buttons[:2])
+            body = {"token": green, "message": event.id, "id": "p1"}
+            pressed = await http.post(f"{url}/s1/presses", json=body)
+            assert (pressed.status_code, pressed.json()) == (200, {"text": ""})
+            while not (
+                isinstance(event := await anext(events), TerminalMessage) and "Green" in event.text
+            ):
+                pass
+            body = {**body, "token": red, "id": "p2"}
+            assert (await http.post(f"{url}/s1/presses", json=body)).json()["text"]
+        (found,) = (await http.get(url)).json()["sessions"]
+        assert found["name"] == "s1"
+
+
 async def test_a_terminal_can_chat_over_http(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         transport = StreamingASGITransport(service.app)
@@ -373,8 +395,9 @@ async def test_a_terminal_can_chat_over_http(tmp_path: Path) -> None:
                     for expected in ("accepted", "duplicate"):
                         said = await http.post("/api/channels/terminal/s1/messages", json=body)
                         assert said.json() == {"result": expected}
-                    joined, shown, idle = [await anext_data(lines) for _ in range(3)]
+                    joined, line, again, shown, idle = [await anext_data(lines) for _ in range(5)]
             assert '"kind":"joined"' in joined
+            assert line == again == '{"kind":"line","id":"once","text":"/help"}'
             assert '"kind":"shown"' in shown
             assert "Available commands:" in shown
             assert idle == '{"kind":"idle"}'

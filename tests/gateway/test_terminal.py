@@ -15,6 +15,7 @@ from gateway.terminal.session_events import (
     SessionEvent,
     SessionHeartbeat,
     SessionIdle,
+    SessionSummary,
     stream_session_events,
 )
 from gateway.terminal.stdin import read_lines
@@ -44,13 +45,19 @@ class ScriptedConnection:
         self._result = result
         self._send, self._receive = anyio.create_memory_object_stream[TerminalClientEvent](100)
 
-    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
+    async def send(self, text: str, files: Sequence[Path] = (), *, line_id: str = "") -> str:
         assert not files
         self.said.append(text)
         if self._result == "accepted":
             for event in self._answers.pop(0):
                 await self._send.send(event)
         return self._result
+
+    async def press(self, token: str, message: str) -> str:
+        raise NotImplementedError
+
+    async def list_sessions(self) -> list[SessionSummary]:
+        raise NotImplementedError
 
     def tell(self, event: TerminalClientEvent) -> None:
         self._send.send_nowait(event)

@@ -20,7 +20,7 @@ from tests.fork_server import ParleyProcess, fork_parley
 from tests.journeys.service import ROOT, STOP_WITHIN_S, serving, with_model
 from tests.ports import free_port
 
-PROMPT, CTRL_C, CTRL_D = "you>", "\x03", "\x04"
+PROMPT, CTRL_C, CTRL_D, CTRL_O, DOWN = "you>", "\x03", "\x04", "\x0f", "\x1b[B"
 EXIT_HINT = "to exit, press Ctrl-C again"
 _ESCAPE = re.compile(r"\x1b(?:\[[?>=]?[0-9;]*[a-zA-Z]|[=>78]|\][^\x07]*\x07)")
 _HALF_ESCAPE = re.compile(r"\x1b[^a-zA-Z]*\Z")
@@ -112,6 +112,9 @@ def answer(request: ModelRequest) -> ModelReply:
     said, last = request.last_user_text, request.messages[-1]
     if said == "hang":
         return ModelReply(text="one two three", hang_after=2)
+    if said == "ask":
+        args = {"question": "Which?", "options": ["Red", "Green"]}
+        return ModelReply(calls=(ToolCall("ask_clarification", args, id="a1"),))
     if said == "file" and last["role"] != "tool":
         args = {"description": "write", "path": FILE, "content": "important"}
         return ModelReply(calls=(ToolCall("write_file", args, id="w1"),))
@@ -129,9 +132,15 @@ async def test_chat_with_the_running_service(tmp_path: Path) -> None:
                 async with at_a_terminal(service.config, service.home, "chat") as second:
                     await second.sees("open in another terminal", "earlier in this conversation")
                     await second.sees("you> weiter, 你好 👋", "You said: weiter, 你好 👋", PROMPT)
+                    second.type("from here\n")
+                    await terminal.sees(
+                        "you, in another terminal> from here", "You said: from here"
+                    )
+                    await second.sees("You said: from here", PROMPT)
                     second.type(CTRL_D)
                     assert await second.leaves() == 0
                 await _get_a_file(terminal)
+                await _choose(terminal)
                 await _send_a_file(terminal, model, tmp_path / "list of 3.txt")
                 terminal.type(CTRL_D)
                 assert await terminal.leaves() == 0
@@ -176,12 +185,34 @@ async def _talk(terminal: Terminal, model: FakeModelServer) -> None:
     await terminal.sees("You said: weiter, 你好 👋", PROMPT)
 
 
+async def _choose(terminal: Terminal) -> None:
+    """Choose an answer and another chat with the arrow keys."""
+    terminal.type("ask\n")
+    await terminal.sees("Which?", "› Red")
+    terminal.type(DOWN)
+    await terminal.sees("› Green")
+    terminal.type("\r")
+    await terminal.sees("you> Green", "You said: Green", PROMPT)
+    terminal.type("/sessions trip\n")
+    await terminal.sees("(chat trip)", PROMPT)
+    terminal.type("hello\n")
+    await terminal.sees("You said: hello", PROMPT)
+    terminal.type("/sessions\n")
+    await terminal.sees("› trip")
+    terminal.type(DOWN)
+    await terminal.sees("› main")
+    terminal.type("\r")
+    await terminal.sees("(chat main)", "you> Green", PROMPT)
+
+
 async def _get_a_file(terminal: Terminal) -> None:
     terminal.type("file\n")
     shown = await terminal.sees("You said: file", "[file] notes.txt -> ", "\n")
     saved = shown.rpartition("-> ")[2].strip()
     assert await anyio.Path(saved).read_text() == "important"
     await terminal.sees(PROMPT)
+    terminal.type(CTRL_O)
+    await terminal.sees("🔧 write_file write", f"path: {FILE}", PROMPT)
 
 
 async def _send_a_file(terminal: Terminal, model: FakeModelServer, file: Path) -> None:
