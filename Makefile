@@ -2,6 +2,7 @@
 PY ?= python3
 V := .venv
 P := .venv-peers
+D := .venv-docs
 J := tests/gateway/js
 # uv does not read pip's configuration. Pass it pip's index, if one is set.
 PIP_INDEX := $(shell $(PY) -m pip config get global.index-url 2>/dev/null)
@@ -53,17 +54,22 @@ $(V)/.dev: requirements-dev.lock $(V)/.run
 	$(call install_lock,requirements-dev.lock,$@)
 
 # Builds the documentation as a site, which the gateway serves under /docs.
-docs: $(V)/.dev
-	@rm -rf gateway/docs_site
-	NO_MKDOCS_2_WARNING=1 $(V)/bin/python -m mkdocs build --strict --quiet
-	@find gateway/docs_site -name "*.map" -delete
+docs: $(D)/.ready
+	@NO_MKDOCS_2_WARNING=1 $(D)/bin/python -m mkdocs build --strict --quiet --site-dir $(CURDIR)/$(D)/site
+	@find $(D)/site -name "*.map" -delete
+	@rm -rf gateway/docs_site && mv $(D)/site gateway/docs_site
+	@echo "The documentation is in gateway/docs_site/index.html. A running service serves it at /docs."
+
+$(D)/.ready: requirements-docs.lock requirements-bootstrap.lock
+	@echo "Installing the documentation's tools into $(D) ..."
+	$(call install_lock,requirements-docs.lock,$@)
 
 # Draws the documentation's pictures from the program's own tables: docs/pictures.
 pictures: $(V)/.dev
 	$(V)/bin/python -P -m tests.lab.pictures
 
 # Builds the package: dist/parley-VERSION-py3-none-any.whl.
-wheel: docs
+wheel: docs $(V)/.dev
 	@rm -rf dist
 	$(V)/bin/python -m hatchling build -t wheel
 
@@ -157,6 +163,7 @@ lock: $(V)/.dev
 	$(UV_LOCK) pyproject.toml -o requirements.lock
 	$(UV_LOCK) --group dev --extra anthropic --extra langfuse -c requirements.lock pyproject.toml \
 		-o requirements-dev.lock
+	echo mkdocs-material | $(UV_LOCK) -c requirements-dev.lock - -o requirements-docs.lock
 	@# LangGraph's own server needs an older protobuf than all other packages.
 	sed '/^protobuf==/,/[^\\]$$/d' requirements.lock > $(V)/peers-constraints.txt
 	$(UV_LOCK) --group peers -c $(V)/peers-constraints.txt pyproject.toml -o requirements-peers.lock
@@ -168,4 +175,4 @@ sbom: $(V)/.run
 	$(V)/bin/python -P .ci/sbom.py requirements.lock > dist/parley.cdx.json
 
 clean:
-	rm -rf $(V) $(P) $(J)/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(V) $(P) $(D) $(J)/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -72,6 +72,17 @@ def test_the_page_for_a_missing_one_has_its_style_and_working_links(site: Path) 
         assert {link: client.get(link).status_code for link in links} == dict.fromkeys(links, 200)
 
 
+def test_a_site_that_is_built_while_the_service_runs_is_served_at_once(
+    site: Path, tmp_path: Path
+) -> None:
+    app = FastAPI(docs_url=None)
+    mount_documentation(app, tmp_path / "site")
+    with TestClient(app) as client:
+        assert client.get("/docs").json() == {"detail": NOT_BUILT}
+        (tmp_path / "site").symlink_to(site)
+        assert "try it in a minute" in client.get("/docs").text
+
+
 async def test_a_missing_documentation_site_is_reported_without_a_token(tmp_path: Path) -> None:
     app = FastAPI(docs_url=None)
     mount_documentation(app, tmp_path / "none")
