@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Literal
 
 import anyio
+import httpx
 from langchain_core.messages import HumanMessage
 
 from agent.config import DEMO_MODEL_CLASS, AgentConfig, ModelConfig
@@ -19,6 +20,9 @@ from bots.common.diagnosis import CheckResult, Severity, problem
 QUESTION = "Answer with the single word: ok"
 TIMEOUT_S = 45.0
 """Deadline for a request, seconds. Local servers (Ollama) may have to load the model first."""
+
+LIST_TIMEOUT_S = 10.0
+"""Deadline for the list of a server's models, seconds."""
 
 MAX_SENTENCE_CHARS = 300
 """How much of the provider's own message is shown, characters."""
@@ -91,8 +95,39 @@ def _failure_result(entry: ModelConfig, error: Exception) -> CheckResult:
     if failure is None:
         return problem(entry.name, f"failed ({type(error).__name__})", _FIXES["request"])
     fix = _FIXES["address" if failure.status == HTTPStatus.NOT_FOUND else failure.reason]
-    sentence = " ".join(str(error).split())[:MAX_SENTENCE_CHARS]
+    sentence = " ".join(provider_sentence(error).split())[:MAX_SENTENCE_CHARS]
     return problem(entry.name, f"{failure.reason} ({failure.detail}): {sentence}", fix)
+
+
+def provider_sentence(error: Exception) -> str:
+    """Return the sentence of a provider's error, without the JSON around it; else the error's text.
+
+    >>> error = Exception("Error code: 401 - {...}")
+    >>> error.body = {"message": "Incorrect API key provided."}
+    >>> provider_sentence(error), provider_sentence(Exception("no route"))
+    ('Incorrect API key provided.', 'no route')
+    """
+    body = getattr(error, "body", None)
+    for _ in range(2):  # Anthropic's body has a section `error`.
+        if isinstance(body, Mapping):
+            if isinstance(sentence := body.get("message"), str) and sentence:
+                return sentence
+            body = body.get("error")
+    return str(body) if isinstance(body, str) and body else str(error)
+
+
+async def list_models(base_url: str, headers: Mapping[str, str]) -> list[str]:
+    """Return the names of a server's models, newest first. Empty if it does not list them in time."""
+    try:
+        async with httpx.AsyncClient(timeout=LIST_TIMEOUT_S) as client:
+            answer = await client.get(f"{base_url.rstrip('/')}/models", headers=headers)
+            rows = answer.raise_for_status().json()["data"]
+            dated = [
+                (str(row.get("created") or row.get("created_at") or ""), row["id"]) for row in rows
+            ]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError, KeyError, AttributeError):
+        return []  # The check of the chosen model explains why.
+    return [str(name) for _, name in sorted(dated, key=lambda one: one[0], reverse=True)]
 
 
 async def _ask_model(

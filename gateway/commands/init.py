@@ -19,7 +19,7 @@ from bots.config import BotsConfig
 from bots.diagnosis import diagnose_channel
 from bus.voice.config import VoiceConfig
 from gateway import logs
-from gateway.checks.models import check_model
+from gateway.checks.models import check_model, list_models
 from gateway.checks.voice import check_voice
 from gateway.command_errors import CommandFailed
 from gateway.config import environment_variables, load_config
@@ -176,10 +176,12 @@ class SetupFolder:
 
     def known(self, name: str, field: SetupField) -> str | None:
         """Return the current value of a platform's or provider's field."""
-        voice = self._tree.get(VOICE)
-        written = self._section(name).get(field.key) if name in PLATFORMS else None
-        if name == VOICE and isinstance(voice, dict):
-            written = voice.get(field.key)
+        if name == VOICE:
+            voice = self._tree.get(VOICE)
+            section: Mapping[str, Any] = voice if isinstance(voice, dict) else {}
+        else:
+            section = self._section(name) if name in PLATFORMS else self._model_entry(name)
+        written = section.get(field.key)
         if not field.secret:
             return str(written) if written else self._known.get(field.variable) or None
         return self._known.get(field.variable) or None
@@ -210,6 +212,16 @@ class SetupFolder:
         except ValidationError as error:
             return [problem(name, line) for line in format_validation_error(error, name)]
         return anyio.run(check_voice, config)
+
+    def list_models(self, name: str, values: Mapping[str, str]) -> Sequence[str]:
+        """Return the models that a provider lists; empty if it does not."""
+        step = MODELS[name]
+        base_url = self._known.get(step.base_url_variable) or step.base_url or values["base_url"]
+        key = values["api_key"]
+        headers = {"Authorization": f"Bearer {key}"}
+        if name == "anthropic":
+            headers = {"x-api-key": key, "anthropic-version": "2023-06-01"}
+        return anyio.run(list_models, base_url, headers)
 
     def drafts(self, answers: SetupAnswers) -> tuple[Mapping[str, str], list[FileDraft]]:
         """Return the secrets by variable, and the drafts in the order of writing."""
@@ -252,6 +264,14 @@ class SetupFolder:
                 first = error.problems[0].replace(str(trial), str(self.config))
                 raise CommandFailed(f"{first}; nothing was written") from None
         return [n for n, value in secrets.items() if self._environ.get(n, value) != value]
+
+    def _model_entry(self, name: str) -> Mapping[str, Any]:
+        """Return the configured entry of a provider."""
+        models, wanted = self._tree.get("models") or [], (MODELS[name].entry or {}).get("name")
+        entries = (
+            (one for one in models if isinstance(one, dict)) if isinstance(models, list) else ()
+        )
+        return next((one for one in entries if one.get("name") == wanted), {})
 
     def _section(self, name: str) -> Mapping[str, Any]:
         section = (self._tree.get("channels") or {}).get(name)

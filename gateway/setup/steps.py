@@ -37,6 +37,8 @@ class SetupStep:
         next_steps: What to do once the service runs.
         entry: Keys of a model entry that need no question.
         package: Python package that the provider needs, if Parley does not include it.
+        base_url: The address of a provider's API, which lists its models; "" = it is an answer, or there is none.
+        base_url_variable: Environment variable that replaces the address, as for the provider's class.
     """
 
     title: str
@@ -45,6 +47,8 @@ class SetupStep:
     next_steps: str = ""
     entry: Mapping[str, Any] | None = None
     package: str | None = None
+    base_url: str = ""
+    base_url_variable: str = ""
 
 
 PLATFORMS: Mapping[str, SetupStep] = {
@@ -126,11 +130,13 @@ MODELS: Mapping[str, SetupStep] = {
     "openai": SetupStep(
         title="OpenAI",
         fields=(
+            SetupField(key="api_key", variable="OPENAI_API_KEY", prompt="API key (sk-...)"),
             SetupField(
                 key="model", variable="OPENAI_MODEL", prompt="Model", secret=False, default="gpt-5"
             ),
-            SetupField(key="api_key", variable="OPENAI_API_KEY", prompt="API key (sk-...)"),
         ),
+        base_url="https://api.openai.com/v1",
+        base_url_variable="OPENAI_BASE_URL",
         entry={
             "name": "gpt",
             "display_name": "GPT",
@@ -141,6 +147,7 @@ MODELS: Mapping[str, SetupStep] = {
     "anthropic": SetupStep(
         title="Anthropic",
         fields=(
+            SetupField(key="api_key", variable="ANTHROPIC_API_KEY", prompt="API key (sk-ant-...)"),
             SetupField(
                 key="model",
                 variable="ANTHROPIC_MODEL",
@@ -148,8 +155,8 @@ MODELS: Mapping[str, SetupStep] = {
                 secret=False,
                 default="claude-sonnet-4-5",
             ),
-            SetupField(key="api_key", variable="ANTHROPIC_API_KEY", prompt="API key (sk-ant-...)"),
         ),
+        base_url="https://api.anthropic.com/v1",
         entry={
             "name": "claude",
             "display_name": "Claude",
@@ -168,10 +175,10 @@ MODELS: Mapping[str, SetupStep] = {
                 prompt="Base URL (http://127.0.0.1:8000/v1)",
                 secret=False,
             ),
-            SetupField(key="model", variable="MODEL_NAME", prompt="Model", secret=False),
             SetupField(
                 key="api_key", variable="MODEL_API_KEY", prompt="API key", default="none-needed"
             ),
+            SetupField(key="model", variable="MODEL_NAME", prompt="Model", secret=False),
         ),
         entry={"name": "server", "use": "langchain_openai:ChatOpenAI"},
     ),

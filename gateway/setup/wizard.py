@@ -13,6 +13,10 @@ from gateway.setup.prompts import SetupPrompter
 from gateway.setup.steps import MODELS, PLATFORMS, SPEECH, SetupField, SetupStep
 
 NO_MODEL, VOICE = "none", "voice"
+MODEL_KEY = "model"
+MAX_MODELS = 15
+"""Maximum number of models to choose from."""
+
 _MODEL_NUMBERS = {str(number): name for number, name in enumerate(MODELS, 1)}
 
 
@@ -29,6 +33,10 @@ class CredentialCheck(Protocol):
 
     def speech(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Check a speech service with the values of its section."""
+        ...
+
+    def list_models(self, name: str, values: Mapping[str, str]) -> Sequence[str]:
+        """Return the models that a provider offers, given its address and key. Empty = unknown."""
         ...
 
 
@@ -70,7 +78,9 @@ def prompt_for_answers(
             answers.platforms[name] = values
     chosen = _choose_model(person, has_models=has_models)
     if chosen is not None:
-        values = _prompt_until_valid(person, chosen, MODELS[chosen], known, trials.model)
+        values = _prompt_until_valid(
+            person, chosen, MODELS[chosen], known, trials.model, trials.list_models
+        )
         if values is not None:
             answers.model, answers.model_values = chosen, values
     # The demo model says the same, whatever it hears.
@@ -160,15 +170,23 @@ def _prompt_until_valid(
     step: SetupStep,
     known: KnownValue,
     trial: Callable[[str, Mapping[str, str]], Sequence[CheckResult]],
+    list_models: Callable[[str, Mapping[str, str]], Sequence[str]] | None = None,
 ) -> dict[str, str] | None:
-    """Ask until the values pass the check or the user keeps them. None = the user skips the step."""
+    """Ask until the values pass the check or the user keeps them. None = the user skips the step.
+
+    At a further try, the previous answers are the defaults.
+    """
     person.show(f"\n{step.title}")
     if step.instructions:
         person.show(step.instructions)
+    values: dict[str, str] = {}
     while True:
-        values = {
-            field.key: _prompt_value(person, field, known(name, field)) for field in step.fields
-        }
+        before, values = values, {}
+        for one in step.fields:
+            asked = one
+            if one.key == MODEL_KEY and list_models is not None:
+                asked = _with_choices(person, one, list_models(name, values))
+            values[one.key] = _prompt_value(person, asked, known(name, one), before.get(one.key))
         person.show("Checking...")
         with person.without_echo():
             findings = [*check_package(step), *trial(name, values)]
@@ -182,10 +200,34 @@ def _prompt_until_valid(
             return None
 
 
-def _prompt_value(person: SetupPrompter, field: SetupField, known: str | None) -> str:
-    default = known or field.default
+def _with_choices(person: SetupPrompter, field: SetupField, models: Sequence[str]) -> SetupField:
+    """Show the models to choose from by number. A server's only model is the default."""
+    if not models:
+        return field
+    for number, model in enumerate(models[:MAX_MODELS], 1):
+        person.show(f"  {number}  {model}")
+    if len(models) > MAX_MODELS:
+        person.show(f"  … and {len(models) - MAX_MODELS} more; enter any name")
+    default = field.default or (models[0] if len(models) == 1 else None)
+    names = {model: model for model in models}
+    numbers = {str(number): model for number, model in enumerate(models[:MAX_MODELS], 1)}
+    return replace(
+        field,
+        prompt=f"{field.prompt} (number or name)",
+        default=default,
+        aliases={**names, **numbers},
+    )
+
+
+def _prompt_value(
+    person: SetupPrompter, field: SetupField, known: str | None, before: str | None = None
+) -> str:
+    """Ask for a value. `known`: its current value; `before`: the answer at the previous try."""
+    default = before or known or field.default
     hint = ""
-    if known is not None and field.secret:
+    if before is not None and field.secret:
+        hint = " [Enter = what you entered before]"
+    elif known is not None and field.secret:
         hint = f" [Enter = use {field.variable}]"
     elif default and field.aliases is None:
         hint = f" [{default}]"

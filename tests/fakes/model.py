@@ -170,6 +170,9 @@ class FakeModelServer:
     Args:
         switches: What it refuses, how long it waits, whether it caches.
         answer: Makes the answers that are not queued; None = an echo.
+
+    Attributes:
+        models: The names that it lists, oldest first.
     """
 
     def __init__(
@@ -179,6 +182,7 @@ class FakeModelServer:
         self.answer = answer or _echo
         self.requests: list[ModelRequest] = []
         self.base_url = ""
+        self.models = ["fake"]
         self._cache = PrefixCache()
         self._queue: deque[ModelReply] = deque()
         self._changed = anyio.Event()
@@ -248,7 +252,11 @@ class FakeModelServer:
             await self._runner.cleanup()
 
     async def _models(self, _: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
+        rows = [
+            {"id": name, "object": "model", "created": 1_000_000 + number}
+            for number, name in enumerate(self.models)
+        ]
+        return web.json_response({"object": "list", "data": rows})
 
     async def _responses(self, http: web.Request) -> web.StreamResponse:
         request, reply = await self._receive(http)

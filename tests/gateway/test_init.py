@@ -178,6 +178,10 @@ class RecordedCheck(CredentialCheck):
         self.tried.append((name, values))
         return []
 
+    @override
+    def list_models(self, name: str, values: Mapping[str, str]) -> Sequence[str]:
+        return []
+
 
 def asked(*answers: str) -> tuple[SetupAnswers, ScriptedPrompter]:
     person, trials = ScriptedPrompter(*answers), RecordedCheck()
@@ -208,10 +212,10 @@ def test_feishu_lark_or_an_address_of_its_own(platform: str, said: str, domain: 
 
 
 def test_providers_have_a_model_of_their_own_and_can_be_named() -> None:
-    found, person = asked("", "9", "1", "", KEY)
+    found, person = asked("", "9", "1", KEY, "")
     assert (found.model, found.model_values) == ("openai", {"model": "gpt-5", "api_key": KEY})
     assert "Enter a number from 1 to 4" in person.told
-    found, _ = asked("", "anthropic", "claude-x", KEY)
+    found, _ = asked("", "anthropic", KEY, "claude-x")
     assert found.model_values == {"model": "claude-x", "api_key": KEY}
 
 
@@ -221,7 +225,7 @@ async def test_several_platforms_and_a_model(tmp_path: Path) -> None:
         harness = SetupHarness(tmp_path, {"channels": channels})
         person = await harness.ask(
             "telegram, Slack", slack.bot_token, slack.app_token, telegram.token,
-            "3", model.base_url, "fake", KEY, "",
+            "3", model.base_url, KEY, "fake", "",
         )  # fmt: skip
         assert "fake answered in" in person.told
         config = harness.loaded()
@@ -283,7 +287,7 @@ async def test_a_new_configuration_is_private_and_says_where_the_keys_stand(
 ) -> None:
     async with FakeModelServer() as model:
         harness = SetupHarness(tmp_path)
-        await harness.ask("", "server", model.base_url, "fake", "")
+        await harness.ask("", "server", model.base_url, "", "fake")
         assert harness.config.read_text().startswith(HEADER_COMMENT)
         assert mode(harness.config) == 0o600
         assert harness.loaded().agent.models[0].extra_keys()["api_key"] == "none-needed"
@@ -320,9 +324,52 @@ async def test_a_model_that_refuses_the_key(tmp_path: Path) -> None:
     async with FakeModelServer() as model:
         model.reply(ModelReply(status=401))
         harness = SetupHarness(tmp_path)
-        person = await harness.ask("-", "3", model.base_url, "fake", KEY, "l")
+        person = await harness.ask("-", "3", model.base_url, KEY, "fake", "l")
         assert "auth (HTTP 401" in person.told
         assert not harness.config.exists()
+
+
+async def test_a_servers_models_are_listed_and_chosen_by_number(tmp_path: Path) -> None:
+    async with FakeModelServer() as model:
+        model.models = [f"model-{number}" for number in range(20)]
+        harness = SetupHarness(tmp_path)
+        person = await harness.ask("-", "3", model.base_url, KEY, "2")
+        assert "  1  model-19\n  2  model-18\n" in person.told
+        assert "… and 5 more; enter any name" in person.told
+        assert harness.loaded().agent.models[0].model == "model-18"
+        person = await harness.ask("-", "3", "", "", "", MODEL_API_KEY=KEY)
+        assert f"[{model.base_url}]" in person.asked[2]
+        assert person.asked[4] == "Model (number or name) [model-18]: "
+
+
+async def test_a_servers_only_model_is_the_default(tmp_path: Path) -> None:
+    async with FakeModelServer() as model:
+        person = await SetupHarness(tmp_path).ask("-", "3", model.base_url, KEY, "")
+        assert "[fake]" in person.asked[-1]
+
+
+async def test_openais_models_are_listed_at_the_address_of_the_environment(tmp_path: Path) -> None:
+    async with FakeModelServer() as model:
+        model.reply(ModelReply(status=401, error_text="Incorrect API key provided."))
+        harness = SetupHarness(tmp_path)
+        person = await harness.ask("-", "1", KEY, "1", "s", OPENAI_BASE_URL=model.base_url)
+        assert "  1  fake" in person.told
+        assert person.asked[-2] == "Model (number or name) [gpt-5]: "
+
+
+async def test_a_refusal_shows_the_providers_sentence_and_keeps_the_answers(tmp_path: Path) -> None:
+    async with FakeModelServer() as model:
+        model.reply(ModelReply(status=401, error_text="Incorrect API key provided."))
+        harness = SetupHarness(tmp_path)
+        person = await harness.ask("-", "3", model.base_url, KEY, "fake", "a", "", "sk-right", "")
+        assert "auth (HTTP 401): Incorrect API key provided." in person.told
+        assert "Error code" not in person.told
+        assert person.asked[-3:] == [
+            f"Base URL (http://127.0.0.1:8000/v1) [{model.base_url}]: ",
+            "API key [Enter = what you entered before]: ",
+            "Model (number or name) [fake]: ",
+        ]
+        assert harness.values == {"MODEL_API_KEY": "sk-right"}
 
 
 async def test_a_provider_without_its_variables_is_reported(tmp_path: Path) -> None:
@@ -504,7 +551,7 @@ async def test_the_file_that_the_environment_names_is_made(tmp_path: Path) -> No
         given.config = None
         file = tmp_path / "of-mine.yaml"
         environ = {"PARLEY_CONFIG": str(file)}
-        person = ScriptedPrompter("", "3", model.base_url, "fake", "")
+        person = ScriptedPrompter("", "3", model.base_url, "", "fake")
         await anyio.to_thread.run_sync(run_setup, given, person, environ)
         assert load_config(None, environ).agent.models[0].name == "server"
         assert names(tmp_path) == [".env", "of-mine.yaml"]
