@@ -24,6 +24,7 @@ from bus.commands import COMMANDS
 from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
 from bus.platform import ConnectionState, Disposition
 from bus.voice.config import VoiceConfig
+from gateway.cli import COMMANDS as PROGRAM_COMMANDS
 from gateway.cli import build_parser
 from gateway.config import NodeConfig, _TopLevelConfig, load_config
 from gateway.gateway_config import GatewayConfig
@@ -338,13 +339,31 @@ def test_forms_for_issues_ask_what_is_needed(form: str) -> None:
     assert any(question.get("validations", {}).get("required") for question in questions.values())
 
 
-def test_the_readme_names_the_two_commands_and_the_five_folders_early() -> None:
-    screen = "\n".join(README.read_text("utf-8").splitlines()[:50])
-    assert "$ make run" in screen
-    assert "$ make test" in screen
-    assert [row[0] for row in rows(screen)] == [
+def test_the_readme_starts_with_pictures_and_ways_to_start() -> None:
+    text = README.read_text("utf-8")
+    pictures = re.findall(r"\(docs/pictures/([a-z]+)\.(?:svg|png)\)", text)
+    assert pictures == ["slack", "telegram", "feishu", "console", "terminal"]
+    screen = "\n".join(text.splitlines()[:30])
+    for start in (
+        "docs/pictures/console.png",
+        "$ make run",
+        "uv tool install",
+        "docker compose up",
+    ):
+        assert start in screen
+    assert text.index("## Commands") < text.index("## How it is built") < text.index("## Compared")
+
+
+def test_the_readme_names_the_commands_and_the_five_folders() -> None:
+    text = README.read_text("utf-8")
+    assert "$ make test" in text
+    section = text.partition("## How it is built")[2].partition("\n## ")[0]
+    assert [row[0] for row in rows(section)] == [
         f"`{name}/`" for name in ("bots", "bus", "gateway", "agent", "store")
     ]
+    commands = re.findall(r"^\| `parley (\w+)[^`]*` \|", text, re.M)
+    assert len(commands) > 5
+    assert set(commands) <= set(PROGRAM_COMMANDS)
 
 
 def transcript() -> tuple[list[str], str]:
