@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from typing_extensions import override
 
@@ -53,7 +53,17 @@ _INVALID_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Suggests the command that is closest to a misspelled one."""
+    """Suggests the command or option that is closest to a misspelled one."""
+
+    @override
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        known, rest = super().parse_known_args(args, namespace)
+        for word in rest:
+            options = re.findall(r"--[\w-]+", self.format_help())
+            near = difflib.get_close_matches(word.partition("=")[0], options, n=1)
+            if word.startswith("--") and near:
+                self.error(f"unrecognized argument: '{word}', did you mean '{near[0]}'?")
+        return known, rest
 
     @override
     def error(self, message: str) -> NoReturn:

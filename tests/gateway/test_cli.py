@@ -76,9 +76,12 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(
     ("arguments", "meant"),
-    [(["chta"], "chat"), (["severe"], "serve"), (["pairing", "aprove"], "approve")],
-)
-def test_a_misspelled_command_suggests_the_right_one(
+    [
+        (["chta"], "chat"), (["severe"], "serve"), (["pairing", "aprove"], "approve"),
+        (["serve", "--prot", "1"], "--port"), (["chat", "--sesion=x"], "--session"),
+    ],
+)  # fmt: skip
+def test_a_misspelled_command_or_option_suggests_the_right_one(
     arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -115,7 +118,7 @@ def test_check_says_what_is_on_and_what_is_missing(tmp_path: Path) -> None:
         "demo",
         "slack",
         "off",
-        "channels.slack.enabled",
+        "No chat platform yet: parley init",
     ):
         assert part in out
     assert not (tmp_path / "home").exists()
