@@ -99,11 +99,13 @@ def is_likely_typo(key: str, known: Iterable[str]) -> bool:
     return closest_match(key, list(known), cutoff=TYPO_CUTOFF) is not None
 
 
-def unknown_key_line(key: str, path: str, known: list[str], *, fate: str = "ignored") -> str:
-    """Return the message for an unknown key. `fate` says what becomes of it."""
+def unknown_key_line(
+    key: str, path: str, known: list[str], *, what: str = "unknown key, ignored"
+) -> str:
+    """Return the message for an unknown key. `what` says what becomes of it."""
     guess = closest_match(key, known)
     hint = f"; did you mean `{guess}`?" if guess else ""
-    return f"{join_path(path, key)}: unknown key, {fate}{hint}"
+    return f"{join_path(path, key)}: {what}{hint}"
 
 
 def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterator[str]:

@@ -79,7 +79,7 @@ def _argument_line(key: str, path: str, model: ModelConfig) -> str:
     arguments = _arguments(model)
     name = model.use.partition(":")[2]
     known = sorted({*arguments, *ModelConfig.model_fields})
-    line = unknown_key_line(key, path, known, fate=f"not an argument of {name}")
+    line = unknown_key_line(key, path, known, what=f"unknown key, not an argument of {name}")
     if closest_match(key, known) is None and "model_kwargs" in arguments:
         line += "; if the provider's API knows it, put it below `model_kwargs` or `extra_body`"
     return line
