@@ -59,6 +59,9 @@ async def test_the_listing_starts_with_the_most_recently_used(database: Database
         await conversations.bind_thread(key, "t", instead_of=None)
     assert [row.key.chat for row in await conversations.list_recent()] == ["c", "b", "a"]
     assert [row.key.chat for row in await conversations.list_recent(limit=1, offset=1)] == ["b"]
+    found = await conversations.list_recent(channel="slack", limit=1)
+    assert [row.key.chat for row in found] == ["c"]
+    assert await conversations.list_recent(channel="terminal") == []
 
 
 async def test_a_conversation_has_messages_until_it_gets_another_thread(database: Database) -> None:
