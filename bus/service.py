@@ -3,15 +3,18 @@
 import logging
 import math
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
 
+from bus.access.intake_stats import IntakeStats
 from bus.access.policy import is_channel_admin
+from bus.access.refusal_journal import RefusalJournal
 from bus.commands.runner import build_commands
 from bus.config import BusConfig, ChannelPolicy
 from bus.context import AgentServer, BusContext
@@ -20,14 +23,17 @@ from bus.conversation.open_questions import OpenQuestions
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.steps import TurnSteps
 from bus.errors import RunError
+from bus.history.message_index import index_messages
 from bus.history.transcript import last_words
+from bus.history.turn_history import find_rewind_point
 from bus.hooks.hooks import Hooks
+from bus.inbound.button_presses import answer_again
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.intake import BusIntake
 from bus.inbound.stages import build_inbound
 from bus.locales import messages_for
-from bus.messages import InboundMessage, decode_inbound
+from bus.messages import InboundMessage, decode_inbound, prompt_of
 from bus.nodes.forwarding import ForwardingIntake
 from bus.nodes.takeover import ChatTakeover
 from bus.notifications.broadcasts import Broadcasts
@@ -57,6 +63,8 @@ from bus.voice.speech_reader import SpeechReader
 from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import RowNotFound, StoreError
+from store.inbox import InboxRow
+from store.message_words import MessageWords
 from store.node_calls import NodeCalls
 from store.outbox import DeliveryState, OutboxRow
 from store.pairings import Pairing
@@ -80,6 +88,9 @@ PRUNE_S, RETRY_S = 3600.0, 30.0
 
 NO_VOICE = VoiceConfig()
 
+STOP, STOP_S = "bus.stop", 2.0
+"""The call that stops a turn at another node, and its time limit, seconds."""
+
 SETTINGS, MIGRATIONS, BROADCASTS, SCHEDULES = "settings", "migrations", "broadcasts", "schedules"
 """Topics of signals between nodes: something of this kind changed."""
 
@@ -92,7 +103,7 @@ class Bus:
         local_intake: Handles events of this node's chats.
         takeover: Takes over chats of other nodes, and gives up this node's chats.
         dispatcher: Resumes messages that have no worker.
-        owners, inbox, outbox, conversations, pairings: The journal's stores.
+        owners, inbox, outbox, conversations, pairings, refused, words: The journal's stores.
         channels: The platforms, by channel.
         chats: The chats in which people have written to the bot.
         notifications: Accepts messages of API clients to one chat.
@@ -120,6 +131,8 @@ class Bus:
         self.conversations = context.stores.conversations
         self.pairings = context.stores.pairings
         self.outbox = context.stores.outbox
+        self.refused = context.stores.refused
+        self.words = context.stores.words
         self.channels = {
             name: AdapterSupervisor(adapter, now=context.now, backoff=RESTARTS)
             for name, adapter in context.adapters.items()
@@ -157,6 +170,7 @@ class Bus:
         self._context = context
         self.local_intake = intake
         self._conversations = conversations
+        context.calls.serve(STOP, self._stop_here)
 
     def health(self) -> dict[str, ChannelHealth]:
         """Return the state of every running channel."""
@@ -184,6 +198,34 @@ class Bus:
     async def resend(self, delivery_id: int) -> OutboxRow:
         """Send a failed or uncertain delivery again. Raises RowNotFound, RowConflict."""
         return await self._context.delivery.resend(delivery_id)
+
+    async def stop_message(self, row_id: int) -> bool:
+        """Cancel the waiting or running turn of a message, at whichever node it is. Return whether there was one.
+
+        Raises StoreError.
+        """
+        if await self._conversations.stop_message(row_id):
+            return True
+        answers = await self._context.calls.call_others(STOP, str(row_id), within_s=STOP_S)
+        return any(answer for answer in answers.values())
+
+    async def _stop_here(self, row_id: str) -> str:
+        return "stopped" if await self._conversations.stop_message(int(row_id)) else ""
+
+    async def repeat_message(self, row: InboxRow, text: str | None) -> Disposition:
+        """Answer a message again, with other words unless `text` is None. The answer replaces the earlier one.
+
+        Raises like `Intake.receive`, and ValueError for a damaged row.
+        """
+        asked = replace(decode_inbound(row.body), key=row.key)
+        point = await find_rewind_point(self._context.stores.history, row, asked)
+        words = asked.text if text is None else text
+        again = answer_again(
+            replace(asked, text=words),
+            event_id=f"console:{row.id}:{uuid.uuid4().hex}",
+            rewind_point=replace(point, text=prompt_of(words, asked.quoted)),
+        )
+        return await self.intake.receive(again)
 
     async def failed_turns(self, row_ids: Iterable[int]) -> set[int]:
         """Return which of these inbox rows had a failed turn."""
@@ -291,6 +333,7 @@ async def run_bus(
     async with open_engine(voice) as engine, anyio.create_task_group() as tasks:
         stores = JournalStores.from_database(database, now=now)
         publish, allowed = database.signals.publish, AllowedChoices(policies)
+        journal = RefusalJournal(stores.refused, now=now, on_stored=tracer.record_refusals)
         settings = SettingsResolver(stores.settings, partial(publish, SETTINGS), allowed=allowed)
         context = BusContext(
             tasks=tasks,
@@ -314,8 +357,10 @@ async def run_bus(
                 now=now,
             ),
             now=now,
+            stats=IntakeStats(journal),
             tracer=tracer,
         )
+        tasks.start_soon(journal.run)
         migrations = ChatMigrations(context, partial(publish, MIGRATIONS))
         await settings.load()
         await migrations.reload()
@@ -327,6 +372,8 @@ async def run_bus(
             yield bus
         finally:
             await bus.drain()
+            with suppress(StoreError):
+                await journal.flush()
             bus.dispatcher.close()
             tasks.cancel_scope.cancel()
 
@@ -445,8 +492,15 @@ def _delivery_worker(
 async def _take_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
     """Do the work that one node at a time does, while this is that node."""
     while True:
-        async with database.nodes.exclusive("housekeeping"):
+        async with database.nodes.exclusive("housekeeping"), anyio.create_task_group() as tasks:
+            tasks.start_soon(_index_messages, bus.words)
             await _run_housekeeping(bus, database, now)
+
+
+async def _index_messages(words: MessageWords) -> None:
+    retry = StoreRetry("the index of messages")
+    while True:
+        await retry.call(partial(index_messages, words))
 
 
 async def _run_housekeeping(bus: Bus, database: Database, now: Clock) -> None:

@@ -12,9 +12,11 @@ from store.database import Database
 from store.inbox import InboxStore
 from store.message_history import MessageHistoryStore
 from store.message_topics import MessageTopicStore
+from store.message_words import MessageWords
 from store.notifications import NotificationStore
 from store.outbox import OutboxStore
 from store.pairings import PairingStore
+from store.refused_messages import RefusedMessages
 from store.schedules import ScheduleStore
 
 
@@ -34,6 +36,8 @@ class JournalStores:
     chats: ChatStore
     notifications: NotificationStore
     schedules: ScheduleStore
+    refused: RefusedMessages
+    words: MessageWords
 
     @classmethod
     def from_database(cls, database: Database, *, now: Clock) -> "JournalStores":
@@ -52,4 +56,6 @@ class JournalStores:
             chats=ChatStore(database),
             notifications=NotificationStore(database),
             schedules=ScheduleStore(database),
+            refused=RefusedMessages(database),
+            words=MessageWords(database),
         )

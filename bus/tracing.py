@@ -34,6 +34,9 @@ class MessageTracer:
     ) -> None:
         """Record an attempt to send a message. `error` is the error's class; "" = it was sent."""
 
+    def record_refusals(self) -> None:
+        """Record that messages that were not accepted can be read (`RefusalJournal`)."""
+
     def traceparent(self, row: InboxRow) -> str:  # noqa: ARG002 - for those that override it
         """Return the W3C trace context for requests on behalf of a message; "" = none."""
         return ""

@@ -37,6 +37,7 @@ from gateway.routes import (
     messages,
     metrics,
     models,
+    notifications,
     people,
     prompt,
     schedules,
@@ -162,8 +163,8 @@ def included_routes() -> list[BaseRoute]:
     ):  # fmt: skip
         root.include_router(router)
     for module in (
-        agents, artifacts, terminal, broadcasts, messages, channels, events, people, prompt, markdown, mcp, memory,
-        models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
+        agents, artifacts, terminal, broadcasts, notifications, channels, events, people, prompt, markdown, mcp, memory,
+        messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

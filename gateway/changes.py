@@ -147,5 +147,10 @@ class ChangeTracer(MessageTracer):
         self._inner.record_delivery(row, started_at=started_at, ended_at=ended_at, error=error)
 
     @override
+    def record_refusals(self) -> None:
+        self._changes.note("messages")
+        self._changes.note("access")  # They may ask for approval.
+
+    @override
     def traceparent(self, row: InboxRow) -> str:
         return self._inner.traceparent(row)

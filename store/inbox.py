@@ -15,6 +15,7 @@ from store.inbox_accept import (
     InboxState,
     NewInboxRow,
     QueueFull,
+    TurnOutcome,
     TurnStart,
     accept,
     inbox_row_from,
@@ -36,6 +37,7 @@ __all__ = [
     "InboxStore",
     "NewInboxRow",
     "QueueFull",
+    "TurnOutcome",
     "TurnStart",
 ]
 
@@ -92,7 +94,8 @@ AND state IN ('new', 'running') AND kind = 'chat' AND thread_id IS NULL
 AND seq < (SELECT seq FROM inbox WHERE id = :id)
 """
 _FINISH = """
-UPDATE inbox SET state = :state, question = :question WHERE id = :id AND state NOT IN ('done', 'dead')
+UPDATE inbox SET state = :state, question = :question, outcome = :outcome, problem = :problem
+WHERE id = :id AND state NOT IN ('done', 'dead')
 RETURNING conversation_id, kind, body
 """
 # The run that they were injected into may have ended with its process before the turn ran again.
@@ -104,6 +107,8 @@ _RELEASE = """
 UPDATE inbox SET run_id = NULL WHERE run_id = :run_id AND state = 'new'
 AND conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
 """
+_DONE: Params = {"state": "done", "question": None, "outcome": None, "problem": None}
+
 MAX_KNOWN = 10_000
 """Maximum number of conversations whose first unfinished message is remembered."""
 
@@ -255,12 +260,15 @@ class InboxStore:
         *,
         dead: bool = False,
         question: str | None = None,
+        outcome: TurnOutcome | None = None,
+        problem: str | None = None,
         answered_ids: Sequence[int] = (),
         released_run_id: str | None = None,
         offers: OffersFor | None = None,
     ) -> bool:
         """Mark a row done (or dead), store its question and insert its outbox rows, in one transaction.
 
+        `outcome`: how its turn ended, if not with an answer; a dead row has failed. `problem`: why it failed.
         `answered_ids`: rows that the same turn answered; they are marked done as well, and get its run.
         `released_run_id`: a run that no longer answers anything; queued rows that were injected into it forget it.
         `offers`: called for each of these rows, because only the transaction knows a body that was just replaced.
@@ -274,6 +282,8 @@ class InboxStore:
                 "id": inbox_id,
                 "state": "dead" if dead else "done",
                 "question": question,
+                "outcome": "failed" if dead else outcome,
+                "problem": problem,
             }
             known: dict[ConversationKey, int] = {}
             body = _finish(tx, ending, known)
@@ -281,7 +291,7 @@ class InboxStore:
                 return False
             bodies = {inbox_id: body}
             for other in answered_ids:
-                ended = _finish(tx, {"id": other, "state": "done", "question": None}, known)
+                ended = _finish(tx, {**_DONE, "id": other, "outcome": "joined"}, known)
                 if ended is not None:
                     bodies[other] = ended
                     tx.run(_SHARE_RUN, {"id": inbox_id, "answered_id": other})
@@ -304,7 +314,9 @@ class InboxStore:
     ) -> None:
         """Mark the row of a command done (or dead) and insert its outbox rows, unless it is finished already."""
         now = self._now()
-        ending: Params = {"id": inbox_id, "state": "dead" if dead else "done", "question": None}
+        ending: Params = {**_DONE, "id": inbox_id}
+        if dead:
+            ending = {**ending, "state": "dead", "outcome": "failed"}
 
         def work(tx: Transaction) -> None:
             if _finish(tx, ending, {}) is not None:

@@ -20,6 +20,8 @@ row of its conversation but does not change it.
 
 InboxKind = Literal["chat", "command"]
 InboxState = Literal["new", "running", "done", "dead"]
+TurnOutcome = Literal["failed", "waiting", "silent", "stopped", "interrupted", "deleted", "joined"]
+"""How a turn ended, if not with an answer: `waiting` = for a person's answer, `joined` = another turn answered it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,8 @@ class InboxRow:
     Attributes:
         question: The question its turn ended with (encoded by the bus); None = none.
         speech: The transcripts of its recordings (encoded by the bus); None = none.
+        outcome: How its turn ended; None = with an answer, or it has not ended.
+        problem: Why it failed, for administrators.
         follows_question: An earlier turn of the conversation ended with a question; set once the turn starts.
         thread_id: Its thread, set when its turn starts or by `assign_thread`.
         current_thread_id: The conversation's thread when the row was read or accepted.
@@ -96,6 +100,8 @@ class InboxRow:
     current_thread_id: str | None = None
     question: str | None = None
     speech: str | None = None
+    outcome: TurnOutcome | None = None
+    problem: str | None = None
     follows_question: bool = False
     start: TurnStart | None = None
     owner: int = field(default=0, compare=False)

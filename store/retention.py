@@ -3,6 +3,8 @@
 | table | bound |
 |---|---|
 | inbox | finished rows: 7 days, the time in which a platform may deliver an event again |
+| message_words | with its message |
+| refused_message | 7 days, and at most the newest 100,000 |
 | received_id | 7 days, likewise |
 | outbox | delivered rows: 7 days; failed and uncertain rows: `retention_days` |
 | message_topic | `retention_days`: a later reply to such a message starts a new topic |
@@ -84,6 +86,11 @@ SHORT_TERM = (
         SELECT channel, workspace, kind, chat, external_id FROM received_id
         WHERE received_at < :before LIMIT :rows)
     RETURNING received_at
+    """,
+    """
+    DELETE FROM refused_message WHERE id IN (
+        SELECT id FROM refused_message WHERE received_at < :before LIMIT :rows)
+    RETURNING id
     """,
     """
     DELETE FROM outbox WHERE id IN (

@@ -4,6 +4,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bus.access.refusal_journal import RefusalJournal
 from bus.bounded import BoundedDict
 from bus.messages import ConversationKey, InboundMessage, chat_of
 from bus.platform import Disposition
@@ -26,9 +27,10 @@ class RefusedMessage:
 
 
 class IntakeStats:
-    """Counts messages by disposition since this process started."""
+    """Counts messages by disposition since this process started, and passes them to the journal of refusals."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: RefusalJournal | None = None) -> None:
+        self._journal = journal
         self._counts: Counter[tuple[str, Disposition]] = Counter()
         self._refusals = BoundedDict[ConversationKey, deque[RefusedMessage]](MAX_CHATS_TRACKED)
 
@@ -41,6 +43,8 @@ class IntakeStats:
         self.count(message.key.channel, disposition)
         if disposition is Disposition.ACCEPTED:
             return
+        if self._journal is not None:
+            self._journal.note(message, disposition)
         chat = chat_of(message.key)
         kept = self._refusals.get(chat) or deque(maxlen=REFUSALS_PER_CHAT)
         kept.append(RefusedMessage(at, disposition, message.sender.user_id, message.origin))

@@ -170,7 +170,7 @@ class Conversations:
         else:
             stopped = replace(message.inbound, is_stopped=True)
             queue.delete(replace(message, inbound=stopped))
-            await self._inbox.finish(row_id, [])
+            await self._inbox.finish(row_id, [], outcome="stopped")
         return True
 
     async def start_new_thread(self, row: InboxRow, first: QueuedMessage | None = None) -> str:

@@ -83,4 +83,5 @@ def failed_reply(turn: TurnRecord, failure: RunFailed) -> Reply:
         markdown=error_reply(messages) or f"{attempt.fold.text}\n\n{explained}".strip(),
         failed=True,
         retry=is_retryable(failure, error_reason(messages)),
+        problem=reason,
     )

@@ -15,7 +15,7 @@ from itertools import count
 
 import anyio
 
-from bus.conversation.control import QueuedMessage
+from bus.conversation.control import CancelReason, QueuedMessage
 from bus.conversation.failures import canceled_reply, failed_reply, run_error_message
 from bus.conversation.open_questions import OpenQuestion, OpenQuestions
 from bus.conversation.record import Outcome, TurnRecord
@@ -54,7 +54,7 @@ from bus.runs.stream import INTERRUPTS, RunFailed, has_message
 from bus.runs.uploads import AttachmentUploadResult, FileUploader
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationStore
-from store.inbox import InboxRow, InboxStore
+from store.inbox import InboxRow, InboxStore, TurnOutcome
 from store.message_history import MessageHistoryStore
 from store.outbox import NewOutboxRow
 
@@ -71,6 +71,9 @@ REMOVE_DEADLINE_S = 5.0
 
 MAX_EARLIER_RUNS = 3
 """Maximum number of earlier versions of an edited message whose runs are looked for and canceled."""
+
+MAX_PROBLEM_CHARS = 1000
+"""Longest reason of a failure that is stored, characters."""
 
 FAILED_STATUSES = ("error", "timeout")
 """Statuses of failed runs."""
@@ -337,7 +340,8 @@ class TurnSteps:
     def error_reply(self, turn: TurnRecord, error: RunError) -> Reply:
         """Return the answer to a message whose run could not be started or followed."""
         retry = not isinstance(error, RewindUnsupported)
-        return Reply(markdown=run_error_message(error, turn.texts), failed=True, retry=retry)
+        text = run_error_message(error, turn.texts)
+        return Reply(markdown=text, failed=True, retry=retry, problem=str(error))
 
     # ---- its end ------------------------------------------------------------------------------
 
@@ -414,7 +418,8 @@ class TurnSteps:
             *self._indicator_rows(turn.row, outcomes),
             *rerun_offers(turn, is_discarded=True),
         ]
-        await self._inbox.finish(turn.row.id, rows, offers=late_edit_offers(turn))
+        outcome: TurnOutcome = "joined" if reason is None else _outcome_of(reason)
+        await self._inbox.finish(turn.row.id, rows, outcome=outcome, offers=late_edit_offers(turn))
         self._delivery.notify(turn.row.key)
 
     async def finish(self, turn: TurnRecord) -> bool:
@@ -448,6 +453,8 @@ class TurnSteps:
             row.id,
             rows,
             question=question,
+            outcome=_outcome(reply, reason),
+            problem=_problem(reply),
             answered_ids=[message.row.id for message in outcome.taken],
             released_run_id=outcome.released_run_id,
             offers=late_edit_offers(turn),
@@ -475,6 +482,7 @@ class TurnSteps:
             row.id,
             rows,
             dead=True,
+            problem=_problem(reply),
             answered_ids=[message.row.id for message in taken],
             offers=late_edit_offers(turn),
         )
@@ -604,3 +612,31 @@ class TurnSteps:
 
     def _adapter(self, row: InboxRow) -> Adapter:
         return self._delivery.adapter(row.key.channel)
+
+
+def _outcome(reply: Reply | None, reason: CancelReason | None) -> TurnOutcome | None:
+    """Return how a turn ended; None = with an answer."""
+    if reason is not None:
+        return _outcome_of(reason)
+    if reply is None or reply.silent:
+        return "silent"
+    if reply.failed:
+        return "failed"
+    return "waiting" if reply.question.interrupts else None
+
+
+def _outcome_of(reason: CancelReason) -> TurnOutcome:
+    match reason:
+        case CancelReason.INTERRUPTED | CancelReason.EDITED:
+            return "interrupted"
+        case CancelReason.DELETED:
+            return "deleted"
+        case CancelReason.STOPPED:
+            return "stopped"
+
+
+def _problem(reply: Reply | None) -> str | None:
+    """Return why a turn failed, for administrators."""
+    if reply is None or not reply.failed:
+        return None
+    return (reply.problem or reply.markdown)[:MAX_PROBLEM_CHARS]

@@ -147,7 +147,7 @@ class MessageEditHandler:
             return Disposition.DUPLICATE
         self._gestures.change(row.id, deleted)
         if self._conversations.delete(row.id, deleted):
-            await self._inbox.finish(row.id, [])
+            await self._inbox.finish(row.id, [], outcome="deleted")
         return Disposition.ACCEPTED
 
     async def _edit(self, edit: MessageEdit, row: InboxRow, before: InboundMessage) -> Disposition:

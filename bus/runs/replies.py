@@ -58,6 +58,7 @@ class Reply:
         retry: Whether it failed for a reason that may have disappeared at a retry.
         question: The question that it ends with.
         silent: Whether the agent says nothing; `markdown` is then empty, and people see nothing.
+        problem: Why the run failed, for administrators; "" = `markdown` says all that is known.
     """
 
     markdown: str
@@ -69,6 +70,7 @@ class Reply:
     retry: bool = False
     question: Question = NO_QUESTION
     silent: bool = False
+    problem: str = ""
 
 
 class ReplyFold:

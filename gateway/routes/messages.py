@@ -1,191 +1,229 @@
-"""/api/channels/{channel}/messages: sends a client's message to one chat, topic or person, and tells its state."""
+"""GET /api/messages: every message that reached the bot, and what became of it."""
 
-import json
-import mimetypes
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from pathlib import Path, PurePath
+import re
 from typing import Annotated, Any, Literal
 
-import anyio
-from fastapi import APIRouter, HTTPException, Request
-from fastapi import Path as PathParameter
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
-from starlette.datastructures import UploadFile
+from fastapi import APIRouter, HTTPException, Query
+from pydantic import BaseModel, Field
 
-from bots.terminal.adapter import TERMINAL
-from bus.characters import clean_name
-from bus.notifications.notifications import NotificationRequest, NotificationStatus
-from bus.platform import OutgoingFile
-from bus.temporary_files import temporary_folder
+from bus.messages import decode_inbound
+from bus.platform import Disposition
 from gateway.dependencies import BusDep
-from gateway.middleware import AUDIT_DETAIL
-from gateway.notification_requests import MAX_FILES, Key, NewMessageRequest
 from gateway.openapi import error_responses
-from gateway.routes.channels import OutboxRowView, outbox_row_view
+from gateway.routes.channels import PREVIEW_CHARS, ActionResponse, ConversationAddress, RowId
 from gateway.routes.views import iso_time
+from store.inbox import InboxRow
+from store.message_words import MessageFilter
+from store.outbox import NEWEST
+from store.refused_messages import RefusedRow
 
-router = APIRouter(prefix="/channels/{channel}/messages", responses=error_responses(404, 409))
+router = APIRouter(prefix="/messages", responses=error_responses(400, 404, 409))
 
-FILES_FIELD = "files"
-_FORM = "multipart/form-data"
-_SCHEMA = NewMessageRequest.model_json_schema()
-_REQUEST_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": _SCHEMA},
-            _FORM: {
-                "schema": {
-                    **_SCHEMA,
-                    "properties": {
-                        **_SCHEMA["properties"],
-                        FILES_FIELD: {
-                            "type": "array",
-                            "items": {"type": "string", "format": "binary"},
-                            "maxItems": MAX_FILES,
-                        },
-                    },
-                }
-            },
-        },
-    }
-}
+State = Literal[
+    "answered", "failed", "waiting", "silent", "stopped", "running", "refused", "not_addressed"
+]
+MessageState = Literal[
+    "queued", "running", "answered", "failed", "waiting", "silent", "stopped", "interrupted",
+    "deleted", "joined", "command", "refused",
+]  # fmt: skip
+
+NOT_MEANT = Disposition.NOT_ADDRESSED.value
+"""Messages that people wrote to each other are listed only if they are asked for: groups have many."""
+
+_CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
 
 
-class MessageView(BaseModel):
-    """A message that a client sends.
+class MessageView(ConversationAddress):
+    """A message that reached the bot.
 
     Attributes:
-        key: Its name: the client's, or a new one.
-        chat, topic, person: As in the request.
-        state: That of the delivery that is behind the others; `discarded` = an administrator deleted them.
-        error: Why the last attempt failed, in the platform's words.
-        message_ids: The platform's IDs of the messages that it became.
-        is_repeat: Whether it was already accepted, so that this request changed nothing.
-        deliveries: Its deliveries: one for each message of its text and one for each file.
+        id: `m` and the number of an accepted message, or `r` and that of a refused one.
+        place: What people call the chat; "" = unknown.
+        preview: The first 200 characters; "" if the message was not meant for the bot.
+        state: What became of it. `waiting` = for a person's answer or approval, `joined` = another turn answered it.
+        reason: Why it failed or was refused.
+        is_private: Whether only the sender and the bot are in the chat.
     """
 
-    channel: str
-    key: str
-    chat: str
-    topic: str
-    person: str
-    state: Literal["pending", "sending", "delivered", "uncertain", "failed", "discarded"]
-    error: str | None
-    message_ids: list[str]
-    is_repeat: bool
-    created_at: str
-    deliveries: list[OutboxRowView]
+    id: str
+    kind: Literal["chat", "command", "refused"]
+    place: str
+    user_id: str
+    user_name: str
+    is_private: bool
+    preview: str
+    state: MessageState
+    reason: str
+    conversation_id: int | None
+    thread_id: str | None
+    run_id: str | None
+    received_at: str
 
 
-@router.post(
-    "",
-    response_model=MessageView,
-    status_code=202,
-    openapi_extra=_REQUEST_BODY,
-    responses=error_responses(400),
-)
-async def send_message(channel: str, request: Request, bus: BusDep) -> dict[str, Any]:
-    """Send a message to one chat, topic or person, once for each `key`. Files come in a form, in the field `files`."""
-    if channel == TERMINAL:
-        raise HTTPException(409, "A terminal shows messages only while it is open.")
-    max_bytes = bus.notifications.max_file_bytes(channel)
-    async with AsyncExitStack() as stack:
-        new, files = await _read_request(request, stack, max_bytes)
-        status = await bus.notifications.send(
-            NotificationRequest(
-                channel=channel,
-                chat=new.chat or new.person,
-                topic=new.topic,
-                is_person=bool(new.person),
-                text=new.text,
-                key=new.key or "",
-                files=files,
-            )
-        )
-    repeated = ", repeated" if status.is_repeat else ""
-    place = f"person {status.chat}" if status.is_person else f"chat {status.chat}"
-    request.scope[AUDIT_DETAIL] = f"message {status.key} to {place}{repeated}"
-    return _view(status)
+class MessageList(BaseModel):
+    """Messages, newest first. `next` is the cursor of the following page; null = there is none."""
+
+    rows: list[MessageView]
+    next: str | None
 
 
-@router.get("/{key}", response_model=MessageView)
-async def get_message(
-    channel: str, key: Annotated[Key, PathParameter()], bus: BusDep
+@router.get("", response_model=MessageList)
+async def list_messages(
+    bus: BusDep,
+    *,
+    q: Annotated[str, Query(max_length=200, description="Words of the message or of names")] = "",
+    state: State | None = None,
+    channel: Annotated[str, Query(max_length=200)] = "",
+    chat: Annotated[str, Query(max_length=200)] = "",
+    person: Annotated[str, Query(max_length=200, description="The sender's ID")] = "",
+    reason: Annotated[str, Query(max_length=50, description="Why a message was refused")] = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Annotated[str, Query(description="`next` of the last page")] = "",
 ) -> dict[str, Any]:
-    """Return a message that a client sent, with its state."""
-    return _view(await bus.notifications.find(channel, key))
-
-
-async def _read_request(
-    request: Request, stack: AsyncExitStack, max_bytes: int
-) -> tuple[NewMessageRequest, Sequence[OutgoingFile]]:
-    """Return the request and its files, which `stack` deletes. Raises HTTPException, RequestValidationError."""
-    files: list[OutgoingFile] = []
-    if request.headers.get("content-type", "").startswith(_FORM):
-        form = await stack.enter_async_context(
-            request.form(
-                max_files=MAX_FILES,
-                max_fields=len(NewMessageRequest.model_fields),
-                max_part_size=1_000_000,
-            )
+    """List messages, newest first. Messages that people wrote to each other need `state=not_addressed`."""
+    accepted_before, refused_before = _parse_cursor(before)
+    accepted: list[InboxRow] = []
+    refused: list[RefusedRow] = []
+    is_refused = state in ("refused", "not_addressed") or bool(reason)
+    if not is_refused:
+        wanted = MessageFilter(text=q, channel=channel, chat=chat, person=person, state=state or "")
+        accepted = await bus.words.list_messages(wanted, limit=limit, before=accepted_before)
+    if state is None or is_refused:
+        refused = await bus.refused.list_recent(
+            limit=limit,
+            before=refused_before,
+            text=q,
+            hidden=() if state == "not_addressed" or reason else (NOT_MEANT,),
+            channel=channel,
+            chat=chat,
+            person=person,
+            reason=NOT_MEANT if state == "not_addressed" else reason,
         )
-        fields: Any = {name: value for name, value in form.items() if isinstance(value, str)}
-        folder = await stack.enter_async_context(temporary_folder())
-        for number, upload in enumerate(form.getlist(FILES_FIELD)):
-            if not isinstance(upload, UploadFile):
-                raise HTTPException(400, f"`{FILES_FIELD}` has a part without a file name.")
-            files.append(await _save(upload, folder / str(number), max_bytes))
-    else:
-        fields = await _read_json(request)
-    try:
-        new = NewMessageRequest.model_validate(fields)
-    except ValidationError as error:
-        found = [
-            {**one, "loc": ("body", *one["loc"])}
-            for one in error.errors(include_url=False, include_context=False)
-        ]
-        raise RequestValidationError(found) from None
-    if not (new.text.strip() or files):
-        raise HTTPException(422, "The message has neither a text nor a file.")
-    return new, files
-
-
-async def _read_json(request: Request) -> object:
-    try:
-        return json.loads(await request.body())
-    except ValueError:  # not UTF-8, or not JSON
-        raise HTTPException(400, f"The body is neither JSON nor {_FORM}.") from None
-
-
-async def _save(upload: UploadFile, path: Path, max_bytes: int) -> OutgoingFile:
-    """Copy a file of the form. Raises HTTPException if it is empty or too large."""
-    name = clean_name(PurePath((upload.filename or "").replace("\\", "/")).name) or "file"
-    size = upload.size or 0
-    if not size:
-        raise HTTPException(422, f"The file {name} is empty.")
-    if size > max_bytes:
-        raise HTTPException(413, f"The file {name} is larger than {max_bytes:,} bytes.")
-    async with await anyio.open_file(path, "wb") as copy:
-        while chunk := await upload.read(1_000_000):
-            await copy.write(chunk)
-    mime = upload.content_type or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return OutgoingFile(path=path, name=name, mime=mime, size_bytes=size)
-
-
-def _view(status: NotificationStatus) -> dict[str, Any]:
+    found: list[InboxRow | RefusedRow] = [*accepted, *refused]
+    merged = sorted(found, key=lambda row: row.received_at, reverse=True)[:limit]
+    for row in merged:
+        if isinstance(row, InboxRow):
+            accepted_before = row.id
+        else:
+            refused_before = row.id
+    has_more = len(accepted) + len(refused) > len(merged) or limit in (len(accepted), len(refused))
     return {
-        "channel": status.channel,
-        "key": status.key,
-        "chat": "" if status.is_person else status.chat,
-        "topic": status.topic,
-        "person": status.chat if status.is_person else "",
-        "state": status.state,
-        "error": status.error or None,
-        "message_ids": status.message_ids,
-        "is_repeat": status.is_repeat,
-        "created_at": iso_time(status.created_at),
-        "deliveries": [outbox_row_view(row) for row in status.deliveries],
+        "rows": [
+            message_view(row) if isinstance(row, InboxRow) else _refused_view(row) for row in merged
+        ],
+        "next": f"{accepted_before}.{refused_before}" if has_more and merged else None,
+    }
+
+
+@router.post("/{row_id}/stop", response_model=ActionResponse)
+async def stop_message(row_id: RowId, bus: BusDep) -> dict[str, Any]:
+    """Stop the turn of a message, whether it waits or runs."""
+    await _find(bus, row_id)
+    stopped = await bus.stop_message(row_id)
+    text = "The turn is being stopped." if stopped else "The turn has ended already."
+    return {"success": stopped, "message": text}
+
+
+class RepeatRequest(BaseModel):
+    """`text`: the message's new words; null = as they were."""
+
+    text: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
+
+
+@router.post("/{row_id}/repeat", response_model=ActionResponse)
+async def repeat_message(row_id: RowId, asked: RepeatRequest, bus: BusDep) -> dict[str, Any]:
+    """Answer a message again, perhaps with other words. It and what followed it are removed from the thread first."""
+    row = await _find(bus, row_id)
+    if row.state in ("new", "running"):
+        raise HTTPException(409, "The message is still being answered: stop it first.")
+    disposition = await bus.repeat_message(row, asked.text)
+    if disposition is not Disposition.ACCEPTED:
+        raise HTTPException(409, f"The message was not accepted: {disposition.value}.")
+    return {"success": True, "message": "The message is answered again."}
+
+
+async def _find(bus: BusDep, row_id: int) -> InboxRow:
+    rows = await bus.inbox.list_recent(limit=1, before=min(row_id + 1, NEWEST))
+    if not rows or rows[0].id != row_id:
+        raise HTTPException(404, "There is no such message.")
+    return rows[0]
+
+
+def _parse_cursor(before: str) -> tuple[int, int]:
+    if not before:
+        return NEWEST, NEWEST
+    match = _CURSOR.fullmatch(before)
+    if match is None:
+        raise HTTPException(400, "`before` is the `next` of another page.")
+    return min(int(match[1]), NEWEST), min(int(match[2]), NEWEST)
+
+
+def message_state(row: InboxRow) -> MessageState:  # noqa: PLR0911 - one return per state
+    """Return what became of an accepted message."""
+    if row.state == "new":
+        return "queued"
+    if row.state == "running":
+        return "running"
+    if row.state == "dead":
+        return "failed"
+    if row.outcome == "waiting" and row.question is None:
+        return "answered"
+    if row.outcome is not None:
+        return row.outcome
+    return "command" if row.kind == "command" else "answered"
+
+
+def message_view(row: InboxRow) -> dict[str, Any]:
+    """Return an accepted message."""
+    try:
+        inbound = decode_inbound(row.body)
+    except ValueError:  # a damaged row
+        names = {"user_id": "", "user_name": "", "place": "", "is_private": True}
+        text = row.body
+    else:
+        text = inbound.text
+        title = " › ".join(filter(None, (inbound.chat_title, inbound.topic_title)))
+        names = {
+            "user_id": inbound.sender.user_id,
+            "user_name": inbound.sender.name,
+            "place": title or (inbound.sender.name if inbound.is_private else ""),
+            "is_private": inbound.is_private,
+        }
+    return {
+        "id": f"m{row.id}",
+        "kind": row.kind,
+        "channel": row.key.channel,
+        "workspace": row.key.workspace,
+        "chat": row.key.chat,
+        "topic": row.key.topic,
+        **names,
+        "preview": text[:PREVIEW_CHARS],
+        "state": message_state(row),
+        "reason": row.problem or "",
+        "conversation_id": row.conversation_id,
+        "thread_id": row.thread_id,
+        "run_id": row.run_id,
+        "received_at": iso_time(row.received_at),
+    }
+
+
+def _refused_view(row: RefusedRow) -> dict[str, Any]:
+    return {
+        "id": f"r{row.id}",
+        "kind": "refused",
+        "channel": row.channel,
+        "workspace": row.workspace,
+        "chat": row.chat,
+        "topic": row.topic,
+        "place": row.place or (row.user_name if row.is_private else ""),
+        "user_id": row.user_id,
+        "user_name": row.user_name,
+        "is_private": row.is_private,
+        "preview": row.text[:PREVIEW_CHARS],
+        "state": "refused",
+        "reason": row.reason,
+        "conversation_id": None,
+        "thread_id": None,
+        "run_id": None,
+        "received_at": iso_time(row.received_at),
     }

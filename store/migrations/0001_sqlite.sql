@@ -40,13 +40,49 @@ CREATE TABLE inbox (
     run_id TEXT,
     question TEXT, -- JSON: the question that its turn ended with
     speech TEXT, -- JSON: the transcripts of its recordings
+    outcome TEXT, -- failed, waiting, silent, stopped, interrupted, deleted or joined; NULL: not ended, or answered
+    problem TEXT, -- why it failed, for administrators
     received_at REAL NOT NULL,
     UNIQUE (conversation_id, seq)
 ) STRICT;
 CREATE INDEX inbox_unfinished ON inbox (conversation_id, seq) WHERE state IN ('new', 'running');
 CREATE INDEX inbox_finished ON inbox (received_at) WHERE state IN ('done', 'dead');
+CREATE INDEX inbox_by_outcome ON inbox (outcome, id) WHERE outcome IS NOT NULL;
 CREATE INDEX inbox_with_question ON inbox (conversation_id, seq) WHERE question IS NOT NULL;
 CREATE INDEX inbox_by_message ON inbox (message_id) WHERE message_id <> '';
+
+-- The words of accepted messages, of who wrote them and where, by which administrators find them.
+CREATE TABLE message_words (
+    inbox_id INTEGER PRIMARY KEY REFERENCES inbox (id) ON DELETE CASCADE,
+    words TEXT NOT NULL
+) STRICT;
+CREATE VIRTUAL TABLE message_words_index USING fts5 (
+    words, content = 'message_words', content_rowid = 'inbox_id', tokenize = 'ascii'
+);
+CREATE TRIGGER message_words_insert AFTER INSERT ON message_words BEGIN
+    INSERT INTO message_words_index (rowid, words) VALUES (new.inbox_id, new.words);
+END;
+CREATE TRIGGER message_words_delete AFTER DELETE ON message_words BEGIN
+    INSERT INTO message_words_index (message_words_index, rowid, words) VALUES ('delete', old.inbox_id, old.words);
+END;
+
+-- Messages that were not accepted, and why.
+CREATE TABLE refused_message (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    is_private INTEGER NOT NULL,
+    place TEXT NOT NULL, -- the name of the group; '': unknown, or a private chat
+    user_id TEXT NOT NULL,
+    user_name TEXT NOT NULL,
+    text TEXT NOT NULL, -- the beginning; '': it was not meant for the bot
+    reason TEXT NOT NULL,
+    received_at REAL NOT NULL
+) STRICT;
+CREATE INDEX refused_message_by_age ON refused_message (received_at);
+CREATE INDEX refused_message_by_reason ON refused_message (reason, id);
 
 -- Platform ids that were received before: of events (chat is ''), and of messages within their chat.
 CREATE TABLE received_id (

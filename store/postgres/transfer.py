@@ -37,6 +37,8 @@ Cells = Sequence[Cell]
 TABLES: Mapping[str, tuple[str, ...]] = {
     "conversation": ("id",),
     "inbox": ("id",),
+    "message_words": ("inbox_id",),
+    "refused_message": ("id",),
     "received_id": ("channel", "workspace", "kind", "chat", "external_id"),
     "outbox": ("id",),
     "message_topic": ("channel", "workspace", "chat", "message_id"),
@@ -74,7 +76,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 Triggers, schema steps and running nodes fill the others.
 """
 
-NUMBERED = ("conversation", "inbox", "outbox", "run", "notification", "past_message")
+NUMBERED = (
+    *("conversation", "inbox", "outbox", "run", "notification", "past_message", "refused_message"),
+)
 """Tables whose key is a number that the database assigns. It never reuses a number, even after the copy."""
 
 _COLUMNS = """

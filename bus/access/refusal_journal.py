@@ -1,0 +1,88 @@
+"""RefusalJournal: stores messages that were not accepted, in batches beside the pipeline."""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+import anyio
+
+from bus.messages import InboundMessage
+from bus.platform import Clock, Disposition
+from bus.retry import StoreRetry
+from store.refused_messages import RefusedMessages, RefusedRow
+
+MAX_BUFFERED = 5000
+"""Messages that wait to be stored. Beyond it, the oldest are dropped: the pipeline never waits for this."""
+
+EVERY_S = 1.0
+"""How long to collect messages for one transaction, seconds."""
+
+MAX_TEXT_CHARS = 500
+"""Longest text that is kept, characters."""
+
+NOT_REFUSED = frozenset(
+    {Disposition.ACCEPTED, Disposition.DUPLICATE, Disposition.DECLINED, Disposition.UNCHANGED}
+)
+"""Dispositions of messages that were accepted, or are no new messages."""
+
+NOT_FOR_THE_BOT = frozenset({Disposition.NOT_ADDRESSED, Disposition.FROM_BOT})
+"""Reasons whose messages people wrote to each other. Their texts are not kept."""
+
+log = logging.getLogger(__name__)
+
+
+class RefusalJournal:
+    """Keeps refused messages over restarts, so that administrators see why there was no answer.
+
+    `on_stored` is called after messages were stored.
+    """
+
+    def __init__(
+        self, store: RefusedMessages, *, now: Clock, on_stored: Callable[[], None] = lambda: None
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._on_stored = on_stored
+        self._waiting: deque[RefusedRow] = deque(maxlen=MAX_BUFFERED)
+        self._has_waiting = anyio.Event()
+
+    def note(self, message: InboundMessage, reason: Disposition) -> None:
+        """Remember a message, if it was refused. Cheap."""
+        if reason in NOT_REFUSED:
+            return
+        text = "" if reason in NOT_FOR_THE_BOT else message.text[:MAX_TEXT_CHARS]
+        self._waiting.append(
+            RefusedRow(
+                channel=message.key.channel,
+                workspace=message.key.workspace,
+                chat=message.key.chat,
+                topic=message.key.topic,
+                is_private=message.is_private,
+                place=message.chat_title,
+                user_id=message.sender.user_id,
+                user_name=message.sender.name,
+                text=text,
+                reason=reason.value,
+                received_at=self._now(),
+            )
+        )
+        self._has_waiting.set()
+
+    async def run(self) -> None:
+        """Store what is noted, until canceled."""
+        retry = StoreRetry("refused messages")
+        while True:
+            await self._has_waiting.wait()
+            await anyio.sleep(EVERY_S)
+            await retry.call(self.flush)
+
+    async def flush(self) -> None:
+        """Store what is noted now. Raises StoreError."""
+        self._has_waiting = anyio.Event()
+        rows = list(self._waiting)
+        if rows:
+            await self._store.add(rows)
+            for _ in rows:
+                if self._waiting:
+                    self._waiting.popleft()
+            self._on_stored()

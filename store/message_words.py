@@ -1,0 +1,157 @@
+"""The message_words table: the words of accepted messages, by which administrators find them.
+
+It is filled in the background, a second after a message was accepted, so that accepting one costs nothing more.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from store.conversations import ConversationKey, key_from_row
+from store.database import Database, Params, Transaction
+from store.inbox_accept import SELECT_ROWS, InboxRow, inbox_row_from
+from store.past_messages import MIN_PREFIX_CHARS, query_words, split_words
+
+OVERLAP = 1000
+"""Rows before the newest one that are looked at again: another node may have committed them later."""
+
+MAX_WORDS = 300
+"""Words of a message that are indexed."""
+
+MAX_FOUND = 2000
+"""Newest messages with the words of a query among which those of an outcome are looked for."""
+
+_MISSING = """
+SELECT inbox.id, inbox.body, channel, workspace, chat, topic
+FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+LEFT JOIN message_words ON message_words.inbox_id = inbox.id
+WHERE inbox.id > (SELECT coalesce(max(inbox_id), 0) FROM message_words) - CAST(:overlap AS BIGINT)
+AND message_words.inbox_id IS NULL
+ORDER BY inbox.id LIMIT :limit
+"""
+_INSERT = """
+INSERT INTO message_words (inbox_id, words) SELECT :inbox_id, :words
+WHERE EXISTS (SELECT 1 FROM inbox WHERE id = :inbox_id)
+ON CONFLICT (inbox_id) DO NOTHING
+"""
+_FIND_SQLITE = """
+SELECT rowid FROM message_words_index WHERE message_words_index MATCH :query AND rowid < :before
+ORDER BY rowid DESC LIMIT :found
+"""
+_FIND_POSTGRES = """
+SELECT inbox_id FROM message_words
+WHERE array_to_tsvector(string_to_array(words, ' ')) @@ CAST(CAST(:query AS TEXT) AS tsquery) AND inbox_id < :before
+ORDER BY inbox_id DESC LIMIT :found
+"""
+_OUTCOMES: Mapping[str, str] = {
+    "": "",
+    "failed": "AND inbox.outcome = 'failed'",
+    "waiting": "AND inbox.outcome = 'waiting' AND inbox.question IS NOT NULL",
+    "silent": "AND inbox.outcome = 'silent'",
+    "stopped": "AND inbox.outcome = 'stopped'",
+    "running": "AND inbox.state IN ('new', 'running')",
+    "answered": "AND inbox.state = 'done' AND inbox.outcome IS NULL",
+}
+"""Conditions of the states that administrators filter by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnindexedMessage:
+    """A message without words: its ID, place and encoded message."""
+
+    id: int
+    key: ConversationKey
+    body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFilter:
+    """Which messages to list; "" = any.
+
+    Attributes:
+        text: Words that the message, its sender's name or its place's name contains.
+        channel, chat, person: IDs.
+        state: A key of `_OUTCOMES`.
+    """
+
+    text: str = ""
+    channel: str = ""
+    chat: str = ""
+    person: str = ""
+    state: str = ""
+
+
+class MessageWords:
+    """Searches accepted messages."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_missing(self, *, limit: int) -> list[UnindexedMessage]:
+        """Return messages without words, oldest first. Raises StoreError."""
+        rows = await self._database.read(_MISSING, {"overlap": OVERLAP, "limit": limit})
+        return [
+            UnindexedMessage(id=row["id"], key=key_from_row(row), body=row["body"]) for row in rows
+        ]
+
+    async def add(self, words: Sequence[tuple[int, str]]) -> None:
+        """Store the words of messages, as of `words_of`. Raises StoreError."""
+
+        def work(tx: Transaction) -> None:
+            tx.run_all([(_INSERT, {"inbox_id": row, "words": text}) for row, text in words])
+
+        await self._database.transaction(work)
+
+    async def list_messages(
+        self, wanted: MessageFilter, *, limit: int, before: int
+    ) -> list[InboxRow]:
+        """Return messages with an ID below `before`, newest first. Raises StoreError."""
+        params: dict[str, str | int] = {"limit": limit, "before": before}
+        condition = _OUTCOMES[wanted.state]
+        terms = [
+            *(_mark(kind, value) for kind, value in _marked(wanted) if value),
+            *query_words(wanted.text),
+        ]
+        if wanted.text and not query_words(wanted.text):
+            return []
+        if terms:
+            is_postgres = self._database.engine.has_checkpoints
+            params["query"] = _query_postgres(terms) if is_postgres else _query_sqlite(terms)
+            params["found"] = MAX_FOUND if condition else limit
+            find = _FIND_POSTGRES if is_postgres else _FIND_SQLITE
+            condition += f" AND inbox.id IN ({find})"
+        statement = f"{SELECT_ROWS} WHERE inbox.id < :before {condition} ORDER BY inbox.id DESC LIMIT :limit"
+        found: Params = params
+        return [inbox_row_from(row) for row in await self._database.read(statement, found)]
+
+
+def words_of(key: ConversationKey, person: str, texts: Sequence[str]) -> str:
+    """Return what to store for a message in `key` by a person (an ID), whose words and names are `texts`.
+
+    >>> words_of(ConversationKey(channel="c", workspace="w", chat="1"), "u", ["Hi Ann"]).split()[3:]
+    ['hi', 'ann']
+    """
+    marks = [_mark("channel", key.channel), _mark("chat", key.chat), _mark("person", person)]
+    words = dict.fromkeys(word for text in texts for word in split_words(text))
+    return " ".join([*marks, *list(words)[:MAX_WORDS]])
+
+
+def _marked(wanted: MessageFilter) -> Sequence[tuple[str, str]]:
+    return ("channel", wanted.channel), ("chat", wanted.chat), ("person", wanted.person)
+
+
+def _mark(kind: str, value: str) -> str:
+    """Return a word that all messages of a channel, chat or person have."""
+    return "0" + hashlib.sha256(f"{kind}\n{value}".encode()).hexdigest()[:20] + kind
+
+
+def _query_sqlite(terms: Sequence[str]) -> str:
+    return " AND ".join(f'"{term}"{" *" if _is_prefix(term) else ""}' for term in terms)
+
+
+def _query_postgres(terms: Sequence[str]) -> str:
+    return " & ".join(f"'{term}'{':*' if _is_prefix(term) else ''}" for term in terms)
+
+
+def _is_prefix(term: str) -> bool:
+    return len(term) >= MIN_PREFIX_CHARS and not term.startswith("0")

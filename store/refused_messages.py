@@ -1,0 +1,108 @@
+"""The refused_message table: messages that were not accepted, and why."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from store.database import Database, Params, Row
+from store.rows import from_row
+
+MAX_ROWS = 100_000
+"""Number of rows that are kept. Busy groups have many messages that are not for the bot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRow:
+    """A message that was not accepted; see the comments of the table.
+
+    Attributes:
+        id: 0 before it is stored.
+        received_at: Unix seconds.
+    """
+
+    id: int = 0
+    channel: str
+    workspace: str
+    chat: str
+    topic: str
+    is_private: bool
+    place: str
+    user_id: str
+    user_name: str
+    text: str
+    reason: str
+    received_at: float
+
+
+_INSERT = """
+INSERT INTO refused_message (
+    channel, workspace, chat, topic, is_private, place, user_id, user_name, text, reason, received_at)
+VALUES (:channel, :workspace, :chat, :topic, :is_private, :place, :user_id, :user_name, :text, :reason, :received_at)
+"""
+_PRUNE = """
+DELETE FROM refused_message WHERE id <= (SELECT max(id) FROM refused_message) - CAST(:kept AS BIGINT)
+"""
+_GET = "SELECT * FROM refused_message WHERE id = :id"
+_FILTERS = {
+    "channel": "channel = :channel",
+    "chat": "chat = :chat",
+    "person": "user_id = :person",
+    "reason": "reason = :reason",
+}
+
+
+class RefusedMessages:
+    """The refused_message table."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, rows: Sequence[RefusedRow]) -> None:
+        """Store rows, and delete the oldest beyond `MAX_ROWS`. Raises StoreError."""
+        new = [(_INSERT, {**asdict(row), "is_private": int(row.is_private)}) for row in rows]
+        prune = (_PRUNE, {"kept": MAX_ROWS})
+        await self._database.transaction(lambda tx: tx.run_all([*new, prune]))
+
+    async def get(self, row_id: int) -> RefusedRow | None:
+        """Return a row. Raises StoreError."""
+        rows = await self._database.read(_GET, {"id": row_id})
+        return _refused(rows[0]) if rows else None
+
+    async def list_recent(
+        self,
+        *,
+        limit: int,
+        before: int,
+        text: str = "",
+        hidden: Sequence[str] = (),
+        **filters: str,
+    ) -> list[RefusedRow]:
+        """Return rows with an ID below `before`, newest first.
+
+        Args:
+            limit: Maximum number.
+            before: Only rows with an ID below it.
+            text: What the text or a name contains, in any case; "" = anything.
+            hidden: Reasons to leave out.
+            filters: `channel`, `chat`, `person` (a user's ID) or `reason`; "" = any.
+        """
+        params: dict[str, str | int] = {"limit": limit, "before": before}
+        conditions = ["id < :before"]
+        for name, value in filters.items():
+            if value:
+                conditions.append(_FILTERS[name])
+                params[name] = value
+        if text:
+            conditions.append("lower(text || ' ' || user_name || ' ' || place) LIKE :text")
+            params["text"] = f"%{text.lower()}%"
+        for number, reason in enumerate(hidden):
+            conditions.append(f"reason <> :hidden{number}")
+            params[f"hidden{number}"] = reason
+        statement = f"""
+        SELECT * FROM refused_message WHERE {" AND ".join(conditions)} ORDER BY id DESC LIMIT :limit
+        """  # noqa: S608 - literals of this module only
+        found: Params = params
+        return [_refused(row) for row in await self._database.read(statement, found)]
+
+
+def _refused(row: Row) -> RefusedRow:
+    return from_row(RefusedRow, {**row, "is_private": bool(row["is_private"])})
