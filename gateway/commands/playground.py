@@ -6,13 +6,12 @@ from functools import partial
 
 import anyio
 
-from gateway.config import load_config
-from gateway.playground.program import run_playground
+from gateway.playground.program import load_operator_config, run_playground
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the playground until it is stopped."""
-    config = load_config(arguments.config)
+    config = load_operator_config(arguments.config)
     port: int | None = arguments.port
     anyio.run(
         partial(

@@ -8,13 +8,13 @@ from pathlib import Path
 import anyio
 
 from gateway.command_errors import CommandFailed
-from gateway.config import load_config
+from gateway.playground.program import load_operator_config
 from gateway.playground.replay import RecordingInvalid, check_recording, replay
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Repeat a recording and print the differences."""
-    config = load_config(arguments.config)
+    config = load_operator_config(arguments.config)
     try:
         recording = check_recording(json.loads(Path(arguments.file).read_text("utf-8")))
     except (OSError, ValueError, RecordingInvalid) as error:

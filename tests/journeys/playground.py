@@ -102,7 +102,8 @@ async def playground(folder: Path, *arguments: str) -> AsyncIterator[RunningPlay
             yield running
     finally:
         with anyio.CancelScope(shield=True):
-            process.send_signal(signal.SIGTERM)
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
             code = await process.wait()
     assert code == 0
 

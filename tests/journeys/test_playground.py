@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.journeys.playground import RunningPlayground, playground, run_command
+from tests.journeys.service import with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 HOSTILE = '<img src=x onerror="document.title = 1"><script>document.title = 2</script>'
@@ -236,3 +239,40 @@ async def test_the_page_needs_its_token_and_its_host(tmp_path: Path) -> None:
         assert form.status_code == 415
         page = await running.client.get("/")
         assert "default-src 'self'" in page.headers["Content-Security-Policy"]
+
+
+async def test_the_operators_models_and_graphs_are_used_and_have_weather(tmp_path: Path) -> None:
+    async with FakeModelServer() as model:
+        entry = with_model("$MODEL_URL")["models"][0]
+        config = {
+            "models": [entry],
+            "channels": {"slack": {"enabled": True, "bot_token": "$UNSET"}},
+        }
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+        (tmp_path / ".env").write_text(f"MODEL_URL={model.base_url}\n")
+        here = {"place": "telegram:1001", "person": "ann"}
+        async with playground(tmp_path) as running:
+            model.reply(ModelReply(text="from the operator's model"))
+            await running.act(do="send", text="hello", **here)
+            await running.wait_for("telegram:1001", "from the operator's model")
+            assert model.requests[-1].last_user_text.endswith("hello")
+            assert model.requests[-1].headers["Authorization"] == "Bearer sk-test"
+
+            await running.act(do="weather", target="model", kind="model broken")
+            asked = len(model.requests)
+            await running.act(do="send", text="and now?", **here)
+            entries = await eventually(
+                running.state, lambda state: _failed(state, source="model", outcome="500")
+            )
+            assert len(model.requests) == asked
+            assert "sk-test" not in json.dumps(entries)
+            await running.act(do="weather", target="model", kind="")
+            await running.wait_for("telegram:1001", "You said: and now?")
+
+
+def _failed(state: dict[str, Any], *, source: str, outcome: str) -> list[dict[str, Any]]:
+    return [
+        one
+        for one in state["entries"]
+        if one["source"] == source and one["failed"] and one["outcome"].startswith(outcome)
+    ]
