@@ -202,10 +202,16 @@ def _open_metrics_path(config: GatewayConfig) -> frozenset[str]:
     return frozenset({"/metrics"}) if config.metrics == "open" else frozenset()
 
 
-def network_app(app: FastAPI, config: GatewayConfig, *, token: str | None) -> ASGIApp:
-    """Return the application for the network: with access control, request statistics and audit log."""
+def network_app(
+    app: FastAPI, config: GatewayConfig, *, token: str | None, open_paths: Iterable[str] = ()
+) -> ASGIApp:
+    """Return the application for the network: with access control, request statistics and audit log.
+
+    `open_paths` are additional paths that need no token.
+    """
     services: Services = app.state.services
     open_paths = [
+        *open_paths,
         *map(webhook_path, services.webhooks),
         *(path for name in services.installations for path in slack_install.paths(name)),
     ]

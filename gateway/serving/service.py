@@ -7,8 +7,8 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 import anyio
@@ -25,6 +25,7 @@ from gateway.routes.sessions import link_path
 from gateway.services import Services
 from gateway.serving import startup_report
 from gateway.serving.connections import RepeatedErrorFilter
+from gateway.serving.playground_link import PlaygroundLink, is_playground_offered
 from gateway.serving.server import HttpServer, UvicornLogFilter
 from gateway.serving.shutdown import ShutdownSignal
 from gateway.terminal.chat import run_chat
@@ -86,8 +87,17 @@ async def run_service(
     _filter_logs()
     with ShutdownSignal(bound_s=config.bus.drain_s + STOP_TIMEOUT_S) as stop:
         description = await anyio.to_thread.run_sync(_describe, config, listener)
-        async with open_app(config, description, _end_at_once) as app:
-            network = network_app(app, config.gateway, token=token.value if token else None)
+        async with open_app(config, description, _end_at_once) as app, AsyncExitStack() as stack:
+            playground = PlaygroundLink(config) if is_playground_offered(config) else None
+            if playground is not None:
+                app.get(playground.path, include_in_schema=False)(playground.open)
+                stack.callback(playground.end)
+            network = network_app(
+                app,
+                config.gateway,
+                token=token.value if token else None,
+                open_paths=[playground.path] if playground else [],
+            )
             limits = config.gateway.connections
             # Before connections are accepted: they may take all file descriptors.
             faults = await anyio.to_thread.run_sync(_find_faults, config)
@@ -100,8 +110,8 @@ async def run_service(
                 reload = ConfigReloader(config, agents, on_applied=apply, overrides=overrides)
                 await server.ready.wait()
                 gc.freeze()  # modules, classes and schemas stay as long as the process
-                link = await _console_link(app.state.services, token)
-                _announce(app.state.services, listener, token, link, faults, has_chat=has_chat)
+                pages = await _pages(app.state.services, listener, token, playground)
+                _announce(app.state.services, listener, token, pages, faults, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)
                 _print("Stopping ...\n")
                 server.stop()
@@ -195,33 +205,51 @@ def _announce(
     services: Services,
     listener: socket.socket,
     token: AdminToken | None,
-    link: str,
+    pages: Sequence[tuple[str, str]],
     faults: tuple[str, ...],
     *,
     has_chat: bool,
 ) -> None:
     port = listener.getsockname()[1]
-    report = _startup_report(services, port, token, link, has_chat=has_chat)
+    report = _startup_report(services, port, token, pages, has_chat=has_chat)
     hints = (*faults, *startup_report.config_hints(services.config))
     _print(report + "".join(f"  - {hint}\n" for hint in hints))
 
 
-async def _console_link(services: Services, token: AdminToken | None) -> str:
-    """Return the path of the console, with a one-time sign-in if it is printed on a terminal and not into a log."""
-    if token is None or not sys.stdout.isatty():
-        return "console/"
-    return await link_path(services, token_digest(token.value))
+async def _pages(
+    services: Services,
+    listener: socket.socket,
+    token: AdminToken | None,
+    playground: PlaygroundLink | None,
+) -> list[tuple[str, str]]:
+    """Return the names and addresses of the pages to open.
+
+    The console's signs in once if it is printed on a terminal and not into a log.
+    """
+    url = _url(services.config, listener.getsockname()[1])
+    signs_in = token is not None and sys.stdout.isatty()
+    path = (
+        await link_path(services, token_digest(token.value)) if token and signs_in else "console/"
+    )
+    pages = [("console", f"{url}/{path}{' (this link signs in once)' if signs_in else ''}")]
+    if playground is not None:
+        pages.append(("playground", f"{url}{playground.path}"))
+    return pages
 
 
 def _startup_report(
-    services: Services, port: int, token: AdminToken | None, link: str, *, has_chat: bool
+    services: Services,
+    port: int,
+    token: AdminToken | None,
+    pages: Sequence[tuple[str, str]],
+    *,
+    has_chat: bool,
 ) -> str:
     config = services.config
     text = f"Parley is running at {_url(config, port)}\n" + startup_report.format_lines(
         startup_report.summary_lines(config, services.agent_services.sandboxes.description)
     )
-    how = " (this link signs in once)" if link != "console/" else ""
-    text += startup_report.format_lines(iter([("console", f"{_url(config, port)}/{link}{how}")]))
+    text += startup_report.format_lines(iter(pages))
     text += startup_report.format_lines(startup_report.channel_lines(channel_states(services)))
     text += startup_report.format_lines(
         iter([("logs", str(config.log_file) if has_chat else "here")])

@@ -12,6 +12,7 @@ from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.journeys.playground import RunningPlayground, playground, run_command
 from tests.journeys.service import with_model
+from tests.journeys.test_terminal import CTRL_C, CTRL_D, PROMPT, at_a_terminal, write_config
 
 PLATFORMS = ("slack", "telegram", "feishu")
 HOSTILE = '<img src=x onerror="document.title = 1"><script>document.title = 2</script>'
@@ -241,7 +242,7 @@ async def test_the_page_needs_its_token_and_its_host(tmp_path: Path) -> None:
         assert "default-src 'self'" in page.headers["Content-Security-Policy"]
 
 
-async def test_the_operators_models_and_graphs_are_used_and_have_weather(tmp_path: Path) -> None:
+async def test_the_operators_models_are_used_and_have_weather(tmp_path: Path) -> None:
     async with FakeModelServer() as model:
         entry = with_model("$MODEL_URL")["models"][0]
         config = {
@@ -276,3 +277,42 @@ def _failed(state: dict[str, Any], *, source: str, outcome: str) -> list[dict[st
         for one in state["entries"]
         if one["source"] == source and one["failed"] and one["outcome"].startswith(outcome)
     ]
+
+
+async def test_a_service_without_platforms_offers_the_playground_in_its_terminal(
+    tmp_path: Path,
+) -> None:
+    config = write_config(tmp_path, {})
+    async with at_a_terminal(config, tmp_path / "home", "serve") as terminal:
+        await terminal.sees("playground http://")
+        rest = await terminal.sees(PROMPT)
+        link = f"http://{rest.split()[0]}"
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            first, second = [(await client.get(link)).headers["Location"] for _ in range(2)]
+            assert first == second
+            wrong = await client.get(link[:-3])
+            assert wrong.status_code in {401, 404}
+            opened = await client.get(first, follow_redirects=True)
+            assert "Parley playground" in opened.text
+            terminal.type(CTRL_D)
+            assert await terminal.leaves() == 0
+
+            async def is_gone() -> bool:
+                try:
+                    await client.get(first)
+                except httpx.TransportError:
+                    return True
+                return False
+
+            await eventually(is_gone)
+
+
+async def test_a_service_with_platforms_offers_no_playground(tmp_path: Path) -> None:
+    channels = {
+        "telegram": {"enabled": True, "bot_token": "1:a", "base_url": "http://127.0.0.1:9/bot"}
+    }
+    config = write_config(tmp_path, {"channels": channels})
+    async with at_a_terminal(config, tmp_path / "home", "serve") as terminal:
+        assert "playground" not in await terminal.sees("Parley is running", "logs", "token")
+        terminal.type(CTRL_C)
+        assert await terminal.leaves() == 0
