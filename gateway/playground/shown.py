@@ -197,7 +197,7 @@ def _nodes(parts: Sequence[SyntaxTreeNode]) -> list[Node]:
 def _node(part: SyntaxTreeNode) -> list[Node]:
     match part.type:
         case "text":
-            found: list[Node] = [part.content]
+            found: list[Node] = [part.content] if part.content else []
         case "code_inline":
             found = [["code", {}, part.content]]
         case "fence" | "code_block":

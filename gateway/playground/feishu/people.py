@@ -23,6 +23,9 @@ from gateway.playground.shown import (
 
 GROUP = "oc_room"
 TITLE = "Product"
+TOPICS = {"omt_launch": "Launch"}
+"""The topics of the group, by ID."""
+
 REDELIVER_S = 5.0
 """Pause before Feishu sends an event again. The real ones are 15 s, 5 min, 1 h and 6 h."""
 
@@ -89,20 +92,24 @@ class SimulatedFeishu:
             for one in PEOPLE
             if one.role != "bot"
         ]  # fmt: skip
-        group = SimulatedPlace(
-            id=f"feishu:{GROUP}", platform="feishu", kind="group", name=TITLE, calls_bot="@Parley "
-        )
-        return [*found, group]
+        chats = {GROUP: TITLE, **{f"{GROUP}/{key}": name for key, name in TOPICS.items()}}
+        found += [
+            SimulatedPlace(
+                id=f"feishu:{chat}", platform="feishu", kind="topic" if "/" in chat else "group", name=name,
+                calls_bot="@Parley ",
+            )
+            for chat, name in chats.items()
+        ]  # fmt: skip
+        return found
 
     def seen(self, place: SimulatedPlace) -> SeenPlace:
         """Return the messages of a chat, and the toast that answers the last button."""
-        chat = _chat(place)
+        chat, topic = _address(place)
         pressed = [one for one in self.server.state.events if one.once and one.answer]
         answer: Any = pressed[-1].answer if pressed and place.only_for else {}
         toast = ((answer or {}).get("toast") or {}).get("content", "")
-        return SeenPlace(
-            messages=[self._seen(one) for one in self.server.messages(chat)], notice=str(toast)
-        )
+        messages = [one for one in self.server.messages(chat) if one.thread == topic]
+        return SeenPlace(messages=[self._seen(one) for one in messages], notice=str(toast))
 
     def _seen(self, message: FeishuMessage) -> SeenMessage:
         person = next((one.key for one in PEOPLE if _user(one) == message.sender), "")
@@ -115,7 +122,6 @@ class SimulatedFeishu:
             author="parley" if message.by_bot else person,
             body=self._body(message, text),
             text=text,
-            thread=message.root if message.thread else "",
             reply_to=message.reply_to,
             edited=len(message.edits) > 1 and not message.by_bot,
             grows=bool(config.get("streaming_mode")),
@@ -143,7 +149,7 @@ class SimulatedFeishu:
 
     async def act(self, place: SimulatedPlace, person: SimulatedPerson, action: Action) -> None:
         """Write, also in a topic or as a reply, withdraw, or press a button."""
-        chat, user = _chat(place), _user(person)
+        user = _user(person)
         match action["do"]:
             case "send":
                 await self._send(place, person, action)
@@ -154,14 +160,15 @@ class SimulatedFeishu:
             case "edit":
                 raise UnknownAction("Feishu does not tell bots of edited messages.")
             case other:
-                raise UnknownAction(f"Feishu has no such action in {chat}: {other}")
+                raise UnknownAction(f"Feishu has no such action: {other}")
 
     async def _send(self, place: SimulatedPlace, person: SimulatedPerson, action: Action) -> None:
-        chat, user = _chat(place), _user(person)
+        (chat, topic), user = _address(place), _user(person)
         text, mentions = self._mentioned(str(action.get("text", "")))
         extra: FeishuMessageOptions = {
             "private": bool(place.only_for),
-            "reply_to": str(action.get("reply_to") or action.get("thread") or ""),
+            "thread": topic,
+            "reply_to": str(action.get("reply_to", "")),
             "mentions": mentions,
         }
         if person.role == "bot":
@@ -251,8 +258,10 @@ def _user(person: SimulatedPerson) -> str:
     return f"cli_{person.key}" if person.role == "bot" else f"ou_{person.key}"
 
 
-def _chat(place: SimulatedPlace) -> str:
-    return place.id.partition(":")[2]
+def _address(place: SimulatedPlace) -> tuple[str, str]:
+    """Return the chat and topic of a place."""
+    chat, _, topic = place.id.partition(":")[2].partition("/")
+    return chat, topic
 
 
 def card_nodes(element: Mapping[str, Any]) -> list[Node]:  # noqa: PLR0911 - one return per kind

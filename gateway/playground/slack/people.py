@@ -121,7 +121,7 @@ class SimulatedSlack:
         return SeenPlace(messages=[self._seen(one) for one in found], working="".join(working[-1:]))
 
     def _seen(self, message: SlackMessage) -> SeenMessage:
-        body = [node for block in message.blocks for node in _block(block)]
+        body = [node for block in message.blocks for node in block_nodes(block)]
         if not body and message.text:
             body = [["p", {}, *mrkdwn_nodes(message.text)]]
         return SeenMessage(
@@ -315,7 +315,8 @@ def _token(token: str) -> Node:
     return ["a", {"href": _unescaped(target)}, _unescaped(label or target)]
 
 
-def _block(block: Mapping[str, Any]) -> list[Node]:  # noqa: PLR0911 - one return per kind
+def block_nodes(block: Mapping[str, Any]) -> list[Node]:  # noqa: PLR0911 - one return per kind
+    """Return the trees of a block. Buttons are shown below the message."""
     match block.get("type"):
         case "markdown":
             return markdown_tree(str(block["text"]))

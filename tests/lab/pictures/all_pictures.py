@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.lab.pictures.architecture import architecture_diagram
 from tests.lab.pictures.chats import CHAT_PICTURES
 from tests.lab.pictures.console import take_console_screenshot
+from tests.lab.pictures.playground import take_playground_screenshot
 from tests.lab.pictures.sequence import sequence_diagram
 from tests.lab.pictures.terminal import terminal_recording
 
@@ -19,6 +20,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
 }
 
 SCREENSHOTS: Mapping[str, Callable[[Path], Awaitable[None]]] = {
-    "console.png": take_console_screenshot
+    "console.png": take_console_screenshot,
+    "playground.png": take_playground_screenshot,
 }
 """Taken in a real browser. Their bytes differ each time, so tests do not compare them."""
