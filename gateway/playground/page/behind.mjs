@@ -1,6 +1,6 @@
 // Behind the chat: the weather, and the inspector, which lists what happened in order.
 
-import { element } from "/console/elements.mjs";
+import { element } from "/console/kit/elements.mjs";
 import { act, state } from "./server.mjs";
 import { word } from "./words.mjs";
 

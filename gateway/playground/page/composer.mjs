@@ -1,6 +1,6 @@
 // Where a person writes: text with completion of names and commands, files, and what the message is for.
 
-import { element } from "/console/elements.mjs";
+import { element } from "/console/kit/elements.mjs";
 import { plain } from "./messages.mjs";
 import { act, state } from "./server.mjs";
 import { word } from "./words.mjs";

@@ -1,6 +1,6 @@
 // The messages of a place as people see them, with what a person can do with each.
 
-import { element } from "/console/elements.mjs";
+import { element } from "/console/kit/elements.mjs";
 import { act, state } from "./server.mjs";
 import { treeNode } from "./text.mjs";
 import { word } from "./words.mjs";

@@ -1,6 +1,6 @@
 // The page: who speaks, where, and what everybody sees.
 
-import { element } from "/console/elements.mjs";
+import { element } from "/console/kit/elements.mjs";
 import { showEntries, showFilter, showViolations, showWeather } from "./behind.mjs";
 import { composeIn, setContext } from "./composer.mjs";
 import { forgetDrawn, showMessages } from "./messages.mjs";

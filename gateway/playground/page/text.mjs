@@ -1,6 +1,6 @@
 // Turns the server's trees into elements: strings are set as text, and only the tags below are made.
 
-import { element } from "/console/elements.mjs";
+import { element } from "/console/kit/elements.mjs";
 
 const TAGS = new Set([
   "p", "strong", "em", "u", "del", "code", "pre", "blockquote", "ul", "ol", "li", "table", "tr", "th", "td", "hr", "br",
