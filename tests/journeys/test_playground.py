@@ -56,7 +56,7 @@ async def test_people_talk_to_the_bot_on_all_platforms(tmp_path: Path) -> None:
         await _slack_refuses_a_command_that_no_app_has(page)
         page.errors.clear()  # This is the refused request.
         await _a_feishu_card_grows_and_a_file_comes(page, running)
-        await _a_stranger_is_approved(page)
+        await _a_stranger_is_approved(page, running)
         await _calls_and_decisions_are_listed_without_secrets(page, running)
         await _an_answer_arrives_once_in_spite_of_the_weather(page, running)
         await _a_message_to_a_killed_service_is_answered_later(page, running)
@@ -116,12 +116,16 @@ async def _a_feishu_card_grows_and_a_file_comes(
     assert [one for one in titles if one.endswith("/elements/answer/content")]
 
 
-async def _a_stranger_is_approved(page: BrowserPage) -> None:
+async def _a_stranger_is_approved(page: BrowserPage, running: RunningPlayground) -> None:
     await choose(page, "#person", "sam")
     await go_to(page, "telegram:1003")
     await write(page, "let me in")
     await page.wait_for_text("pairing code", "#messages article[data-author=parley]")
     await page.evaluate("document.querySelector('#messages .operator').click()")
+    await eventually(
+        running.state,
+        lambda state: any(entry["title"] == "approve" for entry in state["entries"]),
+    )
     await write(page, "now?")
     await page.wait_for_text("You said: now?", "#messages")
     await choose(page, "#person", "ann")
