@@ -303,7 +303,11 @@ def _reading(whole: str, args: ReadArgs, limit: int) -> str:
     if start and start >= len(text):
         return text_page(text, start, limit)  # a note
     end = _page_end(text, start, limit)
-    shown = number_lines(text[start:end], first + text.count("\n", 0, start))
+    number = first + text.count("\n", 0, start)
+    shown = number_lines(text[start:end], number)
+    while limit < len(shown) and limit > 0 and end - start > 1:  # the numbers count, too
+        end = _page_end(text, start, (end - start) * limit // len(shown))
+        shown = number_lines(text[start:end], number)
     is_cut = end < len(text)
     if is_cut:
         shown += f"\n... [characters {start} to {end} of {len(text)}; read on with offset={end}]"

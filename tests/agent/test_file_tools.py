@@ -83,6 +83,17 @@ def bench(tmp_path: Path) -> FileToolsHarness:
     return FileToolsHarness(tmp_path)
 
 
+async def test_line_numbers_count_in_the_limit_of_a_result(bench: FileToolsHarness) -> None:
+    await bench.raw("write_file", {"path": "short.txt", "content": "x\n" * 30_000})
+    shown = await bench.text("read_file", path="short.txt")
+    page, _, note = shown.rpartition("\n... [")
+    assert len(page) <= 50_000
+    end = int(note.rpartition("offset=")[2].rstrip("]"))
+    assert page.count("\n") + 1 == end // 2
+    following = await bench.text("read_file", path="short.txt", offset=end)
+    assert following.startswith(f"{end // 2 + 1}\tx\n")
+
+
 async def test_a_file_is_written_read_changed_and_listed(bench: FileToolsHarness) -> None:
     path = f"{WORKSPACE}/notes/a.txt"
     assert await bench.text("write_file", path=path, content="one\ntwo\nthree\n") == "OK"
@@ -173,8 +184,8 @@ async def test_long_files_are_read_on(tmp_path: Path) -> None:
     content = "".join(f"line {n}\n" for n in range(100))
     await bench.text("write_file", path="a.txt", content=content)
     first = await bench.text("read_file", path="a.txt")
-    assert first == f"{numbered(0, 38)}\n... [characters 0 to 294 of 790; read on with offset=294]"
-    assert (await bench.text("read_file", path="a.txt", offset=294)).startswith("39\tline 38\n")
+    assert first == f"{numbered(0, 28)}\n... [characters 0 to 214 of 790; read on with offset=214]"
+    assert (await bench.text("read_file", path="a.txt", offset=214)).startswith("29\tline 28\n")
     assert await bench.text("read_file", path="a.txt", offset=598) == numbered(76, 100)
     lines = await bench.text("read_file", path="a.txt", start_line=11, end_line=60, offset=296)
     assert lines == f"{numbered(47, 60)}\n[lines 11 to 60 of 100]"
@@ -187,8 +198,8 @@ async def test_a_line_that_is_longer_than_the_limit_is_read_in_parts(tmp_path: P
     note = "... [characters {} of 26; read on with offset={}]"
     assert await bench.text("read_file", path="a.json") == f"1\tshort\n{note.format('0 to 6', 6)}"
     part = await bench.text("read_file", path="a.json", offset=6)
-    assert part == f"2\t0123456789\n{note.format('6 to 16', 16)}"
-    assert await bench.text("read_file", path="a.json", offset=16) == "2\t0123456789"
+    assert part == f"2\t01234567\n{note.format('6 to 14', 14)}"
+    assert await bench.text("read_file", path="a.json", offset=18) == "2\t23456789"
 
 
 async def test_the_start_of_a_long_markdown_file_comes_with_its_headings(tmp_path: Path) -> None:
@@ -196,7 +207,7 @@ async def test_the_start_of_a_long_markdown_file_comes_with_its_headings(tmp_pat
     text = "# One\n" + "word " * 20 + "\n## Two\nend"
     await bench.text("write_file", path="a.md", content=text)
     first = await bench.text("read_file", path="a.md")
-    assert first.endswith("offset=40]\n[4 lines; headings:]\nL1: One\nL3: Two")
+    assert first.endswith("offset=36]\n[4 lines; headings:]\nL1: One\nL3: Two")
     assert "headings" not in await bench.text("read_file", path="a.md", offset=40)
     await bench.text("write_file", path="short.md", content="# One\nend")
     assert await bench.text("read_file", path="short.md") == "1\t# One\n2\tend"
