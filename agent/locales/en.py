@@ -33,14 +33,14 @@ ENGLISH = AgentMessages(
     loop_detected="(I was repeating the same steps, so I stopped. "
     "Please tell me what to do differently, or ask for a smaller part.)",
     sources="Sources:",
-    usage_limit_person="You have used your allowance of {amount}. It starts anew on {resets}. "
+    usage_limit_person="You have used your allowance of {amount}. It resets on {resets}. "
     "If you need more, please ask the person who runs this bot.",
-    usage_limit_room="This chat has used its allowance of {amount}. It starts anew on {resets}.",
-    usage_limit_agent="This agent has used its allowance of {amount}. It starts anew on {resets}. "
+    usage_limit_room="This chat has used its allowance of {amount}. It resets on {resets}.",
+    usage_limit_agent="This agent has used its allowance of {amount}. It resets on {resets}. "
     "You can choose another one with /agent.",
     usage_limit_service="All that I may use ({amount}) is used up. I can answer again on {resets}.",
-    usage_warning_person="(You have used {percent} % of your allowance of {amount}. It starts anew on {resets}.)",
-    usage_warning_room="(This chat has used {percent} % of its allowance of {amount}. It starts anew on {resets}.)",
+    usage_warning_person="(You have used {percent} % of your allowance of {amount}. It resets on {resets}.)",
+    usage_warning_room="(This chat has used {percent} % of its allowance of {amount}. It resets on {resets}.)",
     default_question="How should I continue?",
     mcp_question="🔌 The MCP server “{server}” asks:",
     mcp_accept="Accept",

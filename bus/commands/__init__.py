@@ -16,6 +16,16 @@ COMMAND_NAMES = (
 )
 """All commands, in the order of /help."""
 
+_ARGUMENTS = {
+    "bootstrap": "[text]",
+    "model": "[name]",
+    "agent": "[name]",
+    "memory": "[page]",
+    "forget": "[number | yes]",
+    "language": "[en | zh | auto]",
+}
+"""What /help shows after the names of commands, in every language."""
+
 COMMANDS = tuple(
     CommandInfo(
         name=name,
@@ -105,6 +115,8 @@ def _one_edit_away(name: str) -> frozenset[str]:
 
 def help_text(texts: Messages) -> str:
     """Return the answer to /help."""
-    return "\n".join(
-        [texts.commands_head, *(f"/{name} — {texts.help(name)}" for name in COMMAND_NAMES)]
+    lines = (
+        f"{' '.join(filter(None, (f'/{name}', _ARGUMENTS.get(name))))} — {texts.help(name)}"
+        for name in COMMAND_NAMES
     )
+    return "\n".join([texts.commands_head, *lines])

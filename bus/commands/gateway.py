@@ -52,6 +52,8 @@ class GatewayCommands:
     async def memory(self, context: CommandContext) -> str:
         """List the facts in the memory of the person or group; a number in the argument is the page."""
         texts, whose = context.texts, _whose(context)
+        if context.argument.strip() and not _number(context.argument):
+            return texts.memory_usage
         facts = await self._facts(context)
         if facts is None:
             return texts.memory_failed
@@ -76,7 +78,9 @@ class GatewayCommands:
         if context.argument.strip().lower() != FORGET_WORD:
             facts = await self._facts(context)
             if facts is None:
-                return context.texts.memory_failed
+                return texts.memory_failed
+            if not facts:
+                return texts.memory_none.format(whose=whose)
             return texts.forget_ask.format(count=len(facts), whose=whose, word=FORGET_WORD)
         done = await self._request("DELETE", "memory", {"scope": memory_scope(context.inbound)})
         return texts.forget_failed if done is None else texts.forget_done.format(whose=whose)

@@ -65,9 +65,10 @@ class Messages:
     memory_hint: str = (
         "To delete one of them, send /forget and its number. To correct one, tell me what is right."
     )
+    memory_usage: str = "Send /memory to see the list, or /memory with the number of a page."
     memory_failed: str = "Failed to fetch memory information."
     forget_ask: str = (
-        "I remember {count} fact(s) about {whose}; /memory lists them, and /forget with a number deletes one. "
+        "Facts that I remember about {whose}: {count}. /memory lists them, and /forget with a number deletes one. "
         "Send /forget {word} to delete everything I remember about {whose}."
     )
     forget_done: str = "I deleted everything I remembered about {whose}."

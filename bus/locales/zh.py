@@ -43,6 +43,7 @@ CHINESE = Messages(
     memory_by_operator="由管理员添加",
     memory_more="还有 {count} 条：发送 /memory {page} 查看。",
     memory_hint="要删除其中一条，请发送 /forget 加编号。要更正，直接告诉我正确的内容即可。",
+    memory_usage="发送 /memory 查看列表，或在后面加上页码。",
     memory_failed="获取记忆信息失败。",
     forget_ask="我记住了 {count} 条关于{whose}的信息；/memory 列出全部，/forget 加编号删除一条。"
     "发送 /forget {word} 即可删除我对{whose}的全部记忆。",

@@ -109,7 +109,7 @@ async def test_no_call_leaves_beyond_a_limit_of_100_parallel_turns(tmp_path: Pat
         assert total["calls"] == len(server.requests)
         assert total["input_tokens"] + total["output_tokens"] <= limit
         assert total["input_tokens"] == _counted(server)[0]
-        assert "starts anew on" in refused[0]
+        assert "resets on" in refused[0]
         assert "allowance" not in await _say(agents, "other", user_id="slack:T:bob")
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.config import ChannelPolicy, SessionConfig
+from bus.locales.en import ENGLISH
 from bus.messages import ReplyTarget
 from bus.settings.memory_scope import global_user_id, memory_scope
 from store.config import StoreConfig
@@ -31,7 +32,8 @@ MODELS = "Available models:\n• gpt\n• qwen\nChoose with /model NAME."
         ("/agent", "Current agent: default\nAvailable agents:\n• reviewer\nChoose with /agent NAME."),
         ("/agent reviewer", "The agent of this chat is now reviewer."),
         ("/skills", "Enabled skills:\n• notes — Writes notes"),
-        ("/forget", "I remember 2 fact(s) about you; /memory lists them, and /forget with a number deletes one. "
+        ("/memory tea", ENGLISH.memory_usage),
+        ("/forget", "Facts that I remember about you: 2. /memory lists them, and /forget with a number deletes one. "
          "Send /forget yes to delete everything I remember about you."),
         ("/forget yes", "I deleted everything I remembered about you."),
         ("/forget 4", "Forgotten: **4** – sails"),
@@ -65,6 +67,13 @@ async def test_a_gateway_that_fails(tmp_path: Path, command: str, answer: str) -
         )
         await harness.send(command)
         await harness.expect_replies(answer)
+
+
+async def test_there_is_nothing_to_forget(tmp_path: Path) -> None:
+    async with running_bus(tmp_path) as harness:
+        harness.gateway.documents = {"memory": {"facts": []}}
+        await harness.send("/forget")
+        await harness.expect_replies(ENGLISH.memory_none.format(whose="you"))
 
 
 async def test_a_chosen_model_and_agent_answer_the_next_message(tmp_path: Path) -> None:
@@ -166,7 +175,9 @@ async def test_memory_belongs_to_the_user_in_private_and_to_the_chat_in_a_group(
         await harness.send("hi", user="ann", chat="g", is_private=False)
         await harness.wait_for_runs(1)
         await eventually(lambda: len(harness.platform.texts) == 3)
-        private, group, _ = harness.platform.texts
+        # Chats do not wait for each other.
+        [private] = [text for text in harness.platform.texts if "about you" in text]
+        [group] = [text for text in harness.platform.texts if "about this chat" in text]
         assert "• **4** – sails (2026-03-02)" in private
         assert "• **4** – sails (Ann, 2026-03-02)" in group
         scopes = {query["scope"] for _, what, query in harness.gateway.asked if what == "memory"}

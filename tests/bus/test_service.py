@@ -351,7 +351,7 @@ FACTS = (
         ("/models", "Failed to fetch models information.", {"models": ["strange"]}),
         ("/memory", FACTS, {}),
         ("/memory", "Failed to fetch memory information.", {"memory": 404}),
-        ("  /MEMORY please", FACTS, {}),
+        ("  /MEMORY ", FACTS, {}),
         ("/memory", "I remember nothing about you yet.", {"memory": {"facts": []}}),
     ],
 )
@@ -382,7 +382,9 @@ async def test_a_command_that_meets_a_bug_says_that_it_failed(tmp_path: Path) ->
 def test_help_is_made_from_the_table() -> None:
     lines = help_text(ENGLISH).splitlines()
     assert lines[0] == "Available commands:"
-    assert lines[1:] == [f"/{command.name} — {command.help}" for command in COMMANDS]
+    assert [line.partition(" — ")[2] for line in lines[1:]] == [one.help for one in COMMANDS]
+    assert "/new — Start a new conversation" in lines
+    assert any(line.startswith("/forget [number | yes] — ") for line in lines)
     assert {command.name for command in COMMANDS} == {
         "help", "new", "status", "models", "model", "agent", "skills", "memory", "forget", "stop",
         "bootstrap", "retry", "undo", "export", "language", "why", "usage", "schedule", "timezone",
