@@ -23,6 +23,7 @@ from gateway.runtime.counters import DurationHistogram
 from gateway.services import Services
 from gateway.version import get_version
 from store.runs import RunStatus
+from store.schedules import OccurrenceOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,10 @@ METRICS: Mapping[str, MetricSpec] = {
     "parley_recording_seconds_total": _counter(
         "Length of the transcribed recordings whose length is known, seconds.", "channel"
     ),
+    "parley_schedules_due_total": _counter(
+        "Times at which schedules were due: queued (started), unchanged, skipped, missed, failed.",
+        "outcome",
+    ),
     "parley_runs_in_progress": _gauge("Pending and running runs.", "status"),
     "parley_runs_total": _counter("Finished runs, by status.", "status"),
     "parley_run_duration_seconds": _histogram(
@@ -118,6 +123,13 @@ METRICS: Mapping[str, MetricSpec] = {
 
 INBOX_STATES = ("new", "running")
 OUTBOX_STATES = ("pending", "sending", "uncertain", "failed")
+DUE_OUTCOMES: tuple[OccurrenceOutcome, ...] = (
+    "queued",
+    "unchanged",
+    "skipped",
+    "missed",
+    "failed",
+)
 RUN_ENDS: tuple[RunStatus, ...] = ("success", "error", "timeout", "interrupted")
 RUN_STATES: tuple[RunStatus, ...] = ("pending", "running")
 
@@ -217,6 +229,8 @@ async def _add_channels(page: _Snapshot, bus: Bus) -> None:
         page.add("parley_inbox_rows", inbox.get(name, 0), name)
     for name in OUTBOX_STATES:
         page.add("parley_outbox_rows", outbox.get(name, 0), name)
+    for outcome in DUE_OUTCOMES:
+        page.add("parley_schedules_due_total", bus.scheduler.counts[outcome], outcome)
 
 
 def _add_runs(page: _Snapshot, services: Services) -> None:

@@ -9,6 +9,7 @@ database does this at a time.
 import hashlib
 import logging
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -90,6 +91,9 @@ class Scheduler:
         runs: Starts the runs of the API; None = it has no schedules here.
         checks: Runs checks; None = schedules have none here.
         now: The wall clock.
+
+    Attributes:
+        counts: Number of due times since the start, by their first outcome.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class Scheduler:
         self._changed = anyio.Event()
         self._scope = anyio.CancelScope()
         self._seen = now()
+        self.counts = Counter[OccurrenceOutcome]()
 
     def accept_with(self, intake: Intake) -> None:
         """Set the intake, which accepts the messages. Call it before `run`."""
@@ -288,6 +293,7 @@ class Scheduler:
             occurrence.outcome,
             occurrence.detail,
         )
+        self.counts[occurrence.outcome] += 1
         if paused:
             self._notify(schedule)
 

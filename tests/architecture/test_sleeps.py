@@ -29,6 +29,7 @@ ALLOWED = {
     "contracts/run_graph.py": "a run takes long",
     "agent/escape_attempts.py": "runs inside the sandbox, where a signal would take a moment",
     "faults/injection.py": "a call that fails after a stop fails while the service stops",
+    "journeys/test_schedules_of_nodes.py": "nodes are killed while reminders come due",
     "journeys/test_nodes_outage.py": "so long the database is away, with PARLEY_TEST_LONG",
     "journeys/test_all_platforms.py": "the order in which a platform tells of two messages is its own",
     "agent/test_subagent_executor.py": "work takes a moment",
