@@ -217,10 +217,6 @@ async def _add_channels(page: _Snapshot, bus: Bus) -> None:
     for channel, health in sorted(bus.health().items()):
         for state in ConnectionState:
             page.add("parley_channel_connection_state", health.state is state, channel, state)
-    for (channel, outcome), count in sorted(bus.speech_stats.counts().items()):
-        page.add("parley_recordings_total", count, channel, outcome)
-    for channel, seconds in sorted(bus.speech_stats.seconds().items()):
-        page.add("parley_recording_seconds_total", seconds, channel)
     busy, queued = bus.load()
     page.add("parley_busy_conversations", busy)
     page.add("parley_queued_messages", queued)
@@ -229,8 +225,16 @@ async def _add_channels(page: _Snapshot, bus: Bus) -> None:
         page.add("parley_inbox_rows", inbox.get(name, 0), name)
     for name in OUTBOX_STATES:
         page.add("parley_outbox_rows", outbox.get(name, 0), name)
+    _add_speech(page, bus)
     for outcome in DUE_OUTCOMES:
         page.add("parley_schedules_due_total", bus.scheduler.counts[outcome], outcome)
+
+
+def _add_speech(page: _Snapshot, bus: Bus) -> None:
+    for (channel, outcome), count in sorted(bus.speech_stats.counts().items()):
+        page.add("parley_recordings_total", count, channel, outcome)
+    for channel, seconds in sorted(bus.speech_stats.seconds().items()):
+        page.add("parley_recording_seconds_total", seconds, channel)
 
 
 def _add_runs(page: _Snapshot, services: Services) -> None:

@@ -104,7 +104,7 @@ _QUEUED = """
 SELECT occurrence.*, inbox.state AS message_state, run.status AS run_status
 FROM schedule_occurrence AS occurrence
 LEFT JOIN inbox ON inbox.id = occurrence.inbox_id LEFT JOIN run ON run.run_id = occurrence.run_id
-WHERE outcome = 'queued'
+WHERE occurrence.outcome = 'queued'
 """
 _HAVE_ENDED = f"""{_QUEUED}
 AND coalesce(inbox.state, '') NOT IN ('new', 'running') AND coalesce(run.status, '') NOT IN ('pending', 'running')

@@ -54,7 +54,7 @@ _REQUEST_BODY: dict[str, Any] = {
 }
 
 
-class MessageView(BaseModel):
+class SentMessageView(BaseModel):
     """A message that a client sends.
 
     Attributes:
@@ -82,7 +82,7 @@ class MessageView(BaseModel):
 
 @router.post(
     "",
-    response_model=MessageView,
+    response_model=SentMessageView,
     status_code=202,
     openapi_extra=_REQUEST_BODY,
     responses=error_responses(400),
@@ -111,7 +111,7 @@ async def send_message(channel: str, request: Request, bus: BusDep) -> dict[str,
     return _view(status)
 
 
-@router.get("/{key}", response_model=MessageView)
+@router.get("/{key}", response_model=SentMessageView)
 async def get_message(
     channel: str, key: Annotated[Key, PathParameter()], bus: BusDep
 ) -> dict[str, Any]:
