@@ -28,7 +28,7 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("sdk", "settings", "files", "tests"),
     [
-        (NEWEST, {}, ("client", "page"), 19),
+        (NEWEST, {}, ("client", "page"), 20),
         (NEWEST, {}, ("usestream_sdk", "usestream_react"), 21),
         (NEWEST, {"PARLEY_TRANSPORT": "websocket"}, ("usestream_react",), 10),
         (TAGGED_LATEST, {"PARLEY_PREFIX": "/api/langgraph"}, ("client", "usestream_sdk"), 27),
