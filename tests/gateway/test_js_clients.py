@@ -31,7 +31,7 @@ pytestmark = [
         (NEWEST, {}, ("client", "page"), 20),
         (NEWEST, {}, ("usestream_sdk", "usestream_react"), 21),
         (NEWEST, {"PARLEY_TRANSPORT": "websocket"}, ("usestream_react",), 10),
-        (TAGGED_LATEST, {"PARLEY_PREFIX": "/api/langgraph"}, ("client", "usestream_sdk"), 27),
+        (TAGGED_LATEST, {"PARLEY_PREFIX": "/api/langgraph"}, ("client", "usestream_sdk"), 28),
     ],
     ids=["client", "hooks", "sockets", "latest"],
 )
