@@ -92,7 +92,7 @@ function pageOf(mine) {
       void onAddress();
     },
     onQuery: (call) => { mine.onQuery = call; },
-    onLive: (topics, call) => { mine.leave.push(subscribe(topics, call)); },
+    onLive: (topics, call) => { mine.leave.push(subscribe(topics, () => whileShown(mine, call))); },
     onLeave: (call) => { mine.leave.push(call); },
     may,
     notify,
@@ -102,12 +102,25 @@ function pageOf(mine) {
   };
 }
 
+/**
+ * Call a function of a view. Its requests are aborted when another view is shown, which is no error.
+ * @param {NonNullable<typeof current>} mine
+ * @param {() => unknown} call
+ */
+async function whileShown(mine, call) {
+  try {
+    await call();
+  } catch (error) {
+    if (mine === current) throw error;
+  }
+}
+
 /** The address changed: other filters of the same view, or another view. */
 async function onAddress() {
   const { name, rest, query } = address();
   if (current && current.name === name && current.rest === rest && current.onQuery) {
     current.query = query;
-    await current.onQuery();
+    await whileShown(current, current.onQuery);
     return;
   }
   await showView();

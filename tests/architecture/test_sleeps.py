@@ -13,6 +13,7 @@ SERVERS = ("fakes",)
 """Their pauses simulate a platform's latency and time limits."""
 
 ALLOWED = {
+    "browser.py": "an impatient person clicks twice",
     "faults/platform_turns.py": "whatever runs on after a kill meets calls that fail",
     "faults/turns.py": "whatever runs on after a kill meets calls that fail",
     "bots/test_telegram_call_limits.py": "virtual time",
