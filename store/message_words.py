@@ -34,11 +34,11 @@ INSERT INTO message_words (inbox_id, words) SELECT :inbox_id, :words
 WHERE EXISTS (SELECT 1 FROM inbox WHERE id = :inbox_id)
 ON CONFLICT (inbox_id) DO NOTHING
 """
-_FIND_SQLITE = """
+_SELECT_SQLITE = """
 SELECT rowid FROM message_words_index WHERE message_words_index MATCH :query AND rowid < :before
 ORDER BY rowid DESC LIMIT :found
 """
-_FIND_POSTGRES = """
+_SELECT_POSTGRES = """
 SELECT inbox_id FROM message_words
 WHERE array_to_tsvector(string_to_array(words, ' ')) @@ CAST(CAST(:query AS TEXT) AS tsquery) AND inbox_id < :before
 ORDER BY inbox_id DESC LIMIT :found
@@ -118,7 +118,7 @@ class MessageWords:
             is_postgres = self._database.engine.has_checkpoints
             params["query"] = _query_postgres(terms) if is_postgres else _query_sqlite(terms)
             params["found"] = MAX_FOUND if condition else limit
-            find = _FIND_POSTGRES if is_postgres else _FIND_SQLITE
+            find = _SELECT_POSTGRES if is_postgres else _SELECT_SQLITE
             condition += f" AND inbox.id IN ({find})"
         statement = f"{SELECT_ROWS} WHERE inbox.id < :before {condition} ORDER BY inbox.id DESC LIMIT :limit"
         found: Params = params

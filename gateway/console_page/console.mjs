@@ -242,6 +242,8 @@ async function main() {
     location.reload();
   } }, Object.entries(LANGUAGES).map(([code, name]) => element("option", { value: code, selected: code === language() }, name)));
   byId("foot").append(chosen, button(t("action.sign-out"), async () => {
+    leaveView();
+    stopLive();
     await signOut();
     showSignIn("");
   }, { id: "sign-out", class: "quiet" }));
@@ -265,9 +267,12 @@ async function main() {
 
 window.addEventListener("hashchange", () => { if (currentSession()) void onAddress(); });
 window.addEventListener("unhandledrejection", (event) => {
-  if (event.reason?.name === "AbortError") return;
-  if (event.reason instanceof ApiError && event.reason.status === 401) showSignIn(t("sign-in.ended"));
-  else notify(event.reason?.message ?? t("notice.failed"));
+  event.preventDefault(); // It is shown here.
+  if (event.reason?.name === "AbortError") return; // of a view that was left
+  const isSignedOut = byId("shell").classList.contains("signed-out"); // What was typed into the form stays.
+  if (event.reason instanceof ApiError && event.reason.status === 401) {
+    if (!isSignedOut && current) showSignIn(t("sign-in.ended"));
+  } else notify(event.reason?.message ?? t("notice.failed"));
 });
 window.addEventListener("keydown", (event) => {
   const isWriting = /** @type {Element} */ (event.target).closest("input, textarea, select, dialog");

@@ -1,5 +1,6 @@
 """/api/sessions: sign-in of browsers. A token or a one-time link becomes a cookie that scripts cannot read."""
 
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -115,11 +116,11 @@ async def read_current_session(
 
 @router.delete("/current", status_code=204)
 async def sign_out(request: Request, services: ServicesDep) -> Response:
-    """End the session of this request, and delete its cookie."""
+    """End the session of this request, if it has one, and delete its cookie."""
     caller = _caller(request)
-    if caller is None or caller.session is None:
-        raise RowNotFound("This request has no session.")
-    await services.sessions.revoke(caller.session.id)
+    if caller is not None and caller.session is not None:
+        with suppress(RowNotFound):  # Another request just ended it.
+            await services.sessions.revoke(caller.session.id)
     response = Response(status_code=204)
     response.delete_cookie(cookie_name(request.headers), samesite="strict", httponly=True)
     return response

@@ -27,6 +27,7 @@ from tests.gateway.composed import ComposedService, composed
 ENDLESS = {
     ("GET", "/api/channels/terminal/{session}/events"),
     ("GET", "/api/threads/{thread_id}/stream"),
+    ("GET", "/api/events"),
     ("POST", "/api/threads/{thread_id}/stream/events"),
 }
 """Streams that last as long as the client; tests of their own read them."""
@@ -51,6 +52,9 @@ WITHOUT_BODY = {
     "post /api/channels/outbox/{delivery_id}/resend",
     "post /api/channels/pairings/{code}/approve",
     "post /api/tokens/{name}/rotate",
+    "post /api/sessions",
+    "post /api/sessions/links",
+    "post /api/messages/{row_id}/stop",
     "post /api/memory/reload",
     "post /api/schedules/{schedule_id}/run",
     "post /api/threads/{thread_id}/copy",

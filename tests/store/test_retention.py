@@ -124,6 +124,7 @@ SMALL_TABLES = {
     "api_token": "one row per token that an administrator created",
     "assistant": "at most 10,000; all are cached after one read",
     "chat_migration": "one row per group that became a supergroup; read at the start",
+    "console_session": "one row per browser that is signed in",
     "conversation_settings": "one row per chat with a setting; read at the start",
     "node": "one row per process of the last 30 days; read four times a second anyway",
     "pairing": "people and groups that were approved, and 100 open requests",
