@@ -7,6 +7,7 @@ from store.chat_owners import EVERYTHING, OWNS, ChatOwners, WorkMark, chat_order
 from store.conversations import ConversationKey, key_from_row, key_params
 from store.database import Database, Params, Transaction
 from store.inbox_accept import (
+    ANSWERED,
     SELECT_ROWS,
     AcceptedBody,
     DuplicateMessage,
@@ -15,6 +16,7 @@ from store.inbox_accept import (
     InboxState,
     NewInboxRow,
     QueueFull,
+    TurnEnd,
     TurnOutcome,
     TurnStart,
     accept,
@@ -37,6 +39,7 @@ __all__ = [
     "InboxStore",
     "NewInboxRow",
     "QueueFull",
+    "TurnEnd",
     "TurnOutcome",
     "TurnStart",
 ]
@@ -260,15 +263,14 @@ class InboxStore:
         *,
         dead: bool = False,
         question: str | None = None,
-        outcome: TurnOutcome | None = None,
-        problem: str | None = None,
+        end: TurnEnd = ANSWERED,
         answered_ids: Sequence[int] = (),
         released_run_id: str | None = None,
         offers: OffersFor | None = None,
     ) -> bool:
         """Mark a row done (or dead), store its question and insert its outbox rows, in one transaction.
 
-        `outcome`: how its turn ended, if not with an answer; a dead row has failed. `problem`: why it failed.
+        `end`: how its turn ended; a dead row has failed.
         `answered_ids`: rows that the same turn answered; they are marked done as well, and get its run.
         `released_run_id`: a run that no longer answers anything; queued rows that were injected into it forget it.
         `offers`: called for each of these rows, because only the transaction knows a body that was just replaced.
@@ -282,8 +284,8 @@ class InboxStore:
                 "id": inbox_id,
                 "state": "dead" if dead else "done",
                 "question": question,
-                "outcome": "failed" if dead else outcome,
-                "problem": problem,
+                "outcome": "failed" if dead else end.outcome,
+                "problem": end.problem,
             }
             known: dict[ConversationKey, int] = {}
             body = _finish(tx, ending, known)

@@ -24,6 +24,17 @@ TurnOutcome = Literal["failed", "waiting", "silent", "stopped", "interrupted", "
 """How a turn ended, if not with an answer: `waiting` = for a person's answer, `joined` = another turn answered it."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """How a turn ended; None = with an answer. `problem`: why it failed, for administrators."""
+
+    outcome: TurnOutcome | None = None
+    problem: str | None = None
+
+
+ANSWERED = TurnEnd()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewInboxRow:
     """A message to accept.

@@ -28,7 +28,7 @@ from bus.settings.sessions import InvalidSession, SessionResolver
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationStore
 from store.errors import StoreError
-from store.inbox import InboxRow, InboxStore
+from store.inbox import InboxRow, InboxStore, TurnEnd
 from store.work_group import leave_commands
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class Conversations:
         else:
             stopped = replace(message.inbound, is_stopped=True)
             queue.delete(replace(message, inbound=stopped))
-            await self._inbox.finish(row_id, [], outcome="stopped")
+            await self._inbox.finish(row_id, [], end=TurnEnd("stopped"))
         return True
 
     async def start_new_thread(self, row: InboxRow, first: QueuedMessage | None = None) -> str:

@@ -54,7 +54,7 @@ from bus.runs.stream import INTERRUPTS, RunFailed, has_message
 from bus.runs.uploads import AttachmentUploadResult, FileUploader
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationStore
-from store.inbox import InboxRow, InboxStore, TurnOutcome
+from store.inbox import InboxRow, InboxStore, TurnEnd, TurnOutcome
 from store.message_history import MessageHistoryStore
 from store.outbox import NewOutboxRow
 
@@ -418,8 +418,8 @@ class TurnSteps:
             *self._indicator_rows(turn.row, outcomes),
             *rerun_offers(turn, is_discarded=True),
         ]
-        outcome: TurnOutcome = "joined" if reason is None else _outcome_of(reason)
-        await self._inbox.finish(turn.row.id, rows, outcome=outcome, offers=late_edit_offers(turn))
+        how: TurnOutcome = "joined" if reason is None else _outcome_of(reason)
+        await self._inbox.finish(turn.row.id, rows, end=TurnEnd(how), offers=late_edit_offers(turn))
         self._delivery.notify(turn.row.key)
 
     async def finish(self, turn: TurnRecord) -> bool:
@@ -453,8 +453,7 @@ class TurnSteps:
             row.id,
             rows,
             question=question,
-            outcome=_outcome(reply, reason),
-            problem=_problem(reply),
+            end=TurnEnd(_outcome(reply, reason), _problem(reply)),
             answered_ids=[message.row.id for message in outcome.taken],
             released_run_id=outcome.released_run_id,
             offers=late_edit_offers(turn),
@@ -482,7 +481,7 @@ class TurnSteps:
             row.id,
             rows,
             dead=True,
-            problem=_problem(reply),
+            end=TurnEnd("failed", _problem(reply)),
             answered_ids=[message.row.id for message in taken],
             offers=late_edit_offers(turn),
         )

@@ -20,7 +20,7 @@ from bus.messages import (
     encode_inbound,
 )
 from bus.platform import Disposition
-from store.inbox import InboxRow
+from store.inbox import InboxRow, TurnEnd
 from store.message_history import ReceivedEvent
 
 ADDRESSED_BY_EDIT_S = 600.0
@@ -147,7 +147,7 @@ class MessageEditHandler:
             return Disposition.DUPLICATE
         self._gestures.change(row.id, deleted)
         if self._conversations.delete(row.id, deleted):
-            await self._inbox.finish(row.id, [], outcome="deleted")
+            await self._inbox.finish(row.id, [], end=TurnEnd("deleted"))
         return Disposition.ACCEPTED
 
     async def _edit(self, edit: MessageEdit, row: InboxRow, before: InboundMessage) -> Disposition:

@@ -76,7 +76,6 @@ async def list_messages(
     channel: Annotated[str, Query(max_length=200)] = "",
     chat: Annotated[str, Query(max_length=200)] = "",
     person: Annotated[str, Query(max_length=200, description="The sender's ID")] = "",
-    reason: Annotated[str, Query(max_length=50, description="Why a message was refused")] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[str, Query(description="`next` of the last page")] = "",
 ) -> dict[str, Any]:
@@ -84,7 +83,7 @@ async def list_messages(
     accepted_before, refused_before = _parse_cursor(before)
     accepted: list[InboxRow] = []
     refused: list[RefusedRow] = []
-    is_refused = state in ("refused", "not_addressed") or bool(reason)
+    is_refused = state in ("refused", "not_addressed")
     if not is_refused:
         wanted = MessageFilter(text=q, channel=channel, chat=chat, person=person, state=state or "")
         accepted = await bus.words.list_messages(wanted, limit=limit, before=accepted_before)
@@ -93,11 +92,11 @@ async def list_messages(
             limit=limit,
             before=refused_before,
             text=q,
-            hidden=() if state == "not_addressed" or reason else (NOT_MEANT,),
+            hidden=() if state == "not_addressed" else (NOT_MEANT,),
             channel=channel,
             chat=chat,
             person=person,
-            reason=NOT_MEANT if state == "not_addressed" else reason,
+            reason=NOT_MEANT if state == "not_addressed" else "",
         )
     found: list[InboxRow | RefusedRow] = [*accepted, *refused]
     merged = sorted(found, key=lambda row: row.received_at, reverse=True)[:limit]
