@@ -23,7 +23,6 @@ ALLOWED = {
     "bus/test_moving_chats.py": "people write, and nodes come and go, as fast as this",
     "bus/test_intake.py": "the reply looks its message up before the send returns, or the test proves less",
     "gateway/test_connections.py": "the event loop tries again each second; a body that trickles in",
-    "browser.py": "two clicks of a hasty person",
     "journeys/test_backup.py": "people write as fast as this",
     "journeys/test_console.py": "a second approval has time to have its effect",
     "journeys/test_faults.py": "the order in which a platform tells of two messages is its own",
