@@ -24,7 +24,6 @@ ALLOWED = {
     "bus/test_intake.py": "the reply looks its message up before the send returns, or the test proves less",
     "gateway/test_connections.py": "the event loop tries again each second; a body that trickles in",
     "journeys/test_backup.py": "people write as fast as this",
-    "journeys/test_console.py": "a second approval has time to have its effect",
     "journeys/test_faults.py": "the order in which a platform tells of two messages is its own",
     "store/test_postgres_access.py": "an earlier process ends while the new one waits for it",
     "contracts/run_graph.py": "a run takes long",
