@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import psycopg
 import pytest
+from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from store.config import StoreConfig
@@ -17,7 +18,7 @@ from store.database import Database
 from store.errors import StoreUnavailable
 from store.node_calls import NodeCalls, open_node_calls
 from store.postgres.node_sessions import NODE, WORK
-from tests.eventually import eventually
+from tests.eventually import WITHIN_S, eventually
 
 ROOT = Path(__file__).parents[2]
 QUEUED = 400
@@ -226,35 +227,48 @@ async def test_old_messages_are_deleted(url: str, tmp_path: Path) -> None:
             assert count() == 0
 
 
+@asynccontextmanager
+async def answering_node(url: str, folder: Path) -> AsyncIterator[Process]:
+    """Run a node in another process, and kill it: a frozen one would be waited for without end."""
+    program = [sys.executable, "-c", ANSWERING_NODE, url, str(folder)]
+    async with await anyio.open_process(program, cwd=ROOT) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+
+
 async def test_a_frozen_node_is_cut_off_from_signals(url: str, tmp_path: Path) -> None:
     """It pins nothing in the server's queue of signals, and answers no call when it wakes up."""
     (tmp_path / "other").mkdir()
-    async with nodes(url, tmp_path, "one") as [one]:
-        program = [sys.executable, "-c", ANSWERING_NODE, url, str(tmp_path / "other")]
-        async with await anyio.open_process(program, cwd=ROOT) as other:
-            assert other.stdout is not None
-            lines = BufferedByteReceiveStream(other.stdout)
-            number = int(await lines.receive_until(b"\n", 1000))
-            await eventually(lambda: one.others, lambda others: others == {number})
-            await until_heard(one, number)
-            assert sessions_of_others(url, one.node) > 0
-            other.send_signal(signal.SIGSTOP)
-            with pytest.raises(StoreUnavailable, match="is not running"):
-                await one.call(number, "echo", "frozen", within_s=30)
-            await eventually(lambda: sessions_of_others(url, one.node) == 0)
-            with one.database.signals.subscribe("many") as payloads:
-                for sent in range(QUEUED):
-                    await hear(one, "many", f"{sent:07000}", payloads)
-            await eventually(lambda: queue_use(url) < QUEUED / 2 / MAX_QUEUED_PAGES)
-            with one.database.signals.subscribe(f"node:{one.node}") as answers:
-                other.send_signal(signal.SIGCONT)
-                await lines.receive_until(b"Signals between processes are lost", 10_000)
-                call = {"id": "late", "from": one.node, "method": "echo", "body": ""}
-                one.database.signals.publish(f"node:{number}", json.dumps(call))
-                assert sessions_of_others(url, one.node) == 0
-                other.kill()
-                await other.wait()
-                assert await hear(one, f"node:{one.node}", "", answers) == ""
+    async with (
+        nodes(url, tmp_path, "one") as [one],
+        answering_node(url, tmp_path / "other") as other,
+    ):
+        assert other.stdout is not None
+        lines = BufferedByteReceiveStream(other.stdout)
+        number = int(await lines.receive_until(b"\n", 1000))
+        await eventually(lambda: one.others, lambda others: others == {number})
+        await until_heard(one, number)
+        assert sessions_of_others(url, one.node) > 0
+        other.send_signal(signal.SIGSTOP)
+        with pytest.raises(StoreUnavailable, match="is not running"):
+            await one.call(number, "echo", "frozen", within_s=WITHIN_S)
+        await eventually(lambda: sessions_of_others(url, one.node) == 0)
+        with one.database.signals.subscribe("many") as payloads:
+            for sent in range(QUEUED):
+                await hear(one, "many", f"{sent:07000}", payloads)
+        await eventually(lambda: queue_use(url) < QUEUED / 2 / MAX_QUEUED_PAGES)
+        with one.database.signals.subscribe(f"node:{one.node}") as answers:
+            other.send_signal(signal.SIGCONT)
+            await lines.receive_until(b"Signals between processes are lost", 10_000)
+            call = {"id": "late", "from": one.node, "method": "echo", "body": ""}
+            one.database.signals.publish(f"node:{number}", json.dumps(call))
+            assert sessions_of_others(url, one.node) == 0
+            other.kill()
+            await other.wait()
+            assert await hear(one, f"node:{one.node}", "", answers) == ""
 
 
 async def hear(calls: NodeCalls, topic: str, payload: str, payloads: AsyncIterator[str]) -> str:
