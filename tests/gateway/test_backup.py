@@ -38,6 +38,7 @@ from store.migrations import steps
 from tests.fakes.disk import full_disk
 from tests.fakes.migrated import place_database
 from tests.gateway.test_cli import one_line, parley
+from tests.ports import free_port
 
 SECRET_OUTSIDE = "sk-only-in-the-env-file-0123456789"
 
@@ -577,7 +578,8 @@ async def test_data_of_an_earlier_version_are_refused(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     write_earlier_database(home / "parley.db")
-    for arguments in (["upgrade-check"], ["backup", "b.tar.gz"], ["doctor"], ["check"], ["serve"]):
+    serve = ["serve", "--port", str(free_port())]
+    for arguments in (["upgrade-check"], ["backup", "b.tar.gz"], ["doctor"], ["check"], serve):
         code, out, errors = await in_thread(partial(parley, tmp_path, *arguments))
         assert code == 1, arguments
         assert "parley.db was written by an earlier version of Parley" in out + errors, arguments

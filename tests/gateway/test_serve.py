@@ -153,7 +153,8 @@ async def test_a_start_on_a_full_disk_says_so_in_one_line(tmp_path: Path) -> Non
     try:
         for size in (60, 40, 8):
             (disk / "fill").write_bytes(b"x" * size * 1024)
-            run = partial(parley, tmp_path, "serve", PARLEY_HOME=str(disk / "home"))
+            arguments = ("serve", "--port", str(free_port()))
+            run = partial(parley, tmp_path, *arguments, PARLEY_HOME=str(disk / "home"))
             code, _, err = await anyio.to_thread.run_sync(run)
             assert code == 1
             assert "the disk is full" in one_line(err)
@@ -336,7 +337,7 @@ async def test_closed_output_does_not_stop_it(tmp_path: Path) -> None:
     os.close(writing)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         try:
-            await eventually(lambda: has_started(client), within_s=30, every_s=0.05)
+            await eventually(lambda: has_started(client), every_s=0.05)
             process.send_signal(signal.SIGTERM)
             with anyio.fail_after(STOP_WITHIN_S):
                 assert await process.wait() == 0
