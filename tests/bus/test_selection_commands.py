@@ -197,8 +197,11 @@ async def test_answers_that_only_the_author_sees_do_not_reach_the_groups_memory(
         await harness.send("my pin", user="ann", chat="g", is_private=False, reply_target=own)
         await harness.wait_for_runs(1)
         assert harness.server.runs[0].body["context"]["memory_scope"] == "person:fake:w:ann"
-        scopes = {query["scope"] for _, what, query in harness.gateway.asked if what == "memory"}
-        assert scopes == {"room:fake:w:g"}
+
+        def scopes() -> set[str]:
+            return {query["scope"] for _, what, query in harness.gateway.asked if what == "memory"}
+
+        await eventually(lambda: scopes() == {"room:fake:w:g"})
 
 
 BOSS = ChannelPolicy(dm_policy="open", group_policy="open", admin_users=["boss"])
