@@ -79,7 +79,7 @@ def _empty_sections(names: tuple[str, ...]) -> dict[str, MemorySection]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDocument:
-    """The memory of one scope and agent. `last_number`: the highest number that a fact ever had."""
+    """The memory of one scope and agent. `last_number`: the highest number in the scope when it was written."""
 
     last_updated: str = ""
     last_number: int = 0

@@ -171,19 +171,21 @@ class MemoryStore:
         self, scope: MemoryScope, before: MemoryDocument, after: MemoryDocument
     ) -> MemoryDocument:
         """Return a changed document in which facts keep their numbers and new facts have new ones."""
-        last = before.last_number
-        if not last:
-            kept = _numbers_scope(scope)
-            self._fetch(kept)
-            last = self._read_or_move_aside(self._path(kept)).last_number
+        kept = _numbers_scope(scope)
+        self._fetch(kept)
+        last = max(self._read_or_move_aside(self._path(kept)).last_number, self._last_number(scope))
         known = {fact.id: fact.number for fact in before.facts}
         return number_facts(replace(after, last_number=last), known)
 
-    def _keep_last_number(self, scope: MemoryScope) -> None:
-        """Before a scope is deleted, keep its last number, so that `/forget 3` never means a fact learned later."""
+    def _last_number(self, scope: MemoryScope) -> int:
+        """Return the highest number that a fact of a scope has: its agents share the numbers."""
         folder = self._root / scope.folder
         paths = [folder / "memory.json", *(folder / "agents").glob("*.json")]
-        last = max(self._read_or_move_aside(path).last_number for path in paths)
+        return max(self._read_or_move_aside(path).last_number for path in paths)
+
+    def _keep_last_number(self, scope: MemoryScope) -> None:
+        """Before a scope is deleted, keep its last number, so that `/forget 3` never means a fact learned later."""
+        last = self._last_number(scope)
         kept = _numbers_scope(scope)
         self._fetch(kept)
         known = self._read_or_move_aside(self._path(kept))

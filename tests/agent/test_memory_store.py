@@ -41,7 +41,7 @@ def test_a_document_is_private_and_whole(tmp_path: Path) -> None:
     assert mode(folder / "memory.json") == mode(folder / "scope") == 0o600
     assert "喜欢茶" in (folder / "memory.json").read_text("utf-8")
     assert MemoryStore(tmp_path / "memory").read(ANN) == with_fact("喜欢茶")
-    assert files.read(replace(ANN, agent="writer")) == with_fact("writes")
+    assert [fact.content for fact in files.read(replace(ANN, agent="writer")).facts] == ["writes"]
 
 
 def test_a_change_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
@@ -141,6 +141,24 @@ def test_forgetting_a_scope_leaves_nothing_of_it(tmp_path: Path) -> None:
     assert files.read(MemoryScope(scope="room:x")) == with_fact("x")
     names = [path.name for path in tmp_path.iterdir()]
     assert not [name for name in names if "u1" in name]
+
+
+def test_agents_of_a_scope_share_the_numbers(tmp_path: Path) -> None:
+    """So `/forget 1` after `/agent writer` never deletes a fact that the list did not show."""
+    files = MemoryStore(tmp_path / "memory")
+    writer = replace(ANN, agent="writer")
+
+    def add(scope: MemoryScope, fact_id: str) -> int:
+        fact = MemoryFact(id=fact_id, content=fact_id)
+        made = files.update(scope, lambda known: replace(known, facts=(*known.facts, fact)))
+        return made.facts[-1].number
+
+    assert [add(ANN, "a"), add(writer, "b"), add(ANN, "c"), add(writer, "d")] == [1, 2, 3, 4]
+    files.delete(writer)
+    assert [add(ANN, "e"), add(writer, "f")] == [5, 6]
+    files.delete(ANN)
+    assert [add(writer, "g"), add(ANN, "h")] == [7, 8]
+    assert [add(replace(ANN, scope="room:slack:T1:C1"), "i")] == [1]
 
 
 def test_a_number_is_never_given_to_another_fact(tmp_path: Path) -> None:
