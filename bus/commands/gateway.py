@@ -70,11 +70,16 @@ class GatewayCommands:
         return "\n".join([head, *lines, *more, texts.memory_hint])
 
     async def forget(self, context: CommandContext) -> str:
-        """Delete one fact by its number, or, if the command confirms it, the memory of the person or group."""
+        """Delete one fact by its number, or, if the command confirms it, the memory of the person or group.
+
+        In a group, a person deletes their own facts, and only an administrator all of it.
+        """
         texts, whose = context.texts, _whose(context)
         number = _number(context.argument)
         if number:
             return await self._forget_fact(context, number)
+        if not context.inbound.is_private and not self._sessions.is_admin(context.inbound):
+            return texts.forget_not_admin
         if context.argument.strip().lower() != FORGET_WORD:
             facts = await self._facts(context)
             if facts is None:

@@ -75,6 +75,10 @@ class Messages:
     forget_fact_done: str = "Forgotten: **{number}** – {content}"
     forget_unknown: str = "There is no fact {number} now. Send /memory to see the list."
     forget_not_yours: str = "Only {name}, who said fact {number}, or an admin can delete it."
+    forget_not_admin: str = (
+        "In a group, only an admin can delete everything. "
+        "Send /forget and a number from /memory to delete a fact that you said."
+    )
     forget_failed: str = "Failed to delete memory."
     usage_head: str = "Usage in UTC days and months:"
     usage_line: str = "• {whose}: {today} today, {month} this month"

@@ -51,6 +51,7 @@ CHINESE = Messages(
     forget_fact_done="已忘记：**{number}** – {content}",
     forget_unknown="现在没有编号为 {number} 的信息。发送 /memory 查看列表。",
     forget_not_yours="编号 {number} 的信息是 {name} 说的，只有本人或管理员可以删除。",
+    forget_not_admin="在群里，只有管理员可以删除全部记忆。发送 /forget 加 /memory 中的编号，可删除你说过的信息。",
     forget_failed="清除记忆失败。",
     usage_head="用量（按 UTC 日和月统计）：",
     usage_line="• {whose}：今天 {today}，本月 {month}",

@@ -227,6 +227,20 @@ async def test_in_a_group_a_fact_is_deleted_by_who_said_it_or_an_admin(
         assert deleted == ([f"memory/facts/{fact_id}"] if answer.startswith("Forgotten") else [])
 
 
+@pytest.mark.parametrize("command", ["/forget yes", "/forget"])
+@pytest.mark.parametrize("user", ["ann", "boss"])
+async def test_only_an_admin_deletes_the_memory_of_a_group(
+    tmp_path: Path, user: str, command: str
+) -> None:
+    async with running_bus(tmp_path, policy=BOSS) as harness:
+        await harness.send(command, user=user, chat="g", is_private=False)
+        answers = {"/forget yes": "I deleted everything", "/forget": "Facts that I remember about"}
+        answer = answers[command] if user == "boss" else ENGLISH.forget_not_admin
+        await eventually(lambda: answer in "".join(harness.platform.texts))
+        deleted = [path for method, path, _ in harness.gateway.asked if method == "DELETE"]
+        assert deleted == (["memory"] if (user, command) == ("boss", "/forget yes") else [])
+
+
 @pytest.mark.parametrize(
     ("command", "first", "last", "left"),
     [("/memory", 1, 20, 25), ("/memory 2", 21, 40, 5), ("/memory 9", 41, 45, 0)],
