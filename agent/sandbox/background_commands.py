@@ -18,9 +18,12 @@ from store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-MAX_PER_THREAD = 4
+MAX_PER_THREAD = 8
 MAX_RUNNING = 32
 """Most commands in the background, of one thread and of all: each may use the memory of a command."""
+
+IDLE_S = 600.0
+"""How long nobody has used a thread whose commands may be stopped, so that another thread can start one, seconds."""
 
 MAX_AGE_S = 3_600.0
 """When a command is stopped, seconds after its start."""
@@ -40,7 +43,7 @@ KeepFiles = Callable[[str], Awaitable[None]]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class BackgroundCommand:
-    """One command. `result` is its end for the model, once it has ended; `started_at` is on the event loop's clock."""
+    """One command. `result` is its end for the model, if it has ended; `started_at` is on the event loop's clock."""
 
     id: str
     command: str
@@ -48,7 +51,7 @@ class BackgroundCommand:
     output: OutputTail = field(default_factory=OutputTail)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     ended: anyio.Event = field(default_factory=anyio.Event)
-    result: str = ""
+    result: str = "It was stopped."
 
     @property
     def age_s(self) -> int:
@@ -70,33 +73,32 @@ class BackgroundCommands:
         self._tasks = tasks
         self._keep_files = keep_files
         self._threads: dict[str, dict[str, BackgroundCommand]] = {}
+        self._used_at: dict[str, float] = {}  # the threads above, on the event loop's clock
         self._numbers = count(1)
 
-    def start(
+    async def start(
         self, thread_id: str, sandbox: Sandbox, command: str, *, timeout_s: float | None = None
     ) -> BackgroundCommand:
         """Start a command. It is stopped after `timeout_s` seconds; None = after `MAX_AGE_S`.
 
+        If too many are running, those of the thread that nobody has used for the longest time are stopped first.
+
         Raises:
-            SandboxError: Too many are running.
+            SandboxError: Too many are running, of this thread, or all of threads that were used within `IDLE_S`.
         """
-        if len(self.running(thread_id)) >= MAX_PER_THREAD:
-            raise SandboxError(
-                f"{MAX_PER_THREAD} background processes are already running, which is the limit: stop one first"
-            )
-        if sum(len(self.running(one)) for one in self._threads) >= MAX_RUNNING:
-            raise SandboxError("the service is running too many background processes: try later")
+        await self._make_room(thread_id)
         started = BackgroundCommand(
             id=f"b{next(self._numbers)}", command=command, started_at=anyio.current_time()
         )
         self._threads.setdefault(thread_id, {})[started.id] = started
+        self._use(thread_id)
         self._tasks.start_soon(self._run, thread_id, sandbox, started, timeout_s or MAX_AGE_S)
         return started
 
     def running(self, thread_id: str) -> list[BackgroundCommand]:
-        """Return the running commands of a thread, the oldest first."""
-        known = self._threads.get(thread_id, {}).values()
-        return [one for one in known if not one.ended.is_set()]
+        """Return the running commands of a thread, the oldest first. The thread counts as used."""
+        self._use(thread_id)
+        return self._running(thread_id)
 
     async def poll(self, thread_id: str, command_id: str, *, wait_s: float = 0) -> str:
         """Return the output since the last call, and the command's state. Wait up to `wait_s` for its end.
@@ -105,6 +107,7 @@ class BackgroundCommands:
             SandboxError: The thread has no such command.
         """
         command = self._find(thread_id, command_id)
+        self._use(thread_id)
         with anyio.move_on_after(wait_s):
             await command.ended.wait()
         return self._report(thread_id, command)
@@ -124,11 +127,47 @@ class BackgroundCommands:
     async def stop_all(self, thread_id: str) -> None:
         """Stop and forget all commands of a thread, because its sandbox ends."""
         commands = self._threads.pop(thread_id, {}).values()
+        self._used_at.pop(thread_id, None)
         for command in commands:
             command.scope.cancel()
         with anyio.move_on_after(STOP_S):
             for command in commands:
                 await command.ended.wait()
+
+    def _running(self, thread_id: str) -> list[BackgroundCommand]:
+        known = self._threads.get(thread_id, {}).values()
+        return [one for one in known if not one.ended.is_set()]
+
+    def _use(self, thread_id: str) -> None:
+        if thread_id in self._threads:
+            self._used_at[thread_id] = anyio.current_time()
+
+    async def _make_room(self, thread_id: str) -> None:
+        """Stop commands of the threads that are unused for the longest time, until there is room. Raises as `start`."""
+        while True:
+            if len(self.running(thread_id)) >= MAX_PER_THREAD:
+                raise SandboxError(
+                    f"{MAX_PER_THREAD} background processes are already running, which is the limit: stop one first"
+                )
+            if sum(len(self._running(one)) for one in self._threads) < MAX_RUNNING:
+                return
+            idle_since = anyio.current_time() - IDLE_S
+            others = [one for one in self._threads if one != thread_id and self._running(one)]
+            oldest = min(others, key=lambda one: self._used_at[one], default=None)
+            if oldest is None or self._used_at[oldest] > idle_since:
+                raise SandboxError(
+                    "the service is running too many background processes: try later"
+                )
+            commands = self._running(oldest)
+            log.info("Stopping %s idle background commands of thread %s", len(commands), oldest)
+            for command in commands:
+                command.result = "It was stopped, because another conversation needed its place."
+                command.scope.cancel()
+            with anyio.move_on_after(STOP_S) as waiting:
+                for command in commands:
+                    await command.ended.wait()
+            if waiting.cancelled_caught:
+                raise SandboxError("the service is still stopping background processes: try later")
 
     def _find(self, thread_id: str, command_id: str) -> BackgroundCommand:
         found = self._threads.get(thread_id, {}).get(command_id)
@@ -155,26 +194,25 @@ class BackgroundCommands:
         commands.pop(command_id, None)
         if not commands:
             self._threads.pop(thread_id, None)
+            self._used_at.pop(thread_id, None)
 
     async def _run(
         self, thread_id: str, sandbox: Sandbox, command: BackgroundCommand, timeout_s: float
     ) -> None:
-        result = "It was stopped."
         try:
             with command.scope:
                 text = await sandbox.execute(
                     command.command, timeout_s=timeout_s, output=command.output
                 )
-                result = "" if text == NO_OUTPUT else text
+                command.result = "" if text == NO_OUTPUT else text
             await self._keep(thread_id, KEEP_S)
         except AgentError as error:
-            result = f"Error: {error.user_message}"
+            command.result = f"Error: {error.user_message}"
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
                 await self._keep(thread_id, KEEP_AT_EXIT_S)
             raise
         finally:
-            command.result = result
             command.ended.set()
             self._forget_oldest(thread_id)
 

@@ -90,7 +90,7 @@ def bash_tools(
             if background is None:
                 raise SandboxError("commands cannot run in the background here")
             seconds = min(args.timeout_s or MAX_AGE_S, MAX_AGE_S)
-            started = background.start(thread_id, sandbox, args.command, timeout_s=seconds)
+            started = await background.start(thread_id, sandbox, args.command, timeout_s=seconds)
             return (
                 f"Started in the background as {started.id}. Read its output with {BASH_OUTPUT}, stop it with "
                 f"{KILL_BASH}. It is stopped after {seconds:g} seconds."

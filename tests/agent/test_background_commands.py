@@ -51,7 +51,7 @@ async def opened(
 async def started(harness: AgentHarness, command: str, thread: str = THREAD) -> str:
     """Start a command in a thread; return its id."""
     sandbox = await harness.services.sandboxes.acquire(thread)
-    return harness.services.background.start(thread, sandbox, command).id
+    return (await harness.services.background.start(thread, sandbox, command)).id
 
 
 async def output_with(of: BackgroundCommands, command_id: str, *parts: str) -> str:
@@ -173,6 +173,28 @@ async def test_commands_are_bounded_in_number_output_and_age(
         old = await started(harness, "sleep 300")
         ended = await background.poll(THREAD, old, wait_s=LONG_S)
         assert "it took longer than 0.5 s." in ended
+
+
+async def test_commands_of_unused_threads_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, "local") as harness:
+        background = harness.services.background
+        others = [f"t-{n}" for n in range(MAX_RUNNING // MAX_PER_THREAD)]
+        ids = {
+            thread: [await started(harness, "sleep 300", thread) for _ in range(MAX_PER_THREAD)]
+            for thread in others
+        }
+        with pytest.raises(SandboxError, match="too many background processes"):
+            await started(harness, "sleep 300")
+        background.running(others[0])  # each request to the model asks for them
+        assert "is running" in await background.poll(others[1], ids[others[1]][0])
+        monkeypatch.setattr(background_commands, "IDLE_S", 0.0)
+        await started(harness, "sleep 300")
+        left = {thread: len(background.running(thread)) for thread in (*others, THREAD)}
+        assert left == {**dict.fromkeys(others, MAX_PER_THREAD), others[2]: 0, THREAD: 1}
+        told = await background.poll(others[2], ids[others[2]][0])
+        assert "because another conversation needed its place" in told
 
 
 @pytest.mark.parametrize("sandbox", SANDBOXES)
