@@ -64,7 +64,6 @@ from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import RowNotFound, StoreError
 from store.inbox import InboxRow
-from store.message_words import MessageWords
 from store.node_calls import NodeCalls
 from store.outbox import DeliveryState, OutboxRow
 from store.pairings import Pairing
@@ -82,6 +81,9 @@ FLUSH_S = 1.5
 
 RESTARTS = Backoff(first_s=1.0, cap_s=60.0)
 """Waits before restarting a crashed adapter."""
+
+AGAIN_S = 2.0
+"""How soon background work begins again after an error, seconds."""
 
 PRUNE_S, RETRY_S = 3600.0, 30.0
 """How often to prune the journal, and how soon to retry after a failure, seconds."""
@@ -360,7 +362,7 @@ async def run_bus(
             stats=IntakeStats(journal),
             tracer=tracer,
         )
-        tasks.start_soon(journal.run)
+        tasks.start_soon(_repeated, "the journal of refused messages", journal.run)
         migrations = ChatMigrations(context, partial(publish, MIGRATIONS))
         await settings.load()
         await migrations.reload()
@@ -493,14 +495,20 @@ async def _take_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
     """Do the work that one node at a time does, while this is that node."""
     while True:
         async with database.nodes.exclusive("housekeeping"), anyio.create_task_group() as tasks:
-            tasks.start_soon(_index_messages, bus.words)
+            tasks.start_soon(_repeated, "the index of messages", partial(index_messages, bus.words))
             await _run_housekeeping(bus, database, now)
 
 
-async def _index_messages(words: MessageWords) -> None:
-    retry = StoreRetry("the index of messages")
+async def _repeated(name: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Do endless work until canceled, and begin again after an error."""
     while True:
-        await retry.call(partial(index_messages, words))
+        try:
+            await work()
+        except StoreError as error:
+            log.warning("%s waits for the journal: %s", name, error)
+        except Exception:
+            log.exception("%s failed and will be retried", name)
+        await anyio.sleep(AGAIN_S)
 
 
 async def _run_housekeeping(bus: Bus, database: Database, now: Clock) -> None:

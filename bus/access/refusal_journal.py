@@ -8,7 +8,6 @@ import anyio
 
 from bus.messages import InboundMessage
 from bus.platform import Clock, Disposition
-from bus.retry import StoreRetry
 from store.refused_messages import RefusedMessages, RefusedRow
 
 MAX_BUFFERED = 5000
@@ -69,16 +68,14 @@ class RefusalJournal:
         self._has_waiting.set()
 
     async def run(self) -> None:
-        """Store what is noted, until canceled."""
-        retry = StoreRetry("refused messages")
+        """Store what is noted, until canceled. Raises StoreError."""
         while True:
             await self._has_waiting.wait()
             await anyio.sleep(EVERY_S)
-            await retry.call(self.flush)
+            await self.flush()
 
     async def flush(self) -> None:
         """Store what is noted now. Raises StoreError."""
-        self._has_waiting = anyio.Event()
         rows = list(self._waiting)
         if rows:
             await self._store.add(rows)
@@ -86,3 +83,5 @@ class RefusalJournal:
                 if self._waiting:
                     self._waiting.popleft()
             self._on_stored()
+        if not self._waiting:
+            self._has_waiting = anyio.Event()

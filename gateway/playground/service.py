@@ -22,6 +22,9 @@ from gateway.config_file import read_yaml
 from gateway.playground.model import DEFAULT_URLS
 from gateway.playground.ports import free_port
 
+DATA = "playground-data"
+"""The data folder of the service, below the playground's folder."""
+
 COPIED = ("agents", "skills")
 """Folders of the data folder that belong to the operator's agents."""
 
@@ -97,7 +100,7 @@ class PlaygroundService:
             self._link(source)
         for name in COPIED:
             if (self._operator.files / name).is_dir():
-                shutil.copytree(self._operator.files / name, self._folder / "home" / name)
+                shutil.copytree(self._operator.files / name, self._folder / DATA / name)
         text = yaml.safe_dump(whole, allow_unicode=True, sort_keys=False)
         (self._folder / "config.yaml").write_text(text, "utf-8")
 
@@ -124,7 +127,8 @@ class PlaygroundService:
     def _link(self, source: Path) -> None:
         """Link the files beside the operator's configuration: graphs, skills, `.env`, the file of MCP servers."""
         for found in source.parent.iterdir():
-            if found.name not in {source.name, "config.yaml"} and found != self._operator.home:
+            is_taken = found.name in {source.name, "config.yaml", DATA}
+            if not is_taken and found != self._operator.home:
                 (self._folder / found.name).symlink_to(found)
 
     async def start(self) -> None:
@@ -134,7 +138,7 @@ class PlaygroundService:
         environment = {
             **{k: v for k, v in self._operator.environment.items() if k not in NOT_INHERITED},
             "PYTHONPATH": str(Path(__file__).parents[2]),
-            "PARLEY_HOME": str(self._folder / "home"),
+            "PARLEY_HOME": str(self._folder / DATA),
             "PYTHONUNBUFFERED": "1",
         }
         command = [sys.executable, "-P", "-m", "gateway", "serve", "--no-chat"]
