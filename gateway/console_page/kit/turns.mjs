@@ -1,0 +1,166 @@
+// What was said in a thread, as elements: messages, tool steps, the plan, files, and what a person is asked.
+
+import { BASE } from "./api.mjs";
+import { button, element, pill } from "./elements.mjs";
+import { markdown, parseMarkdown } from "./markdown.mjs";
+import { t } from "./texts.mjs";
+
+const TEXTS_A_REQUEST = 100;
+const MAX_PARSED = 500;
+export const QUESTION = "ask_clarification";
+
+/** @type {Map<string, import("./markdown.mjs").Token[]>} */
+const parsed = new Map();
+
+/**
+ * Return the text of a message.
+ * @param {any} content
+ * @returns {string}
+ */
+export function textOf(content) {
+  if (typeof content === "string") return content;
+  return (content ?? []).map((/** @type {any} */ block) => (typeof block === "string" ? block : block.type === "text" ? block.text : "")).join("");
+}
+
+/** Have the service parse the texts that are not parsed yet. */
+export async function parseAll(/** @type {any[]} */ messages) {
+  const isSpeech = (/** @type {any} */ one) => one.type !== "tool" || one.name === QUESTION;
+  const wanted = [...new Set(messages.filter(isSpeech).map((one) => textOf(one.content)))].filter((one) => one && !parsed.has(one));
+  if (parsed.size + wanted.length > MAX_PARSED) parsed.clear();
+  for (let at = 0; at < wanted.length; at += TEXTS_A_REQUEST) {
+    const texts = wanted.slice(at, at + TEXTS_A_REQUEST);
+    (await parseMarkdown(texts)).forEach((tokens, index) => parsed.set(texts[index], tokens));
+  }
+}
+
+/** Return a text as Markdown; as it is until it is parsed. */
+function speech(/** @type {string} */ text) {
+  const tokens = parsed.get(text);
+  return tokens ? markdown(tokens) : element("div", { class: "plain" }, text);
+}
+
+/**
+ * Return an answer that is being written, and a function that adds to it.
+ * @returns {{node: HTMLElement, add: (text: string) => void}}
+ */
+export function growing() {
+  const text = document.createTextNode("");
+  const node = element("article", { class: "turn ai" }, element("div", { class: "who soft" }, t("speaker.ai")), element("div", { class: "plain" }, text));
+  return { node, add: (more) => text.appendData(more) };
+}
+
+/**
+ * Return the elements of a thread's messages.
+ * @param {string} thread
+ * @param {any[]} messages
+ * @param {Map<string, any>} subagents the last event of each, by the tool call that started it
+ * @param {boolean} isRunning
+ * @param {((message: any, article: Element) => void) | null} edit what the button of a person's message does
+ */
+export function turns(thread, messages, subagents, isRunning, edit) {
+  const results = new Map(messages.filter((one) => one.type === "tool").map((one) => [one.tool_call_id, one]));
+  return messages.filter((one) => one.type === "human" || one.type === "ai").flatMap((message) => {
+    const text = textOf(message.content);
+    const calls = /** @type {any[]} */ (message.tool_calls ?? []);
+    const files = /** @type {any[]} */ (message.additional_kwargs?.files ?? []).filter((file) => file.path ?? file.virtual_path);
+    if (!text && !calls.length && !files.length) return [];
+    return [element("article", { class: `turn ${message.type}` },
+      element("div", { class: "who soft" }, element("span", {}, t(`speaker.${message.type}`)),
+        message.type === "human" && edit ? button(t("action.edit"), (event) => edit(message, /** @type {Element} */ (/** @type {Element} */ (event.target).closest("article"))), { class: "quiet small" }) : null),
+      text ? speech(text) : null,
+      files.length ? fileLinks(thread, files.map((file) => file.path ?? file.virtual_path)) : null,
+      ...calls.map((call) => (call.name === QUESTION && results.has(call.id)
+        ? speech(textOf(results.get(call.id).content))
+        : step(call, results.get(call.id), subagents.get(call.id), isRunning))))];
+  });
+}
+
+/**
+ * Return one tool call: its name and state, and inside its arguments and result.
+ * @param {any} call
+ * @param {any} result
+ * @param {any} subagent
+ * @param {boolean} isRunning
+ */
+function step(call, result, subagent, isRunning) {
+  const state = result ? (result.status === "error" ? "failed" : "done") : isRunning ? "running" : "waiting";
+  const about = call.args?.description ?? subagent?.description;
+  const now = !result && subagent?.message ? textOf(subagent.message.content) : "";
+  return element("details", { class: "step", "data-call": call.id },
+    element("summary", {}, element("code", {}, call.name), " ", typeof about === "string" ? `${about} ` : "", pill(state),
+      now ? element("span", { class: "now soft" }, now.slice(-160)) : null),
+    element("pre", {}, JSON.stringify(call.args, null, 2)),
+    result ? element("pre", { class: "result" }, textOf(result.content)) : null);
+}
+
+/**
+ * Return links to files of a thread.
+ * @param {string} thread
+ * @param {string[]} paths as the agent sees them
+ */
+export const fileLinks = (thread, paths) => element("ul", { class: "files" }, ...paths.map((path) => element("li", {},
+  element("a", { href: fileAddress(thread, path), target: "_blank", rel: "noopener" }, path.split("/").at(-1)))));
+
+/**
+ * @param {string} thread
+ * @param {string} path
+ */
+const fileAddress = (thread, path) =>
+  new URL(`api/threads/${thread}/artifacts/${path.split("/").filter(Boolean).map(encodeURIComponent).join("/")}`, BASE).href;
+
+/** Return the agent's plan; null without one. */
+export function plan(/** @type {any[] | undefined} */ todos) {
+  if (!todos?.length) return null;
+  return element("section", { class: "card plan" }, element("h3", {}, t("chat.plan")),
+    element("ol", {}, ...todos.map((one) => element("li", { class: one.status }, pill(one.status), " ", String(one.title ?? one.content ?? "")))));
+}
+
+/**
+ * Return what a run asks a person.
+ * @param {{id: string, value: any}} interrupt
+ * @param {((answer: unknown) => unknown) | null} answer null: this person may not answer
+ */
+export function asked({ id, value }, answer) {
+  const card = (/** @type {(Node | null)[]} */ ...content) => element("section", { class: "card asked", "data-interrupt": id }, ...content);
+  if (Array.isArray(value?.action_requests)) return card(element("h3", {}, t("chat.approval")), ...approvals(value, answer));
+  const question = typeof value === "string" ? value : value?.question ?? value?.description;
+  const options = /** @type {any[]} */ (Array.isArray(value?.options) ? value.options : []);
+  return card(
+    element("h3", {}, t("chat.question")),
+    question ? element("p", { class: "plain" }, String(question)) : element("pre", {}, JSON.stringify(value, null, 2)),
+    answer && options.length ? element("div", { class: "buttons" }, ...options.map((one) => button(String(one.label ?? one), () => answer(one.value ?? one)))) : null,
+    answer ? reply(answer) : null);
+}
+
+/** Return a form for an answer in words. */
+function reply(/** @type {(answer: string) => unknown} */ answer) {
+  const field = element("input", { "aria-label": t("chat.answer"), placeholder: t("chat.answer"), required: true });
+  const form = element("form", { class: "reply" }, field, element("button", { type: "submit" }, t("action.send")));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (field.value.trim()) void answer(field.value.trim());
+  });
+  return form;
+}
+
+/**
+ * @param {any} value
+ * @param {((answer: unknown) => unknown) | null} answer
+ */
+function approvals(value, answer) {
+  /** @type {unknown[]} */
+  const decisions = [];
+  return value.action_requests.map((/** @type {any} */ action, /** @type {number} */ at) => {
+    const reason = element("input", { "aria-label": t("chat.reason"), placeholder: t("chat.reason") });
+    const decide = async (/** @type {Record<string, unknown>} */ decision) => {
+      decisions[at] = decision;
+      if (answer && Object.keys(decisions).length === value.action_requests.length) await answer({ decisions });
+      else buttons.replaceWith(pill(decision.type === "approve" ? "approved" : "refused"));
+    };
+    const buttons = element("div", { class: "buttons" }, reason,
+      button(t("action.reject"), () => decide({ type: "reject", ...(reason.value.trim() ? { message: reason.value.trim() } : {}) })),
+      button(t("action.approve"), () => decide({ type: "approve" }), { class: "primary" }));
+    return element("div", {}, element("p", {}, element("code", {}, action.name), " ", action.description ?? ""),
+      element("pre", {}, JSON.stringify(action.args ?? {}, null, 2)), answer ? buttons : null);
+  });
+}

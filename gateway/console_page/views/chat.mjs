@@ -1,0 +1,253 @@
+// Talk to an agent or graph: the threads of this page, and one of them, through the LangGraph-compatible API.
+
+import { formatAddress } from "../kit/address.mjs";
+import { request } from "../kit/api.mjs";
+import { form as fields } from "../kit/dialog.mjs";
+import { ago, button, element, empty, link } from "../kit/elements.mjs";
+import { activeRun, checkpointBefore, joinRun, startRun } from "../kit/runs.mjs";
+import { t } from "../kit/texts.mjs";
+import { QUESTION, asked, fileLinks, growing, parseAll, plan, textOf, turns } from "../kit/turns.mjs";
+
+const SOURCE = "console";
+const DEFAULT = "lead_agent";
+const THREADS = 50;
+const SUBJECT_CHARS = 80;
+
+/** What is said first in a thread that was just made: {thread, start}. @type {{thread: string, start: Record<string, unknown>} | null} */
+let first = null;
+
+/** @param {import("../console.mjs").Page} page */
+export async function show(page) {
+  const id = encodeURIComponent(page.rest);
+  const options = { signal: page.signal };
+  const [assistants, thread] = await Promise.all([
+    request("api/assistants/search", { method: "POST", body: { limit: 1000 }, ...options }),
+    id ? request(`api/threads/${id}`, options) : null,
+  ]);
+  const mayChange = page.may("change");
+
+  /** @type {any} */
+  let state = { values: {}, interrupts: [] };
+  let run = "";
+  let isRunning = false;
+  let problem = "";
+  /** @type {File[]} */
+  let files = [];
+  /** @type {Map<string, any>} */
+  const subagents = new Map();
+  /** @type {Map<string, ReturnType<typeof growing>>} */
+  const live = new Map();
+
+  const list = element("ul", { class: "threads" });
+  const log = element("div", { class: "log", role: "log", "aria-label": t("nav.chat"), tabindex: "0" });
+  const chosen = element("select", { "aria-label": t("chat.agent") }, ...assistants.map((/** @type {any} */ one) =>
+    element("option", { value: one.assistant_id, selected: thread?.metadata?.assistant_id ? one.assistant_id === thread.metadata.assistant_id : one.name === DEFAULT }, one.name)));
+  const field = element("textarea", { rows: 3, "aria-label": t("chat.message"), placeholder: t("chat.message") });
+  const picker = element("input", { type: "file", multiple: true, class: "unseen", tabindex: "-1", "aria-hidden": "true" });
+  const dropped = element("ul", { class: "files" });
+  const stop = button(t("action.stop"), async () => {
+    if (run) await request(`api/threads/${id}/runs/${run}/cancel`, { method: "POST" });
+  }, { class: "danger" });
+  const sendButton = element("button", { type: "submit", class: "primary" }, t("action.send"));
+  const form = element("form", { class: "compose card" }, field, dropped, picker, element("div", { class: "buttons" },
+    chosen, button(t("chat.files"), () => picker.click(), { class: "quiet" }), stop, sendButton));
+
+  const draw = () => {
+    const messages = /** @type {any[]} */ (state.values?.messages ?? []);
+    const known = new Set(messages.map((one) => one.id));
+    for (const one of live.keys()) if (known.has(one)) live.delete(one);
+    const opened = new Set([...log.querySelectorAll("details[open]")].map((one) => /** @type {HTMLElement} */ (one).dataset.call));
+    const artifacts = /** @type {string[]} */ (state.values?.artifacts ?? []);
+    const interrupts = isRunning ? [] : /** @type {any[]} */ (state.interrupts ?? []);
+    const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+    log.replaceChildren(
+      ...(messages.length || live.size || isRunning ? [] : [empty(t("chat.empty"))]),
+      ...turns(id, messages, subagents, isRunning, mayChange && !isRunning ? edit : null),
+      ...[...live.values()].map((one) => one.node),
+      ...[plan(state.values?.todos)].filter((one) => one !== null),
+      ...(artifacts.length ? [element("section", { class: "card artifacts" }, element("h3", {}, t("chat.artifacts")), fileLinks(id, artifacts))] : []),
+      ...interrupts.map((one) => asked(one, mayChange ? (answer) => go({ command: { resume: { [one.id]: answer } } }) : null)),
+      ...choices(messages),
+      ...(isRunning ? [element("p", { class: "soft working" }, t("chat.working"))] : []),
+      ...(problem ? [element("p", { class: "error", role: "alert" }, problem)] : []));
+    for (const one of log.querySelectorAll("details")) one.open = opened.has(one.dataset.call);
+    stop.hidden = !isRunning;
+    sendButton.disabled = isRunning;
+    if (isAtEnd) log.scrollTop = log.scrollHeight;
+  };
+
+  /** The answers that a question of the agent offers. */
+  const choices = (/** @type {any[]} */ messages) => {
+    const last = messages.at(-1);
+    if (isRunning || !mayChange || last?.name !== QUESTION) return [];
+    const call = messages.flatMap((one) => one.tool_calls ?? []).find((one) => one.id === last.tool_call_id);
+    const offered = Array.isArray(call?.args?.options) ? call.args.options : [];
+    return offered.length ? [element("div", { class: "buttons offered" }, ...offered.map((/** @type {any} */ one) =>
+      button(String(one), () => say(String(one), []))))] : [];
+  };
+
+  const load = async () => {
+    const found = await request(`api/threads/${id}/state`, options);
+    await parseAll(found.values?.messages ?? []);
+    state = found;
+  };
+
+  const onEvent = (/** @type {import("../kit/runs.mjs").RunEvent} */ { name, data }) => {
+    if (name === "metadata") run = data.run_id ?? run;
+    else if (name === "messages" && String(data[0]?.type).startsWith("AI")) {
+      const text = textOf(data[0].content);
+      if (!text || (state.values?.messages ?? []).some((/** @type {any} */ one) => one.id === data[0].id)) return;
+      if (!live.has(data[0].id)) {
+        live.set(data[0].id, growing());
+        draw();
+      }
+      const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+      live.get(data[0].id)?.add(text);
+      if (isAtEnd) log.scrollTop = log.scrollHeight;
+    } else if (name === "values") {
+      state = { values: data, interrupts: [] };
+      draw();
+      void parseAll(data.messages ?? []).then(() => { if (!page.signal.aborted) draw(); });
+    } else if (name === "custom" && data?.task_id) {
+      subagents.set(data.task_id, { ...subagents.get(data.task_id), ...data });
+      draw();
+    } else if (name === "error") problem = String(data?.message ?? data?.error ?? t("notice.failed"));
+  };
+
+  /** Follow a run to its end. */
+  const follow = async (/** @type {() => Promise<void>} */ events) => {
+    isRunning = true;
+    problem = "";
+    draw();
+    try {
+      await events();
+    } catch (error) {
+      if (page.signal.aborted) return;
+      problem = /** @type {Error} */ (error).message;
+    }
+    isRunning = false;
+    run = "";
+    live.clear();
+    await load().catch((error) => { problem ||= error.message; });
+    if (page.signal.aborted) return;
+    draw();
+    void refresh();
+  };
+
+  /** Start a run. In a new conversation, its thread is made first. */
+  const go = (/** @type {Record<string, unknown>} */ start) =>
+    follow(() => startRun(id, { assistant_id: chosen.value, ...start }, onEvent, page.signal));
+
+  const say = async (/** @type {string} */ text, /** @type {File[]} */ given, /** @type {Record<string, unknown>} */ more = {}) => {
+    const target = id || (await request("api/threads", { method: "POST", body: { metadata: {
+      source: SOURCE, subject: text.slice(0, SUBJECT_CHARS) || given[0]?.name, assistant_id: chosen.value } } })).thread_id;
+    /** @type {any} */
+    const message = { type: "human", content: text, id: newId() };
+    if (given.length) {
+      const body = new FormData();
+      for (const file of given) body.append("files", file);
+      const stored = await request(`api/threads/${target}/uploads`, { method: "POST", body });
+      message.additional_kwargs = { files: stored.files };
+    }
+    field.value = "";
+    files = [];
+    showFiles();
+    const start = { input: { messages: [message] }, ...more };
+    if (id) return go(start);
+    first = { thread: target, start: { ...start, assistant_id: chosen.value } };
+    page.go(formatAddress("chat", target));
+  };
+
+  /** Change a message of a person: what followed it is forgotten, here or in a copy of the thread. */
+  const edit = (/** @type {any} */ message, /** @type {Element} */ article) => {
+    const made = fields([
+      { name: "text", label: t("chat.edit-title"), type: "area", value: textOf(message.content), hint: t("chat.edit-text") },
+      { name: "fork", label: t("chat.fork"), type: "check" },
+    ], {
+      label: t("action.send"),
+      submit: async ({ text, fork }) => {
+        if (!text.trim()) throw new Error(t("chat.no-text"));
+        const target = fork === "true" ? (await request(`api/threads/${id}/copy`, { method: "POST" })).thread_id : id;
+        const checkpoint = await checkpointBefore(target, message.id, t("chat.gone"));
+        const changed = { type: "human", content: text, id: newId(), additional_kwargs: message.additional_kwargs ?? {} };
+        const start = { input: { messages: [changed] }, checkpoint };
+        if (target === id) void go(start);
+        else {
+          first = { thread: target, start: { ...start, assistant_id: chosen.value } };
+          page.go(formatAddress("chat", target));
+        }
+      },
+    });
+    article.replaceChildren(made, button(t("action.cancel"), draw, { class: "quiet" }));
+    made.querySelector("textarea")?.focus();
+  };
+
+  const showFiles = () => dropped.replaceChildren(...files.map((file) => element("li", {}, file.name, " ",
+    button("✕", () => { files = files.filter((one) => one !== file); showFiles(); }, { class: "quiet small", "aria-label": `${t("chat.leave-out")} ${file.name}` }))));
+  const addFiles = (/** @type {FileList | null | undefined} */ more) => {
+    files = [...files, ...(more ?? [])];
+    showFiles();
+  };
+
+  /** List the threads again, while the view is shown. */
+  const refresh = () => listThreads().catch((error) => { if (!page.signal.aborted) throw error; });
+
+  const listThreads = async () => {
+    const found = await request("api/threads/search", { method: "POST", ...options, body: {
+      metadata: { source: SOURCE }, limit: THREADS, sort_by: "updated_at", sort_order: "desc",
+      select: ["thread_id", "updated_at", "metadata", "values.title"] } });
+    list.replaceChildren(...found.map((/** @type {any} */ one) => {
+      const made = link(formatAddress("chat", one.thread_id), one.values?.title || one.metadata?.subject || one.thread_id);
+      if (one.thread_id === page.rest) made.setAttribute("aria-current", "page");
+      return element("li", {}, made, element("small", { class: "soft" }, ago(one.updated_at)));
+    }));
+    if (!found.length) list.replaceChildren(element("li", { class: "soft" }, t("chat.no-threads")));
+  };
+
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const text = field.value.trim();
+    if (isRunning || sendButton.disabled || (!text && !files.length)) return;
+    sendButton.disabled = true;
+    try {
+      await say(text, files);
+    } finally {
+      sendButton.disabled = isRunning;
+    }
+  });
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit();
+  });
+  picker.addEventListener("change", () => { addFiles(picker.files); picker.value = ""; });
+
+  const conversation = element("div", { class: "talk" }, log, mayChange ? form : null);
+  conversation.addEventListener("dragover", (event) => event.preventDefault());
+  conversation.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (mayChange) addFiles(event.dataTransfer?.files);
+  });
+
+  if (id) await load();
+  await listThreads();
+  draw();
+  page.onLive(["runs"], refresh);
+  if (first?.thread === page.rest) {
+    const { start } = first;
+    first = null;
+    void go(start);
+  } else if (id) {
+    const found = await activeRun(id, page.signal);
+    if (found) void follow(() => joinRun(id, found, onEvent, page.signal));
+  }
+  const isWide = window.matchMedia("(min-width: 52rem)").matches;
+  return [
+    element("div", { class: "head" }, element("h2", {}, t("nav.chat")), mayChange ? link("#chat", t("chat.new")) : null),
+    element("div", { class: "chat" },
+      element("details", { class: "card aside", open: isWide }, element("summary", {}, t("chat.threads")), list), conversation),
+  ];
+}
+
+/** Return an ID for a message. `randomUUID` needs HTTPS or this machine. */
+const newId = () => crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16).padStart(2, "0")).join("");
