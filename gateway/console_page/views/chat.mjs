@@ -107,7 +107,8 @@ export async function show(page) {
     } else if (name === "values") {
       state = { values: data, interrupts: [] };
       draw();
-      void parseAll(data.messages ?? []).then(() => { if (!page.signal.aborted) draw(); });
+      // After the run, a person may be writing in what is drawn.
+      void parseAll(data.messages ?? []).then(() => { if (isRunning && !page.signal.aborted) draw(); });
     } else if (name === "custom" && data?.task_id) {
       subagents.set(data.task_id, { ...subagents.get(data.task_id), ...data });
       draw();
