@@ -31,6 +31,20 @@ PLANS: dict[str, tuple[ModelReply | ToolCall, ...]] = {
             },
         ),
     ),
+    "make a plan": (
+        ToolCall(
+            "write_todos",
+            {"todos": [{"id": "1", "title": "Ask a helper", "status": "in_progress"}]},
+        ),
+        ToolCall(
+            "task",
+            {
+                "description": "ask around",
+                "prompt": "find it",
+                "subagent_type": "general-purpose",
+            },
+        ),
+    ),
     "go on forever": (ModelReply(text="one two three four", hang_after=3),),
     "in bold": (ModelReply(text=f"This is **bold**. {HOSTILE}"),),
 }
@@ -85,6 +99,7 @@ async def test_a_person_talks_to_the_agent_in_the_page(tmp_path: Path) -> None:
         await _an_approval_lets_a_file_be_written_and_linked(page)
         await _an_offered_answer_is_a_button(page)
         await _a_message_is_edited_and_forked(page)
+        await _the_plan_and_a_subagent_are_shown(page)
         await _a_run_is_stopped_and_found_again(page)
         await _it_fits_on_a_phone(page)
         assert page.errors == []
@@ -154,6 +169,16 @@ async def _edit(page: BrowserPage, old: str, new: str, *, fork: bool = False) ->
     if fork:
         await page.evaluate("document.querySelector('.turn input[type=checkbox]').click()")
     await page.click("Send", ".turn")
+
+
+async def _the_plan_and_a_subagent_are_shown(page: BrowserPage) -> None:
+    await say(page, "make a plan")
+    await page.wait_for_text("You said: make a plan", ".log")
+    assert "Ask a helper" in await page.text(".plan")
+    steps = "[...document.querySelectorAll('.step summary')].map(one => one.innerText).join()"
+    assert "task ask around done" in " ".join((await page.evaluate(steps)).split())
+    results = "[...document.querySelectorAll('.step .result')].map(one => one.textContent).join()"
+    assert "You said: find it" in await page.evaluate(results)
 
 
 async def _a_run_is_stopped_and_found_again(page: BrowserPage) -> None:

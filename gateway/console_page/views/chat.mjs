@@ -10,6 +10,7 @@ import { QUESTION, asked, fileLinks, growing, parseAll, plan, textOf, turns } fr
 
 const SOURCE = "console";
 const DEFAULT = "lead_agent";
+const OPTIONS = { is_plan_mode: true, subagent_enabled: true };
 const THREADS = 50;
 const SUBJECT_CHARS = 80;
 
@@ -136,8 +137,11 @@ export async function show(page) {
   };
 
   /** Start a run. In a new conversation, its thread is made first. */
-  const go = (/** @type {Record<string, unknown>} */ start) =>
-    follow(() => startRun(id, { assistant_id: chosen.value, ...start }, onEvent, page.signal));
+  const go = (/** @type {Record<string, unknown>} */ start) => {
+    const assistant = start.assistant_id ?? chosen.value;
+    const configurable = optionsOf(assistants.find((/** @type {any} */ one) => one.assistant_id === assistant));
+    return follow(() => startRun(id, { assistant_id: assistant, config: { configurable }, ...start }, onEvent, page.signal));
+  };
 
   const say = async (/** @type {string} */ text, /** @type {File[]} */ given, /** @type {Record<string, unknown>} */ more = {}) => {
     const target = id || (await request("api/threads", { method: "POST", body: { metadata: {
@@ -249,6 +253,10 @@ export async function show(page) {
       element("details", { class: "card aside", open: isWide }, element("summary", {}, t("chat.threads")), list), conversation),
   ];
 }
+
+/** Return the options of Parley's agent that this page shows and its assistant leaves open. Other graphs get none. */
+const optionsOf = (/** @type {any} */ assistant) => (assistant?.graph_id !== DEFAULT ? {} : Object.fromEntries(
+  Object.entries(OPTIONS).filter(([name]) => !(name in { ...assistant.config?.configurable, ...assistant.context }))));
 
 /** Return an ID for a message. `randomUUID` needs HTTPS or this machine. */
 const newId = () => crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16).padStart(2, "0")).join("");
