@@ -157,6 +157,8 @@ async def _a_message_is_edited_and_forked(page: BrowserPage) -> None:
     assert await page.evaluate("location.hash") != before
     await page.evaluate(f"location.hash = {json.dumps(before)}")
     await page.wait_for_text("You said: green", ".log")
+    to_end = "(log => log.scrollHeight - log.scrollTop - log.clientHeight)(document.querySelector('.log'))"
+    await eventually(lambda: page.evaluate(f"{to_end} < 60"))
 
 
 async def _edit(page: BrowserPage, old: str, new: str, *, fork: bool = False) -> None:

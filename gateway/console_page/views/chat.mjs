@@ -77,6 +77,8 @@ export async function show(page) {
     if (isAtEnd) log.scrollTop = log.scrollHeight;
   };
 
+  const showEnd = () => { log.scrollTop = log.scrollHeight; };
+
   /** The answers that a question of the agent offers. */
   const choices = (/** @type {any[]} */ messages) => {
     const last = messages.at(-1);
@@ -121,6 +123,7 @@ export async function show(page) {
     isRunning = true;
     problem = "";
     draw();
+    showEnd();
     try {
       await events();
     } catch (error) {
@@ -246,6 +249,8 @@ export async function show(page) {
     const found = await activeRun(id, page.signal);
     if (found) void follow(() => joinRun(id, found, onEvent, page.signal));
   }
+  // The log has a height once it is in the page.
+  requestAnimationFrame(showEnd);
   const isWide = window.matchMedia("(min-width: 52rem)").matches;
   return [
     element("div", { class: "head" }, element("h2", {}, t("nav.chat")), mayChange ? link("#chat", t("chat.new")) : null),
