@@ -80,18 +80,13 @@ class GatewayCommands:
             return await self._forget_fact(context, number)
         if not context.inbound.is_private and not self._sessions.is_admin(context.inbound):
             return texts.forget_not_admin
-        if context.argument.strip().lower() != FORGET_WORD:
-            return await self._ask_to_forget(context)
-        done = await self._request("DELETE", "memory", {"scope": memory_scope(context.inbound)})
-        return texts.forget_failed if done is None else texts.forget_done.format(whose=whose)
-
-    async def _ask_to_forget(self, context: CommandContext) -> str:
-        texts, whose = context.texts, _whose(context)
+        if context.argument.strip().lower() == FORGET_WORD:
+            query = {"scope": memory_scope(context.inbound)}
+            done = await self._request("DELETE", "memory", query)
+            return texts.forget_failed if done is None else texts.forget_done.format(whose=whose)
         facts = await self._facts(context)
-        if facts is None:
-            return texts.memory_failed
         if not facts:
-            return texts.memory_none.format(whose=whose)
+            return texts.memory_failed if facts is None else texts.memory_none.format(whose=whose)
         return texts.forget_ask.format(count=len(facts), whose=whose, word=FORGET_WORD)
 
     async def _forget_fact(self, context: CommandContext, number: int) -> str:
