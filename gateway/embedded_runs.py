@@ -169,7 +169,9 @@ class EmbeddedRuns(Runs):
 
     @override
     async def rewind(self, thread_id: str, message_id: str, *others: str) -> None:
-        await rewind_thread(_EmbeddedStates(self._services(), thread_id), message_id, *others)
+        services = self._services()
+        await rewind_thread(_EmbeddedStates(services, thread_id), message_id, *others)
+        await services.agent_services.memory.forget_undone(thread_id, message_id, *others)
 
     async def _ended_events(self, thread_id: str, run_id: str) -> Sequence[StreamedPart]:
         """Return the state and the end of a run whose events are gone. Raises AgentUnavailable if it has not ended."""

@@ -52,6 +52,10 @@ _DELETE_TURN = """
 DELETE FROM past_message WHERE thread_id = :thread_id AND said_at = (
     SELECT said_at FROM past_message WHERE thread_id = :thread_id AND message_id = :message_id)
 """
+_DELETE_FROM = """
+DELETE FROM past_message WHERE thread_id = :thread_id AND id >= (
+    SELECT min(id) FROM past_message WHERE thread_id = :thread_id AND message_id = :message_id)
+"""
 _FOUND = f"""
 AND scope = :scope AND agent = :agent ORDER BY id DESC LIMIT {ROWS_PER_WORD}
 """
@@ -144,6 +148,11 @@ class PastMessages:
         """Delete a message and those that were stored with it, such as the answer. Raises StoreError."""
         params = {"thread_id": thread_id, "message_id": message_id}
         await self._database.execute(_DELETE_TURN, params)
+
+    async def delete_from(self, thread_id: str, message_id: str) -> None:
+        """Delete a message and all that was said after it in its thread. Raises StoreError."""
+        params = {"thread_id": thread_id, "message_id": message_id}
+        await self._database.execute(_DELETE_FROM, params)
 
     def _statement(self, scope: str, agent: str, word: str) -> Statement:
         mark = _scope_word(scope, agent)

@@ -75,6 +75,11 @@ class ConversationSearch:
         await self.flush()
         await self._messages.delete_turn(thread_id, message_id)
 
+    async def forget_from(self, thread_id: str, message_id: str) -> None:
+        """Delete a message and all that was said after it in its thread. Raises StoreError."""
+        await self.flush()
+        await self._messages.delete_from(thread_id, message_id)
+
 
 def _previous_id(turn: MemoryTurn) -> str:
     return turn.context[-1].id if turn.context else ""

@@ -201,6 +201,19 @@ class MemoryService:
             return []
         return await self._conversations.search(scope, query, limit=limit)
 
+    async def forget_undone(self, thread_id: str, *message_ids: str) -> None:
+        """Delete what was said in a thread from these messages on, so that no search finds what a rewind removed.
+
+        A failure is logged: the next turn of the thread deletes it as well.
+        """
+        if self._conversations is None:
+            return
+        try:
+            for message_id in message_ids:
+                await self._conversations.forget_from(thread_id, message_id)
+        except StoreError:
+            log.exception("What was undone in thread %s can still be found", thread_id)
+
     def before_summarization(
         self,
         messages: Sequence[BaseMessage],  # noqa: ARG002 - the signature of every hook

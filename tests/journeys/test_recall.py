@@ -12,6 +12,9 @@ from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCal
 from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers
+from tests.people.telegram import FORUM_PERSON
+
+ADMINS = {"slack": "U1ANN", "telegram": FORUM_PERSON, "feishu": "ou_alice"}
 
 
 def answered(request: ModelRequest) -> ModelReply:
@@ -33,11 +36,30 @@ def is_new_again(user: ChatUser) -> bool:
     return sum("New conversation" in text for text in user.bot_messages()) == 2
 
 
-async def test_each_place_finds_its_own_words_until_they_are_forgotten(tmp_path: Path) -> None:
+async def test_what_was_undone_is_not_found(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=answered) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
         channels = ("slack", "telegram", "feishu")
-        async with serving(tmp_path, config, *channels) as service:
+        async with serving(tmp_path, config, *channels):
+            for number, user in enumerate(platforms.users):
+                await user.send(f"My password is mark{number}")
+                await user.wait_for_message("I see.")
+                await user.send("/undo")
+                await user.wait_for_message("Undone:")
+                await user.send("/new")
+                await user.wait_for_message("New conversation started.")
+                await user.send("search it")
+                await user.wait_for_message("Found: nothing.")
+        assert platforms.violations == []
+
+
+async def test_each_place_finds_its_own_words_until_they_are_forgotten(tmp_path: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer(answer=answered) as model:
+        channels = platforms.channels
+        for channel, admin in ADMINS.items():  # In a group, nobody else may delete everything.
+            channels[channel]["admin_users"] = [admin]
+        config = {**with_model(model.base_url), "channels": channels}
+        async with serving(tmp_path, config, *ADMINS) as service:
             async with anyio.create_task_group() as people:
                 for number, user in enumerate(platforms.users):
                     people.start_soon(user.send, f"我的密码是 mark{number}")
@@ -46,7 +68,7 @@ async def test_each_place_finds_its_own_words_until_they_are_forgotten(tmp_path:
             # What was said just before a kill is found too.
             await service.kill()
             await service.start()
-            await service.until_connected(*channels)
+            await service.until_connected(*ADMINS)
             for number, user in enumerate(platforms.users):
                 await user.send("/new")
                 await user.wait_for_message("New conversation started.")

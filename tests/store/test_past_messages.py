@@ -97,6 +97,16 @@ async def test_what_was_taken_back_goes_with_the_next_turn(messages: PastMessage
     assert await found(messages, "apple") == ["a new apple"]
 
 
+async def test_a_message_goes_with_what_was_said_after_it(messages: PastMessages) -> None:
+    texts = ("first", "second", "answer", "third")
+    rows = [*(said(f"mango {text}") for text in texts), said("mango in t2", thread_id="t2")]
+    await messages.add([("", rows)])
+    await messages.delete_from("t1", "unknown")
+    assert len(await found(messages, "mango")) == 5
+    await messages.delete_from("t1", "mango second")
+    assert await found(messages, "mango") == ["mango in t2", "mango first"]
+
+
 async def test_what_is_forgotten_is_not_found(messages: PastMessages, database: Database) -> None:
     now = time.time()
     turn = [said("mango one", said_at=5.0), said("mango answer", said_at=5.0, speaker="")]
