@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ COLUMNS = ("part", "name", "tokens")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the prompt, and the size of each part below it."""
+    """Print the size of each part of the prompt, and the prompt below it."""
     config = _load_config(arguments.config)
     place = PromptPlace(
         channel=arguments.channel,
@@ -76,18 +76,7 @@ async def _report(config: Config, place: PromptPlace) -> Mapping[str, Any]:
 
 
 def _text(report: Mapping[str, Any]) -> str:
-    thread = report["thread_id"] or "new"
-    lines = [
-        f"==== tools ({len(report['tools'])})",
-        *(json.dumps(tool, ensure_ascii=False) for tool in report["tools"]),
-        "==== system",
-        report["system"],
-    ]
-    for message in report["messages"]:
-        content = message.get("content")
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        calls = [json.dumps(call, ensure_ascii=False) for call in message.get("tool_calls") or ()]
-        lines += [f"==== {message['role']}", *([text] if text else []), *calls]
+    """Return the sizes of the parts, then the system prompt, the messages and the tools."""
     sizes: dict[str, int] = {}
     for part in report["parts"]:
         sizes[part["part"]] = sizes.get(part["part"], 0) + part["tokens"]
@@ -96,5 +85,33 @@ def _text(report: Mapping[str, Any]) -> str:
         *(["sum", part, tokens] for part, tokens in sizes.items()),
         ["sum", "all", report["tokens"]],
     ]
-    heading = f"==== sizes (estimated tokens), model {report['model']}, thread {thread}"
-    return "\n".join([*lines, heading, format_table(COLUMNS, rows)])
+    thread = report["thread_id"] or "new"
+    lines = [
+        f"==== sizes (estimated tokens), model {report['model']}, thread {thread}",
+        format_table(COLUMNS, rows),
+        "==== system",
+        report["system"],
+    ]
+    for message in report["messages"]:
+        content = message.get("content")
+        text = content if isinstance(content, str) else _json(content)
+        calls = map(_json, message.get("tool_calls") or ())
+        lines += [f"==== {message['role']}", *([text] if text else []), *calls]
+    lines.append(f"==== tools ({len(report['tools'])})")
+    for tool in report["tools"]:
+        lines += _tool_lines(tool.get("function", tool))
+    return "\n".join(lines)
+
+
+def _tool_lines(tool: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a tool's name, description and arguments. An argument with * is required."""
+    yield f"---- {tool.get('name')}"
+    yield str(tool.get("description") or "").strip()
+    schema = tool.get("parameters") or tool.get("input_schema") or {}
+    for name, argument in (schema.get("properties") or {}).items():
+        mark = "*" if name in (schema.get("required") or ()) else ""
+        yield f"  {name}{mark}: {_json(argument)}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,7 @@
 """`parley prompt` prints what the model gets with the next message, with and without the service."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,10 @@ channels: {language: zh, feishu: {session: {context: {is_plan_mode: true}}}}
     assert "你是 Parley" in out
     assert "这是飞书上的私聊。" in out
     assert "write_todos" in out
-    assert '"name": "recall"' in out  # as with a service
+    assert "---- recall\n" in out  # as with a service
+    assert "\n  query*: {" in out
     assert NEXT_MESSAGE in out
-    *_, last = out.splitlines()
-    assert last.split()[:2] == ["sum", "all"]
+    heads = re.findall(r"^==== (\w+)", out, re.MULTILINE)
+    assert heads == ["sizes", "system", "user", "tools"]
+    assert re.search(r"^sum +all +\d+\n==== system$", out, re.MULTILINE)
     assert parley(tmp_path, "prompt", "--channel", "irc", config="gateway: {port: 1}")[0] == 1
