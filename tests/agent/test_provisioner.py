@@ -328,7 +328,9 @@ async def test_what_a_command_wrote_is_kept_when_the_service_ends(
     model = ScriptedChatModel.playing()
     async with open_agent(tmp_path, model, config, mirror=bucket) as harness:
         sandbox = await harness.services.sandboxes.acquire(THREAD)
-        harness.services.background.start(THREAD, sandbox, "echo a > a.txt; touch up; sleep 600")
+        await harness.services.background.start(
+            THREAD, sandbox, "echo a > a.txt; touch up; sleep 600"
+        )
         there = provisioner.folder
         await eventually(lambda: bool(list(there.glob("*/mnt/user-data/workspace/up"))))
         assert not bucket.stored
