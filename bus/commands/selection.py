@@ -10,7 +10,7 @@ from bus.config import LEAD_AGENT
 from bus.context import BusContext
 from bus.locales import Messages
 from bus.messages import chat_of
-from bus.settings.sessions import SessionResolver
+from bus.settings.sessions import InvalidSession, SessionResolver
 from store.conversations import ConversationKey
 
 RESET_WORDS = frozenset({"default", "none", "reset", "off"})
@@ -76,7 +76,7 @@ class SelectionCommands:
         wanted, texts = context.argument.strip(), context.texts
         if not wanted:
             chosen = getattr(self._settings.resolve(context.row.key), kind.name)
-            name = chosen or self._default(context, kind, texts.word_default)
+            name = chosen or await self._default(context, kind, texts.word_default)
             head = texts.choice_now.format(kind=kind.word(texts), name=name)
             return _listed(head, kind, known, texts)
         reset = wanted.lower() in RESET_WORDS and wanted not in known
@@ -90,13 +90,31 @@ class SelectionCommands:
         return texts.choice_done.format(
             kind=kind.word(texts),
             where=texts.word_conversation if is_own else texts.word_chat,
-            name=name or self._default(context, kind, texts.word_the_default),
+            name=name or await self._default(context, kind, texts.word_the_default),
         )
 
-    def _default(self, context: CommandContext, kind: _Kind, word: str) -> str:
-        """Return the word for the default, with the name of the default agent or graph."""
-        name = self._sessions.configured_agent(context.inbound) if kind is _AGENT else ""
+    async def _default(self, context: CommandContext, kind: _Kind, word: str) -> str:
+        """Return the word for the default, with its name: of the model, or of the default agent or graph."""
+        if kind is _AGENT:
+            name = self._sessions.configured_agent(context.inbound)
+        else:
+            name = await self._default_model(context)
         return f"{word} ({name})" if name else word
+
+    async def _default_model(self, context: CommandContext) -> str:
+        """Return the model that answers if nobody chose one; "" if it is unknown."""
+        try:
+            session = self._sessions.resolve(context.inbound)
+        except InvalidSession:
+            return ""
+        if session.assistant_id in self._graphs:
+            return ""
+        known = await self._gateway.names("models", "models") or []
+        agents = await self._gateway.entries("agents", "agents") or []
+        agent = session.context.get("agent_name")
+        own = next((one.get("model") for one in agents if one.get("name") == agent), None)
+        wanted = (session.context.get("model_name"), own, *known)
+        return next((name for name in wanted if name in known), "")
 
     async def _target(self, context: CommandContext) -> ConversationKey:
         """Return the key of the setting: the chat's if the command starts a new topic."""

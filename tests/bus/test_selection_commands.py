@@ -25,10 +25,10 @@ MODELS = "Available models:\n• gpt\n• qwen\nChoose with /model NAME."
 @pytest.mark.parametrize(
     ("command", "answer"),
     [
-        ("/model", f"Current model: default\n{MODELS}"),
+        ("/model", f"Current model: default (gpt)\n{MODELS}"),
         ("/model nothing", f"There is no model named “nothing”.\n{MODELS}"),
         ("/model QWEN", "The model of this chat is now qwen."),
-        ("/model default", "The model of this chat is now the default."),
+        ("/model default", "The model of this chat is now the default (gpt)."),
         ("/agent", "Current agent: default\nAvailable agents:\n• reviewer\nChoose with /agent NAME."),
         ("/agent reviewer", "The agent of this chat is now reviewer."),
         ("/skills", "Enabled skills:\n• notes — Writes notes"),
@@ -160,7 +160,7 @@ async def test_a_choice_that_is_not_allowed_any_more_does_not_apply(tmp_path: Pa
         assert not {"model_name", "agent_name"} & harness.server.runs[0].body["context"].keys()
         await harness.send("/model", event="last")
         await eventually(
-            lambda: any("Current model: default" in text for text in harness.platform.texts)
+            lambda: any("Current model: default (gpt)" in text for text in harness.platform.texts)
         )
 
 
@@ -285,6 +285,22 @@ def test_no_two_people_or_chats_share_a_scope(seats: list[tuple[str, str, bool]]
     assert len({global_user_id(inbound) for inbound in inbounds if inbound.is_private}) == len(
         [seat for seat in seats if seat[2]]
     )
+
+
+async def test_the_default_says_which_model_answers(tmp_path: Path) -> None:
+    """That of the session, or else of the agent, or else the first one."""
+    async with running_bus(tmp_path / "agent") as harness:
+        harness.gateway.documents["agents"] = {"agents": [{"name": "reviewer", "model": "qwen"}]}
+        await harness.send("/agent reviewer")
+        await harness.expect_replies("The agent of this chat is now reviewer.")
+        await harness.send("/model")
+        shown = f"Current model: default (qwen)\n{MODELS}"
+        await eventually(lambda: shown in harness.platform.texts)
+    session = SessionConfig(context={"model_name": "qwen"})
+    policy = OPEN.model_copy(update={"session": session})
+    async with running_bus(tmp_path / "session", policy=policy) as harness:
+        await harness.send("/model default")
+        await harness.expect_replies("The model of this chat is now the default (qwen).")
 
 
 async def test_the_default_says_which_graph_answers_by_default(tmp_path: Path) -> None:
