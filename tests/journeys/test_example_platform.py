@@ -26,9 +26,9 @@ _BLOCK = re.compile(
 def build(copy: Path) -> str:
     """Follow the page in a copy of the code. Return the resulting configuration."""
     for package in CODE:
-        shutil.copytree(
-            ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        # With the bytecode: to compile everything takes a busy machine longer than a start may take.
+        being_written = shutil.ignore_patterns("*.pyc.*")
+        shutil.copytree(ROOT / package, copy / package, ignore=being_written)
     shutil.copy(ROOT / "pyproject.toml", copy)
     configuration = ""
     for block in _BLOCK.finditer(PAGE.read_text()):
