@@ -48,7 +48,10 @@ def is_harmless(answer: Response, home: Path) -> bool:
     assert answer.status_code != 429, "the limit is in the way of this test"
     if answer.status_code >= 500 and answer.status_code not in MAY_BE:
         return False
-    if "set-cookie" in answer.headers or "very-secret" in answer.text or TOKEN in answer.text:
+    signs_in = (answer.request.method, answer.request.url.path) == ("POST", "/api/sessions")
+    if "set-cookie" in answer.headers and not signs_in:
+        return False
+    if "very-secret" in answer.text or TOKEN in answer.text:
         return False
     return str(home) not in answer.text and TRACES.search(answer.text) is None
 
