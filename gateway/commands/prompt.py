@@ -13,6 +13,7 @@ import anyio
 
 from agent.factory import open_agent_factory
 from gateway.agent_setup import agent_setup_from_config
+from gateway.chat_schedules import ChatSchedules
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError
@@ -69,7 +70,8 @@ async def _report(config: Config, place: PromptPlace) -> Mapping[str, Any]:
         Database.open(config.database, config.home) as database,
         open_checkpointer(config.home, database) as checkpointer,
         open_agent_factory(
-            replace(setup, past_messages=PastMessages(database)), checkpointer
+            replace(setup, past_messages=PastMessages(database), schedules=ChatSchedules()),
+            checkpointer,
         ) as agents,
     ):
         return asdict(await report_prompt(config, database, agents, place))

@@ -25,7 +25,7 @@ from tests.bus.harness import BusHarness, attachment, running_bus
 from tests.eventually import eventually
 from tests.fakes.database import RepeatingDatabase
 from tests.fakes.langgraph import FakeLangGraph, Script
-from tests.fakes.platform import CardPlatform, FakePlatform
+from tests.fakes.platform import PART_CHARS, CardPlatform, FakePlatform
 from tests.faults.injection import Faults, FaultyDatabase, ProcessKilled
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c")
@@ -75,7 +75,7 @@ async def test_a_hanging_conversation_delays_neither_others_nor_commands(tmp_pat
         await harness.send("behind it", chat="a")
         await harness.send("/help", chat="a")
         await harness.send("hi", chat="b")
-        await harness.expect_replies(help_text(ENGLISH), "Hello you")
+        await harness.expect_replies(*HELP, "Hello you")
         assert harness.prompts() == ["hang", "hi"]
 
 
@@ -334,6 +334,12 @@ async def test_status_names_the_thread_in_full(tmp_path: Path) -> None:
         )
 
 
+HELP = [
+    help_text(ENGLISH)[start : start + PART_CHARS]
+    for start in range(0, len(help_text(ENGLISH)), PART_CHARS)
+]
+"""The answer to /help, as the platform cuts it."""
+
 FACTS = (
     "What I remember about you (2):\n"
     "• **1** – likes tea (entered by an administrator, 2026-03-01)\n"
@@ -376,7 +382,7 @@ async def test_a_command_that_meets_a_bug_says_that_it_failed(tmp_path: Path) ->
         await harness.send("/help", event="e2")
         await eventually(lambda: not harness.platform._failures["split"])
         await harness.send("/memory", event="e3")
-        await harness.expect_replies(ENGLISH.command_failed, help_text(ENGLISH), FACTS)
+        await harness.expect_replies(ENGLISH.command_failed, *HELP, FACTS)
 
 
 def test_help_is_made_from_the_table() -> None:

@@ -132,6 +132,9 @@ async def _a_failed_turn_is_shown_as_failed(
     await page.click("Messages", "nav")
     row = "[...document.querySelectorAll('main tr')].find(one => one.innerText.includes('this fails'))"
     await eventually(lambda: page.evaluate(f"!!({row})?.querySelector('.pill.bad')"))
+    await page.click("Answer again", "main")
+    await page.click("Answer again", "dialog")
+    await person.wait_for_message("You said: this fails")
 
 
 async def _a_failed_delivery_is_sent_again(page: BrowserPage, platforms: PlatformServers) -> None:

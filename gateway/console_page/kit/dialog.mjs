@@ -115,7 +115,9 @@ export function ask({ title, text, fields = [], label, danger = false, wide = fa
     });
     const send = /** @type {HTMLButtonElement} */ (body.querySelector("button[type=submit]"));
     if (danger) send.className = "danger";
-    send.replaceWith(element("div", { class: "buttons" }, cancel, send));
+    const buttons = element("div", { class: "buttons" }, cancel);
+    send.replaceWith(buttons);
+    buttons.append(send);
     const heading = element("h2", { id: `dialog-${++lastId}` }, title);
     const dialog = element("dialog", { "aria-labelledby": heading.id, class: wide ? "wide" : "" },
       heading, text && (text instanceof Node ? text : element("p", {}, text)), body);

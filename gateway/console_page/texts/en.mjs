@@ -61,6 +61,7 @@ export const texts = {
   "messages.search": "Words, people or places",
   "messages.no-text": "(text not kept)",
   "messages.repeat-title": "Answer again",
+  "messages.repeat-words": "Other words for the message; empty = as it was",
   "messages.repeat-text": "The message and what followed it are removed from the agent's thread. The answer is sent to the same chat.",
   "action.stop": "Stop",
   "action.repeat": "Answer again",

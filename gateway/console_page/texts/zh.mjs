@@ -61,6 +61,7 @@ export const texts = {
   "messages.search": "文字、用户或位置",
   "messages.no-text": "（未保存文本）",
   "messages.repeat-title": "重新回答",
+  "messages.repeat-words": "消息的新措辞；留空则保持原文",
   "messages.repeat-text": "该消息及其后的内容会先从智能体的线程中移除。回答会发送到同一聊天。",
   "action.stop": "停止",
   "action.repeat": "重新回答",

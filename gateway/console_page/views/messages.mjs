@@ -77,8 +77,8 @@ function actions(page, row, table) {
   if (row.kind !== "chat" || !REPEATABLE.includes(row.state)) return [];
   const edit = () => ask({
     title: t("messages.repeat-title"), text: t("messages.repeat-text"), label: t("action.repeat"),
-    fields: [{ name: "text", label: t("column.message"), type: "area", value: row.preview, required: true, max: 20000 }],
-    submit: ({ text }) => act("repeat", { text: text === row.preview ? null : text }),
+    fields: [{ name: "text", label: t("messages.repeat-words"), type: "area", max: 20000 }],
+    submit: ({ text }) => act("repeat", { text: text.trim() ? text : null }),
   });
   return [button(t("action.repeat"), edit, { class: "small" })];
 }
