@@ -13,7 +13,7 @@ from tests.people.telegram import TelegramPrivateUser
 
 
 async def take_console_screenshot(file: Path) -> None:
-    """Write the overview as a PNG file. Needs chromium."""
+    """Write the list of messages as a PNG file. Needs chromium."""
     async with PlatformServers() as platforms, FakeModelServer() as model:
         with TemporaryDirectory() as name:
             folder = Path(name)
@@ -33,5 +33,6 @@ async def take_console_screenshot(file: Path) -> None:
                 await page.wait_for_text("Sign in")
                 await page.type((service.home / "admin_token").read_text().strip())
                 await page.press_enter()
-                await page.wait_for_text("accepted", "[data-channel='slack']")
+                await page.click("Messages", "nav")
+                await page.wait_for_text("What is on my list today?", "main")
                 await page.screenshot(file)
