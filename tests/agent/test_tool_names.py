@@ -108,8 +108,8 @@ async def test_the_names_of_ours_are_known(tmp_path: Path) -> None:
         await harness.say("hi", is_plan_mode=True, subagent_enabled=True, is_bootstrap=True)
         graph = await harness.factory.graph_for({"configurable": options})
     bound: Any = graph.nodes["tools"].bound
-    # They need a sandbox that runs commands, a database, many tools, or MCP servers.
-    missing = {"bash", "bash_output", "kill_bash", "recall", "tool_search"}
+    # They need a sandbox that runs commands, a database, a running bus, many tools, or MCP servers.
+    missing = {"bash", "bash_output", "kill_bash", "recall", "schedule", "tool_search"}
     missing |= {LIST_RESOURCES, READ_RESOURCE, GET_PROMPT}
     assert set(bound.tools_by_name) | missing == BUILT_IN_TOOLS
     assert ALWAYS_ALLOWED <= BUILT_IN_TOOLS

@@ -41,7 +41,8 @@ async def test_a_command_is_answered_in_the_language_that_the_platform_tells(
 ) -> None:
     async with running_bus(tmp_path) as harness:
         words = CHINESE if answer is CHINESE else ENGLISH
-        assert await last(harness, "/help", language=told) == help_text(words)
+        await harness.send("/help", language=told)
+        await eventually(lambda: "".join(harness.platform.texts) == help_text(words))
         assert await last(harness, "/stop", language=told) == words.stop_nothing
 
 

@@ -812,7 +812,7 @@ async def test_deleting_an_answered_message_changes_nothing(tmp_path: Path) -> N
 async def test_edits_without_a_change_are_ignored(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await talk(harness, "one")
-        await harness.send("/help", event="cmd")
+        await harness.send("/status", event="cmd")
         await eventually(lambda: len(harness.platform.texts) == 2)
         assert await edit(harness, "e1", "one", "unfurled") is Disposition.UNCHANGED
         assert await edit(harness, "e1", "mine now", "c1", user="v") is Disposition.NOT_ALLOWED

@@ -49,7 +49,10 @@ PATIENCE_S = 8.0
 SETTLED_EVERY_S = 0.05
 """How often each of eight parallel turns asks the database whether it has ended, seconds."""
 
-HOUSEKEEPING = ("_run_housekeeping", "ChatDirectory.", "BroadcastSender.")
+HOUSEKEEPING = (
+    *("_run_housekeeping", "ChatDirectory.", "BroadcastSender.", "Scheduler."),
+    *("index_messages", "RefusalJournal."),
+)
 """Callers that run independently of turns, so it is chance whether their calls happen during one."""
 
 SHOWS_WORK = "IndicatorUpdater._call > show_working"

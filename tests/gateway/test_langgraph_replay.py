@@ -62,7 +62,6 @@ _CHECKPOINTS = {
     "-checkpoints.parent_config.configurable.graph_id",
 }
 _FROM_THE_START = {"+metadata", "!order messages values | metadata values messages values"}
-_NO_CRONS = {"!status 200 | 501"}
 
 DECIDED: dict[int, set[str]] = {
     1: {"-services"},  # nothing behind this server is named
@@ -96,10 +95,9 @@ DECIDED: dict[int, set[str]] = {
     128: {"-metadata.graph_id", "-metadata.thread_id"},
     132: {"+values"},  # a copy shows its values
     134: {"+[].metadata.graph_id"},
-    144: _NO_CRONS,
-    145: _NO_CRONS,
-    146: {"!status 204 | 501"},
-    147: {"!status 422 | 501"},
+    144: {"+payload.stream_resumable", "+payload.stream_subgraphs"},  # all options of the run
+    145: {"+[].payload.stream_resumable", "+[].payload.stream_subgraphs"},
+    146: {"!status 204 | 404"},  # an ID that is not ours
     151: {  # everything that is asked for is sent; messages of the state stay as the graph has them
         "+checkpoints",
         "+tasks",

@@ -34,6 +34,7 @@ NEEDS = {
     r"export TELEGRAM_BOT_TOKEN": "what `parley init` reads: tests/gateway/test_init.py",
     r"\.venv/bin/parley restore": "a service that is stopped: tests/journeys/test_backup.py",
     r".*parley playground": "it runs until it is stopped: tests/journeys/test_playground.py",
+    r".*parley replay": "it needs a recording of the page: tests/journeys/test_playground.py",
     r".*parley migrate": "PostgreSQL: tests/journeys/test_migrate.py",
     r".*\.venv-peers/": "LangGraph's own server: tests/journeys/test_langgraph_dev.py",
 }
