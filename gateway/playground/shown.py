@@ -27,6 +27,9 @@ WEATHERS = (
 )
 """What can go wrong between a platform and the bot. The first five stand until it is calm; the others happen once."""
 
+UNTIL_CALM = 10**9
+"""How many calls fail in a weather that stays until it is calm."""
+
 Role = Literal["colleague", "stranger", "guest", "bot"]
 
 

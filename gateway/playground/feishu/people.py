@@ -10,6 +10,7 @@ from gateway.playground.feishu.server import BOT_OPEN_ID, FakeFeishu, FeishuMess
 from gateway.playground.feishu.state import FeishuEvent, FeishuMessage
 from gateway.playground.shown import (
     PEOPLE,
+    UNTIL_CALM,
     Action,
     Node,
     PlatformEvent,
@@ -44,9 +45,6 @@ FAILURES: Mapping[str, Mapping[str, Any]] = {
     "lost answer": {"drop": "after"},
     "slow": {"delay_s": 3.0},
 }
-STANDING = 10**9
-"""How many calls fail while a weather stands."""
-
 _EMOJIS = {
     "OK": "👌",
     "DONE": "✅",
@@ -210,13 +208,13 @@ class SimulatedFeishu:
         """Break something. Raises UnknownAction."""
         if kind in FAILURES:
             for name in SENDING:
-                self.server.fail(name, times=STANDING, **FAILURES[kind])
+                self.server.fail(name, times=UNTIL_CALM, **FAILURES[kind])
             return
         match kind:
             case "outage":
                 self.server.refuse_handshakes({})
                 for name in OPERATIONS:
-                    self.server.fail(name, times=STANDING, drop="before")
+                    self.server.fail(name, times=UNTIL_CALM, drop="before")
                 self.server.disconnect_all()
             case "dropped connections":
                 self.server.disconnect_all()

@@ -9,6 +9,7 @@ from aiohttp.typedefs import Middleware
 
 from gateway.playground.shown import (
     PEOPLE,
+    UNTIL_CALM,
     Action,
     Node,
     PlatformEvent,
@@ -42,9 +43,6 @@ FAILURES: Mapping[str, SlackFailureOptions] = {
     "lost answer": {"drop": "after"},
     "slow": {"delay_s": 3.0},
 }
-STANDING = 10**9
-"""How many calls fail while a weather stands."""
-
 _EMOJIS = {
     "eyes": "👀",
     "white_check_mark": "✅",
@@ -197,7 +195,7 @@ class SimulatedSlack:
     async def weather(self, kind: str) -> None:
         """Break something. Raises UnknownAction."""
         if kind in FAILURES:
-            failure: SlackFailureOptions = {**FAILURES[kind], "times": STANDING}
+            failure: SlackFailureOptions = {**FAILURES[kind], "times": UNTIL_CALM}
             for method in SENDING:
                 self.server.fail(method, **failure)
             return

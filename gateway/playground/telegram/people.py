@@ -9,6 +9,7 @@ from aiohttp.typedefs import Middleware
 
 from gateway.playground.shown import (
     PEOPLE,
+    UNTIL_CALM,
     Action,
     Node,
     PlatformEvent,
@@ -37,9 +38,6 @@ FAILURES: Mapping[str, TelegramFailureOptions] = {
     "lost answer": {"drop": "after"},
     "slow": {"delay_s": 3.0},
 }
-STANDING = 10**9
-"""How many calls fail while a weather stands."""
-
 _TAGS = {
     "bold": "strong", "italic": "em", "underline": "u", "strikethrough": "del", "spoiler": "spoiler",
     "blockquote": "blockquote", "expandable_blockquote": "blockquote", "code": "code", "pre": "pre",
@@ -177,7 +175,7 @@ class SimulatedTelegram:
         """Break something. Raises UnknownAction."""
         if kind in FAILURES:
             for method in SENDING:
-                self.server.fail(method, times=STANDING, **FAILURES[kind])
+                self.server.fail(method, times=UNTIL_CALM, **FAILURES[kind])
             return
         match kind:
             case "outage":
