@@ -121,7 +121,7 @@ class ApiTokenStore:
 
 def token_digest(value: str) -> str:
     """Return the hash under which a token is stored."""
-    return hashlib.sha256(value.encode()).hexdigest()
+    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _new_token() -> str:

@@ -1,12 +1,12 @@
 """Sessions of the console: a browser's cookie, or a one-time link that becomes one when it is opened."""
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from store.api_tokens import TokenScope
+from store.api_tokens import token_digest as hash_secret
 from store.database import Database, Params, Transaction
 from store.errors import RowNotFound
 from store.rows import from_row
@@ -103,7 +103,7 @@ class ConsoleSessionStore:
         value, now = _new_secret(), self.now()
         link = ConsoleSession(
             id=secrets.token_hex(8),
-            digest=secret_digest(value),
+            digest=hash_secret(value),
             csrf=secrets.token_urlsafe(24),
             scope=scope,
             token="",
@@ -138,7 +138,7 @@ class ConsoleSessionStore:
         value, now = _new_secret(), self.now()
         session = ConsoleSession(
             id=secrets.token_hex(8),
-            digest=secret_digest(value),
+            digest=hash_secret(value),
             csrf=secrets.token_urlsafe(24),
             scope=scope,
             token=token,
@@ -157,7 +157,7 @@ class ConsoleSessionStore:
         value, now = _new_secret(), self.now()
         params: Params = {
             "id": session.id,
-            "digest": secret_digest(value),
+            "digest": hash_secret(value),
             "former": session.digest,
             "now": now,
             "expires_at": now + IDLE_S,
@@ -187,11 +187,6 @@ class ConsoleSessionStore:
 
         await self._database.transaction(work)
         self.changes += 1
-
-
-def secret_digest(value: str) -> str:
-    """Return the SHA-256 of a secret, hexadecimal. It has 256 random bits, so it needs no salt."""
-    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _new_secret() -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.api_tokens import MAX_AGE_S, ApiTokenLookup
+from gateway.api_tokens import ApiTokenLookup
+from gateway.table_copy import MAX_AGE_S
 from gateway.token_scopes import is_permitted
 from store.api_tokens import ApiTokenStore, TokenScope
 from store.config import StoreConfig

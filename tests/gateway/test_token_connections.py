@@ -14,12 +14,13 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from gateway.api_tokens import MAX_AGE_S, ApiTokenLookup
+from gateway.api_tokens import ApiTokenLookup
 from gateway.app import network_app
 from gateway.compose import open_app
 from gateway.config import load_config
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
+from gateway.table_copy import MAX_AGE_S
 from store.api_tokens import ApiTokenStore, token_digest
 from store.config import StoreConfig
 from store.database import Database
