@@ -137,6 +137,11 @@ class BrowserPage:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
         await self._call("Emulation.setDeviceMetricsOverride", **size)
 
+    async def prefer_color(self, scheme: str) -> None:
+        """Prefer `light` or `dark` pages, as a person does in the settings of the system."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        await self._call("Emulation.setEmulatedMedia", features=features)
+
     async def screenshot(self, file: Path) -> None:
         """Write what is visible as a PNG file."""
         answer = await self._call("Page.captureScreenshot", format="png")
