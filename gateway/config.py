@@ -18,7 +18,15 @@ from bots.config import BotsConfig, find_shared_accounts, is_instance, section_m
 from bus.config import BusConfig, ChannelPolicy
 from bus.hooks.config import HookConfig, HookName
 from bus.voice.config import VoiceConfig
-from gateway.config_file import ConfigError, find_config, read_dotenv, read_yaml
+from gateway.config_file import (
+    ConfigError,
+    YamlFile,
+    find_config,
+    join_path,
+    parse_yaml,
+    read_config_text,
+    read_dotenv,
+)
 from gateway.config_validation import (
     drop_invalid,
     find_unknown_keys,
@@ -26,7 +34,7 @@ from gateway.config_validation import (
     normalize,
     unknown_key_line,
 )
-from gateway.config_variables import MIN_SECRET_CHARS, join_path, resolve_variables
+from gateway.config_variables import MIN_SECRET_CHARS, resolve_variables
 from gateway.gateway_config import MIN_TOKEN_CHARS, GatewayConfig
 from gateway.langgraph_file import LangGraphFile, LangGraphFileError, read_langgraph_file
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
@@ -91,6 +99,9 @@ class Config:
         import_folders: Folders of graphs' modules, in addition to the configuration's folder.
         dropped: Keys with dropped invalid parts, such as `models` or `channels.slack`. Such a configuration is only
             for further checks (`ConfigError.partial`).
+        lines: Key path -> line of the file (`gateway/config_sources.py`).
+        variables: Key path -> the environment variable that the value names.
+        overrides: Key paths that the command line set.
     """
 
     source: Path | None
@@ -116,6 +127,9 @@ class Config:
     tracing: TracingConfig = field(default_factory=TracingConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     dropped: frozenset[str] = frozenset()
+    lines: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    overrides: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def files(self) -> Path:
@@ -154,6 +168,7 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     *,
     gateway: Mapping[str, str] = MappingProxyType({}),
+    text: str | None = None,
 ) -> Config:
     """Read the configuration. Does not change the environment or files.
 
@@ -164,6 +179,7 @@ def load_config(
         path: The file, as given by `--config`.
         environ: Environment variables; None = the process's.
         gateway: Keys that replace keys of the `gateway` section.
+        text: A text to read instead of the file's, which must exist.
 
     Raises:
         ConfigError: With one line per problem.
@@ -175,7 +191,10 @@ def load_config(
     dotenv = read_dotenv(folder / ".env")
     graphs = _read_graphs(folder)
     variables = {**graphs.variables, **dotenv.variables, **environ}
-    tree, warnings = read_yaml(source) if source else ({}, [])
+    file = YamlFile(tree={})
+    if source is not None:
+        file = parse_yaml(read_config_text(source) if text is None else text, source)
+    tree = dict(file.tree)
     if gateway and isinstance(section := tree.get("gateway") or {}, dict):
         tree["gateway"] = {**section, **gateway}
     resolved = resolve_variables(tree, variables)
@@ -186,13 +205,19 @@ def load_config(
     ]
     builder = _ConfigBuilder(
         resolved.tree,
-        [*dotenv.problems, *graphs.warnings, *(f"{label}: {line}" for line in warnings)],
+        [*dotenv.problems, *graphs.warnings, *(f"{label}: {line}" for line in file.warnings)],
         problems,
         label,
     )
     config = builder.build(source, variables, frozenset(resolved.secrets))
     if config is not None:
-        config = replace(config, import_folders=graphs.folders)
+        config = replace(
+            config,
+            import_folders=graphs.folders,
+            lines=file.lines,
+            variables=resolved.variables,
+            overrides=frozenset(join_path("gateway", key) for key in gateway),
+        )
     if problems or config is None:
         raise ConfigError(*problems, partial=config)
     return config

@@ -1,8 +1,9 @@
 """Finds the configuration file, and reads YAML (with a check for duplicate keys) and `.env`."""
 
 import io
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import yaml
 from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 from typing_extensions import override
+
+MAX_KEYS = 100_000
+"""Maximum number of keys and list entries. Aliases inside aliases would otherwise fill the memory."""
 
 
 class ConfigError(Exception):
@@ -24,6 +28,17 @@ class ConfigError(Exception):
         super().__init__("\n".join(problems))
         self.problems = problems
         self.partial = partial
+
+
+def join_path(path: str, key: object) -> str:
+    """Return the path of `key` below `path`.
+
+    >>> join_path("", "gateway"), join_path("gateway", "port"), join_path("models", 0)
+    ('gateway', 'gateway.port', 'models[0]')
+    """
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else str(key)
 
 
 def find_config(path: str | None, environ: Mapping[str, str]) -> Path | None:
@@ -98,6 +113,21 @@ def parse_dotenv(text: str, file: Path) -> DotenvFile:
     return DotenvFile(variables=variables, problems=tuple(problems))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YamlFile:
+    """The content of a YAML file.
+
+    Attributes:
+        tree: Its keys and values.
+        warnings: Duplicate keys.
+        lines: Key path -> its line, from 1.
+    """
+
+    tree: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+
 class _DuplicateKeyLoader(yaml.SafeLoader):
     """Collects a warning for each duplicate key. YAML itself silently uses the last value."""
 
@@ -123,13 +153,26 @@ class _DuplicateKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def read_yaml(source: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return the tree of a YAML file, and warnings about duplicate keys. Raises ConfigError."""
+def read_yaml(source: Path) -> YamlFile:
+    """Read a YAML file. Raises ConfigError."""
+    return parse_yaml(read_config_text(source), source)
+
+
+def read_config_text(source: Path) -> str:
+    """Return the text of a configuration file. Raises ConfigError."""
     try:
-        loader = _DuplicateKeyLoader(source.read_text("utf-8"))
-        tree = loader.get_single_data()
+        return source.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source}: cannot be read ({error})") from None
+
+
+def parse_yaml(text: str, source: Path) -> YamlFile:
+    """Parse the text of a YAML file. Problems name `source`. Raises ConfigError."""
+    try:
+        loader = _DuplicateKeyLoader(text)
+        node = loader.get_single_node()
+        tree = None if node is None else loader.construct_document(node)
+        keys = list(islice(_walk(node, "", ()), MAX_KEYS + 1))
     except RecursionError:
         raise ConfigError(f"{source}: its sections are nested too deeply") from None
     except yaml.YAMLError as error:
@@ -137,8 +180,31 @@ def read_yaml(source: Path) -> tuple[dict[str, Any], list[str]]:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = getattr(error, "problem", None) or "not YAML"
         raise ConfigError(f"{source}: {where}{what}: correct the YAML") from None
+    if len(keys) > MAX_KEYS:
+        raise ConfigError(f"{source}: has more than {MAX_KEYS} keys: use fewer aliases")
     if tree is None:
-        return {}, []
+        return YamlFile(tree={})
     if not isinstance(tree, dict):
         raise ConfigError(f"{source}: must be a section of `key: value` lines at its top level")
-    return {str(key): value for key, value in tree.items()}, loader.warnings
+    return YamlFile(
+        tree={str(key): value for key, value in tree.items()},
+        warnings=tuple(loader.warnings),
+        lines={path: mark.line + 1 for path, mark in keys},
+    )
+
+
+def _walk(
+    node: yaml.Node | None, path: str, above: tuple[yaml.Node, ...]
+) -> Iterator[tuple[str, yaml.Mark]]:
+    """Yield the path and the place of each key and list entry. Merged sections (`<<`) come first."""
+    if node is None or node in above:  # an alias inside its own anchor
+        return
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            below = join_path(path, key.value)
+            yield below, key.start_mark
+            yield from _walk(value, below, (*above, node))
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield join_path(path, index), item.start_mark
+            yield from _walk(item, join_path(path, index), (*above, node))

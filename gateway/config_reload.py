@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
+from agent.config import AgentConfig
 from agent.errors import AgentError
 from agent.factory import AgentFactory
 from gateway.config import Config, load_config
@@ -21,9 +23,14 @@ POLL_INTERVAL_S = 2.0
 """How often the file is checked, seconds."""
 
 RELOADABLE_FIELDS = frozenset(
-    {"agent", "hooks", "log_level", "log_format", "unknown_keys", "warnings", "secrets"}
-)
+    {
+        "agent", "hooks", "log_level", "log_format", "unknown_keys", "warnings", "secrets", "lines",
+        "variables", "overrides",
+    }
+)  # fmt: skip
 """Fields that can change while the service runs. Other fields belong to open ports, files and connections."""
+
+_RELOADABLE_KEYS = {*AgentConfig.model_fields, *RELOADABLE_FIELDS} - {"sandbox"}
 
 SECTION_NAMES = {
     "bus": "channels",
@@ -32,6 +39,15 @@ SECTION_NAMES = {
     "extensions": "extensions",
 }
 """Names in the file for fields with another name in `Config`."""
+
+
+def needs_restart(path: str) -> bool:
+    """Return whether a changed key takes effect only after a restart.
+
+    >>> needs_restart("models[0].name"), needs_restart("channels.slack.streaming"), needs_restart("sandbox.use")
+    (False, True, True)
+    """
+    return re.split(r"[.\[]", path, maxsplit=1)[0] not in _RELOADABLE_KEYS
 
 
 class ConfigReloader:

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from agent.config import Section
-from gateway.config_variables import join_path
+from gateway.config_file import join_path
 
 TYPO_CUTOFF = 0.85
 """The similarity above which an unknown key is a likely misspelling."""

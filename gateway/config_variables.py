@@ -6,11 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bots.config import BotsConfig, is_instance
+from gateway.config_file import join_path
 
 _NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _SECRET_KEY = re.compile(
-    r"(token|secret|password|api_key|encrypt_key|credential|authorization)s?$", re.I
+    r"(token|secret|password|api[_-]?key|access_key|encrypt_key|private_key|credential|authorization|cookie)s?$",
+    re.I,
 )
+_URL_PASSWORD = re.compile(r"(://[^/?#\s]*?:)[^/?#\s]*(?=@)")
+
+MASK = "***"
+"""What people see instead of a secret."""
 
 MIN_SECRET_CHARS = 6
 """Shorter values are not redacted, because a common word would disappear from all log lines."""
@@ -23,23 +29,38 @@ class ResolvedConfig:
     Attributes:
         tree: The tree with every `$NAME` replaced.
         missing: (key path, variable) of each variable that is not set.
+        variables: Key path -> the variable that its value names.
         secrets: Values to redact: values of variables, and of keys such as `token`.
     """
 
     tree: Any
     missing: list[tuple[str, str]] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
 
 
-def join_path(path: str, key: object) -> str:
-    """Return the path of `key` below `path`.
+def is_secret_key(path: str) -> bool:
+    """Return whether the value of a key is a secret.
 
-    >>> join_path("", "gateway"), join_path("gateway", "port"), join_path("models", 0)
-    ('gateway', 'gateway.port', 'models[0]')
+    >>> is_secret_key("channels.slack.bot_token"), is_secret_key("headers.X-Api-Key"), is_secret_key("title.max_words")
+    (True, True, False)
     """
-    if isinstance(key, int):
-        return f"{path}[{key}]"
-    return f"{path}.{key}" if path else str(key)
+    return _SECRET_KEY.search(path) is not None
+
+
+def mask_value(path: str, value: object, variables: Mapping[str, str]) -> object:
+    """Return a value as people may see it: a variable's name instead of its value, and no secrets.
+
+    >>> mask_value("a.token", "xoxb-1", {}), mask_value("a.token", "xoxb-1", {"a.token": "SLACK"})
+    ('***', '$SLACK')
+    >>> mask_value("database.url", "postgresql://bot:hush@db/parley", {}), mask_value("title.max_tokens", 60, {})
+    ('postgresql://bot:***@db/parley', 60)
+    """
+    if path in variables:
+        return f"${variables[path]}"
+    if not isinstance(value, str) or not value:
+        return value
+    return MASK if is_secret_key(path) else _URL_PASSWORD.sub(rf"\1{MASK}", value)
 
 
 def resolve_variables(tree: Mapping[str, Any], environ: Mapping[str, str]) -> ResolvedConfig:
@@ -63,7 +84,7 @@ def _resolve_value(
         if _is_disabled_channel(path, value):
             return {key: _drop_variable(item) for key, item in value.items()}
         return {
-            key: _resolve_value(item, join_path(path, key), environ, done)
+            key: _resolve_value(item, join_path(path, str(key)), environ, done)
             for key, item in value.items()
         }
     if isinstance(value, list):
@@ -78,6 +99,8 @@ def _resolve_value(
 
 def _resolve_text(value: str, path: str, environ: Mapping[str, str], done: ResolvedConfig) -> str:
     asked = _NAME.fullmatch(value)
+    if asked:
+        done.variables[path] = asked[1]
     if asked and asked[1] not in environ:
         done.missing.append((path, asked[1]))
         return value

@@ -15,12 +15,12 @@ from agent.importer import import_class
 from agent.mcp.server_config import McpOAuthConfig, McpServerConfig
 from bus.config import SessionConfig
 from gateway.config import Config
+from gateway.config_file import join_path
 from gateway.config_validation import (
     closest_match,
     is_likely_typo,
     unknown_key_line,
 )
-from gateway.config_variables import join_path
 
 _RUN_KEYS = list(RunnableConfig.__annotations__)
 _SERVER_KEYS = [*McpServerConfig.model_fields, "transport"]

@@ -79,7 +79,7 @@ def _variables_of_shell(config: Config) -> list[str]:
     """Return the variables that the configuration refers to and `.env` does not contain."""
     if config.source is None:
         return []
-    tree, _ = read_yaml(config.source)
+    tree = read_yaml(config.source).tree
     dotenv = read_dotenv(config.source.parent / ".env")
     return sorted({name for _, name in resolve_variables(tree, dotenv.variables).missing})
 

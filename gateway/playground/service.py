@@ -86,7 +86,7 @@ class PlaygroundService:
             model_url: Where models are called, without their names.
         """
         source = self._operator.source
-        tree, _ = read_yaml(source) if source else ({}, [])
+        tree = read_yaml(source).tree if source else {}
         own = tree.get("channels") or {}
         kept = {key: value for key, value in own.items() if key in BusConfig.model_fields}
         kept = {key: value for key, value in kept.items() if not key.endswith("_url")}
