@@ -17,13 +17,13 @@ from bots.diagnosis import diagnose_channel
 from bus.commands import COMMANDS
 from gateway import logs
 from gateway.checks import machine
+from gateway.checks.configuration import find_config_problems
 from gateway.checks.mcp_servers import check_mcp_servers, describe_server, is_usable
 from gateway.checks.models import check_models
 from gateway.checks.references import PLATFORM_ADDRESSES
 from gateway.checks.report import DoctorReport, redact_report
 from gateway.checks.voice import check_voice
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
-from gateway.commands.check import find_config_problems
 from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError
 from gateway.service_client import open_service_client, request_json

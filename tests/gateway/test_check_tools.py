@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands.check import find_config_problems
+from gateway.checks.configuration import find_config_problems
 from gateway.config import load_config
 from tests.eventually import eventually
 from tests.gateway.test_cli import ROOT, parley

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.mcp.redaction import redact_args, redact_url
-from gateway.commands.check import find_config_problems
+from gateway.checks.configuration import find_config_problems
 from gateway.config import load_config
 from tests.gateway.composed import ComposedService, composed
 
