@@ -4,7 +4,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -41,7 +41,7 @@ from bus.notifications.chat_directory import ChatDirectory
 from bus.notifications.notifications import Notifications
 from bus.notifications.sender import BroadcastSender
 from bus.outbound.retry_policy import RetryTimings
-from bus.outbound.rows import has_failed, last_keys, text_key
+from bus.outbound.rows import text_key
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
 from bus.retry import Backoff, StoreRetry, retried
@@ -228,12 +228,6 @@ class Bus:
             rewind_point=replace(point, text=prompt_of(words, asked.quoted)),
         )
         return await self.intake.receive(again)
-
-    async def failed_turns(self, row_ids: Iterable[int]) -> set[int]:
-        """Return which of these inbox rows had a failed turn."""
-        keys = [key for row_id in row_ids for key in last_keys(row_id)]
-        found = await self._context.stores.outbox.find_all(keys)
-        return {int(row.key.partition(":")[0]) for row in found if has_failed(row)}
 
     async def discard(self, delivery_id: int) -> None:
         """Delete a delivery that is not being sent. Raises RowNotFound, RowConflict."""
@@ -452,7 +446,6 @@ def _build(
     )
     scheduler = Scheduler(
         stores.schedules,
-        outbox=stores.outbox,
         delivery=delivery,
         conversations=stores.conversations,
         channels=[*context.adapters],

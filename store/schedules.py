@@ -101,7 +101,7 @@ SELECT * FROM schedule_occurrence AS one WHERE schedule_id IN (SELECT value FROM
 AND due_at = (SELECT max(due_at) FROM schedule_occurrence WHERE schedule_id = one.schedule_id)
 """
 _QUEUED = """
-SELECT occurrence.*, inbox.state AS message_state, run.status AS run_status
+SELECT occurrence.*, inbox.outcome AS message_outcome, inbox.problem AS message_problem, run.status AS run_status
 FROM schedule_occurrence AS occurrence
 LEFT JOIN inbox ON inbox.id = occurrence.inbox_id LEFT JOIN run ON run.run_id = occurrence.run_id
 WHERE occurrence.outcome = 'queued'
@@ -183,12 +183,13 @@ class EndedOccurrence:
     """A queued occurrence whose message or run has ended.
 
     Attributes:
-        message_state: The state of its inbox row; None = the row does not exist (anymore).
-        run_status: The status of its run, likewise.
+        message_outcome, message_problem: See `InboxRow`.
+        run_status: The status of its run; None = the row does not exist (anymore).
     """
 
     occurrence: Occurrence
-    message_state: str | None
+    message_outcome: str | None
+    message_problem: str | None
     run_status: str | None
 
 
@@ -390,7 +391,8 @@ class ScheduleStore:
         return [
             EndedOccurrence(
                 occurrence=from_row(Occurrence, row),
-                message_state=row["message_state"],
+                message_outcome=row["message_outcome"],
+                message_problem=row["message_problem"],
                 run_status=row["run_status"],
             )
             for row in rows

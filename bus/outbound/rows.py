@@ -32,9 +32,6 @@ UNUSED_TEXT = "…"
 REPEAT_EDIT_AFTER_S = 10.0
 """How late platforms may carry out a call whose connection broke, seconds. Slack was seen to take 4 s."""
 
-MAX_FAILED_TEXTS = 20
-"""Maximum number of an answer's messages to check for a failed turn."""
-
 MAX_OPTION_BUTTONS = 10
 """Most options to show as buttons. Slack's `actions` block takes 25."""
 
@@ -90,17 +87,6 @@ def text_key(key: str, index: int) -> str:
     '7:reply:0'
     """
     return f"{key.partition(':')[0]}:reply:{index}"
-
-
-def last_keys(row_id: int) -> list[str]:
-    """Return the possible outbox keys of the last row of a failed turn's answer, which has no files."""
-    return [f"{row_id}:reply:{index}" for index in range(MAX_FAILED_TEXTS)] + [f"{row_id}:removal"]
-
-
-def has_failed(row: OutboxRow) -> bool:
-    """Return whether a row ends the answer of a turn that failed."""
-    body = decode_outbound(row.body)
-    return not isinstance(body, OutboundIndicator) and body.final_status == "failed"
 
 
 def is_answer_text(key: str) -> bool:

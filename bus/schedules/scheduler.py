@@ -26,7 +26,6 @@ from bus.messages import (
     decode_inbound,
     encode_outbound,
 )
-from bus.outbound.rows import has_failed, is_answer_text, last_keys
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Clock, Disposition, Intake
 from bus.recurrence import find_zone, format_moment
@@ -35,7 +34,7 @@ from bus.schedules.schedules import recurrence_of
 from store.conversations import ConversationStore
 from store.errors import StoreError
 from store.nodes import Nodes
-from store.outbox import NewOutboxRow, OutboxStore
+from store.outbox import NewOutboxRow
 from store.schedules import (
     OWNER,
     EndedOccurrence,
@@ -84,7 +83,6 @@ class Scheduler:
 
     Args:
         store: The schedules.
-        outbox: The messages of the bot.
         delivery: Sends notices.
         channels: The running channels. Schedules of others wait.
         conversations: The threads of conversations.
@@ -100,7 +98,6 @@ class Scheduler:
         self,
         store: ScheduleStore,
         *,
-        outbox: OutboxStore,
         delivery: DeliveryWorker,
         conversations: ConversationStore,
         channels: Sequence[str],
@@ -109,7 +106,6 @@ class Scheduler:
         now: Clock,
     ) -> None:
         self._store = store
-        self._outbox = outbox
         self._delivery = delivery
         self._channels = [*channels, ""] if runs is not None else [*channels]
         self._runs = runs
@@ -159,7 +155,7 @@ class Scheduler:
     async def settle(self, schedule_id: str = "") -> None:
         """Store what came of queued occurrences that have ended, of one schedule or of all. Raises StoreError."""
         for ended in await self._store.list_ended(limit=500, schedule_id=schedule_id):
-            outcome, detail = await self._outcome(ended)
+            outcome, detail = _outcome_of(ended)
             paused = await self._store.settle(
                 replace(ended.occurrence, outcome=outcome, detail=detail),
                 max_failures=MAX_FAILURES,
@@ -374,21 +370,20 @@ class Scheduler:
             return replace(occurrence, outcome="failed", detail=str(error)[:500])
         return replace(occurrence, thread_id=thread_id, run_id=run_id)
 
-    async def _outcome(self, ended: EndedOccurrence) -> tuple[OccurrenceOutcome, str]:
-        inbox_id = ended.occurrence.inbox_id
-        if inbox_id is None:
-            failed = ended.run_status in ("error", "timeout")
-            return ("failed" if failed else "answered"), ended.run_status or ""
-        if ended.message_state == "dead":
-            return "failed", "dead"
-        rows = await self._outbox.find_all(last_keys(inbox_id))
-        if any(has_failed(row) for row in rows):
-            return "failed", ""
-        return ("answered" if any(is_answer_text(row.key) for row in rows) else "silent"), ""
-
     def _notify(self, schedule: Schedule) -> None:
         if schedule.key is not None:
             self._delivery.notify(schedule.key)
+
+
+def _outcome_of(ended: EndedOccurrence) -> tuple[OccurrenceOutcome, str]:
+    """Return the outcome of an occurrence, and its detail."""
+    if ended.occurrence.inbox_id is None:
+        failed = ended.run_status in ("error", "timeout")
+        return ("failed" if failed else "answered"), ended.run_status or ""
+    if ended.message_outcome == "failed":
+        return "failed", ended.message_problem or ""
+    is_answered = ended.message_outcome in (None, "waiting", "joined")
+    return ("answered" if is_answered else "silent"), ""
 
 
 def _next_times(schedules: Sequence[Schedule], now: float) -> dict[str, float]:

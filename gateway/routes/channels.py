@@ -248,8 +248,7 @@ async def discard_delivery(delivery_id: RowId, bus: BusDep) -> Response:
 async def list_inbox(bus: BusDep, limit: Limit = 100, before: Before = NEWEST) -> dict[str, Any]:
     """List accepted messages, newest first."""
     rows = await bus.inbox.list_recent(limit=limit, before=before)
-    failed = await bus.failed_turns(row.id for row in rows)
-    return {"rows": [_inbox_row_view(row, failed=row.id in failed) for row in rows]}
+    return {"rows": [_inbox_row_view(row) for row in rows]}
 
 
 @router.get("/conversations", response_model=ConversationList)
@@ -319,7 +318,7 @@ def outbox_row_view(row: OutboxRow) -> dict[str, Any]:
     }
 
 
-def _inbox_row_view(row: InboxRow, *, failed: bool) -> dict[str, Any]:
+def _inbox_row_view(row: InboxRow) -> dict[str, Any]:
     try:
         inbound = decode_inbound(row.body)
         user_id, text = inbound.sender.user_id, inbound.text
@@ -334,7 +333,7 @@ def _inbox_row_view(row: InboxRow, *, failed: bool) -> dict[str, Any]:
         "user_id": user_id,
         "preview": text[:PREVIEW_CHARS],
         "state": row.state,
-        "failed": failed or row.state == "dead",
+        "failed": row.outcome == "failed",
         "starts": row.starts,
         "thread_id": row.thread_id,
         "run_id": row.run_id,
