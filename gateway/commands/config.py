@@ -8,7 +8,7 @@ from gateway.command_errors import CommandFailed
 from gateway.config import CONFIG_VERSION, environment_variables
 from gateway.config_file import find_config
 from gateway.config_upgrade import ConfigUpgradeError, upgrade_config
-from gateway.setup.config_files import FileDraft, backup_draft, write_drafts
+from gateway.file_drafts import FileDraft, backup_draft, write_drafts
 
 EXAMPLE_FILE = "config.example.yaml"
 EXAMPLE_FOLDERS = Path(__file__).parents[2], Path(__file__).parents[1]

@@ -27,11 +27,8 @@ from gateway.config_file import ConfigError, find_config
 from gateway.config_upgrade import ConfigUpgradeError
 from gateway.config_validation import format_validation_error, normalize
 from gateway.config_variables import resolve_variables
-from gateway.setup import config_files
+from gateway.file_drafts import ENV_FILE, FileDraft, backup_draft, read_text, write_drafts
 from gateway.setup.config_files import (
-    ENV_FILE,
-    FileDraft,
-    backup_draft,
     config_draft,
     env_draft,
     parse_config,
@@ -105,7 +102,7 @@ def run_setup(
     if replaced and not arguments.force:
         _confirm_replacement(person, replaced, may_ask=not arguments.non_interactive)
     try:
-        config_files.write_drafts(drafts)
+        write_drafts(drafts)
     except OSError as error:
         raise CommandFailed(
             f"{place.config.parent}: cannot be written ({error.strerror})"
@@ -162,7 +159,7 @@ class SetupFolder:
     def __init__(self, config: Path, environ: Mapping[str, str] | None) -> None:
         self.config = config
         self.env = config.with_name(ENV_FILE)
-        self._tree: Mapping[str, Any] = parse_config(config_files.read_text(config))
+        self._tree: Mapping[str, Any] = parse_config(read_text(config))
         if not isinstance(self._tree.get("channels") or {}, dict):
             raise ConfigUpgradeError("channels is not a section of `key: value` lines")
         self._environ, self._dotenv = environment_variables(config.parent, environ)

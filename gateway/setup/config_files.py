@@ -1,11 +1,8 @@
 """The two files that `parley init` writes: config.yaml with `$NAME` values, and `.env` with the secrets."""
 
 import io
-import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +11,8 @@ from ruamel.yaml.comments import CommentedMap
 from gateway.config import CONFIG_VERSION
 from gateway.config_file import parse_dotenv
 from gateway.config_upgrade import ConfigUpgradeError, load_mapping, round_trip_yaml
+from gateway.file_drafts import FileDraft, read_text
 
-ENV_FILE = ".env"
-PRIVATE_MODE = 0o600
 HEADER_COMMENT = "# Created by `parley init`. All keys: config.example.yaml and docs/reference/configuration.md.\n"
 WEB_TOOLS: Sequence[Mapping[str, str]] = (
     {"name": "web_search", "group": "web", "use": "agent.tools.web:ddgs_search"},
@@ -28,40 +24,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:/@+=-]*")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 KeyValues = Mapping[tuple[str, ...], Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileDraft:
-    """Planned contents of a file.
-
-    Attributes:
-        current_text: Its current text; None = the file does not exist.
-        replaced_keys: Names of the keys whose values would be replaced, without the values.
-    """
-
-    path: Path
-    current_text: str | None
-    new_text: str
-    replaced_keys: Sequence[str]
-
-    @property
-    def changed(self) -> bool:
-        """Whether the file needs to be written."""
-        return self.current_text != self.new_text
-
-
-def read_text(path: Path) -> str | None:
-    """Return a file's text, or None if the file does not exist.
-
-    Raises:
-        ConfigUpgradeError: The file cannot be read.
-    """
-    try:
-        return path.read_text("utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigUpgradeError(f"cannot be read ({error})") from None
 
 
 def parse_config(text: str | None) -> CommentedMap:
@@ -93,6 +55,7 @@ def config_draft(path: Path, keys: KeyValues, model: Mapping[str, Any] | None) -
             gets the web tools too.
 
     Raises:
+        ConfigError: The file exists and cannot be read.
         ConfigUpgradeError: The file exists and is not a configuration.
     """
     current = read_text(path)
@@ -145,22 +108,11 @@ def _add_model(tree: CommentedMap, entry: Mapping[str, Any], replaced: list[str]
     models.insert(0, fresh)
 
 
-def backup_draft(config: FileDraft) -> FileDraft:
-    """Return the backup (`.bak`) of a changed configuration."""
-    path = config.path.with_name(f"{config.path.name}.bak")
-    return FileDraft(
-        path=path,
-        current_text=read_text(path),
-        new_text=config.current_text or "",
-        replaced_keys=(),
-    )
-
-
 def env_draft(path: Path, values: Mapping[str, str]) -> FileDraft:
     """Return `.env` with variables set. Keeps all other lines.
 
     Raises:
-        ConfigUpgradeError: The file exists and cannot be read.
+        ConfigError: The file exists and cannot be read.
     """
     current = read_text(path)
     known = parse_dotenv(current or "", path).variables
@@ -193,39 +145,3 @@ def quote_env_value(value: str) -> str:
         return value
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
-
-
-def write_drafts(drafts: Sequence[FileDraft]) -> None:
-    """Replace each file atomically. Only the owner can read new files and files with secrets.
-
-    Raises:
-        OSError: A file cannot be written. None or only the first files were replaced.
-    """
-    ready: list[tuple[Path, Path]] = []
-    try:
-        for draft in drafts:
-            if draft.changed:
-                target = draft.path.resolve()
-                handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-                ready.append((Path(name), target))
-                _write_draft(handle, draft, target)
-        for temporary, target in ready:
-            temporary.replace(target)
-    finally:
-        for temporary, _ in ready:
-            temporary.unlink(missing_ok=True)
-
-
-def _write_draft(handle: int, draft: FileDraft, target: Path) -> None:
-    """Write the text to an open file. An existing configuration keeps its mode; all others are private."""
-    holds_secrets = target.name == ENV_FILE
-    mode = (
-        PRIVATE_MODE
-        if draft.current_text is None or holds_secrets
-        else target.stat().st_mode & 0o777
-    )
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(draft.new_text)
-        file.flush()
-        os.fchmod(handle, mode)
-        os.fsync(handle)

@@ -19,10 +19,11 @@ from gateway.command_errors import CommandFailed
 from gateway.commands.init import run_setup
 from gateway.config import Config, load_config
 from gateway.config_upgrade import ConfigUpgradeError
+from gateway.file_drafts import write_drafts
 from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack
 from gateway.playground.telegram.server import TelegramServer
-from gateway.setup.config_files import HEADER_COMMENT, config_draft, env_draft, write_drafts
+from gateway.setup.config_files import HEADER_COMMENT, config_draft, env_draft
 from gateway.setup.prompts import SetupPrompter
 from gateway.setup.steps import SetupStep
 from gateway.setup.wizard import CredentialCheck, SetupAnswers, check_package, prompt_for_answers
