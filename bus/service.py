@@ -4,7 +4,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -12,9 +12,11 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
+from bus.access.checker import AccessChecker
 from bus.access.intake_stats import IntakeStats
 from bus.access.policy import is_channel_admin
 from bus.access.refusal_journal import RefusalJournal
+from bus.access.remedy import Remedy, find_remedy, refused_message
 from bus.commands.runner import build_commands
 from bus.config import BusConfig, ChannelPolicy
 from bus.context import AgentServer, BusContext
@@ -62,11 +64,12 @@ from bus.voice.engine import SpeechEngine, open_engine
 from bus.voice.speech_reader import SpeechReader
 from store.conversations import ConversationKey
 from store.database import Database
-from store.errors import RowNotFound, StoreError
+from store.errors import RowConflict, RowNotFound, StoreError
 from store.inbox import InboxRow
 from store.node_calls import NodeCalls
 from store.outbox import DeliveryState, OutboxRow
 from store.pairings import Pairing
+from store.refused_messages import RefusedRow
 from store.retention import Retention
 from store.schedules import Schedule
 from store.signals import Signals
@@ -234,8 +237,46 @@ class Bus:
         await self._context.delivery.discard(delivery_id)
 
     async def approve(self, code: str) -> Pairing:
-        """Approve the person with a pairing code. Raises RowNotFound."""
-        return await self.pairings.approve(code, now=self._context.now())
+        """Approve the person or group with a pairing code, and tell them. Raises RowNotFound, StoreError."""
+        return self._tell(await self.pairings.approve(code, now=self._context.now()))
+
+    async def admit(self, row: RefusedRow) -> Pairing:
+        """Approve the person or group of a refused message, and tell them.
+
+        Raises:
+            RowConflict: An approval would not make the bot answer them.
+            StoreError: Nothing was stored.
+        """
+        (remedy,) = await self.find_remedies([row])
+        message = refused_message(row)
+        if message is None or remedy.kind not in ("person", "chat"):
+            setting = f" {remedy.setting} decides about it." if remedy.setting else ""
+            raise RowConflict(f"An approval would change nothing here.{setting}")
+        target = replace(message.reply_target, language=self._context.languages.resolve(message))
+        context = self._context
+        access = AccessChecker(policies=context.policies, pairings=self.pairings, now=context.now)
+        return self._tell(await access.admit(replace(message, reply_target=target)))
+
+    async def find_remedies(self, rows: Sequence[RefusedRow]) -> list[Remedy]:
+        """Return what would make the bot answer each of these refused messages. Raises StoreError."""
+        approved: set[tuple[str, str, str]] = set()
+        if any(row.body for row in rows):
+            listed = await self.pairings.list_all()
+            approved = {
+                (one.channel, one.workspace, one.user_id) for one in listed if one.approved_at
+            }
+        return [find_remedy(row, self._context.policies, approved) for row in rows]
+
+    def _tell(self, approved: Pairing) -> Pairing:
+        """Send the notice of an approval, which the outbox has."""
+        key = ConversationKey(
+            channel=approved.channel,
+            workspace=approved.workspace,
+            chat=approved.chat,
+            topic=approved.topic,
+        )
+        self._context.delivery.notify(key)
+        return approved
 
     async def find_place(self, channel: str, chat: str, topic: str) -> InboundMessage:
         """Return the newest message of a chat, or of one topic of it. Raises RowNotFound, StoreError."""

@@ -16,6 +16,7 @@ class RefusedRow:
 
     Attributes:
         id: 0 before it is stored.
+        body: The encoded message (bus/messages.py) without its text, if somebody may let its sender in; "" otherwise.
         received_at: Unix seconds.
     """
 
@@ -31,12 +32,14 @@ class RefusedRow:
     text: str
     reason: str
     received_at: float
+    body: str = ""
 
 
 _INSERT = """
 INSERT INTO refused_message (
-    channel, workspace, chat, topic, is_private, place, user_id, user_name, text, reason, received_at)
-VALUES (:channel, :workspace, :chat, :topic, :is_private, :place, :user_id, :user_name, :text, :reason, :received_at)
+    channel, workspace, chat, topic, is_private, place, user_id, user_name, text, reason, received_at, body)
+VALUES (
+    :channel, :workspace, :chat, :topic, :is_private, :place, :user_id, :user_name, :text, :reason, :received_at, :body)
 """
 _PRUNE = """
 DELETE FROM refused_message WHERE id <= (SELECT max(id) FROM refused_message) - CAST(:kept AS BIGINT)

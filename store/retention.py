@@ -16,7 +16,7 @@
 | model_usage | kept: after `retention_days` without person and room |
 | usage_counter | until the month of its period is over |
 | usage_reservation | until its call ends |
-| pairing | open requests: 1 hour. Approved people stay until they are revoked |
+| pairing | open requests: 1 hour. Approved people stay until an hour after they are revoked |
 | console_session | until it expires: a session 7 days after its last use, a link after 12 hours |
 | conversation_settings | kept: at most one small row per chat with a settings command |
 | chat | `retention_days` after the last message in it |
@@ -162,6 +162,7 @@ UPDATE model_usage SET person = '', room = '', topic = '' WHERE day < :day AND (
 ENDED_COUNTERS = "DELETE FROM usage_counter WHERE period < :month"
 
 EXPIRED_PAIRINGS = "DELETE FROM pairing WHERE approved_at IS NULL AND created_at < :before"
+REVOKED_PAIRINGS = "DELETE FROM pairing WHERE revoked_at < :before"
 
 
 class Retention:
@@ -187,7 +188,8 @@ class Retention:
         month = _utc_day(now)[: len("2026-11")]
         await self._database.execute(ENDED_COUNTERS, {"month": month})
         expired: Params = {"before": now - CODE_TTL_S}
-        await self._database.transaction(lambda tx: tx.run(EXPIRED_PAIRINGS, expired))
+        both = [(EXPIRED_PAIRINGS, expired), (REVOKED_PAIRINGS, expired)]
+        await self._database.transaction(lambda tx: tx.run_all(both))
         return deleted
 
     async def _delete_conversations(self, before: float) -> int:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 
 from bus.access.policy import (
     AWAITING_APPROVAL,
@@ -13,7 +14,13 @@ from bus.access.policy import (
     pairing_id,
 )
 from bus.config import ChannelPolicy
-from bus.messages import ConversationKey, InboundMessage, Sender
+from bus.messages import (
+    ConversationKey,
+    InboundMessage,
+    OutboundText,
+    Sender,
+    encode_outbound,
+)
 from bus.platform import Clock, Disposition
 from store.pairings import Pairing, PairingStore
 
@@ -23,6 +30,9 @@ PAIRING_CODE_LENGTH = 8
 
 A code has 40 bits and is valid for an hour. A channel has at most 100 open codes.
 """
+
+MAX_TEXT_CHARS = 200
+"""How much of the message with which somebody asks is kept until they are approved, characters."""
 
 
 class AccessChecker:
@@ -55,8 +65,18 @@ class AccessChecker:
         return is_channel_admin(self._policies, channel, sender)
 
     async def request_pairing(self, message: InboundMessage) -> Pairing | None:
-        """Return the open request of a sender or group; None if the channel has too many. Raises StoreError."""
+        """Return the open request of a sender or group; None if the channel has too many. Raises StoreError.
+
+        `message` is localized, for the notice of the approval.
+        """
         return await self._pairings.request(self._pairing(message.key, message))
+
+    async def admit(self, message: InboundMessage) -> Pairing:
+        """Approve the sender of a refused message, or its group, as if they had asked. Raises StoreError.
+
+        `message` is localized.
+        """
+        return await self._pairings.admit(self._pairing(message.key, message), now=self._now())
 
     async def approve_group_of(self, key: ConversationKey, added_by: Sender) -> bool:
         """Approve a group if the person who added the bot may use it.
@@ -69,7 +89,7 @@ class AccessChecker:
         private = first_message(key, added_by, is_private=True)
         may_use = is_admin(added_by, policy) or await self.check(private) is Disposition.ACCEPTED
         if may_use:
-            await self._pairings.add_approved(self._pairing(key, None), now=self._now())
+            await self._pairings.admit(self._pairing(key, None), now=self._now())
         return may_use
 
     async def _is_approved(self, message: InboundMessage) -> bool:
@@ -79,16 +99,28 @@ class AccessChecker:
     def _pairing(self, key: ConversationKey, message: InboundMessage | None) -> Pairing:
         """Return a new request of the sender in a private chat, or of the group."""
         person = message.sender if message is not None and message.is_private else None
+        title = message.chat_title if message is not None else ""
         return Pairing(
             code=new_pairing_code(),
             channel=key.channel,
             workspace=key.workspace,
             user_id=person.user_id if person is not None else group_pairing_id(key.chat),
-            user_name=person.name if person is not None else "",
+            user_name=person.name if person is not None else title,
             chat=key.chat,
+            topic=key.topic,
+            text=message.text[:MAX_TEXT_CHARS] if message is not None else "",
+            notice=_approval_notice(message) if message is not None else "",
             created_at=self._now(),
-            approved_at=None,
         )
+
+
+def _approval_notice(message: InboundMessage) -> str:
+    """Return the encoded message that tells people about their approval, in their language, where they asked."""
+    target = replace(message.reply_target, response_url="")
+    texts = target.texts
+    text = texts.pairing_approved if message.is_private else texts.group_pairing_approved
+    body = OutboundText(channel=message.key.channel, reply_target=target, markdown=text)
+    return encode_outbound(body)
 
 
 def new_pairing_code() -> str:

@@ -3,10 +3,13 @@
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 import anyio
 
-from bus.messages import InboundMessage
+from bus.access.remedy import ACCESS_REASONS
+from bus.bounded import BoundedDict
+from bus.messages import ConversationKey, InboundMessage, chat_of, encode_inbound
 from bus.platform import Clock, Disposition
 from store.refused_messages import RefusedMessages, RefusedRow
 
@@ -15,6 +18,9 @@ MAX_BUFFERED = 5000
 
 EVERY_S = 1.0
 """How long to collect messages for one transaction, seconds."""
+
+MAX_RECENT = 1000
+"""Messages that are known to be noted already: Slack reports a mention in two events."""
 
 MAX_TEXT_CHARS = 500
 """Longest text that is kept, characters."""
@@ -42,13 +48,16 @@ class RefusalJournal:
         self._store = store
         self._now = now
         self._on_stored = on_stored
+        self._recent = BoundedDict[tuple[ConversationKey, str], None](MAX_RECENT)
         self._waiting: deque[RefusedRow] = deque(maxlen=MAX_BUFFERED)
         self._has_waiting = anyio.Event()
 
     def note(self, message: InboundMessage, reason: Disposition) -> None:
         """Remember a message, if it was refused. Cheap."""
-        if reason in NOT_REFUSED:
+        name = (chat_of(message.key), message.message_id)
+        if reason in NOT_REFUSED or (message.message_id and name in self._recent):
             return
+        self._recent[name] = None
         text = "" if reason in NOT_FOR_THE_BOT else message.text[:MAX_TEXT_CHARS]
         self._waiting.append(
             RefusedRow(
@@ -62,6 +71,7 @@ class RefusalJournal:
                 user_name=message.sender.name,
                 text=text,
                 reason=reason.value,
+                body=_body(message) if reason in ACCESS_REASONS else "",
                 received_at=self._now(),
             )
         )
@@ -85,3 +95,8 @@ class RefusalJournal:
             self._on_stored()
         if not self._waiting:
             self._has_waiting = anyio.Event()
+
+
+def _body(message: InboundMessage) -> str:
+    """Return what is needed to let its sender in later. The row has the text."""
+    return encode_inbound(replace(message, text="", quoted="", attachments=(), parts=()))

@@ -168,12 +168,12 @@ class IntakeNotices:
             self._marking -= 1
 
     async def _send_pairing_code(self, message: InboundMessage) -> None:
-        request = await self._access.request_pairing(message)
+        localized = self._localizer.localize(message)
+        request = await self._access.request_pairing(localized)
         if request is None:
             log.warning("too many open pairing requests on %s", message.key.channel)
             await self._send_refusal(message, Disposition.PAIRING)
             return
-        localized = self._localizer.localize(message)
         texts = localized.reply_target.texts
         text = texts.pairing_code if message.is_private else texts.group_pairing_code
         name = f"pairing:{request.code}"

@@ -234,6 +234,12 @@ class Messages:
         "Ask the person who runs this bot to approve it within one hour "
         "(`parley pairing approve {code}`), then send your message again."
     )
+    pairing_approved: str = (
+        "You have been approved: you can talk to me now. Please send your message again."
+    )
+    group_pairing_approved: str = (
+        "This group has been approved: I answer here now. Please send your message again."
+    )
     pairing_full: str = (
         "Sorry, too many people and groups are waiting for approval. "
         "Please send your message again in an hour."

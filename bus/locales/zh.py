@@ -165,6 +165,8 @@ CHINESE = Messages(
     group_pairing_code="大家好！本群尚未获得批准。本群的配对码是 {code}\n\n"
     "请让机器人的管理员在一小时内批准"
     "（`parley pairing approve {code}`），然后重新发送你的消息。",
+    pairing_approved="你已获得批准，现在可以和我对话了。请重新发送你的消息。",
+    group_pairing_approved="本群已获得批准，现在可以在这里和我对话了。请重新发送你的消息。",
     pairing_full="抱歉，目前等待批准的人和群聊太多。请一小时后重新发送你的消息。",
     not_answered_here="抱歉，我不在这里回复消息。如需使用，请向机器人的管理员询问在哪里可以使用。",
     not_allowed="抱歉，你还没有使用权限。如需使用，请联系机器人的管理员。",

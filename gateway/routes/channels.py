@@ -121,13 +121,19 @@ class ConversationView(ConversationAddress):
 
 
 class PairingView(BaseModel):
-    """An open pairing request, or an approved person or group."""
+    """An open pairing request, or an approved person or group.
+
+    Attributes:
+        user_id: A person, or `group:` and the ID of a chat.
+        text: The beginning of the message with which they asked; "" once they are approved.
+    """
 
     code: str
     channel: str
     workspace: str
     user_id: str
     user_name: str
+    text: str
     created_at: str
     approved_at: str | None
 
@@ -265,16 +271,24 @@ async def list_pairings(bus: BusDep) -> dict[str, Any]:
 
 
 @router.post("/pairings/{code}/approve", response_model=PairingView)
-async def approve_pairing(code: str, bus: BusDep) -> dict[str, Any]:
-    """Approve the person or group with this code."""
-    return pairing_view(await bus.approve(code.strip().upper()))
+async def approve_pairing(code: str, services: ServicesDep, bus: BusDep) -> dict[str, Any]:
+    """Approve the person or group with this code, and tell them ten seconds later.
+
+    It also undoes a revocation of the last hour.
+    """
+    approved = await bus.approve(code.strip().upper())
+    services.changes.note("access")
+    return pairing_view(approved)
 
 
 @router.delete("/pairings/{channel}/{user_id}", status_code=204)
-async def revoke_pairing(channel: str, user_id: str, bus: BusDep) -> Response:
+async def revoke_pairing(
+    channel: str, user_id: str, services: ServicesDep, bus: BusDep
+) -> Response:
     """Revoke the access of a person or group."""
     if not await bus.pairings.revoke(channel, user_id):
         raise HTTPException(404, "This person is not approved.")
+    services.changes.note("access")
     return Response(status_code=204)
 
 

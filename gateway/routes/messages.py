@@ -3,15 +3,23 @@
 import re
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 
+from bus.access.remedy import Remedy, RemedyKind
 from bus.messages import decode_inbound
 from bus.platform import Disposition
-from gateway.dependencies import BusDep
+from gateway.dependencies import BusDep, ServicesDep
+from gateway.middleware import AUDIT_DETAIL
 from gateway.openapi import error_responses
-from gateway.routes.channels import PREVIEW_CHARS, ActionResponse, ConversationAddress, RowId
-from gateway.routes.views import iso_time
+from gateway.routes.channels import (
+    PREVIEW_CHARS,
+    ActionResponse,
+    ConversationAddress,
+    PairingView,
+    RowId,
+)
+from gateway.routes.views import iso_time, pairing_view
 from store.inbox import InboxRow
 from store.message_words import MessageFilter
 from store.outbox import NEWEST
@@ -33,6 +41,19 @@ NOT_MEANT = Disposition.NOT_ADDRESSED.value
 _CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
 
 
+class RemedyView(BaseModel):
+    """What would make the bot answer such a message.
+
+    Attributes:
+        kind: `person` or `chat` = let them in; `setting` = only another configuration; `admitted` = nothing, because it
+            answers them by now; `none` = there is nothing to answer.
+        setting: The key of the configuration that decides; "" = none.
+    """
+
+    kind: RemedyKind
+    setting: str
+
+
 class MessageView(ConversationAddress):
     """A message that reached the bot.
 
@@ -43,6 +64,7 @@ class MessageView(ConversationAddress):
         state: What became of it. `waiting` = for a person's answer or approval, `joined` = another turn answered it.
         reason: Why it failed or was refused.
         is_private: Whether only the sender and the bot are in the chat.
+        remedy: What would make the bot answer a refused message; null for others.
     """
 
     id: str
@@ -58,6 +80,7 @@ class MessageView(ConversationAddress):
     thread_id: str | None
     run_id: str | None
     received_at: str
+    remedy: RemedyView | None = None
 
 
 class MessageList(BaseModel):
@@ -105,10 +128,15 @@ async def list_messages(
             accepted_before = row.id
         else:
             refused_before = row.id
+    shown = [row for row in merged if isinstance(row, RefusedRow)]
+    remedies = {
+        row.id: remedy for row, remedy in zip(shown, await bus.find_remedies(shown), strict=True)
+    }
     has_more = len(accepted) + len(refused) > len(merged) or limit in (len(accepted), len(refused))
     return {
         "rows": [
-            message_view(row) if isinstance(row, InboxRow) else _refused_view(row) for row in merged
+            message_view(row) if isinstance(row, InboxRow) else _refused_view(row, remedies[row.id])
+            for row in merged
         ],
         "next": f"{accepted_before}.{refused_before}" if has_more and merged else None,
     }
@@ -121,6 +149,21 @@ async def stop_message(row_id: RowId, bus: BusDep) -> dict[str, Any]:
     stopped = await bus.stop_message(row_id)
     text = "The turn is being stopped." if stopped else "The turn has ended already."
     return {"success": stopped, "message": text}
+
+
+@router.post("/refused/{row_id}/let-in", response_model=PairingView)
+async def let_in(
+    row_id: RowId, request: Request, services: ServicesDep, bus: BusDep
+) -> dict[str, Any]:
+    """Approve the sender of a refused message, or its group, and tell them ten seconds later."""
+    row = await bus.refused.get(row_id)
+    if row is None:
+        raise HTTPException(404, "There is no such message.")
+    approved = await bus.admit(row)
+    request.scope[AUDIT_DETAIL] = f"approved {approved.user_id} on {approved.channel}"
+    services.changes.note("access")
+    services.changes.note("messages")
+    return pairing_view(approved)
 
 
 class RepeatRequest(BaseModel):
@@ -206,7 +249,7 @@ def message_view(row: InboxRow) -> dict[str, Any]:
     }
 
 
-def _refused_view(row: RefusedRow) -> dict[str, Any]:
+def _refused_view(row: RefusedRow, remedy: Remedy) -> dict[str, Any]:
     return {
         "id": f"r{row.id}",
         "kind": "refused",
@@ -225,4 +268,5 @@ def _refused_view(row: RefusedRow) -> dict[str, Any]:
         "thread_id": None,
         "run_id": None,
         "received_at": iso_time(row.received_at),
+        "remedy": {"kind": remedy.kind, "setting": remedy.setting},
     }

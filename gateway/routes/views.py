@@ -39,6 +39,7 @@ def pairing_view(row: Pairing) -> dict[str, Any]:
         "workspace": row.workspace,
         "user_id": row.user_id,
         "user_name": row.user_name,
+        "text": row.text,
         "created_at": iso_time(row.created_at),
         "approved_at": iso_time(row.approved_at),
     }

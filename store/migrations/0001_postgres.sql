@@ -72,7 +72,8 @@ CREATE TABLE refused_message (
     user_name TEXT COLLATE "C" NOT NULL,
     text TEXT COLLATE "C" NOT NULL, -- the beginning; '': it was not meant for the bot
     reason TEXT COLLATE "C" NOT NULL,
-    received_at DOUBLE PRECISION NOT NULL
+    received_at DOUBLE PRECISION NOT NULL,
+    body TEXT COLLATE "C" NOT NULL -- the message without its text, if its sender may be let in; '' otherwise
 );
 CREATE INDEX refused_message_by_age ON refused_message (received_at);
 CREATE INDEX refused_message_by_reason ON refused_message (reason, id);
@@ -205,7 +206,8 @@ CREATE INDEX outbox_file_by_age ON outbox_file (created_at);
 
 -- ACCESS
 
--- People and groups that asked to use a bot. approved_at is NULL until an administrator approves them.
+-- People and groups that asked to use a bot. approved_at is NULL until an administrator approves them. A revoked row is
+-- kept for an hour, in which the revocation can be undone.
 CREATE TABLE pairing (
     code TEXT COLLATE "C" PRIMARY KEY,
     channel TEXT COLLATE "C" NOT NULL,
@@ -213,11 +215,16 @@ CREATE TABLE pairing (
     user_id TEXT COLLATE "C" NOT NULL,
     user_name TEXT COLLATE "C" NOT NULL,
     chat TEXT COLLATE "C" NOT NULL,
+    topic TEXT COLLATE "C" NOT NULL,
+    text TEXT COLLATE "C" NOT NULL, -- the beginning of their message; '' once they are approved
+    notice TEXT COLLATE "C" NOT NULL, -- the message that tells them (bus/messages.py); '' = none, or told
     created_at DOUBLE PRECISION NOT NULL,
-    approved_at DOUBLE PRECISION
+    approved_at DOUBLE PRECISION,
+    revoked_at DOUBLE PRECISION
 );
 CREATE INDEX pairing_by_person ON pairing (channel, workspace, user_id);
 CREATE INDEX pairing_open ON pairing (channel, created_at) WHERE approved_at IS NULL;
+CREATE INDEX pairing_revoked ON pairing (revoked_at) WHERE revoked_at IS NOT NULL;
 
 -- Secrets that a channel received at run time, such as the tokens of Slack workspaces that installed the app.
 CREATE TABLE credential (

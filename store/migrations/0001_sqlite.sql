@@ -79,7 +79,8 @@ CREATE TABLE refused_message (
     user_name TEXT NOT NULL,
     text TEXT NOT NULL, -- the beginning; '': it was not meant for the bot
     reason TEXT NOT NULL,
-    received_at REAL NOT NULL
+    received_at REAL NOT NULL,
+    body TEXT NOT NULL -- the message without its text, if its sender may be let in; '' otherwise
 ) STRICT;
 CREATE INDEX refused_message_by_age ON refused_message (received_at);
 CREATE INDEX refused_message_by_reason ON refused_message (reason, id);
@@ -212,7 +213,8 @@ CREATE INDEX outbox_file_by_age ON outbox_file (created_at);
 
 -- ACCESS
 
--- People and groups that asked to use a bot. approved_at is NULL until an administrator approves them.
+-- People and groups that asked to use a bot. approved_at is NULL until an administrator approves them. A revoked row is
+-- kept for an hour, in which the revocation can be undone.
 CREATE TABLE pairing (
     code TEXT PRIMARY KEY,
     channel TEXT NOT NULL,
@@ -220,11 +222,16 @@ CREATE TABLE pairing (
     user_id TEXT NOT NULL,
     user_name TEXT NOT NULL,
     chat TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    text TEXT NOT NULL, -- the beginning of their message; '' once they are approved
+    notice TEXT NOT NULL, -- the message that tells them (bus/messages.py); '' = none, or told
     created_at REAL NOT NULL,
-    approved_at REAL
+    approved_at REAL,
+    revoked_at REAL
 ) STRICT;
 CREATE INDEX pairing_by_person ON pairing (channel, workspace, user_id);
 CREATE INDEX pairing_open ON pairing (channel, created_at) WHERE approved_at IS NULL;
+CREATE INDEX pairing_revoked ON pairing (revoked_at) WHERE revoked_at IS NOT NULL;
 
 -- Secrets that a channel received at run time, such as the tokens of Slack workspaces that installed the app.
 CREATE TABLE credential (

@@ -52,8 +52,10 @@ async def test_a_stranger_on_telegram_is_let_in_by_code(tmp_path: Path) -> None:
             await _let_in(service, client, *codes)
             assert model.requests == []
             for user in (ann, bob):
+                await user.wait_for_message(ENGLISH.pairing_approved)
                 await user.send("now?")
-                await user.expect_messages(user.bot_messages()[0], "You said: now?")
+                told = user.bot_messages()[:2]
+                await user.expect_messages(*told, "You said: now?")
             await _shut_out(service, ann)
             await bob.send("still me")
             await bob.wait_for_message("You said: still me")

@@ -2,14 +2,18 @@ from dataclasses import replace
 
 import pytest
 
+from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import RowNotFound
-from store.pairings import CODE_TTL_S, Pairing, PairingStore
+from store.outbox import OutboxStore
+from store.pairings import CODE_TTL_S, TELL_AFTER_S, Pairing, PairingStore
+from store.retention import Retention
 
 ASKED = Pairing(
     code="ABCDEFGH", channel="telegram", workspace="B1", user_id="7", user_name="Ann", chat="7",
-    created_at=1000.0, approved_at=None,
+    text="let me in", notice='{"kind": "text"}', created_at=1000.0,
 )  # fmt: skip
+KEY = ConversationKey(channel="telegram", workspace="B1", chat="7")
 
 
 async def test_a_person_has_one_open_request(database: Database) -> None:
@@ -24,7 +28,7 @@ async def test_a_pairing_code_admits_only_its_person(database: Database) -> None
     await pairings.request(ASKED)
     assert not await pairings.is_paired("telegram", "B1", "7")
     approved = await pairings.approve(" abcdefgh ", now=1500)
-    assert approved == replace(ASKED, approved_at=1500)
+    assert approved == replace(ASKED, approved_at=1500, text="", notice="")
     assert await pairings.approve("ABCDEFGH", now=1600) == approved
     assert await pairings.is_paired("telegram", "B1", "7")
     assert not await pairings.is_paired("telegram", "B1", "8")
@@ -64,5 +68,61 @@ async def test_a_persons_access_can_be_revoked(database: Database) -> None:
     await pairings.approve(ASKED.code, now=1001)
     assert await pairings.revoke("telegram", "7")
     assert not await pairings.is_paired("telegram", "B1", "7")
+    assert not await pairings.revoke("telegram", "7")
+    assert await pairings.list_all() == []
+
+
+async def test_a_revocation_is_undone_within_an_hour(database: Database) -> None:
+    at = [1001.0]
+    pairings = PairingStore(database, now=lambda: at[0])
+    await pairings.request(ASKED)
+    approved = await pairings.approve(ASKED.code, now=1001)
+    await pairings.revoke("telegram", "7")
+    # They wrote again meanwhile, and got another code.
+    await pairings.request(replace(ASKED, code="JKLMNPQR", created_at=1002.0))
+    assert await pairings.approve(ASKED.code, now=1003) == approved
+    assert await pairings.list_all() == [approved]
+    assert await pairings.is_paired("telegram", "B1", "7")
+    await pairings.revoke("telegram", "7")
     with pytest.raises(RowNotFound):
-        await pairings.approve(ASKED.code, now=1002)
+        await pairings.approve(ASKED.code, now=1001 + CODE_TTL_S)
+    await Retention(database).prune(now=1002 + CODE_TTL_S)
+    assert await database.read("SELECT * FROM pairing") == []
+
+
+async def test_an_approved_person_is_told_once(database: Database) -> None:
+    pairings, outbox = PairingStore(database), OutboxStore(database, now=lambda: 1001.0)
+    await pairings.request(ASKED)
+    for now in (1001, 1002):
+        await pairings.approve(ASKED.code, now=now)
+    (row,) = await outbox.list_recent()
+    assert (row.key, row.conversation, row.body) == ("approved:ABCDEFGH", KEY, ASKED.notice)
+    assert row.not_before == 1001 + TELL_AFTER_S
+    await outbox.mark_sending(row.id, now=1020)
+    await outbox.mark_delivered(row.id, "1", now=1020)
+    await pairings.revoke("telegram", "7")
+    await pairings.approve(ASKED.code, now=1021)
+    assert [one.state for one in await outbox.list_recent()] == ["delivered"]
+
+
+async def test_a_person_whose_approval_is_undone_is_not_told(database: Database) -> None:
+    pairings, outbox = PairingStore(database), OutboxStore(database, now=lambda: 1001.0)
+    await pairings.request(ASKED)
+    await pairings.approve(ASKED.code, now=1001)
+    await pairings.revoke("telegram", "7")
+    assert await outbox.list_recent() == []
+
+
+async def test_somebody_is_admitted_without_a_code(database: Database) -> None:
+    pairings = PairingStore(database, now=lambda: 1001.0)
+    await pairings.request(ASKED)
+    other = replace(ASKED, code="JKLMNPQR")
+    first = await pairings.admit(other, now=1001)
+    assert first == replace(ASKED, approved_at=1001, text="", notice="")
+    assert await pairings.admit(other, now=1002) == first
+    stranger = replace(other, user_id="8", chat="8")
+    assert await pairings.admit(stranger, now=1003) == replace(
+        stranger, approved_at=1003, text="", notice=""
+    )
+    rows = await OutboxStore(database).list_recent()
+    assert {row.key for row in rows} == {"approved:ABCDEFGH", "approved:JKLMNPQR"}

@@ -94,6 +94,7 @@ def test_prunes_of_conversations_and_pairings_use_indexes(connection: sqlite3.Co
     assert scans(connection, retention.FIND_CONVERSATIONS) == []
     assert scans(connection, retention.DELETE_CONVERSATIONS) == []
     assert scans(connection, retention.EXPIRED_PAIRINGS) == []  # reads the open requests
+    assert scans(connection, retention.REVOKED_PAIRINGS) == []
 
 
 @pytest.mark.parametrize(

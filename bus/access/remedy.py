@@ -1,0 +1,89 @@
+"""What lets in the sender of a refused message: an approval, or a change of the configuration. Pure."""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from bus.access.policy import decide_access, pairing_id
+from bus.config import ChannelPolicy
+from bus.messages import InboundMessage, decode_inbound
+from bus.platform import Disposition
+from store.refused_messages import RefusedRow
+
+ACCESS_REASONS = frozenset(
+    {
+        Disposition.PAIRING,
+        Disposition.GROUP_PAIRING,
+        Disposition.NOT_ALLOWED,
+        Disposition.EXTERNAL,
+        Disposition.DISABLED,
+    }
+)
+"""Dispositions about who may use the bot, and where."""
+
+RemedyKind = Literal["person", "chat", "setting", "admitted", "none"]
+
+_SETTINGS: Mapping[str, str] = {
+    Disposition.NOT_ALLOWED: "channels.{channel}.allowed_users",
+    Disposition.EXTERNAL: "channels.{channel}.external_policy",
+    Disposition.FROM_BOT: "channels.{channel}.max_bot_messages",
+    Disposition.NOT_ADDRESSED: "channels.{channel}.group_policy",
+    Disposition.QUEUE_FULL: "channels.max_queue",
+    Disposition.RATE_LIMITED: "channels.rate_limit.messages",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """What would make the bot answer such a message.
+
+    Attributes:
+        kind: `person` or `chat` = approving them; `setting` = only another configuration; `admitted` = nothing, because
+            the bot answers them by now; `none` = there is nothing to answer.
+        setting: The key of the configuration that decides; "" = none.
+    """
+
+    kind: RemedyKind
+    setting: str = ""
+
+
+Approved = Container[tuple[str, str, str]]
+"""Channel, workspace, and the ID of a person or the pairing ID of a group."""
+
+
+def find_remedy(
+    row: RefusedRow, policies: Mapping[str, ChannelPolicy], approved: Approved
+) -> Remedy:
+    """Return what would make the bot answer a refused message, by the present policies and approvals."""
+    message, policy = refused_message(row), policies.get(row.channel)
+    if message is None:
+        return _setting(row.reason, row)
+    if policy is None:
+        return Remedy(kind="setting", setting=f"channels.{row.channel}.enabled")
+    is_approved = (row.channel, row.workspace, pairing_id(message)) in approved
+    disposition = decide_access(message, policy, is_known_reply=True, is_approved=is_approved)
+    kinds = {
+        Disposition.ACCEPTED: Remedy(kind="admitted"),
+        Disposition.PAIRING: Remedy(kind="person"),
+        Disposition.GROUP_PAIRING: Remedy(kind="chat"),
+    }
+    return kinds.get(disposition) or _setting(disposition, row)
+
+
+def refused_message(row: RefusedRow) -> InboundMessage | None:
+    """Return a message that was refused because of its sender or chat; None for others, and for damaged rows."""
+    try:
+        found = decode_inbound(row.body) if row.body else None
+    except ValueError:
+        return None
+    # A message of files only has no text; they are not kept.
+    return found and replace(found, text=row.text or "…")
+
+
+def _setting(reason: str, row: RefusedRow) -> Remedy:
+    if reason == Disposition.DISABLED:
+        name = "dm_policy" if row.is_private else "group_policy"
+        return Remedy(kind="setting", setting=f"channels.{row.channel}.{name}")
+    if reason not in _SETTINGS:
+        return Remedy(kind="none")
+    return Remedy(kind="setting", setting=_SETTINGS[reason].format(channel=row.channel))
