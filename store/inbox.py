@@ -69,6 +69,14 @@ _NEWEST_OF_CHAT = f"""{SELECT_ROWS}
 WHERE channel = :channel AND chat = :chat AND (topic = :topic OR :topic = '') AND inbox.kind = 'chat'
 ORDER BY inbox.id DESC LIMIT 1
 """
+_SILENT = f"""{SELECT_ROWS}
+WHERE outcome = 'silent' AND channel = :channel AND workspace = :workspace AND chat = :chat
+ORDER BY inbox.id DESC LIMIT :limit
+"""
+_COUNT_SILENT = """
+SELECT count(*) AS rows FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+WHERE outcome = 'silent' AND channel = :channel
+"""
 _BODIES = """
 SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit
@@ -352,6 +360,16 @@ class InboxStore:
         """Return the number of unfinished rows by state."""
         rows = await self._database.read(_COUNT_UNFINISHED)
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
+
+    async def list_silent(self, chat: ConversationKey, *, limit: int) -> list[InboxRow]:
+        """Return the messages of a chat, including its topics, to which the agent said nothing, newest first."""
+        params: Params = {**key_params(chat), "limit": limit}
+        return [inbox_row_from(row) for row in await self._database.read(_SILENT, params)]
+
+    async def count_silent(self, channel: str) -> int:
+        """Return the number of messages of a channel to which the agent said nothing."""
+        rows = await self._database.read(_COUNT_SILENT, {"channel": channel})
+        return int(rows[0]["rows"])
 
     async def list_recent(self, *, limit: int = 100, before: int = NEWEST) -> list[InboxRow]:
         """Return rows, newest first; only those with an id below `before`."""

@@ -30,6 +30,7 @@ class RefusedRow:
     user_id: str
     user_name: str
     text: str
+    origin: str = ""
     reason: str
     received_at: float
     body: str = ""
@@ -37,16 +38,20 @@ class RefusedRow:
 
 _INSERT = """
 INSERT INTO refused_message (
-    channel, workspace, chat, topic, is_private, place, user_id, user_name, text, reason, received_at, body)
-VALUES (
-    :channel, :workspace, :chat, :topic, :is_private, :place, :user_id, :user_name, :text, :reason, :received_at, :body)
+    channel, workspace, chat, topic, is_private, place, user_id, user_name, text, origin, reason, received_at, body)
+VALUES (:channel, :workspace, :chat, :topic, :is_private, :place, :user_id, :user_name, :text, :origin, :reason,
+    :received_at, :body)
 """
 _PRUNE = """
 DELETE FROM refused_message WHERE id <= (SELECT max(id) FROM refused_message) - CAST(:kept AS BIGINT)
 """
+_COUNT = """
+SELECT reason, count(*) AS rows FROM refused_message WHERE channel = :channel GROUP BY reason
+"""
 _GET = "SELECT * FROM refused_message WHERE id = :id"
 _FILTERS = {
     "channel": "channel = :channel",
+    "workspace": "workspace = :workspace",
     "chat": "chat = :chat",
     "person": "user_id = :person",
     "reason": "reason = :reason",
@@ -86,7 +91,7 @@ class RefusedMessages:
             before: Only rows with an ID below it.
             text: What the text or a name contains, in any case; "" = anything.
             hidden: Reasons to leave out.
-            filters: `channel`, `chat`, `person` (a user's ID) or `reason`; "" = any.
+            filters: `channel`, `workspace`, `chat`, `person` (a user's ID) or `reason`; "" = any.
         """
         params: dict[str, str | int] = {"limit": limit, "before": before}
         conditions = ["id < :before"]
@@ -105,6 +110,11 @@ class RefusedMessages:
         """  # noqa: S608 - literals of this module only
         found: Params = params
         return [_refused(row) for row in await self._database.read(statement, found)]
+
+    async def count_by_reason(self, channel: str) -> dict[str, int]:
+        """Return the number of kept messages of a channel by reason. Raises StoreError."""
+        rows = await self._database.read(_COUNT, {"channel": channel})
+        return {str(row["reason"]): int(row["rows"]) for row in rows}
 
 
 def _refused(row: Row) -> RefusedRow:

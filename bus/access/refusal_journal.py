@@ -51,6 +51,7 @@ class RefusalJournal:
         self._recent = BoundedDict[tuple[ConversationKey, str], None](MAX_RECENT)
         self._waiting: deque[RefusedRow] = deque(maxlen=MAX_BUFFERED)
         self._has_waiting = anyio.Event()
+        self._flushing = anyio.Lock()
 
     def note(self, message: InboundMessage, reason: Disposition) -> None:
         """Remember a message, if it was refused. Cheap."""
@@ -70,6 +71,7 @@ class RefusalJournal:
                 user_id=message.sender.user_id,
                 user_name=message.sender.name,
                 text=text,
+                origin=message.origin,
                 reason=reason.value,
                 body=_body(message) if reason in ACCESS_REASONS else "",
                 received_at=self._now(),
@@ -86,15 +88,16 @@ class RefusalJournal:
 
     async def flush(self) -> None:
         """Store what is noted now. Raises StoreError."""
-        rows = list(self._waiting)
-        if rows:
-            await self._store.add(rows)
-            for _ in rows:
-                if self._waiting:
-                    self._waiting.popleft()
-            self._on_stored()
-        if not self._waiting:
-            self._has_waiting = anyio.Event()
+        async with self._flushing:
+            rows = list(self._waiting)
+            if rows:
+                await self._store.add(rows)
+                for _ in rows:
+                    if self._waiting:
+                        self._waiting.popleft()
+                self._on_stored()
+            if not self._waiting:
+                self._has_waiting = anyio.Event()
 
 
 def _body(message: InboundMessage) -> str:

@@ -2,47 +2,56 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bus.access.intake_stats import REFUSALS_PER_CHAT, RefusedMessage
 from bus.access.policy import is_admin
 from bus.commands.context import CommandContext
 from bus.context import BusContext
 from bus.locales import Messages
-from bus.messages import ConversationKey
+from bus.messages import ConversationKey, decode_inbound
 from bus.platform import Disposition
 from bus.voice.stats import PER_CHAT, Recording
+from store.outbox import NEWEST
 
-REFUSALS, RECORDINGS = "bus.refusals", "bus.recordings"
+RECORDINGS = "bus.recordings"
 ASK_S = 2.0
 """Time limit for asking another node, seconds."""
 
 
-class WhyCommand:
-    """Explains why messages were not answered.
+@dataclass(frozen=True, slots=True)
+class _Unanswered:
+    """A message without an answer. `at` is in Unix seconds, `origin` as on `InboundMessage`."""
 
-    Asks all nodes, because each one knows only messages that arrived there.
-    """
+    at: float
+    reason: Disposition
+    user_id: str
+    origin: str
+
+
+class WhyCommand:
+    """Explains why messages were not answered, from their rows; of recordings, it asks all nodes."""
 
     def __init__(self, bus: BusContext) -> None:
         self._policies = bus.policies
-        self._stats = bus.stats
+        self._stats, self._stores = bus.stats, bus.stores
         self._calls = bus.calls
         self._recordings = bus.speech_stats
-        bus.calls.serve(REFUSALS, self._list_here)
         bus.calls.serve(RECORDINGS, self._recordings_here)
 
     async def why(self, context: CommandContext) -> str:
-        """List the latest refusals of this chat, and count the channel's refusals since the start."""
+        """List the latest messages of this chat without an answer, and count those of the channel."""
         channel = context.row.key.channel
         policy = self._policies.get(channel)
         if policy is None or not is_admin(context.inbound.sender, policy):
             return context.texts.why_admins_only
         texts = context.texts
-        refusals, reasons = await self._list(context.row.key)
-        here = [_line(refusal, texts) for refusal in refusals]
+        await self._stats.store_refusals()  # Those of another node are stored within a second.
+        here = [_line(message, texts) for message in await self._list(context.row.key)]
         speech = await self._speech(context.row.key, texts)
+        reasons = await self._count(channel)
         counts = [f"• {count} × {_described(reason, texts)}" for reason, count in reasons.items()]
         nothing = [f"• {texts.why_nothing}"]
         return "\n".join(
@@ -78,40 +87,43 @@ class WhyCommand:
             ]
         )
 
-    async def _list(
-        self, key: ConversationKey
-    ) -> tuple[Sequence[RefusedMessage], Mapping[Disposition, int]]:
-        """Return all nodes' latest refusals in a chat, newest first, and their refusals in its channel by reason."""
-        body = json.dumps([key.channel, key.workspace, key.chat])
-        others = await self._calls.call_others(REFUSALS, body, within_s=ASK_S)
-        refusals: list[RefusedMessage] = []
-        reasons = Counter[Disposition]()
-        for answer in (await self._list_here(body), *filter(None, others.values())):
-            listed, counts = json.loads(answer)
-            refusals += [
-                RefusedMessage(at, Disposition(why), user, origin)
-                for at, why, user, origin in listed
-            ]
-            reasons.update({Disposition(why): count for why, count in counts.items()})
-        refusals.sort(key=lambda refusal: refusal.at, reverse=True)
-        return refusals[:REFUSALS_PER_CHAT], dict(reasons.most_common())
-
-    async def _list_here(self, body: str) -> str:
-        """Return this process's refusals: the latest ones in a chat, and the numbers in its channel."""
-        channel, workspace, chat = json.loads(body)
-        key = ConversationKey(channel=channel, workspace=workspace, chat=chat)
-        listed = [
-            (one.at, one.disposition, one.user_id, one.origin)
-            for one in self._stats.recent_refusals(key)
+    async def _list(self, key: ConversationKey) -> list[_Unanswered]:
+        """Return the latest messages of a chat that got no answer, newest first."""
+        refused = await self._stores.refused.list_recent(
+            limit=PER_CHAT,
+            before=NEWEST,
+            channel=key.channel,
+            workspace=key.workspace,
+            chat=key.chat,
+        )
+        found = [
+            _Unanswered(row.received_at, Disposition(row.reason), row.user_id, row.origin)
+            for row in refused
         ]
-        return json.dumps([listed, self._stats.refusals_by_reason(channel)])
+        for row in await self._stores.inbox.list_silent(key, limit=PER_CHAT):
+            with suppress(ValueError):  # A damaged row says nothing about its sender.
+                said = decode_inbound(row.body)
+                found.append(
+                    _Unanswered(
+                        row.received_at, Disposition.DECLINED, said.sender.user_id, said.origin
+                    )
+                )
+        return sorted(found, key=lambda one: one.at, reverse=True)[:PER_CHAT]
+
+    async def _count(self, channel: str) -> Mapping[Disposition, int]:
+        """Return the number of a channel's kept messages without an answer by reason, most frequent first."""
+        stores = self._stores
+        by_reason = await stores.refused.count_by_reason(channel)
+        counts = Counter({Disposition(reason): count for reason, count in by_reason.items()})
+        counts[Disposition.DECLINED] += await stores.inbox.count_silent(channel)
+        return dict((+counts).most_common())
 
 
-def _line(refusal: RefusedMessage, texts: Messages) -> str:
-    user = f"`{refusal.user_id}`"
-    if refusal.origin:
-        user = texts.why_origin.format(origin=f"`{refusal.origin}`", user=user)
-    return _event_line(refusal.at, user, _described(refusal.disposition, texts), texts)
+def _line(message: _Unanswered, texts: Messages) -> str:
+    user = f"`{message.user_id}`"
+    if message.origin:
+        user = texts.why_origin.format(origin=f"`{message.origin}`", user=user)
+    return _event_line(message.at, user, _described(message.reason, texts), texts)
 
 
 def _speech_line(recording: Recording, texts: Messages) -> str:

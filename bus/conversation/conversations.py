@@ -364,7 +364,7 @@ class Conversations:
         now, outcome = self._now(), str(turn.control.reason or turn.stage)
         reply = turn.outcome.reply
         if reply is not None and reply.silent:
-            self._stats.record(turn.message.inbound, Disposition.DECLINED, at=now)
+            self._stats.record(turn.message.inbound, Disposition.DECLINED)
         self._tracer.record_end(turn.row, outcome=outcome, ended_at=now)
         for message in turn.outcome.taken:
             if message.row.id != turn.row.id:

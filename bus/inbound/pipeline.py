@@ -123,10 +123,10 @@ class InboundPipeline:
             with self._capacity:
                 disposition = await self._run(context)
         except ConversationFull:
-            self._stats.record(context.message, Disposition.QUEUE_FULL, at=self._now())
+            self._stats.record(context.message, Disposition.QUEUE_FULL)
             raise
         message = context.message
-        self._stats.record(message, disposition, at=self._now())
+        self._stats.record(message, disposition)
         log.info(
             "message of %s in %s %r: %s (event %r, sender %r)",
             message.key.channel,

@@ -189,7 +189,7 @@ class Messages:
     # /why.
     why_admins_only: str = "Only admins can use this command."
     why_here: str = "Not accepted in this chat, newest first:"
-    why_channel: str = "Not accepted on {channel} since the start:"
+    why_channel: str = "Not accepted on {channel} in the last 7 days:"
     why_nothing: str = "nothing"
     why_speech: str = "Recordings in this chat, newest first:"
     why_line: str = "{moment}, from {user}: {reason}"

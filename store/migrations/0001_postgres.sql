@@ -71,6 +71,7 @@ CREATE TABLE refused_message (
     user_id TEXT COLLATE "C" NOT NULL,
     user_name TEXT COLLATE "C" NOT NULL,
     text TEXT COLLATE "C" NOT NULL, -- the beginning; '': it was not meant for the bot
+    origin TEXT COLLATE "C" NOT NULL, -- what sent it in the person's name; '': the person
     reason TEXT COLLATE "C" NOT NULL,
     received_at DOUBLE PRECISION NOT NULL,
     body TEXT COLLATE "C" NOT NULL -- the message without its text, if its sender may be let in; '' otherwise

@@ -78,6 +78,7 @@ CREATE TABLE refused_message (
     user_id TEXT NOT NULL,
     user_name TEXT NOT NULL,
     text TEXT NOT NULL, -- the beginning; '': it was not meant for the bot
+    origin TEXT NOT NULL, -- what sent it in the person's name; '': the person
     reason TEXT NOT NULL,
     received_at REAL NOT NULL,
     body TEXT NOT NULL -- the message without its text, if its sender may be let in; '' otherwise

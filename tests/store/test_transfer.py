@@ -32,7 +32,7 @@ INSERT INTO inbox (id, conversation_id, seq, event_id, message_id, kind, body, s
 VALUES (1, 1, 1, 'e1', 'm1', 'chat', '{"text": "é"}', 'done', 1, 't1', 'r1', '{"options": ["a"]}', NULL, NULL, 11),
     (2, 1, 2, 'e2', '', 'command', '{}', 'running', 2, NULL, NULL, NULL, 'failed', 'why', 12);
 INSERT INTO message_words VALUES (1, 'x 你好');
-INSERT INTO refused_message VALUES (3, 'slack', 'T', 'C', '', 0, 'ops', 'U', 'Ann', 'hi', 'pairing', 5, '{}');
+INSERT INTO refused_message VALUES (3, 'slack', 'T', 'C', '', 0, 'ops', 'U', 'Ann', 'hi', 'hook:ci', 'pairing', 5, '{}');
 INSERT INTO console_session VALUES ('s1', 'd1', '', 'c', 'admin', '', 't', '::1', 'b', 1, 2, 9e9);
 INSERT INTO received_id VALUES ('telegram', '7', 'event', '', 'e1', 11), ('telegram', '7', 'message', '-4', 'm1', 11);
 INSERT INTO outbox (id, key, conversation_id, body, state, attempts, not_before, platform_id, error, first_sent_at,
