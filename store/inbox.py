@@ -105,7 +105,7 @@ AND state IN ('new', 'running') AND kind = 'chat' AND thread_id IS NULL
 AND seq < (SELECT seq FROM inbox WHERE id = :id)
 """
 _FINISH = """
-UPDATE inbox SET state = :state, question = :question, outcome = :outcome, problem = :problem
+UPDATE inbox SET state = :state, question = :question, outcome = :outcome, problem = :problem, signed_at = :signed_at
 WHERE id = :id AND state NOT IN ('done', 'dead')
 RETURNING conversation_id, kind, body
 """
@@ -118,7 +118,13 @@ _RELEASE = """
 UPDATE inbox SET run_id = NULL WHERE run_id = :run_id AND state = 'new'
 AND conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
 """
-_DONE: Params = {"state": "done", "question": None, "outcome": None, "problem": None}
+_DONE: Params = {
+    "state": "done",
+    "question": None,
+    "outcome": None,
+    "problem": None,
+    "signed_at": None,
+}
 
 MAX_KNOWN = 10_000
 """Maximum number of conversations whose first unfinished message is remembered."""
@@ -294,6 +300,7 @@ class InboxStore:
                 "question": question,
                 "outcome": "failed" if dead else end.outcome,
                 "problem": end.problem,
+                "signed_at": end.signed_at,
             }
             known: dict[ConversationKey, int] = {}
             body = _finish(tx, ending, known)

@@ -26,10 +26,17 @@ TurnOutcome = Literal["failed", "waiting", "silent", "stopped", "interrupted", "
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """How a turn ended; None = with an answer. `problem`: why it failed, for administrators."""
+    """How a turn ended.
+
+    Attributes:
+        outcome: None = with an answer.
+        problem: Why it failed, for administrators.
+        signed_at: When people saw the first sign of the turn, Unix seconds; None = not before the answer.
+    """
 
     outcome: TurnOutcome | None = None
     problem: str | None = None
+    signed_at: float | None = None
 
 
 ANSWERED = TurnEnd()
@@ -87,6 +94,7 @@ class InboxRow:
         speech: The transcripts of its recordings (encoded by the bus); None = none.
         outcome: How its turn ended; None = with an answer, or it has not ended.
         problem: Why it failed, for administrators.
+        signed_at: See `TurnEnd`.
         follows_question: An earlier turn of the conversation ended with a question; set once the turn starts.
         thread_id: Its thread, set when its turn starts or by `assign_thread`.
         current_thread_id: The conversation's thread when the row was read or accepted.
@@ -113,6 +121,7 @@ class InboxRow:
     speech: str | None = None
     outcome: TurnOutcome | None = None
     problem: str | None = None
+    signed_at: float | None = None
     follows_question: bool = False
     start: TurnStart | None = None
     owner: int = field(default=0, compare=False)

@@ -24,7 +24,7 @@ _SUMS = (
     *("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost_nano_usd"),
 )
 _KEY = ("day", "run_id", "kind", "model", "agent")
-_COLUMNS = (*_KEY, "person", "room", "topic", *_SUMS)
+_COLUMNS = (*_KEY, "person", "room", "topic", *_SUMS, "started_at")
 _ADD = f"""
 INSERT INTO model_usage ({", ".join(_COLUMNS)}) VALUES ({", ".join(f":{one}" for one in _COLUMNS)})
 ON CONFLICT (day, run_id, kind, model, agent) DO UPDATE SET
@@ -89,6 +89,7 @@ class UsageRow:
     output_tokens: int = 0
     reasoning_tokens: int = 0
     cost_nano_usd: int = 0
+    started_at: float = 0.0
 
     @property
     def tokens(self) -> int:

@@ -100,8 +100,10 @@ class UsageRecorder:
             StoreUnavailable: Limits are configured, and the database cannot be used.
         """
         owner = current_owner()
+        now = self._now()
         row = UsageRow(
-            day=self._now().astimezone(UTC).date().isoformat(),
+            day=now.astimezone(UTC).date().isoformat(),
+            started_at=now.timestamp(),
             run_id=owner.run_id or str(call_id),
             kind=purpose or (owner.kind if owner.run_id else "other"),
             model=entry.name,

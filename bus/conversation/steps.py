@@ -172,7 +172,7 @@ class TurnSteps:
 
     def show_working(self, turn: TurnRecord) -> AbstractAsyncContextManager[LiveReply]:
         """Show inside the block that the turn runs, and what its run writes."""
-        return show_live_reply(self._delivery, turn.row, turn.message.inbound)
+        return show_live_reply(self._delivery, turn.row, turn.message.inbound, now=self._now)
 
     async def upload(self, turn: TurnRecord) -> AttachmentUploadResult:
         """Upload the message's files to the thread, and transcribe recordings."""
@@ -453,7 +453,7 @@ class TurnSteps:
             row.id,
             rows,
             question=question,
-            end=TurnEnd(_outcome(reply, reason), _problem(reply)),
+            end=TurnEnd(_outcome(reply, reason), _problem(reply), _signed_at(turn)),
             answered_ids=[message.row.id for message in outcome.taken],
             released_run_id=outcome.released_run_id,
             offers=late_edit_offers(turn),
@@ -481,7 +481,7 @@ class TurnSteps:
             row.id,
             rows,
             dead=True,
-            end=TurnEnd("failed", _problem(reply)),
+            end=TurnEnd("failed", _problem(reply), _signed_at(turn)),
             answered_ids=[message.row.id for message in taken],
             offers=late_edit_offers(turn),
         )
@@ -632,6 +632,10 @@ def _outcome_of(reason: CancelReason) -> TurnOutcome:
             return "deleted"
         case CancelReason.STOPPED:
             return "stopped"
+
+
+def _signed_at(turn: TurnRecord) -> float | None:
+    return None if turn.live is None else turn.live.signed_at
 
 
 def _problem(reply: Reply | None) -> str | None:

@@ -72,13 +72,19 @@ class IndicatorUpdater:
         self._was_shown = BoundedDict[_Message, WorkShown](MAX_REMEMBERED)
 
     def working(
-        self, adapter: Adapter, target: ReplyTarget, *, is_first: bool = False
+        self,
+        adapter: Adapter,
+        target: ReplyTarget,
+        *,
+        is_first: bool = False,
+        on_shown: Callable[[], None] = lambda: None,
     ) -> Callable[[], Awaitable[None]] | None:
         """Return a function that shows the working indicator after `SHOW_AFTER_S`, until it is canceled.
 
         None = the platform has none.
 
-        `is_first`: whether no other process has worked on the message at `target`.
+        `is_first`: whether no other process has worked on the message at `target`. `on_shown` is called whenever the
+        platform has shown it.
         """
         if not isinstance(adapter, SupportsIndicators):
             return None
@@ -88,7 +94,7 @@ class IndicatorUpdater:
         if is_first and message not in self._was_shown:
             self._was_shown[message] = WorkShown.NO
         refresh_s = adapter.capabilities.indicator_refresh_s
-        return partial(self._refresh, adapter, message, refresh_s)
+        return partial(self._refresh, adapter, message, refresh_s, on_shown)
 
     async def finished(
         self, adapter: Adapter, target: ReplyTarget, *, ok: bool, age_s: float = 0.0
@@ -120,7 +126,11 @@ class IndicatorUpdater:
             await self._call(adapter, lambda: adapter.show_refused(target))
 
     async def _refresh(
-        self, adapter: SupportsIndicators, message: _Message, refresh_s: float
+        self,
+        adapter: SupportsIndicators,
+        message: _Message,
+        refresh_s: float,
+        on_shown: Callable[[], None],
     ) -> None:
         channel, target = message
         await anyio.sleep(SHOW_AFTER_S)
@@ -129,6 +139,8 @@ class IndicatorUpdater:
                 self._was_shown[message] = WorkShown.HERE
             while True:
                 error = await self._call(adapter, lambda: adapter.show_working(target))
+                if error is None:
+                    on_shown()
                 if refresh_s <= 0 or (error is not None and not error.retryable):
                     return
                 await anyio.sleep(refresh_s)

@@ -20,6 +20,7 @@ from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import (
     Adapter,
+    Clock,
     SupportsButtons,
     SupportsDeletion,
     SupportsDrafts,
@@ -55,9 +56,17 @@ class LiveReply:
     Attributes:
         shown: The messages that the answer must replace or remove.
         shows_answer: Whether people see words of the answer.
+        signed_at: When people saw the first sign of the turn, Unix seconds; None = not yet, or an earlier process
+            may have shown it.
     """
 
-    def __init__(self, delivery: DeliveryWorker, row: InboxRow, inbound: InboundMessage) -> None:
+    def __init__(
+        self,
+        delivery: DeliveryWorker,
+        row: InboxRow,
+        inbound: InboundMessage,
+        now: Clock = time.time,
+    ) -> None:
         self._delivery = delivery
         self._row = row
         self._inbound = inbound
@@ -70,6 +79,13 @@ class LiveReply:
         self._may_open = anyio.Event()
         self.shown = LiveMessages()
         self.shows_answer = False
+        self.signed_at: float | None = None
+        self._now = now
+
+    def note_sign(self) -> None:
+        """Note that people see a sign of the turn now."""
+        if self.signed_at is None and self.is_first_attempt:
+            self.signed_at = self._now()
 
     def update(
         self,
@@ -266,6 +282,7 @@ class StreamingMessage(LiveReply):
                     self._inbound.reply_target, self._ids[index], part, final=False, buttons=buttons
                 )
             self._patches[index] = patch
+            self.note_sign()
             if deadline.cancelled_caught:
                 self._note_doubt()
         except DeliveryError as error:
@@ -327,6 +344,7 @@ class DraftReply(LiveReply):
                     key=f"{self._row.id}:preview",
                     stop=self._stop_button,
                 )
+                self.note_sign()
         except DeliveryError as error:
             log.info("draft of turn %s skipped: %s", self._row.id, error.user_message)
             if not error.retryable:
@@ -361,7 +379,7 @@ class ProgressNotice(LiveReply):
 
 @asynccontextmanager
 async def show_live_reply(
-    delivery: DeliveryWorker, row: InboxRow, inbound: InboundMessage
+    delivery: DeliveryWorker, row: InboxRow, inbound: InboundMessage, *, now: Clock = time.time
 ) -> AsyncIterator[LiveReply]:
     """Show inside the block that a turn runs. After the block, sends no indicators or edits for it.
 
@@ -370,10 +388,12 @@ async def show_live_reply(
     Raises only what the block raises. Failures to show something are logged.
     """
     adapter = delivery.adapter(row.key.channel)
-    live_reply = _best_type(adapter, inbound)(delivery, row, inbound)
+    live_reply = _best_type(adapter, inbound)(delivery, row, inbound, now)
     # A message with a run was injected into another message's run and already has an indicator.
     is_first = live_reply.is_first_attempt and row.run_id is None
-    show_working = delivery.show_working(row.key.channel, inbound.reply_target, is_first=is_first)
+    show_working = delivery.show_working(
+        row.key.channel, inbound.reply_target, is_first=is_first, on_shown=live_reply.note_sign
+    )
     show_reply = live_reply.run_safely if type(live_reply) is not LiveReply else None
     await live_reply.find_shown()
     if inbound.may_be_declined:

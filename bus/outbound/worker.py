@@ -216,10 +216,16 @@ class DeliveryWorker:
                 self.notify(key, are_new=False)
 
     def show_working(
-        self, channel: str, target: ReplyTarget, *, is_first: bool = False
+        self,
+        channel: str,
+        target: ReplyTarget,
+        *,
+        is_first: bool = False,
+        on_shown: Callable[[], None] = lambda: None,
     ) -> Callable[[], Awaitable[None]] | None:
         """Return a function that shows the working indicator (see `IndicatorUpdater.working`). It raises nothing."""
-        return self._indicators.working(self._adapters[channel], target, is_first=is_first)
+        adapter = self._adapters[channel]
+        return self._indicators.working(adapter, target, is_first=is_first, on_shown=on_shown)
 
     async def show_finished(self, key: ConversationKey, target: ReplyTarget, *, ok: bool) -> None:
         """Replace the working indicator with a done or failure indicator. Raises nothing.

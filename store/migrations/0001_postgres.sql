@@ -43,11 +43,12 @@ CREATE TABLE inbox (
     speech TEXT COLLATE "C", -- JSON: the transcripts of its recordings
     outcome TEXT COLLATE "C", -- failed, waiting, silent, stopped, interrupted, deleted or joined; NULL: not ended, or answered
     problem TEXT COLLATE "C", -- why it failed, for administrators
+    signed_at DOUBLE PRECISION, -- when people saw the first sign of its turn; NULL: not before the answer
     received_at DOUBLE PRECISION NOT NULL,
     UNIQUE (conversation_id, seq)
 );
 CREATE INDEX inbox_unfinished ON inbox (conversation_id, seq, id) WHERE state IN ('new', 'running');
-CREATE INDEX inbox_finished ON inbox (received_at) WHERE state IN ('done', 'dead');
+CREATE INDEX inbox_finished ON inbox (received_at, state, kind, outcome) WHERE state IN ('done', 'dead');
 CREATE INDEX inbox_by_outcome ON inbox (outcome, id) WHERE outcome IS NOT NULL;
 CREATE INDEX inbox_with_question ON inbox (conversation_id, seq) WHERE question IS NOT NULL;
 CREATE INDEX inbox_by_message ON inbox (message_id) WHERE message_id <> '';
@@ -484,8 +485,10 @@ CREATE TABLE model_usage (
     output_tokens BIGINT NOT NULL, -- including reasoning
     reasoning_tokens BIGINT NOT NULL,
     cost_nano_usd BIGINT NOT NULL,
+    started_at DOUBLE PRECISION NOT NULL, -- the first of its calls
     PRIMARY KEY (day, run_id, kind, model, agent)
 );
+CREATE INDEX model_usage_by_time ON model_usage (started_at, input_tokens, output_tokens, cost_nano_usd);
 CREATE INDEX model_usage_by_person ON model_usage (person, day);
 CREATE INDEX model_usage_by_room ON model_usage (room, day);
 

@@ -42,11 +42,12 @@ CREATE TABLE inbox (
     speech TEXT, -- JSON: the transcripts of its recordings
     outcome TEXT, -- failed, waiting, silent, stopped, interrupted, deleted or joined; NULL: not ended, or answered
     problem TEXT, -- why it failed, for administrators
+    signed_at REAL, -- when people saw the first sign of its turn; NULL: not before the answer
     received_at REAL NOT NULL,
     UNIQUE (conversation_id, seq)
 ) STRICT;
 CREATE INDEX inbox_unfinished ON inbox (conversation_id, seq) WHERE state IN ('new', 'running');
-CREATE INDEX inbox_finished ON inbox (received_at) WHERE state IN ('done', 'dead');
+CREATE INDEX inbox_finished ON inbox (received_at, state, kind, outcome) WHERE state IN ('done', 'dead');
 CREATE INDEX inbox_by_outcome ON inbox (outcome, id) WHERE outcome IS NOT NULL;
 CREATE INDEX inbox_with_question ON inbox (conversation_id, seq) WHERE question IS NOT NULL;
 CREATE INDEX inbox_by_message ON inbox (message_id) WHERE message_id <> '';
@@ -497,8 +498,10 @@ CREATE TABLE model_usage (
     output_tokens INTEGER NOT NULL, -- including reasoning
     reasoning_tokens INTEGER NOT NULL,
     cost_nano_usd INTEGER NOT NULL,
+    started_at REAL NOT NULL, -- the first of its calls
     PRIMARY KEY (day, run_id, kind, model, agent)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX model_usage_by_time ON model_usage (started_at, input_tokens, output_tokens, cost_nano_usd);
 CREATE INDEX model_usage_by_person ON model_usage (person, day);
 CREATE INDEX model_usage_by_room ON model_usage (room, day);
 

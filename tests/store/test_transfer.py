@@ -32,7 +32,7 @@ INSERT INTO inbox (id, conversation_id, seq, event_id, message_id, kind, body, s
 VALUES (1, 1, 1, 'e1', 'm1', 'chat', '{"text": "é"}', 'done', 1, 't1', 'r1', '{"options": ["a"]}', NULL, NULL, 11),
     (2, 1, 2, 'e2', '', 'command', '{}', 'running', 2, NULL, NULL, NULL, 'failed', 'why', 12);
 INSERT INTO message_words VALUES (1, 'x 你好');
-INSERT INTO refused_message VALUES (3, 'slack', 'T', 'C', '', 0, 'ops', 'U', 'Ann', 'hi', 'hook:ci', 'pairing', 5, '{}');
+INSERT INTO refused_message VALUES (3, 'slack', 'T', 'C', '', 0, 'ops', 'U', 'Ann', 'hi', 'hook:x', 'pairing', 5, '{}');
 INSERT INTO console_session VALUES ('s1', 'd1', '', 'c', 'admin', '', 't', '::1', 'b', 1, 2, 9e9);
 INSERT INTO received_id VALUES ('telegram', '7', 'event', '', 'e1', 11), ('telegram', '7', 'message', '-4', 'm1', 11);
 INSERT INTO outbox (id, key, conversation_id, body, state, attempts, not_before, platform_id, error, first_sent_at,
@@ -48,7 +48,7 @@ INSERT INTO notification VALUES (1, '', 'tonight', 'd', 'Down tonight', '{}', 91
 INSERT INTO notification_chat VALUES ('telegram', 1, '7', '42', 1, '');
 INSERT INTO outbox_file VALUES ('f', 0, 'notification:telegram:k:1', x'00ff', 92);
 INSERT INTO model_usage VALUES
-    ('2026-11-28', 'r1', 'run', 'gpt', 'lead_agent', 'slack:T:ann', 'slack:T:C1', '', 1, 0, 0, 90, 0, 10, 0, 5);
+    ('2026-11-28', 'r1', 'run', 'gpt', 'lead_agent', 'slack:T:ann', 'slack:T:C1', '', 1, 0, 0, 90, 0, 10, 0, 5, 1.5);
 INSERT INTO usage_counter VALUES ('person', 'slack:T:ann', '2026-11-28', 100, 5, 0, 0, 1);
 INSERT INTO usage_reservation VALUES ('u1', 0, '{}');
 INSERT INTO pairing VALUES ('ABC', 'telegram', '7', 'u1', 'Ann', '', '', '', '', 18, 19, NULL),

@@ -1,0 +1,100 @@
+"""Figures of the service over time: messages and how their turns ended, waits for answers, tokens and cost.
+
+They are read from rows that exist for other reasons. Every statement reads one period from an index; only the samples
+of waits look rows up.
+"""
+
+from dataclasses import dataclass
+
+from store.database import Database, Params
+
+SAMPLE = 200
+"""Answered messages of a period whose waits are looked at, about: enough for p95, and 2 ms."""
+
+_COUNT = """
+SELECT count(*) AS messages, count(*) FILTER (WHERE outcome IS NULL OR outcome = 'waiting') AS answers,
+    count(*) FILTER (WHERE outcome = 'failed') AS errors
+FROM inbox INDEXED BY inbox_finished
+WHERE state IN ('done', 'dead') AND kind = 'chat' AND received_at >= :since AND received_at < :until
+"""
+_COUNT_UNFINISHED = """
+SELECT count(*) AS messages FROM inbox
+WHERE state IN ('new', 'running') AND kind = 'chat' AND received_at >= :since AND received_at < :until
+"""
+_FIRST_TEXT = ":reply:0"
+"""End of the key of the first text of an answer (`bus.outbound.rows.text_key`)."""
+
+_WAITS = """
+SELECT inbox.received_at, inbox.signed_at, outbox.updated_at AS answered_at
+FROM inbox INDEXED BY inbox_finished
+JOIN outbox ON outbox.key = CAST(inbox.id AS TEXT) || CAST(:first_text AS TEXT) AND outbox.state = 'delivered'
+WHERE inbox.state IN ('done', 'dead') AND kind = 'chat' AND (outcome IS NULL OR outcome = 'waiting')
+    AND received_at >= :since AND received_at < :until AND inbox.id % CAST(:every AS BIGINT) = 0
+"""
+_USAGE = """
+SELECT CAST(coalesce(sum(input_tokens + output_tokens), 0) AS BIGINT) AS tokens,
+    CAST(coalesce(sum(cost_nano_usd), 0) AS BIGINT) AS cost_nano_usd
+FROM model_usage WHERE started_at >= :since AND started_at < :until
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodFigures:
+    """What happened in a period.
+
+    Attributes:
+        messages: Chat messages that were accepted.
+        answers: Those that were answered, also with a question.
+        errors: Those whose turn failed.
+        signs_s: From a sample of answered messages: seconds until people saw the first sign, ascending.
+        answers_s: Likewise, until the answer was delivered.
+        tokens: Of the model calls of runs that began in it.
+        cost_nano_usd: Likewise, billionths of a US dollar.
+    """
+
+    messages: int = 0
+    answers: int = 0
+    errors: int = 0
+    signs_s: tuple[float, ...] = ()
+    answers_s: tuple[float, ...] = ()
+    tokens: int = 0
+    cost_nano_usd: int = 0
+
+
+class FigureStore:
+    """Reads figures from the tables inbox, outbox and model_usage."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read(self, since: float, until: float) -> PeriodFigures:
+        """Return the figures of a period (Unix seconds). Raises StoreError."""
+        period: Params = {"since": since, "until": until}
+        [counts] = await self._database.read(_COUNT, period)
+        [unfinished] = await self._database.read(_COUNT_UNFINISHED, period)
+        [usage] = await self._database.read(_USAGE, period)
+        answers = int(counts["answers"])
+        waits = (
+            await self._database.read(
+                _WAITS, {**period, "every": max(1, answers // SAMPLE), "first_text": _FIRST_TEXT}
+            )
+            if answers
+            else []
+        )
+        # Clocks may jump, and an answer may come before the working indicator.
+        answered = [max(0.0, row["answered_at"] - row["received_at"]) for row in waits]
+        signed = [
+            wait
+            if row["signed_at"] is None
+            else min(wait, max(0.0, row["signed_at"] - row["received_at"]))
+            for wait, row in zip(answered, waits, strict=True)
+        ]
+        return PeriodFigures(
+            messages=int(counts["messages"]) + int(unfinished["messages"]),
+            answers=answers,
+            errors=int(counts["errors"]),
+            signs_s=tuple(sorted(signed)),
+            answers_s=tuple(sorted(answered)),
+            tokens=int(usage["tokens"]),
+            cost_nano_usd=int(usage["cost_nano_usd"]),
+        )
