@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,7 +25,7 @@ from bus.conversation.conversations import Conversations
 from bus.conversation.open_questions import OpenQuestions
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.steps import TurnSteps
-from bus.errors import RunError
+from bus.errors import AgentThreadNotFound, RunError
 from bus.history.message_index import index_messages
 from bus.history.transcript import last_words
 from bus.history.turn_history import find_rewind_point
@@ -76,8 +77,8 @@ from store.signals import Signals
 
 log = logging.getLogger(__name__)
 
-LAST_WORDS_S = 5.0
-"""Timeout of the request for a conversation's last messages, seconds."""
+STATE_S = 5.0
+"""Timeout of the request for a thread's state, seconds."""
 
 FLUSH_S = 1.5
 """How long to send due messages after the last turn, seconds."""
@@ -315,13 +316,22 @@ class Bus:
         found = await self.conversations.find(key)
         if found is None or found.thread_id is None:
             return []
+        state = await self.thread_state(found.thread_id) or {}
+        return last_words(messages_in(state), messages_for(""), count=count)
+
+    async def thread_state(self, thread_id: str) -> Mapping[str, Any] | None:
+        """Return the present values of a thread; empty if it has none.
+
+        None if the agent's server does not respond in time.
+        """
         try:
-            with anyio.fail_after(LAST_WORDS_S):
-                messages = messages_in(await self._context.runs.get_state(found.thread_id))
+            with anyio.fail_after(STATE_S):
+                return await self._context.runs.get_state(thread_id)
+        except AgentThreadNotFound:
+            return {}
         except (RunError, TimeoutError) as error:
-            log.info("the last messages of a conversation cannot be read: %r", error)
-            return []
-        return last_words(messages, messages_for(""), count=count)
+            log.info("the state of thread %s cannot be read: %r", thread_id, error)
+            return None
 
     async def drain(self) -> None:
         """Accept nothing more. Give running turns `drain_s` to finish, and send their answers.

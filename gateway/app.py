@@ -28,6 +28,7 @@ from gateway.routes import (
     artifacts,
     broadcasts,
     channels,
+    conversations,
     events,
     health,
     hooks,
@@ -163,8 +164,8 @@ def included_routes() -> list[BaseRoute]:
     ):  # fmt: skip
         root.include_router(router)
     for module in (
-        agents, artifacts, terminal, broadcasts, notifications, channels, events, people, prompt, markdown, mcp, memory,
-        messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
+        agents, artifacts, terminal, broadcasts, notifications, channels, conversations, events, people, prompt,
+        markdown, mcp, memory, messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

@@ -1,5 +1,6 @@
 """Conversations: the thread of each chat and topic."""
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -101,6 +102,8 @@ WHERE conversation.id = :id AND inbox.kind = 'chat'
 AND (inbox.thread_id = conversation.thread_id OR inbox.thread_id IS NULL AND inbox.state IN ('new', 'running'))
 LIMIT 1
 """
+_OF_THREAD = f"{_SELECT} WHERE thread_id = :thread_id LIMIT 1"
+_METADATA = "SELECT metadata FROM thread WHERE thread_id = :thread_id"
 _BIND = """
 UPDATE conversation SET thread_id = :thread_id, updated_at = :now
 WHERE id = :id AND (thread_id IS NULL OR thread_id = :instead_of)
@@ -133,6 +136,22 @@ class ConversationStore:
             key = _migrated(key, migrated[0])
             rows = await self._database.read(_FIND, key_params(key))
         return _conversation(rows[0])
+
+    async def find_of_thread(self, thread_id: str) -> Conversation | None:
+        """Return the conversation for which a thread was made; None if there is none.
+
+        The metadata of the thread names it. Without a row of the thread, as with another server's threads, only its
+        present conversation is found.
+        """
+        params: dict[str, Value] = {"thread_id": thread_id}
+        for row in await self._database.read(_METADATA, params):
+            names = json.loads(row["metadata"])
+            key = {name: names.get(name) for name in ("channel", "workspace", "chat", "topic")}
+            if not all(isinstance(part, str) for part in key.values()):
+                return None
+            return await self.find(ConversationKey(**key))
+        rows = await self._database.read(_OF_THREAD, params)
+        return _conversation(rows[0]) if rows else None
 
     async def has_messages(self, key: ConversationKey) -> bool:
         """Return whether the present thread of `key` has messages: right after /new it has none."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 from store.chat_owners import EVERYTHING, OWNS, ChatOwners, WorkMark, chat_order, owners_of
 from store.conversations import ConversationKey, key_from_row, key_params
@@ -39,6 +40,7 @@ __all__ = [
     "InboxStore",
     "NewInboxRow",
     "QueueFull",
+    "ThreadSpan",
     "TurnEnd",
     "TurnOutcome",
     "TurnStart",
@@ -76,6 +78,19 @@ ORDER BY inbox.id DESC LIMIT :limit
 _COUNT_SILENT = """
 SELECT count(*) AS rows FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 WHERE outcome = 'silent' AND channel = :channel
+"""
+_SPAN_OF_THREAD = """
+SELECT coalesce(min(seq), 0) AS first, coalesce(max(seq), 0) AS last,
+    coalesce(min(received_at), 0) AS since, coalesce(max(received_at), 0) AS until
+FROM inbox WHERE conversation_id = :conversation_id AND thread_id = :thread_id
+"""
+# Commands and queued messages have no thread.
+_OF_THREAD = f"""{SELECT_ROWS}
+WHERE inbox.conversation_id = :conversation_id AND (inbox.thread_id = :thread_id OR inbox.thread_id IS NULL)
+    AND inbox.seq >= :first AND inbox.seq <= :last AND inbox.seq < :before ORDER BY inbox.seq DESC LIMIT :limit
+"""
+_EVENT_IDS_OF_THREAD = """
+SELECT event_id FROM inbox WHERE conversation_id = :conversation_id AND thread_id = :thread_id
 """
 _BODIES = """
 SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
@@ -125,6 +140,19 @@ _DONE: Params = {
     "problem": None,
     "signed_at": None,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSpan:
+    """Where the messages of a thread are in its conversation: positions, and times (Unix seconds). 0 = it has none."""
+
+    conversation_id: int
+    thread_id: str
+    first: int
+    last: int
+    since: float
+    until: float
+
 
 MAX_KNOWN = 10_000
 """Maximum number of conversations whose first unfinished message is remembered."""
@@ -393,6 +421,24 @@ class InboxStore:
         params: Params = {"channel": channel, "chat": chat, "topic": topic}
         rows = await self._database.read(_NEWEST_OF_CHAT, params)
         return inbox_row_from(rows[0]) if rows else None
+
+    async def find_span(self, conversation_id: int, thread_id: str) -> ThreadSpan:
+        """Return where a thread's messages are in its conversation."""
+        params: Params = {"conversation_id": conversation_id, "thread_id": thread_id}
+        [row] = await self._database.read(_SPAN_OF_THREAD, params)
+        return ThreadSpan(conversation_id=conversation_id, thread_id=thread_id, **row)
+
+    async def list_of_thread(
+        self, span: ThreadSpan, *, limit: int, before: int = NEWEST
+    ) -> list[InboxRow]:
+        """Return the messages of a thread and the commands between them, newest first: positions below `before`."""
+        params: Params = {**asdict(span), "limit": limit, "before": before}
+        return [inbox_row_from(row) for row in await self._database.read(_OF_THREAD, params)]
+
+    async def list_event_ids(self, span: ThreadSpan) -> list[str]:
+        """Return the event IDs of a thread's messages, in any order."""
+        rows = await self._database.read(_EVENT_IDS_OF_THREAD, asdict(span))
+        return [str(row["event_id"]) for row in rows]
 
     async def list_bodies(self, *, limit: int) -> list[AcceptedBody]:
         """Return the messages of the newest rows, newest first."""

@@ -48,6 +48,8 @@ class OutboxRow:
         first_sent_at: Start of the first attempt; the platform's idempotency window counts from here.
         last_sent_at: Start of the latest attempt.
         uncertain_attempts: Attempts whose outcome is unknown: the message may have arrived.
+        failed_attempts: A line of JSON for each attempt that failed, also before one that succeeded: `at` (Unix
+            seconds) and `error`. About 4,000 characters are kept.
     """
 
     id: int
@@ -64,6 +66,7 @@ class OutboxRow:
     first_sent_at: float | None = None
     last_sent_at: float | None = None
     uncertain_attempts: int = 0
+    failed_attempts: str = ""
 
 
 _SELECT = """
@@ -112,17 +115,20 @@ UPDATE outbox SET state = 'sending', attempts = attempts + 1, last_sent_at = :no
 WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 RETURNING id
 """
-_CLOSE = """
-UPDATE outbox SET state = :state, platform_id = :platform_id, error = :error, updated_at = :now
+_ADD_FAILURE = """
+failed_attempts = CASE WHEN length(failed_attempts) < 4000 THEN failed_attempts || :failure ELSE failed_attempts END
+"""
+_CLOSE = f"""
+UPDATE outbox SET state = :state, platform_id = :platform_id, error = :error, updated_at = :now, {_ADD_FAILURE}
 WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 RETURNING id
-"""
-_RESCHEDULE = """
-UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, updated_at = :now,
+"""  # noqa: S608 - literals only
+_RESCHEDULE = f"""
+UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, updated_at = :now, {_ADD_FAILURE},
     uncertain_attempts = uncertain_attempts + :unknown,
     first_sent_at = CASE WHEN :not_sent = 1 AND uncertain_attempts = 0 THEN NULL ELSE first_sent_at END
 WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
-"""
+"""  # noqa: S608 - literals only
 # A row from the future was written before the clock was set back. Only the length of its wait is known.
 _REBASE_WAITS = """
 UPDATE outbox SET updated_at = :now,
@@ -145,6 +151,10 @@ RETURNING id
 """
 _DISCARD = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING id"
 _RECENT = f"{_SELECT} WHERE outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit"
+_SENT_TO = f"""{_SELECT}
+WHERE outbox.conversation_id = :conversation_id AND key >= 'notification:' AND key < 'notification;'
+    AND outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit
+"""
 # One state at a time: with several, SQLite would sort all of their rows.
 RECENT_IN_STATE = f"""{_SELECT}
 WHERE outbox.state = :state AND outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit
@@ -299,6 +309,7 @@ class OutboxStore:
             "state": "uncertain" if uncertain else "delivered",
             "platform_id": platform_id,
             "error": None,
+            "failure": "",
             "now": now,
         }
 
@@ -339,16 +350,19 @@ class OutboxStore:
         now: float,
         outcome_unknown: bool = False,
         not_sent: bool = False,
+        has_failed: bool = True,
     ) -> None:
         """Set a row back to pending; it is not sent before the given time.
 
         `outcome_unknown`: the attempt that just ended may have succeeded (uncertain_attempts + 1).
         `not_sent`: it certainly failed. If no earlier one is in doubt, `first_sent_at` is set by the next attempt.
+        `has_failed`: an attempt just ended. False = the row is only postponed.
         """
         params: Params = {
             "id": row_id,
             "not_before": not_before,
             "error": error,
+            "failure": _failure(error, now) if has_failed else "",
             "now": now,
             "unknown": int(outcome_unknown),
             "not_sent": int(not_sent),
@@ -368,6 +382,7 @@ class OutboxStore:
             "state": "uncertain" if uncertain else "failed",
             "platform_id": None,
             "error": error,
+            "failure": _failure(error, now),
             "now": now,
         }
         await self._database.execute(_CLOSE, params)
@@ -407,6 +422,25 @@ class OutboxStore:
             for row in await self._database.read(RECENT_IN_STATE, {**params, "state": state})
         ]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
+
+    async def list_of_messages(self, inbox_ids: Sequence[int]) -> list[OutboxRow]:
+        """Return the rows that answer messages, in order of their IDs."""
+        if not inbox_ids:
+            return []
+        params: dict[str, str] = {}
+        for number, row_id in enumerate(inbox_ids):
+            params |= {f"from{number}": f"{row_id}:", f"to{number}": f"{row_id};"}
+        ranges = (f"key >= :from{number} AND key < :to{number}" for number in range(len(inbox_ids)))
+        statement = f"{_SELECT} WHERE {' OR '.join(ranges)} ORDER BY outbox.id"
+        found: Params = params
+        return [_outbox_row(row) for row in await self._database.read(statement, found)]
+
+    async def list_sent_to(
+        self, conversation_id: int, *, limit: int, before: int = NEWEST
+    ) -> list[OutboxRow]:
+        """Return the notifications and broadcasts to a conversation, newest first: ids below `before`."""
+        params: Params = {"conversation_id": conversation_id, "limit": limit, "before": before}
+        return [_outbox_row(row) for row in await self._database.read(_SENT_TO, params)]
 
     async def list_last_closed(self, *, now: float, limit: int, within_s: float) -> list[OutboxRow]:
         """Return the rows that were closed in the `within_s` seconds before the last one, newest first.
@@ -503,6 +537,10 @@ def _change(
     if key is not None and (key.topic or topic):
         sent_in = replace(key, topic=key.topic or topic)
         tx.run(*set_topic_statement(sent_in, message_id, now=now))
+
+
+def _failure(error: str, now: float) -> str:
+    return json.dumps({"at": now, "error": error}, ensure_ascii=False) + "\n"
 
 
 def _existing(tx: Transaction, row_id: int) -> OutboxRow:

@@ -82,6 +82,9 @@ class RefusedMessages:
         before: int,
         text: str = "",
         hidden: Sequence[str] = (),
+        topic: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
         **filters: str,
     ) -> list[RefusedRow]:
         """Return rows with an ID below `before`, newest first.
@@ -91,10 +94,22 @@ class RefusedMessages:
             before: Only rows with an ID below it.
             text: What the text or a name contains, in any case; "" = anything.
             hidden: Reasons to leave out.
+            topic: The topic; "" = outside of topics, None = any.
+            since: Received at this time or later, Unix seconds; None = at any time.
+            until: Received at this time or earlier; None = at any time.
             filters: `channel`, `workspace`, `chat`, `person` (a user's ID) or `reason`; "" = any.
         """
-        params: dict[str, str | int] = {"limit": limit, "before": before}
+        params: dict[str, str | int | float] = {"limit": limit, "before": before}
         conditions = ["id < :before"]
+        for column, compared, bound in (
+            ("topic", "=", topic),
+            ("received_at", ">=", since),
+            ("received_at", "<=", until),
+        ):
+            if bound is not None:
+                name = f"bound{len(params)}"
+                conditions.append(f"{column} {compared} :{name}")
+                params[name] = bound
         for name, value in filters.items():
             if value:
                 conditions.append(_FILTERS[name])

@@ -1,6 +1,6 @@
 """Runs of the LangGraph-compatible API: request, thread, status and outcome."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -71,6 +71,9 @@ _LIST = """
 SELECT * FROM run WHERE thread_id = :thread_id AND (CAST(:status AS TEXT) IS NULL OR status = :status)
 ORDER BY seq DESC LIMIT :limit OFFSET :offset
 """
+_LIST_THESE = """
+SELECT * FROM run WHERE thread_id = :thread_id AND run_id IN (SELECT value FROM json_each(:run_ids))
+"""
 _LIVING = "(SELECT number FROM node WHERE ended_at IS NULL)"
 # Runs that no process executes anymore and none starts again. A SQLite file has no rows of nodes: there these are all
 # runs whose clients start them again, because the process that opens the file has none yet.
@@ -95,6 +98,7 @@ _UNBUSY_THREAD = f"{_UNBUSY.rstrip()} AND thread_id = :thread_id"
 _SHOWN = f"*, CASE WHEN {_IS_LOST} THEN 'interrupted' ELSE status END AS shown_status"
 _GET_SHARED = _GET.replace("*", _SHOWN, 1)
 _LIST_SHARED = _LIST.replace("*", _SHOWN, 1)
+_LIST_THESE_SHARED = _LIST_THESE.replace("*", _SHOWN, 1)
 _FIND_OTHER_NODE = """
 SELECT node FROM run WHERE thread_id = :thread_id AND node <> :node AND status IN ('pending', 'running') LIMIT 1
 """
@@ -305,6 +309,11 @@ class RunStore:
             "offset": offset,
         }
         return [_run(row) for row in await self._read(_LIST, _LIST_SHARED, params)]
+
+    async def list_these(self, thread_id: str, run_ids: Sequence[str]) -> list[Run]:
+        """Return those of a thread's runs that have these IDs, in any order."""
+        params: dict[str, Value] = {"thread_id": thread_id, "run_ids": encode(list(run_ids))}
+        return [_run(row) for row in await self._read(_LIST_THESE, _LIST_THESE_SHARED, params)]
 
     async def _read(self, alone: str, shared: str, params: dict[str, Value]) -> list[Row]:
         """Read runs. Runs that `interrupt_lost` will interrupt are shown as interrupted already.

@@ -65,6 +65,11 @@ WHERE scope = :scope AND name = :name AND period = :period
 _TAKE_ABANDONED = """
 DELETE FROM usage_reservation WHERE node NOT IN (SELECT number FROM node WHERE ended_at IS NULL) RETURNING body
 """
+_OF_RUNS = f"""
+SELECT run_id, kind, model, agent, {_TOTALS} FROM model_usage
+WHERE day >= :since AND day <= :until AND run_id IN (SELECT value FROM json_each(:run_ids))
+GROUP BY run_id, kind, model, agent ORDER BY run_id, kind, model, agent
+"""  # noqa: S608 - literals only
 _FORGET_PERSON = "UPDATE model_usage SET person = '' WHERE person = :name"
 _FORGET_ROOM = "UPDATE model_usage SET person = '', room = '', topic = '' WHERE room = :name"
 
@@ -254,6 +259,14 @@ class UsageStore:
         sql = f"SELECT {shown} FROM model_usage {where} {grouped}"  # noqa: S608 - columns were checked
         params: Params = {**filters, "since": since, "until": until}
         return list(await self._database.read(sql, params))
+
+    async def list_of_runs(
+        self, run_ids: Sequence[str], *, since: str, until: str
+    ) -> list[Mapping[str, Any]]:
+        """Return the sums of runs, one for each run, kind, model and agent. `since`, `until`: the days to search."""
+        ids = orjson.dumps(list(run_ids)).decode()
+        params: Params = {"run_ids": ids, "since": since, "until": until}
+        return list(await self._database.read(_OF_RUNS, params))
 
     async def forget_person(self, name: str) -> None:
         """Keep the sums of a person's usage without the person. Raises StoreUnavailable."""

@@ -7,7 +7,7 @@ from bus.conversation.record import TurnRecord
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError
 from bus.locales import Messages
 from bus.outbound.rows import LiveMessages
-from bus.runs.replies import Reply, error_reason, error_reply, turn_messages
+from bus.runs.replies import Reply, error_cause, error_reason, error_reply, turn_messages
 from bus.runs.stream import RunFailed
 
 log = logging.getLogger(__name__)
@@ -83,5 +83,5 @@ def failed_reply(turn: TurnRecord, failure: RunFailed) -> Reply:
         markdown=error_reply(messages) or f"{attempt.fold.text}\n\n{explained}".strip(),
         failed=True,
         retry=is_retryable(failure, error_reason(messages)),
-        problem=reason,
+        problem=error_cause(messages) or reason,
     )

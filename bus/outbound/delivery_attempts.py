@@ -274,7 +274,9 @@ class DeliveryAttempts:
         return True
 
     async def _postpone(self, row: OutboxRow, not_before: float, reason: str) -> None:
-        await self._outbox.reschedule(row.id, not_before=not_before, error=reason, now=self._now())
+        await self._outbox.reschedule(
+            row.id, not_before=not_before, error=reason, now=self._now(), has_failed=False
+        )
 
     async def _record(
         self, decoded: DecodedRow, outcome: MessageId | DeliveryError, *, since: float | None = None

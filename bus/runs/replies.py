@@ -303,6 +303,16 @@ def error_reason(messages: Sequence[Message]) -> str:
     return str(extra.get("error_reason") or "")
 
 
+def error_cause(messages: Sequence[Message]) -> str:
+    """Return the agent's description of a failure for administrators; "" = none.
+
+    >>> error_cause([{"additional_kwargs": {"error_type": "RateLimitError", "error_detail": "HTTP 429"}}])
+    'RateLimitError: HTTP 429'
+    """
+    extra = (messages[-1].get("additional_kwargs") or {}) if messages else {}
+    return ": ".join(str(extra[name]) for name in ("error_type", "error_detail") if extra.get(name))
+
+
 def _is_readable(text: str) -> bool:
     r"""Return whether a text contains more than blanks, control characters and zero-width characters.
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 
 from bus.access.remedy import Remedy, RemedyKind
-from bus.messages import decode_inbound
+from bus.messages import InboundMessage, decode_inbound
 from bus.platform import Disposition
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.middleware import AUDIT_DETAIL
@@ -215,6 +215,12 @@ def message_state(row: InboxRow) -> MessageState:  # noqa: PLR0911 - one return 
     return "command" if row.kind == "command" else "answered"
 
 
+def place_of(inbound: InboundMessage) -> str:
+    """Return what people call the place of a message; "" = unknown. A private chat has its person's name."""
+    title = " › ".join(filter(None, (inbound.chat_title, inbound.topic_title)))
+    return title or (inbound.sender.name if inbound.is_private else "")
+
+
 def message_view(row: InboxRow) -> dict[str, Any]:
     """Return an accepted message."""
     try:
@@ -224,11 +230,10 @@ def message_view(row: InboxRow) -> dict[str, Any]:
         text = row.body
     else:
         text = inbound.text
-        title = " › ".join(filter(None, (inbound.chat_title, inbound.topic_title)))
         names = {
             "user_id": inbound.sender.user_id,
             "user_name": inbound.sender.name,
-            "place": title or (inbound.sender.name if inbound.is_private else ""),
+            "place": place_of(inbound),
             "is_private": inbound.is_private,
         }
     return {

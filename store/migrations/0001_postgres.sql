@@ -107,6 +107,7 @@ CREATE TABLE outbox (
     last_sent_at DOUBLE PRECISION,
     platform_id TEXT COLLATE "C", -- of the message that was sent
     error TEXT COLLATE "C",
+    failed_attempts TEXT COLLATE "C" NOT NULL DEFAULT '', -- a line of JSON each: at, error
     created_at DOUBLE PRECISION NOT NULL,
     updated_at DOUBLE PRECISION NOT NULL
 );

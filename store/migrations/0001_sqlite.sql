@@ -114,6 +114,7 @@ CREATE TABLE outbox (
     last_sent_at REAL,
     platform_id TEXT, -- of the message that was sent
     error TEXT,
+    failed_attempts TEXT NOT NULL DEFAULT '', -- a line of JSON each: at, error
     created_at REAL NOT NULL,
     updated_at REAL NOT NULL
 ) STRICT;
