@@ -273,7 +273,12 @@ class AgentFactory:
                 SandboxMiddleware(services.sandboxes),
                 FinalAnswerMiddleware(services.memory, services.sandboxes, titles),
                 DanglingToolCallMiddleware(),
-                guardrail_middleware(config.guardrails, revision.guardrail, spec.skills),
+                guardrail_middleware(
+                    config.guardrails,
+                    revision.guardrail,
+                    spec.skills,
+                    decisions=services.guardrail_decisions,
+                ),
                 SkillToolsMiddleware(spec.skills),
                 ToolErrorMiddleware(),
                 DeferredToolsMiddleware(catalog) if catalog is not None else None,
@@ -451,7 +456,11 @@ class _SubagentGraphs:
                 ThreadDataMiddleware(services.folders),
                 DanglingToolCallMiddleware(),
                 guardrail_middleware(
-                    config.guardrails, revision.guardrail, skills, is_subagent=True
+                    config.guardrails,
+                    revision.guardrail,
+                    skills,
+                    is_subagent=True,
+                    decisions=services.guardrail_decisions,
                 ),
                 SkillToolsMiddleware(skills),
                 ToolErrorMiddleware(),

@@ -38,6 +38,7 @@ from agent.uploads.service import UploadService
 from agent.usage.recorder import UsageRecorder, running_recorder
 from store.files.config import StorageConfig
 from store.files.mirror import SHARED_AREA, FileMirror, SharedFolder, thread_area
+from store.guardrail_decisions import GuardrailDecisions
 from store.past_messages import PastMessages
 from store.usage import UsageStore
 
@@ -76,6 +77,7 @@ class AgentSetup:
         learns: Whether memory is extracted in the background. Otherwise it is only read.
         schedules: Carries out the tool `schedule`; None = there is no such tool.
         usage: Stores what model calls use; None = it is not stored, and limits do not hold.
+        guardrail_decisions: Stores the decisions of guardrails; None = only the log says them.
     """
 
     config: AgentConfig
@@ -92,6 +94,7 @@ class AgentSetup:
     learns: bool = True
     schedules: ScheduleBackend | None = None
     usage: UsageStore | None = None
+    guardrail_decisions: GuardrailDecisions | None = None
 
     @property
     def files(self) -> Path:
@@ -127,6 +130,7 @@ class AgentServices:
         tracing: The tracers of runs.
         schedules: Carries out the tool `schedule`; None = there is no such tool.
         usage: Counts what model calls use.
+        guardrail_decisions: Stores the decisions of guardrails; None = only the log says them.
     """
 
     config: CurrentConfig
@@ -152,6 +156,7 @@ class AgentServices:
     tracing: Tracing
     schedules: ScheduleBackend | None
     usage: UsageRecorder
+    guardrail_decisions: GuardrailDecisions | None
 
     async def fetch_files(self, config: RunnableConfig) -> None:
         """Update this node's copy of the files that a run may use, and store shared files that were changed here.
@@ -246,6 +251,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
                 tracing=tracing,
                 schedules=setup.schedules,
                 usage=usage,
+                guardrail_decisions=setup.guardrail_decisions,
             )
     finally:
         await http_client.aclose()

@@ -30,6 +30,7 @@ from gateway.routes import (
     channels,
     conversations,
     events,
+    guardrails,
     health,
     hooks,
     markdown,
@@ -166,6 +167,7 @@ def included_routes() -> list[BaseRoute]:
     for module in (
         agents, artifacts, terminal, broadcasts, notifications, channels, conversations, events, people, prompt,
         markdown, mcp, memory, messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
+        guardrails,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

@@ -56,6 +56,7 @@ from store.database import Database
 from store.errors import StoreUnavailable
 from store.files.housekeeping import run_housekeeping
 from store.files.opening import open_mirror
+from store.guardrail_decisions import GuardrailDecisions
 from store.node_calls import open_node_calls
 from store.past_messages import PastMessages
 from store.process_description import UNDESCRIBED, ProcessDescription
@@ -178,6 +179,7 @@ async def _open_embedded_app(
                 past_messages=PastMessages(database),
                 schedules=schedules,
                 usage=UsageStore(database),
+                guardrail_decisions=GuardrailDecisions(database),
             ),
             checkpointer,
         )

@@ -10,6 +10,7 @@
 | message_topic | `retention_days`: a later reply to such a message starts a new topic |
 | conversation | `retention_days` after its last message: the next message starts a new thread |
 | past_message | `retention_days` after it was said, and with its thread |
+| guardrail_decision | `retention_days`, at most the newest 10,000, and with its thread |
 | run | `retention_days` after its end |
 | run_request | until its run ends |
 | run_webhook | until it is posted or was refused three times |
@@ -122,6 +123,11 @@ LONG_TERM = (
     """
     DELETE FROM past_message WHERE id IN (
         SELECT id FROM past_message WHERE said_at < :before LIMIT :rows)
+    RETURNING id
+    """,
+    """
+    DELETE FROM guardrail_decision WHERE id IN (
+        SELECT id FROM guardrail_decision WHERE created_at < :before LIMIT :rows)
     RETURNING id
     """,
     """

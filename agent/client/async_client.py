@@ -25,6 +25,7 @@ from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
 from store.files.opening import open_mirror
+from store.guardrail_decisions import GuardrailDecisions
 from store.past_messages import PastMessages
 from store.threads import ThreadStore
 from store.usage import UsageStore
@@ -103,7 +104,13 @@ async def open_client(
     async with AsyncExitStack() as stack:
         db = await stack.enter_async_context(Database.open(database or StoreConfig(), setup.home))
         mirror = await open_mirror(setup.storage, setup.home, db)
-        setup = replace(setup, mirror=mirror, past_messages=PastMessages(db), usage=UsageStore(db))
+        setup = replace(
+            setup,
+            mirror=mirror,
+            past_messages=PastMessages(db),
+            usage=UsageStore(db),
+            guardrail_decisions=GuardrailDecisions(db),
+        )
         index: ThreadIndex
         if checkpointer is None:
             checkpoints = await stack.enter_async_context(open_checkpointer(setup.home, db))

@@ -1,6 +1,7 @@
 """Checks each tool call with the guardrail provider, and asks a person for approval where required."""
 
 import logging
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -31,15 +32,21 @@ from agent.guardrails.protocol import (
 from agent.mcp.tool_names import SERVER_KEY
 from agent.middleware.handler_types import ToolHandler, ToolResult
 from agent.middleware.skills_in_use import SkillsInUse, approves
-from agent.options import RunContext
+from agent.options import RunContext, lookup
 from agent.skills.loader import Skill
 from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs
 from agent.tool_names import EXEMPT_KEY, matches
+from store.errors import StoreError
+from store.guardrail_decisions import GuardrailDecisionRow, GuardrailDecisions, GuardrailOutcome
 
 log = logging.getLogger(__name__)
 
 REASON_CHARS = 500
+STORED_CHARS = 200
+"""Longest name or code that is stored of a decision: models and providers write them."""
+
+_STORED = ("code", "policy_id", "reason")
 UNKNOWN_TOOL = "unknown_tool"
 NO_REASON = GuardrailReason(DENIED, "blocked by guardrail policy")
 ONLY_LEAD_ASKS = (
@@ -53,11 +60,14 @@ def guardrail_middleware(
     skills: Sequence[Skill] = (),
     *,
     is_subagent: bool = False,
+    decisions: GuardrailDecisions | None = None,
 ) -> "GuardrailMiddleware | None":
-    """Return the middleware; None = no tool call is checked."""
+    """Return the middleware; None = no tool call is checked. `decisions`: as of the class."""
     if not config.enabled or (provider is None and not config.ask):
         return None
-    return GuardrailMiddleware(config, provider, skills, is_subagent=is_subagent)
+    return GuardrailMiddleware(
+        config, provider, skills, is_subagent=is_subagent, decisions=decisions
+    )
 
 
 class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -70,6 +80,9 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
 
     Asking a person interrupts the graph. When the graph resumes, the call starts again from here; the tool has not run.
     Parallel calls keep their results.
+
+    Args:
+        decisions: Stores what was refused, and what a person approved; None = only the log says it.
     """
 
     def __init__(
@@ -79,12 +92,14 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         skills: Sequence[Skill] = (),
         *,
         is_subagent: bool = False,
+        decisions: GuardrailDecisions | None = None,
     ) -> None:
         super().__init__()
         self._config = config
         self._provider = provider
         self._skills = SkillsInUse([skill for skill in skills if skill.allowed_tools])
         self._is_subagent = is_subagent
+        self._decisions = decisions
 
     @override
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
@@ -99,9 +114,52 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
                 raise
             except Exception as error:  # noqa: BLE001 - a provider may raise anything; no error bypasses it
                 refusal = self._on_provider_error(asked, error)
+                if refusal is None:
+                    reason = f"the guardrail failed ({type(error).__name__})"
+                    await self._store(asked, request, "approved", EVALUATOR_ERROR, reason)
         if refusal is None and self._needs_person(asked, request):
             refusal = ask_for_approval(DESCRIPTION, policy_id="ask")
-        return self._refusal_message(asked, refusal) or await handler(request)
+        if refusal is None:
+            return await handler(request)
+        message = self._refusal_message(asked, refusal)
+        if message is None:
+            await self._store(asked, request, "approved")
+            return await handler(request)
+        code, policy, reason = (message.additional_kwargs["guardrail"][one] for one in _STORED)
+        outcome: GuardrailOutcome = "rejected" if code == REJECTED else "denied"
+        await self._store(asked, request, outcome, code, reason, policy or "")
+        return message
+
+    async def _store(
+        self,
+        asked: GuardrailRequest,
+        request: ToolCallRequest,
+        outcome: GuardrailOutcome,
+        code: str = "",
+        reason: str = "",
+        policy: str = "",
+    ) -> None:
+        """Store a decision. The call does not depend on it: an error is logged."""
+        if self._decisions is None:
+            return
+        runtime = request.runtime
+        row = GuardrailDecisionRow(
+            outcome=outcome,
+            tool=(asked.tool_name or UNKNOWN_TOOL)[:STORED_CHARS],
+            server=asked.mcp_server or "",
+            code=str(code)[:STORED_CHARS],
+            policy=str(policy)[:STORED_CHARS],
+            reason=reason,
+            is_subagent=asked.is_subagent,
+            thread_id=asked.thread_id,
+            person=asked.user_id or "",
+            room=str(lookup(runtime.context, runtime.config, "room") or ""),
+            created_at=time.time(),
+        )
+        try:
+            await self._decisions.add(row)
+        except StoreError as error:
+            log.warning("A guardrail decision was not stored: %s", error)
 
     def _needs_person(self, asked: GuardrailRequest, request: ToolCallRequest) -> bool:
         """Return whether the configuration asks a person about this tool, and no skill in use has approved the call."""
@@ -198,7 +256,8 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             f"Guardrail denied: tool '{name}' was blocked ({code}). Reason: {message}. "
             "Choose an alternative approach."
         )
-        return _error_message(asked, text, message, {"code": code, "policy_id": policy})
+        guardrail = {"code": code, "policy_id": policy, "reason": message}
+        return _error_message(asked, text, message, guardrail)
 
 
 def _rejection_message(asked: GuardrailRequest, reason: str) -> ToolMessage:
@@ -209,7 +268,7 @@ def _rejection_message(asked: GuardrailRequest, reason: str) -> ToolMessage:
         f"The user did not approve the call of '{name}', so it was not run. {stated}. "
         "Do not repeat the call unless the user asks for it."
     )
-    guardrail = {"code": REJECTED, "policy_id": None}
+    guardrail = {"code": REJECTED, "policy_id": None, "reason": reason[:REASON_CHARS]}
     return _error_message(asked, text, "not approved by the user", guardrail)
 
 

@@ -163,10 +163,12 @@ async def clear_memory(
 ) -> MemoryDocumentView:
     """Delete a document, or all documents of the scope without `agent`. Return the empty document.
 
-    Without `agent`, the usage of the person or room stays only in sums.
+    Without `agent`, the usage of the person or room stays only in sums, and guardrail decisions are deleted.
     """
     if where.agent is None:
         await agent_services.usage.forget(where.scope)
+        if (decisions := agent_services.guardrail_decisions) is not None:
+            await decisions.forget(where.scope)
     return _document_view(await memory.clear(where))
 
 

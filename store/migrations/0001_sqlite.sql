@@ -396,6 +396,26 @@ CREATE TRIGGER past_message_delete AFTER DELETE ON past_message BEGIN
     INSERT INTO past_message_words (past_message_words, rowid, words) VALUES ('delete', old.id, old.words);
 END;
 
+-- Which tool calls a guardrail or a person refused, or let pass after being asked. Deleted with its thread.
+CREATE TABLE guardrail_decision (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    outcome TEXT NOT NULL CHECK (outcome IN ('denied', 'rejected', 'approved')),
+    tool TEXT NOT NULL,
+    server TEXT NOT NULL, -- the MCP server of the tool; '': none
+    code TEXT NOT NULL, -- why, for programs; '': a person approved it
+    policy TEXT NOT NULL, -- the provider's name for the rule; '': none
+    reason TEXT NOT NULL, -- why, for people
+    is_subagent INTEGER NOT NULL,
+    thread_id TEXT REFERENCES thread (thread_id) ON DELETE CASCADE,
+    person TEXT NOT NULL, -- as in model_usage
+    room TEXT NOT NULL,
+    created_at REAL NOT NULL
+) STRICT;
+CREATE INDEX guardrail_decision_by_age ON guardrail_decision (created_at);
+CREATE INDEX guardrail_decision_by_person ON guardrail_decision (person);
+CREATE INDEX guardrail_decision_by_room ON guardrail_decision (room);
+CREATE INDEX guardrail_decision_by_thread ON guardrail_decision (thread_id); -- for the foreign key
+
 -- Runs on threads.
 CREATE TABLE run (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -45,6 +45,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "pairing": ("code",),
     "thread": ("thread_id",),
     "past_message": ("id",),
+    "guardrail_decision": ("id",),
     "run": ("seq",),
     "conversation_settings": ("channel", "workspace", "chat", "topic"),
     "item": ("namespace", "key"),
@@ -78,6 +79,7 @@ Triggers, schema steps and running nodes fill the others.
 
 NUMBERED = (
     *("conversation", "inbox", "outbox", "run", "notification", "past_message", "refused_message"),
+    "guardrail_decision",
 )
 """Tables whose key is a number that the database assigns. It never reuses a number, even after the copy."""
 

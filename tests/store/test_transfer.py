@@ -69,6 +69,8 @@ INSERT INTO schedule VALUES ('s1', 'slack', 'T1', 'C1', '1.5', NULL, '', 'news',
 INSERT INTO schedule_occurrence VALUES ('s1', 1.5, 'answered', '', 2, 1, NULL, NULL, 1.5);
 INSERT INTO chat_owner VALUES ('slack', 'T1', 'C1', 3);
 INSERT INTO past_message VALUES (7, 'person:a', '', 't1', 'm', 'Ann', '你好', 'x 你好 好', 0.5);
+INSERT INTO guardrail_decision VALUES
+    (4, 'denied', 'bash', '', 'oap.denied', 'p', 'no', 0, 't1', 'slack:T:ann', 'slack:T:C1', 0.5);
 INSERT INTO file_area VALUES ('threads/t1', 1700000000000000000);
 INSERT INTO stored_file VALUES
     ('threads/t1', 'user-data/a%20b', 'file', 'threads/t1/00ff', 3, 420, 1700000000000000001, '');

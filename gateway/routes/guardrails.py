@@ -1,0 +1,71 @@
+"""GET /api/guardrails/decisions: which tool calls a guardrail or a person refused, or a person approved."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from gateway.dependencies import AgentServicesDep
+from gateway.openapi import error_responses
+from gateway.routes.channels import Before, Limit
+from gateway.routes.views import iso_time
+from store.guardrail_decisions import GuardrailOutcome
+from store.outbox import NEWEST
+
+router = APIRouter(prefix="/guardrails", responses=error_responses(422))
+
+
+class GuardrailDecisionView(BaseModel):
+    """A decision about a tool call.
+
+    Attributes:
+        outcome: `denied` by the provider, `rejected` or `approved` by a person; approved with a code: the provider
+            failed, and `fail_closed` is false.
+        server: The MCP server of the tool; "" = none.
+        person: Who wrote the message, `{channel}:{workspace}:{user}`; "" = unknown.
+        room: Where, `{channel}:{workspace}:{chat}`; "" = in private, or unknown.
+    """
+
+    id: int
+    outcome: GuardrailOutcome
+    tool: str
+    server: str
+    code: str
+    policy: str
+    reason: str
+    is_subagent: bool
+    thread_id: str | None
+    person: str
+    room: str
+    created_at: str
+
+
+class GuardrailDecisionPage(BaseModel):
+    """Decisions, newest first. `next` is the `before` of the next page; null = this is the last one."""
+
+    rows: list[GuardrailDecisionView]
+    next: str | None
+
+
+@router.get("/decisions", response_model=GuardrailDecisionPage)
+async def list_decisions(
+    agent_services: AgentServicesDep,
+    outcome: Annotated[GuardrailOutcome | None, Query()] = None,
+    limit: Limit = 50,
+    before: Before = NEWEST,
+) -> dict[str, Any]:
+    """List the latest decisions, newest first."""
+    decisions = agent_services.guardrail_decisions
+    found = (
+        []
+        if decisions is None
+        else await decisions.list_recent(limit=limit, before=before, outcome=outcome or "")
+    )
+    rows = [
+        {
+            **{name: getattr(row, name) for name in GuardrailDecisionView.model_fields},
+            "created_at": iso_time(row.created_at),
+        }
+        for row in found
+    ]
+    return {"rows": rows, "next": str(found[-1].id) if len(found) == limit else None}

@@ -1,0 +1,76 @@
+"""Decisions of guardrails over REST: what was denied, rejected and approved, without arguments."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.gateway.composed import ComposedService, composed
+
+PERSON = "slack:T1:U1"
+ROOM = "slack:T1:C1"
+
+
+def config(model: FakeModelServer) -> str:
+    entry = {
+        "name": "m",
+        "use": "langchain_openai:ChatOpenAI",
+        "model": "m",
+        "api_key": "sk",
+        "base_url": model.base_url,
+    }
+    guardrails = {
+        "enabled": True,
+        "ask": ["write_file"],
+        "provider": {"use": "allowlist", "config": {"denied_tools": ["ls"]}},
+    }
+    return json.dumps({"models": [entry], "title": {"enabled": False}, "guardrails": guardrails})
+
+
+async def run(service: ComposedService, thread: str, **body: object) -> Any:  # noqa: ANN401 - JSON
+    asked = {
+        "assistant_id": "lead_agent",
+        "config": {"configurable": {"user_id": PERSON, "room": ROOM}},
+        **body,
+    }
+    answer = await service.client.post(f"/api/threads/{thread}/runs/wait", json=asked)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def decisions(service: ComposedService, **query: object) -> Any:  # noqa: ANN401 - JSON
+    answer = await service.client.get("/api/guardrails/decisions", params=query)  # type: ignore[arg-type]
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_each_decision_is_listed_until_its_person_is_forgotten(tmp_path: Path) -> None:
+    async with FakeModelServer() as model, composed(tmp_path, config(model)) as service:
+        thread = (await service.client.post("/api/threads", json={})).json()["thread_id"]
+        said = {"messages": [{"role": "user", "content": "go"}]}
+        model.reply(ModelReply(calls=(ToolCall("ls", {"path": "/secret"}),)), "Not allowed.")
+        await run(service, thread, input=said)
+        file = ToolCall("write_file", {"path": "/mnt/user-data/workspace/a", "content": "secret"})
+        for answer in ({"type": "reject", "message": "not now"}, {"type": "approve"}):
+            model.reply(ModelReply(calls=(file,)), "Done.")
+            await run(service, thread, input=said)
+            await run(service, thread, command={"resume": {"decisions": [answer]}})
+        page = await decisions(service)
+        found = [(row["outcome"], row["tool"], row["code"], row["reason"]) for row in page["rows"]]
+        assert found == [
+            ("approved", "write_file", "", ""),
+            ("rejected", "write_file", "oap.rejected", "not now"),
+            ("denied", "ls", "oap.tool_not_allowed", found[2][3]),
+        ]
+        assert found[2][3]
+        assert "secret" not in json.dumps(page)
+        assert {(row["person"], row["room"], row["thread_id"]) for row in page["rows"]} == {
+            (PERSON, ROOM, thread)
+        }
+        first = await decisions(service, limit=2)
+        rest = await decisions(service, limit=2, before=first["next"])
+        assert [row["tool"] for row in rest["rows"]] == ["ls"]
+        assert rest["next"] is None
+        assert len((await decisions(service, outcome="rejected"))["rows"]) == 1
+        await service.client.delete("/api/memory", params={"scope": f"room:{ROOM}"})
+        assert (await decisions(service))["rows"] == []
