@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -94,6 +94,13 @@ def require_known(
         raise AgentInvalid(f"There is no model named {model[:80]!r}.")
     if unknown := unknown_groups(config, tool_groups or ()):
         raise AgentInvalid(f"There is no tool group named {unknown[0][:80]!r}.")
+
+
+def read_draft(fields: Mapping[str, Any], config: AgentConfig) -> CustomAgent:
+    """Return an agent that is not stored. Raises AgentInvalid."""
+    agent = _validate({"name": "draft", **fields}, "draft")
+    require_known(config, agent.model, agent.tool_groups)
+    return agent
 
 
 def unknown_groups(config: AgentConfig, tool_groups: Iterable[str]) -> list[str]:

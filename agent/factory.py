@@ -9,7 +9,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -102,6 +102,14 @@ MAX_SUBAGENT_GRAPHS = 16
 """Maximum number of subagent graphs cached per agent graph. Each different `max_turns` creates one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTools:
+    """An agent's tools. `deferred`: the names of those that it loads with `tool_search`."""
+
+    tools: tuple[BaseTool, ...]
+    deferred: frozenset[str]
+
+
 class AgentFactory:
     """Builds agent graphs. Runs whose options lead to equal specs share one graph.
 
@@ -185,6 +193,23 @@ class AgentFactory:
     def revision(self) -> ConfigRevision:
         """The configuration of runs that start now."""
         return self._revision
+
+    async def tools_for(self, config: RunnableConfig) -> "AgentTools":
+        """Return the tools of the agent that a run would have. Raises as `graph_for`."""
+        options = RunOptions.from_config(config)
+        files = await anyio.to_thread.run_sync(read_agent_files, self.services)
+        spec = await load_spec(
+            self.services, self._revision, options, files, self._available_skills
+        )
+        tools = deduplicate_tools(self._tools(spec))
+        own = _SubagentGraphs(self.services, spec, tools).task_tool()
+        delegation = [own] if spec.options.subagent_enabled else []
+        todos = TodoListMiddleware().tools if spec.options.is_plan_mode else []
+        catalog = ToolCatalog.of(tools)
+        return AgentTools(
+            tools=(*deduplicate_tools([*tools, *delegation, *todos]), *_search_tools(catalog)),
+            deferred=frozenset(catalog.tools if catalog is not None else ()),
+        )
 
     async def warm_up(self) -> None:
         """Build the graph for the default options, so that no run waits for imports.

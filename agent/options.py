@@ -1,7 +1,7 @@
 """RunOptions and RunContext: a run's options and its user, read from its config and context. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import AnyMessage
@@ -33,6 +33,7 @@ class RunOptions:
         user_id: The person; see `RunContext`.
         language: The language of the system prompt: a key of `agent.locales.PROMPTS`.
         is_chat: Whether the run answers a message of a chat.
+        agent_draft: The fields of a custom agent that is not stored, to try it; it takes the place of `agent_name`.
     """
 
     model_name: str | None = None
@@ -47,6 +48,7 @@ class RunOptions:
     user_id: str | None = None
     language: str = "en"
     is_chat: bool = False
+    agent_draft: Mapping[str, Any] | None = field(default=None, hash=False)
 
     @classmethod
     def from_config(cls, config: RunnableConfig) -> "RunOptions":
@@ -73,6 +75,7 @@ class RunOptions:
             user_id=_parse_text(given.get("user_id")),
             language=language_key(_parse_text(given.get("language"))),
             is_chat=isinstance(given.get("chat"), Mapping),
+            agent_draft=_parse_mapping(given.get("agent_draft")),
         )
 
 
@@ -194,6 +197,10 @@ def _parse_text(value: object) -> str | None:
 
 def _parse_flag(value: object, *, default: bool) -> bool:
     return value if isinstance(value, bool) else default
+
+
+def _parse_mapping(value: object) -> Mapping[str, Any] | None:
+    return value if isinstance(value, Mapping) else None
 
 
 def _parse_count(value: object) -> int | None:

@@ -9,7 +9,13 @@ import anyio.to_thread
 from langchain_core.tools import BaseTool
 
 from agent.config import AgentConfig, ModelConfig
-from agent.custom_agents import CustomAgent, CustomAgentStore, profile_section, soul_section
+from agent.custom_agents import (
+    CustomAgent,
+    CustomAgentStore,
+    profile_section,
+    read_draft,
+    soul_section,
+)
 from agent.errors import AgentInvalid, AgentNotFound
 from agent.extensions import Extensions
 from agent.guardrails.factory import build_guardrail_provider
@@ -165,10 +171,12 @@ async def load_spec(
 
     Raises:
         AgentNotFound: The custom agent does not exist. Bootstrap runs may name one that does not exist yet.
-        AgentInvalid: The custom agent's files are invalid.
+        AgentInvalid: The custom agent's files, or the draft, are invalid.
     """
     agent = None
-    if options.agent_name is not None:
+    if options.agent_draft is not None:
+        agent = read_draft(options.agent_draft, revision.config)
+    elif options.agent_name is not None:
         agent = await anyio.to_thread.run_sync(_load_custom_agent, services.custom_agents, options)
     skills = select_skills(files.skills, agent.skills if agent is not None else None)
     if available_skills is not None:

@@ -38,6 +38,7 @@ from gateway.routes import (
     memory,
     messages,
     metrics,
+    model_details,
     models,
     notifications,
     people,
@@ -49,6 +50,7 @@ from gateway.routes import (
     suggestions,
     terminal,
     tokens,
+    tools,
     uploads,
     usage,
     webhooks,
@@ -167,7 +169,7 @@ def included_routes() -> list[BaseRoute]:
     for module in (
         agents, artifacts, terminal, broadcasts, notifications, channels, conversations, events, people, prompt,
         markdown, mcp, memory, messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
-        guardrails,
+        guardrails, model_details, tools,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

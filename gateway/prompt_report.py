@@ -12,12 +12,17 @@ from langchain_core.messages import BaseMessage, convert_to_openai_messages
 from agent.factory import AgentFactory
 from agent.prompt_recording import ModelPrompt, PromptRecorder
 from agent.token_estimate import estimate_message_tokens, estimate_tokens
-from bus.config import LEAD_AGENT
+from bus.config import LEAD_AGENT, SessionConfig
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, decode_inbound
 from bus.runs.requests import AgentRunRequest, run_body
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import AllowedChoices, SettingsResolver
-from bus.settings.sessions import InvalidSession, SessionResolver
+from bus.settings.sessions import (
+    InvalidSession,
+    SessionResolver,
+    merge_layers,
+    session_layers,
+)
 from gateway.config import Config
 from gateway.langgraph.request_models import RunCreate
 from gateway.langgraph.route import parse_json, validate_body
@@ -128,6 +133,39 @@ async def report_prompt(
         context=session.context,
     )
     return _report(await _record(agents, request), thread_id)
+
+
+async def report_agent_prompt(
+    config: Config, agents: AgentFactory, agent_name: str | None
+) -> PromptReport:
+    """Return the prompt of the first message to an agent, outside of chats; None = the lead agent.
+
+    Raises:
+        AgentError: There is no such agent, or it cannot be used.
+    """
+    session = merge_layers(session_layers(config.bus.session, SessionConfig(), user_id="", chat=""))
+    own = {"agent_name": agent_name} if agent_name else {}
+    context = {key: value for key, value in session.context.items() if key != "agent_name"}
+    message = InboundMessage(
+        event_id=str(uuid4()),
+        message_id="",
+        key=ConversationKey(channel="", workspace="", chat=""),
+        reply_target=ReplyTarget(chat=""),
+        sender=Sender(user_id=""),
+        text=NEXT_MESSAGE,
+        is_private=True,
+        is_addressed=True,
+    )
+    request = AgentRunRequest(
+        thread_id=str(uuid4()),
+        assistant_id=LEAD_AGENT,
+        message_id=message.event_id,
+        inbound=message,
+        text=message.prompt,
+        config=session.config,
+        context={**context, **own},
+    )
+    return _report(await _record(agents, request), None)
 
 
 async def _next_message(database: Database, place: PromptPlace) -> InboundMessage:

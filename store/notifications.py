@@ -41,6 +41,14 @@ DELETE FROM notification_chat WHERE (channel, notification_id, workspace, chat) 
     WHERE channel = :channel AND notification_id = :id ORDER BY channel, notification_id, workspace, chat LIMIT :rows)
 RETURNING *
 """
+_BROADCASTS = """
+SELECT notification.*, (
+    SELECT count(*) FROM notification_chat WHERE notification_id = notification.id) AS waiting
+FROM notification WHERE channel = '' ORDER BY id DESC LIMIT :limit
+"""
+_COUNT_STATES = """
+SELECT state, count(*) AS rows, min(body) AS body FROM outbox WHERE key > :first AND key < :after GROUP BY state
+"""
 _FORGET_TEXT = """
 UPDATE notification SET text = ''
 WHERE id = :id AND text <> '' AND NOT EXISTS (
@@ -106,6 +114,27 @@ class NotificationStore:
         """Return the notification with this key."""
         rows = await self._database.read(_FIND, {"channel": channel, "key": key})
         return from_row(Notification, rows[0]) if rows else None
+
+    async def list_broadcasts(self, *, limit: int) -> list[tuple[Notification, int]]:
+        """Return the newest broadcasts, newest first, each with the number of chats that wait for it."""
+        rows = await self._database.read(_BROADCASTS, {"limit": limit})
+        return [
+            (
+                from_row(Notification, {k: v for k, v in row.items() if k != "waiting"}),
+                int(row["waiting"]),
+            )
+            for row in rows
+        ]
+
+    async def count_states(self, key_prefix: str) -> tuple[dict[str, int], str]:
+        """Return the number of rows of the outbox in each state, and the body of one of them; "" = there are none.
+
+        The keys of the rows begin with `key_prefix`, which ends with `:`.
+        """
+        after = f"{key_prefix[:-1]};"
+        rows = await self._database.read(_COUNT_STATES, {"first": key_prefix, "after": after})
+        states = {str(row["state"]): int(row["rows"]) for row in rows}
+        return states, str(rows[0]["body"]) if rows else ""
 
     async def count_waiting(self, notification_id: int) -> int:
         """Return the number of chats whose message is not in the outbox yet."""

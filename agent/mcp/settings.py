@@ -124,6 +124,40 @@ class McpSettings:
         await self._extensions.update(change)
         return await self.list_servers()
 
+    async def put(self, name: str, server: Mapping[str, Any]) -> ServerView:
+        """Add or replace one server, like `replace`.
+
+        Raises:
+            McpSettingsInvalid: It is not allowed; nothing is changed.
+            ExtensionsInvalid, ExtensionsWriteFailed: As `ExtensionsFile.update`.
+        """
+
+        def change(document: ExtensionsDocument) -> None:
+            stored = section(document, SERVERS)
+            merged = self._merged(name, server, stored)
+            if name not in stored and len(stored) >= MAX_SERVERS:
+                raise McpSettingsInvalid(f"at most {MAX_SERVERS} MCP servers are allowed")
+            stored[name] = merged
+
+        found = await self._extensions.update(change)
+        return server_view(found.mcp_servers[name])
+
+    async def remove(self, name: str) -> None:
+        """Remove one server, even if others are invalid.
+
+        Raises:
+            McpServerNotFound: There is no server with this name.
+            ExtensionsInvalid, ExtensionsWriteFailed: As `ExtensionsFile.update`.
+        """
+
+        def change(document: ExtensionsDocument) -> None:
+            stored = section(document, SERVERS)
+            if name not in stored:
+                raise McpServerNotFound
+            del stored[name]
+
+        await self._extensions.update(change)
+
     async def set_enabled(self, name: str, *, enabled: bool) -> ServerView:
         """Enable or disable one server, even if others are invalid.
 

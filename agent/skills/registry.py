@@ -10,6 +10,7 @@ from agent.config import SkillsConfig
 from agent.errors import SkillNotFound
 from agent.extensions import SKILLS, Extensions, ExtensionsDocument, ExtensionsFile, section
 from agent.paths import Mount
+from agent.skills import manifest
 from agent.skills.loader import Skill, SkillLoader, SkillSnapshot, public_root
 
 INSTALLATION = Path(__file__).parents[2]
@@ -78,6 +79,22 @@ class SkillRegistry:
         if found is None:
             raise SkillNotFound
         return found
+
+    async def content(self, name: str) -> tuple[Skill, str]:
+        """Return a skill and its SKILL.md; "" if that cannot be read.
+
+        Raises:
+            SkillNotFound: There is no skill with this name.
+        """
+        skill = await self.get(name)
+
+        def read() -> str:
+            try:
+                return (skill.folder / manifest.FILE).read_text("utf-8", "replace")
+            except OSError:
+                return ""
+
+        return skill, await anyio.to_thread.run_sync(read)
 
     async def set_enabled(self, name: str, *, on: bool) -> Skill:
         """Enable or disable a skill, for runs that start from now on.

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from bus.config import ChannelPolicy
 from bus.notifications.audience import AudienceKind, select_chats
 from bus.notifications.chat_directory import ChatDirectory
+from bus.notifications.rows import broadcast_prefix, text_of_row
 from bus.platform import Clock
 from store.chats import KnownChat
 from store.notifications import BROADCAST, NewNotification, NotificationStore, key_conflict
@@ -83,6 +84,26 @@ class BroadcastReceipt:
         return sum(one.chats for one in self.reach.values())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastStatus:
+    """A past broadcast.
+
+    Attributes:
+        text: The beginning of its Markdown; "" = its messages were delivered a week ago.
+        chats: Number of chats that it was for.
+        waiting: Number of chats whose message is not in the outbox yet.
+        deliveries: Number of its messages in each state of the outbox. Delivered ones are deleted after a week.
+        created_at: Unix seconds.
+    """
+
+    key: str
+    text: str
+    chats: int
+    waiting: int
+    deliveries: Mapping[str, int]
+    created_at: float
+
+
 _REACH: TypeAdapter[dict[str, ChannelReach]] = TypeAdapter(dict[str, ChannelReach])
 
 
@@ -140,6 +161,25 @@ class Broadcasts:
             return await self._find(request) or BroadcastReceipt(key=key, reach=reach, waiting=0)
         self._accepted()
         return BroadcastReceipt(key=key, reach=reach, waiting=len(chats))
+
+    async def list_recent(self, *, limit: int) -> list[BroadcastStatus]:
+        """Return the newest broadcasts, newest first. Raises StoreError."""
+        found: list[BroadcastStatus] = []
+        for one, waiting in await self._store.list_broadcasts(limit=limit):
+            states, body = await self._store.count_states(broadcast_prefix(one.key))
+            found.append(
+                BroadcastStatus(
+                    key=one.key,
+                    text=one.text or text_of_row(body),
+                    chats=sum(
+                        reach.chats for reach in _REACH.validate_json(one.recipients).values()
+                    ),
+                    waiting=waiting,
+                    deliveries=states,
+                    created_at=one.created_at,
+                )
+            )
+        return found
 
     async def stop(self, key: str) -> int:
         """Send a broadcast to no further chats.

@@ -33,7 +33,12 @@ def message_key(channel: str, key: str, part: int) -> str:
 def broadcast_key(key: str, conversation: ConversationKey, part: int) -> str:
     """Return the outbox key of a part of a broadcast in a chat."""
     chat = f"{conversation.channel}:{conversation.workspace}:{conversation.chat}"
-    return f"{PREFIX}:{key}:{chat}:{part}"
+    return f"{broadcast_prefix(key)}{chat}:{part}"
+
+
+def broadcast_prefix(key: str) -> str:
+    """Return the beginning of the outbox keys of a broadcast."""
+    return f"{PREFIX}:{key}:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +90,14 @@ def quote_notifications(bodies: Iterable[str]) -> str:
     >>> quote_notifications([encode_outbound(row)])
     '[You sent this here before the message above]\n> Backup failed\n> at nine'
     """
-    shown = [line for body in bodies for line in _shown_text(body).splitlines()]
+    shown = [line for body in bodies for line in text_of_row(body).splitlines()]
     return "\n".join([HEADING, *(f"> {line}".rstrip() for line in shown)]) if shown else ""
 
 
-def _shown_text(body: str) -> str:
+def text_of_row(body: str) -> str:
+    """Return what people see of a row of the outbox; "" = nothing, or there is no row."""
+    if not body:
+        return ""
     decoded = decode_outbound(body)
     if isinstance(decoded, OutboundFile):
         return f"[{decoded.name}]"

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
@@ -15,6 +16,7 @@ from agent.models.auxiliary import auxiliary_run_config
 from agent.models.factory import create_chat_model
 from agent.models.failures import FailureReason, classify_error
 from agent.models.http_client import ModelHttpClient
+from agent.usage.recorder import UsageRecorder
 from bots.common.diagnosis import CheckResult, Severity, problem
 
 QUESTION = "Answer with the single word: ok"
@@ -44,6 +46,16 @@ _FIXES: Mapping[FailureReason | Literal["address"], str] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAnswer:
+    """The answer to a test call. `input_tokens`, `output_tokens`: as the server reported them; 0 = it did not."""
+
+    text: str
+    seconds: float
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
 async def check_models(config: AgentConfig) -> list[CheckResult]:
     """Check all configured models concurrently."""
     found: dict[str, CheckResult] = {}
@@ -70,9 +82,19 @@ async def check_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
     for key in sorted(MODEL_ADDRESSES & given.keys()):
         for text in find_address_problem(key, given[key]):
             return problem(entry.name, text, f"correct {key}")
+    answer = await call_model(config, entry)
+    if isinstance(answer, CheckResult):
+        return answer
+    return CheckResult(subject=entry.name, text=f"{entry.model} answered in {answer.seconds:.1f} s")
+
+
+async def call_model(
+    config: AgentConfig, entry: ModelConfig, usage: UsageRecorder | None = None
+) -> ModelAnswer | CheckResult:
+    """Send one short request to a model. Return the problem if there is no answer. Never raises."""
     connections = ModelHttpClient()
     try:
-        return await _ask_model(config, entry, connections)
+        return await _ask_model(config, entry, connections, usage)
     except TimeoutError:
         return problem(entry.name, f"no answer within {TIMEOUT_S:.0f} s", _FIXES["timeout"])
     except Exception as error:  # noqa: BLE001 - every provider's package raises its own types
@@ -131,13 +153,21 @@ async def list_models(base_url: str, headers: Mapping[str, str]) -> list[str]:
 
 
 async def _ask_model(
-    config: AgentConfig, entry: ModelConfig, connections: ModelHttpClient
-) -> CheckResult:
+    config: AgentConfig,
+    entry: ModelConfig,
+    connections: ModelHttpClient,
+    usage: UsageRecorder | None,
+) -> ModelAnswer:
     model = await anyio.to_thread.run_sync(
-        lambda: create_chat_model(config, entry.name, http_client=connections)
+        lambda: create_chat_model(config, entry.name, http_client=connections, usage=usage)
     )
     began = time.monotonic()
     with anyio.fail_after(TIMEOUT_S):
-        await model.ainvoke([HumanMessage(QUESTION)], auxiliary_run_config("doctor"))
-    took = time.monotonic() - began
-    return CheckResult(subject=entry.name, text=f"{entry.model} answered in {took:.1f} s")
+        message = await model.ainvoke([HumanMessage(QUESTION)], auxiliary_run_config("doctor"))
+    tokens = message.usage_metadata
+    return ModelAnswer(
+        text=message.text,
+        seconds=time.monotonic() - began,
+        input_tokens=tokens["input_tokens"] if tokens else 0,
+        output_tokens=tokens["output_tokens"] if tokens else 0,
+    )

@@ -1,8 +1,9 @@
 """POST /api/channels/broadcast: sends an administrator's message to chats in which people have written to the bot."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Path, Request
+from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import BaseModel
 
 from bots.terminal.adapter import TERMINAL
@@ -12,9 +13,12 @@ from gateway.middleware import AUDIT_DETAIL
 from gateway.notification_requests import Key, NewBroadcastRequest
 from gateway.openapi import error_responses
 from gateway.routes.channels import ActionResponse, channel_states
+from gateway.routes.views import iso_time
 from gateway.services import Services
 
 router = APIRouter(prefix="/channels/broadcast", responses=error_responses(404, 409))
+
+PREVIEW_CHARS = 200
 
 
 class BroadcastChannel(BaseModel):
@@ -46,6 +50,48 @@ class BroadcastView(BaseModel):
     chats: int
     waiting: int
     channels: dict[str, BroadcastChannel]
+
+
+class PastBroadcastView(BaseModel):
+    """A past broadcast.
+
+    Attributes:
+        text: Its beginning; "" = all of it was delivered a week ago.
+        chats: Number of chats that it was for.
+        waiting: Number of these chats whose message is not in the outbox yet.
+        deliveries: Number of its messages in each state. Delivered ones are counted for a week.
+    """
+
+    key: str
+    text: str
+    chats: int
+    waiting: int
+    deliveries: dict[str, int]
+    created_at: str
+
+
+class PastBroadcastList(BaseModel):
+    """The newest broadcasts, newest first."""
+
+    broadcasts: list[PastBroadcastView]
+
+
+@router.get("", response_model=PastBroadcastList)
+async def list_broadcasts(
+    bus: BusDep, limit: Annotated[int, Query(ge=1, le=100)] = 20
+) -> dict[str, Any]:
+    """List the newest broadcasts with the states of their deliveries."""
+    found = await bus.broadcasts.list_recent(limit=limit)
+    return {
+        "broadcasts": [
+            {
+                **asdict(one),
+                "text": one.text[:PREVIEW_CHARS],
+                "created_at": iso_time(one.created_at),
+            }
+            for one in found
+        ]
+    }
 
 
 @router.post("", response_model=BroadcastView)

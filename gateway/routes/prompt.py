@@ -1,4 +1,4 @@
-"""GET /api/channels/{name}/prompt: the prompt of the next message in a chat."""
+"""The prompt of the next message in a chat, and of the first message to an agent."""
 
 from typing import Annotated
 
@@ -6,17 +6,32 @@ from fastapi import APIRouter, Query
 
 from gateway.dependencies import ServicesDep
 from gateway.openapi import error_responses
-from gateway.prompt_report import PromptPlace, PromptReport, report_prompt
+from gateway.prompt_report import (
+    PromptPlace,
+    PromptReport,
+    report_agent_prompt,
+    report_prompt,
+)
 
-router = APIRouter(prefix="/channels", responses=error_responses(404))
+router = APIRouter(responses=error_responses(404))
+
+LEAD_AGENT_NAME = "lead-agent"
+"""The lead agent's name in this route. No custom agent can have it."""
 
 Id = Annotated[str, Query(max_length=256, pattern=r"^[^\x00]*$")]
 
 
-@router.get("/{name}/prompt", response_model=PromptReport)
+@router.get("/channels/{name}/prompt", response_model=PromptReport)
 async def get_prompt(
     name: str, services: ServicesDep, chat: Id = "", topic: Id = "", user: Id = ""
 ) -> PromptReport:
     """Return the prompt that the next message would get, with the size of each part. No model is called."""
     place = PromptPlace(channel=name, chat=chat, topic=topic, user=user)
     return await report_prompt(services.config, services.database, services.agents, place)
+
+
+@router.get("/agents/{name}/prompt", response_model=PromptReport)
+async def get_agent_prompt(name: str, services: ServicesDep) -> PromptReport:
+    """Return the prompt of the first message to a custom agent, or to `lead-agent`. No model is called."""
+    wanted = None if name == LEAD_AGENT_NAME else name
+    return await report_agent_prompt(services.config, services.agents, wanted)

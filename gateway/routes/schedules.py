@@ -58,10 +58,35 @@ class ScheduleOwner(BaseModel):
     name: str
 
 
+class OccurrenceView(BaseModel):
+    """What came of a due time.
+
+    Attributes:
+        missed: Number of further times that it stands for.
+        inbox_id: Its message in the inbox.
+        delivery: The state of its answer in the outbox; null = there is none (anymore).
+    """
+
+    due_at: str
+    outcome: OccurrenceOutcome
+    detail: str
+    missed: int
+    inbox_id: int | None
+    delivery: DeliveryState | None
+    created_at: str
+
+
 class ScheduleView(ConversationAddress):
-    """A schedule. `next_at` is null once it is not due anymore."""
+    """A schedule.
+
+    Attributes:
+        place: The name of the group, if known.
+        next_at: Null once it is not due anymore.
+        last: What came of the latest due time; only in lists.
+    """
 
     id: str
+    place: str
     owner: ScheduleOwner
     name: str
     prompt: str
@@ -79,30 +104,13 @@ class ScheduleView(ConversationAddress):
     failures: int
     created_at: str
     updated_at: str
+    last: OccurrenceView | None = None
 
 
 class ScheduleList(BaseModel):
     """The schedules, oldest first."""
 
     schedules: list[ScheduleView]
-
-
-class OccurrenceView(BaseModel):
-    """What came of a due time.
-
-    Attributes:
-        missed: Number of further times that it stands for.
-        inbox_id: Its message in the inbox.
-        delivery: The state of its answer in the outbox; null = there is none (anymore).
-    """
-
-    due_at: str
-    outcome: OccurrenceOutcome
-    detail: str
-    missed: int
-    inbox_id: int | None
-    delivery: DeliveryState | None
-    created_at: str
 
 
 class OccurrenceList(BaseModel):
@@ -169,7 +177,13 @@ async def list_schedules(
 ) -> dict[str, Any]:
     """List the schedules of all chats, or of one."""
     found = await bus.schedules.list_all(channel=channel, chat=chat, limit=limit, offset=offset)
-    return {"schedules": [_view(one) for one in found]}
+    last = await bus.schedules.list_last(found)
+    if queued := [one.schedule_id for one in last.values() if one.outcome == "queued"]:
+        for schedule_id in queued:
+            await bus.scheduler.settle(schedule_id)
+        last = await bus.schedules.list_last(found)
+    runs = {name: await _occurrence_view(bus, one) for name, one in last.items()}
+    return {"schedules": [{**_view(one), "last": runs.get(one.id)} for one in found]}
 
 
 @router.post("", response_model=ScheduleView)
@@ -260,6 +274,7 @@ def _view(schedule: Schedule) -> dict[str, Any]:
         "workspace": key.workspace,
         "chat": key.chat,
         "topic": key.topic,
+        "place": message.chat_title,
         "owner": {"user_id": message.sender.user_id, "name": message.sender.name},
         "name": schedule.name,
         "prompt": message.text,

@@ -170,9 +170,10 @@ async def rollback_custom_skill(
 
 
 @router.get("/skills/{name}")
-async def get_skill(name: str, agent_services: AgentServicesDep) -> SkillView:
-    """Return one skill."""
-    return _skill_view(await agent_services.skills.get(name))
+async def get_skill(name: str, agent_services: AgentServicesDep) -> SkillDetail:
+    """Return a skill with its text, which is empty if it cannot be read."""
+    skill, content = await agent_services.skills.content(name)
+    return SkillDetail(**_skill_view(skill).model_dump(), content=content)
 
 
 @router.put("/skills/{name}")

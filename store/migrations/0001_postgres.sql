@@ -182,6 +182,7 @@ CREATE TABLE notification (
     UNIQUE (channel, key)
 );
 CREATE INDEX notification_by_age ON notification (created_at) WHERE channel <> '';
+CREATE INDEX notification_broadcasts ON notification (id) WHERE channel = '';
 
 -- The chats that wait for a broadcast. The transaction that puts its message into the outbox deletes the row.
 CREATE TABLE notification_chat (

@@ -3,11 +3,15 @@
 import json
 from pathlib import Path
 
+import httpx
+
 from agent.custom_agents import MAX_SOUL_CHARS
 from tests.agent.test_skills import prompt_of
+from tests.fakes.model import FakeModelServer
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import composed
 from tests.gateway.test_routes import terminal, until_rest
+from tests.journeys.service import with_model
 
 CONFIG = """
 models: [{name: m, use: "agent.models.demo:DemoChatModel", model: demo}]
@@ -124,3 +128,40 @@ async def test_a_missing_agent_is_reported_in_the_chat_until_it_exists(tmp_path:
             (answer,) = await until_rest(service, "s1", session.events())
             assert "poet" not in answer.text
             assert "⚠️" not in answer.text
+
+
+async def test_a_draft_answers_without_being_stored(tmp_path: Path) -> None:
+    async with FakeModelServer() as model:
+        config = {**with_model(model.base_url), "title": {"enabled": False}}
+        async with composed(tmp_path, json.dumps(config)) as service:
+            thread = (await service.client.post("/api/threads", json={})).json()["thread_id"]
+
+            async def try_draft(**draft: object) -> httpx.Response:
+                body = {
+                    "assistant_id": "lead_agent",
+                    "input": {"messages": [{"role": "user", "content": "hi"}]},
+                    "config": {"configurable": {"agent_draft": draft}},
+                }
+                return await service.client.post(f"/api/threads/{thread}/runs/wait", json=body)
+
+            answered = await try_draft(name="poet", soul="Rhyme always.", skills=[])
+            assert answered.json()["messages"][-1]["content"] == "You said: hi"
+            assert "Rhyme always." in str(model.requests[-1].messages[0]["content"])
+            await try_draft(soul="Never rhyme.")
+            assert "Never rhyme." in str(model.requests[-1].messages[0]["content"])
+            refused = await try_draft(model="none")
+            assert "There is no model named 'none'." in refused.text
+            assert (await service.client.get("/api/agents")).json() == {"agents": []}
+
+
+async def test_the_prompt_of_an_agent_has_the_sizes_of_its_parts(tmp_path: Path) -> None:
+    async with composed(tmp_path, CONFIG) as service:
+        await service.client.post("/api/agents", json={**POET, "soul": "Rhyme always."})
+        poet = (await service.client.get("/api/agents/poet/prompt")).json()
+        lead = (await service.client.get("/api/agents/lead-agent/prompt")).json()
+        assert "Rhyme always." in poet["system"]
+        assert "Rhyme always." not in lead["system"]
+        soul = next(part for part in poet["parts"] if part["name"] == "soul")
+        assert 0 < soul["tokens"] < poet["tokens"]
+        assert {"ls", "bash"} & {p["name"] for p in lead["parts"] if p["part"] == "tools"}
+        assert (await service.client.get("/api/agents/nobody/prompt")).status_code == 404

@@ -55,6 +55,7 @@ WITHOUT_BODY = {
     "post /api/sessions",
     "post /api/sessions/links",
     "post /api/messages/{row_id}/stop",
+    "post /api/models/{name}/test",
     "post /api/memory/reload",
     "post /api/schedules/{schedule_id}/run",
     "post /api/threads/{thread_id}/copy",

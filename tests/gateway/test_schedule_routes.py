@@ -75,10 +75,10 @@ async def test_it_runs_now_once_for_each_key(tmp_path: Path) -> None:
         await someone_writes(service)
         made = await create(service, owner={"user_id": "bob", "name": "Bob"})
         one = f"{ROUTE}/{made['id']}"
-        for _ in range(2):
-            headers = {"Idempotency-Key": "k1"}
-            ran = (await service.client.post(f"{one}/run", headers=headers)).json()
-            assert ran["inbox_id"]
+        headers = {"Idempotency-Key": "k1"}
+        ran = (await service.client.post(f"{one}/run", headers=headers)).json()
+        again = (await service.client.post(f"{one}/run", headers=headers)).json()
+        assert ran["inbox_id"] == again["inbox_id"] > 0
 
         async def outcomes() -> list[str]:
             found = (await service.client.get(f"{one}/occurrences")).json()["occurrences"]
@@ -87,6 +87,11 @@ async def test_it_runs_now_once_for_each_key(tmp_path: Path) -> None:
         await eventually(outcomes, lambda found: found == ["answered"])
         rows = (await service.client.get("/api/channels/inbox")).json()
         assert [row["user_id"] for row in rows["rows"]].count("bob") == 1
+        [listed] = (await service.client.get(ROUTE)).json()["schedules"]
+        assert (listed["last"]["outcome"], listed["last"]["inbox_id"]) == (
+            "answered",
+            ran["inbox_id"],
+        )
 
 
 @pytest.mark.parametrize(

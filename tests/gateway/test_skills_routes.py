@@ -62,7 +62,9 @@ async def test_skills_are_listed_and_switched(tmp_path: Path) -> None:
         }
         off = await service.client.put("/api/skills/prose", json={"enabled": False})
         assert off.json()["enabled"] is False
-        assert (await service.client.get("/api/skills/prose")).json() == off.json()
+        shown = (await service.client.get("/api/skills/prose")).json()
+        assert "name: prose" in shown.pop("content")
+        assert shown == off.json()
         for request in (
             service.client.get("/api/skills/none"),
             service.client.put("/api/skills/none", json={"enabled": True}),
