@@ -9,12 +9,13 @@ from anyio import to_thread
 from store.database import Database, Params, Row, Statement, Transaction
 from store.rows import from_row
 
-# The newest message of each recently used conversation.
+# The newest message of a person in each recently used conversation; not an event of another system.
 _NEWEST = """
 SELECT channel, workspace, chat, body, received_at FROM conversation
 JOIN inbox ON inbox.conversation_id = conversation.id
 WHERE conversation.updated_at >= :since
-AND inbox.seq = (SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id)
+AND inbox.seq = (
+    SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id AND event_id NOT LIKE 'hook:%')
 """
 _PUT = """
 INSERT INTO chat (channel, workspace, chat, is_private, user_id, user_kind, recipient, received_at)
@@ -81,7 +82,7 @@ class ChatStore:
         self._database = database
 
     async def list_newest(self, *, since: float) -> list[NewestMessage]:
-        """Return the newest message of each conversation that was used since a time (Unix seconds)."""
+        """Return people's newest message in each conversation that was used since a time (Unix seconds)."""
         rows = await self._database.read(_NEWEST, {"since": since})
         return await to_thread.run_sync(lambda: [from_row(NewestMessage, row) for row in rows])
 

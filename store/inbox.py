@@ -67,8 +67,10 @@ _RUNNING_OF_THREAD = f"""{SELECT_ROWS}
 WHERE inbox.state = 'running' AND inbox.state IN ('new', 'running') AND inbox.kind = 'chat'
 AND inbox.thread_id = :thread_id LIMIT 1
 """
+# Events of other systems have no person as their author.
 _NEWEST_OF_CHAT = f"""{SELECT_ROWS}
 WHERE channel = :channel AND chat = :chat AND (topic = :topic OR :topic = '') AND inbox.kind = 'chat'
+AND inbox.event_id NOT LIKE 'hook:%'
 ORDER BY inbox.id DESC LIMIT 1
 """
 _SILENT = f"""{SELECT_ROWS}
@@ -417,7 +419,7 @@ class InboxStore:
         return inbox_row_from(rows[0]) if rows else None
 
     async def find_newest(self, channel: str, chat: str, topic: str = "") -> InboxRow | None:
-        """Return the newest chat message of a chat, or of one topic of it; None if there is none."""
+        """Return a person's newest chat message in a chat, or in one topic of it; None if there is none."""
         params: Params = {"channel": channel, "chat": chat, "topic": topic}
         rows = await self._database.read(_NEWEST_OF_CHAT, params)
         return inbox_row_from(rows[0]) if rows else None

@@ -8,6 +8,8 @@ from typing_extensions import override
 
 from bus.config import ChannelPolicy
 from bus.errors import DeliveryError
+from bus.hooks.config import HookConfig
+from bus.hooks.hooks import HookRequest
 from bus.messages import Sender
 from bus.notifications.broadcasts import BroadcastRequest
 from bus.notifications.sender import IN_FLIGHT
@@ -16,6 +18,7 @@ from store.errors import RowConflict
 from tests.bus.harness import OPEN, BusHarness, running_bus
 from tests.eventually import eventually
 from tests.fakes.platform import PART_CHARS, FakePlatform
+from tests.hook_senders import SECRET, signed
 
 ASKED = BroadcastRequest(text="Down tonight", key="tonight")
 
@@ -53,6 +56,19 @@ async def test_each_private_chat_gets_it_once_and_a_group_does_not(tmp_path: Pat
         assert (await broadcasts.accept(groups, ["fake"])).chats == 1
         await eventually(lambda: shown_in(harness.platform, "For groups") == ["room"])
         assert shown_in(harness.platform) == ["chat of ann", "chat of bob"]
+
+
+async def test_an_event_of_another_system_does_not_hide_the_person_of_a_chat(
+    tmp_path: Path,
+) -> None:
+    admitted = ChannelPolicy(allowed_users=frozenset({"ann"}))
+    async with running_bus(tmp_path, policy=admitted) as harness:
+        await people_write(harness, ["ann"])
+        hook = HookConfig(secret=SECRET, channel="fake", chat="chat of ann", prompt="{number}")
+        harness.bus.hooks.configure({"builds": hook})
+        headers, body = signed({"number": 7}, "1", at=harness.clock())
+        await harness.bus.hooks.receive("builds", HookRequest(headers=headers, body=body))
+        assert (await harness.bus.broadcasts.count(ASKED, ["fake"])).chats == 1
 
 
 async def test_a_text_of_several_messages_arrives_whole_in_each_chat(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ async def test_the_newest_message_of_a_chat_or_topic_is_found(database: Database
     two = await accept(inbox, new(2))
     await accept(inbox, new(3, key=replace(KEY, chat="43")))
     await accept(inbox, new(4, kind="command"))
+    await accept(inbox, replace(new(5), event_id="hook:builds:1"))
     assert await inbox.find_newest(KEY.channel, KEY.chat) == two
     assert await inbox.find_newest(KEY.channel, KEY.chat, "7") == one
     assert await inbox.find_newest("slack", KEY.chat) is None
