@@ -2,27 +2,34 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
+import pytest
 import yaml
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.model_switches import ModelSwitches
+from tests.fakes.postgres import MISSING, postgres_server
 from tests.hook_senders import SECRET, signed, signed_by_github
 from tests.journeys.nodes import two_nodes
 from tests.journeys.service import Service, serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers
+from tests.prove.databases import PostgresDatabase, ProvenDatabase, SqliteDatabase
 
 PLATFORMS = ("slack", "telegram", "feishu")
 BUILDS = range(1, 4)
 """The events of each hook."""
+
+TOKENS = 20_000
+"""What each person may use in a day."""
 
 
 def hooks_for(people: Iterable[ChatUser]) -> dict[str, Any]:
@@ -154,6 +161,99 @@ async def test_two_nodes_accept_a_delivery_once_and_one_answers_for_the_other(
             # Telegram cannot tell whether a message arrived that was being sent when the node was killed.
             assert set(twice) <= {"telegram"}
         assert platforms.violations == []
+
+
+@asynccontextmanager
+async def breakable(
+    folder: Path, engine: str
+) -> AsyncIterator[tuple[dict[str, Any], ProvenDatabase]]:
+    """Yield the configuration of a database that can be away, and the database."""
+    if engine == "sqlite":
+        yield {}, SqliteDatabase(folder / "home")
+        return
+    with postgres_server() as server:
+        if server is None:
+            pytest.skip(MISSING)
+        with server.database() as url:
+            yield {"database": {"url": url}}, PostgresDatabase(server, url)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_while_the_database_is_away_an_event_is_refused_and_stored_once_when_sent_again(
+    tmp_path: Path, engine: str
+) -> None:
+    async with (
+        PlatformServers() as platforms,
+        FakeModelServer(answer=report) as model,
+        breakable(tmp_path, engine) as (database_config, database),
+    ):
+        people = platforms.private_users(0)
+        config = {
+            **with_model(model.base_url),
+            **database_config,
+            "channels": platforms.channels,
+            "hooks": hooks_for(people),
+        }
+        async with serving(tmp_path, config, *PLATFORMS) as service, stranger(service) as client:
+            for user in people:
+                await user.send("/status")
+            for user in people:
+                assert await eventually(user.bot_messages)
+            await service.until_recorded()
+            outcomes = dict[str, list[int]]()
+
+            async def deliver(user: ChatUser) -> None:
+                headers, body = signed({"build": {"number": 1}}, f"{user.channel}-1")
+                path, statuses = f"/hooks/{user.channel}", outcomes.setdefault(user.channel, [])
+                while not {200, 202} & {*statuses}:
+                    answer = await client.post(path, content=body, headers=headers, timeout=60)
+                    statuses.append(answer.status_code)
+
+            async with anyio.create_task_group() as tasks, database.broken():
+                for user in people:
+                    tasks.start_soon(deliver, user)
+                await eventually(lambda: len(outcomes) == 3 and all(outcomes.values()))
+                assert {status for seen in outcomes.values() for status in seen} == {503}
+            for user in people:
+                assert outcomes[user.channel][-1] == 202
+                assert await send(client, user.channel, 1) == "duplicate"
+                await eventually(partial(reports, user), lambda seen: seen == {"Report 1": 1})
+        assert platforms.violations == []
+
+
+async def test_limits_of_usage_hold_for_events_and_not_for_people_of_the_chat(
+    tmp_path: Path,
+) -> None:
+    async with PlatformServers() as platforms, FakeModelServer(answer=report) as model:
+        person = platforms.private_users(0)[1]
+        config = {
+            **with_model(model.base_url),
+            "channels": platforms.channels,
+            "hooks": hooks_for([person]),
+            "memory": {"enabled": False},
+            "usage": {"limits": {"person": {"tokens_per_day": TOKENS}}},
+        }
+        async with serving(tmp_path, config, *PLATFORMS) as service, stranger(service) as client:
+            await person.send("hi")
+            await person.wait_for_message("Hello")
+            for number in range(1, 20):
+                assert await send(client, person.channel, number) == "accepted"
+                await eventually(partial(_answers_to_events, person), lambda n, of=number: n == of)
+            assert any("allowance" in text for text in person.bot_messages())
+            asked = len(model.requests)
+            assert asked < 20
+            await person.send("and me?")
+            await eventually(lambda: person.bot_messages().count("Hello") == 2)
+            assert len(model.requests) == asked + 1
+            async with service.client() as operator:
+                found = (await operator.get("/api/usage?by=person&by=kind")).json()["totals"]
+            [used] = [row for row in found if row["kind"] == "hook"]
+            assert 0 < used["input_tokens"] + used["output_tokens"] <= TOKENS
+        assert platforms.violations == []
+
+
+def _answers_to_events(user: ChatUser) -> int:
+    return sum(text.startswith("Report") or "allowance" in text for text in user.bot_messages())
 
 
 async def test_hooks_of_a_changed_configuration_work_without_a_restart(tmp_path: Path) -> None:

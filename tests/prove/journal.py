@@ -21,7 +21,9 @@ FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id ORDER 
 """
 _OPEN = """
 SELECT (SELECT count(*) FROM inbox WHERE state IN ('new', 'running'))
-    + (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending')) AS rows
+    + (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending'))
+    + (SELECT count(*) FROM notification_chat)
+    + (SELECT count(*) FROM schedule WHERE channel <> '' AND is_enabled = 1) AS rows
 """
 _WRONG = {
     # A cron of every minute. An occurrence stands for the times that were missed after it.
@@ -118,16 +120,51 @@ class OutboxRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OccurrenceRecord:
+    """What the journal says about a due time. Times are Unix seconds by the service's clock."""
+
+    due_at: float
+    outcome: str
+    detail: str
+    missed: int
+    inbox_id: int | None
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRecord:
+    """A schedule of a chat in the journal, with its occurrences by due time."""
+
+    id: str
+    channel: str
+    chat: str
+    name: str
+    kind: str
+    expression: str
+    since: float
+    end_at: float | None
+    missed: str
+    is_enabled: bool
+    paused_because: str
+    occurrences: tuple[OccurrenceRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The rows, and the problems of the databases. `occurrences`: number of due times of schedules."""
+    """The rows, and the problems of the databases.
+
+    `occurrences`: number of due times of all schedules. `schedules`: those of chats.
+    """
 
     inbox: tuple[InboxRecord, ...]
     outbox: tuple[OutboxRecord, ...]
     problems: tuple[str, ...] = ()
     occurrences: int = 0
+    schedules: tuple[ScheduleRecord, ...] = ()
 
 
-_OCCURRENCES = "SELECT count(*) AS rows FROM schedule_occurrence"
+_OCCURRENCES = "SELECT * FROM schedule_occurrence ORDER BY due_at"
+_SCHEDULES = "SELECT * FROM schedule WHERE channel <> '' ORDER BY created_at, id"
 
 
 def read_journal(query: Query) -> Journal:
@@ -137,16 +174,18 @@ def read_journal(query: Query) -> Journal:
         found = [str(value) for row in query(statement) for value in dict(row).values()]
         if found:
             problems.append(f"{len(found)} {description}: {', '.join(found[:5])}")
+    occurrences = list(query(_OCCURRENCES))
     return Journal(
         inbox=tuple(_inbox_record(row) for row in query(_INBOX)),
         outbox=tuple(_outbox_record(row) for row in query(_OUTBOX)),
         problems=tuple(problems),
-        occurrences=sum(int(row["rows"]) for row in query(_OCCURRENCES)),
+        occurrences=len(occurrences),
+        schedules=tuple(_schedule_record(row, occurrences) for row in query(_SCHEDULES)),
     )
 
 
 def count_open_rows(query: Query) -> int:
-    """Return the number of messages that wait to be answered or sent."""
+    """Return the number of messages that wait to be answered or sent, and of schedules of chats that have not ended."""
     return sum(int(row["rows"]) for row in query(_OPEN))
 
 
@@ -175,4 +214,21 @@ def _outbox_record(row: Row) -> OutboxRecord:
         platform_id=str(row["platform_id"] or "").partition(" ")[0],
         error=row["error"] or "",
         body=json.loads(row["body"]),
+    )
+
+
+def _schedule_record(row: Row, occurrences: Iterable[Row]) -> ScheduleRecord:
+    names = (
+        "id", "channel", "chat", "name", "kind", "expression", "since", "end_at", "missed", "paused_because",
+    )  # fmt: skip
+    own = ("due_at", "outcome", "detail", "missed", "inbox_id", "created_at")
+    plain: dict[str, Any] = {name: row[name] for name in names}
+    return ScheduleRecord(
+        **plain,
+        is_enabled=bool(row["is_enabled"]),
+        occurrences=tuple(
+            OccurrenceRecord(**{name: one[name] for name in own})
+            for one in occurrences
+            if one["schedule_id"] == row["id"]
+        ),
     )

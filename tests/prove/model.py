@@ -10,8 +10,8 @@ from agent.models.roles import BETWEEN, NO_ANSWER
 from tests.fakes.model import ModelReply, ModelRequest, ToolCall, text_of
 from tests.prove.plan import ModelBehavior, PlannedMessage
 
-MARK = re.compile(r"\b(m\d{5})v(\d+)\b")
-"""The mark and the version in the text of a message."""
+MARK = re.compile(r"\b([mr]\d{5})v(\d+)\b")
+"""The mark and the version in the text of a person's message, or of a client's request."""
 
 QUOTED = re.compile(r"^>.*$", re.MULTILINE)
 OUTPUTS = "/mnt/user-data/outputs"

@@ -67,6 +67,14 @@ class People:
         self._waiting = [one for one in self._waiting if one.arrival() is Arrival.WAITING]
         return len(self._waiting)
 
+    def is_heard(self, place: str) -> bool:
+        """Return whether the bot has acknowledged a person's message in a place ("" = in any)."""
+        return any(
+            one.event.arrival() is Arrival.CONFIRMED
+            for one in self._sent.values()
+            if one.planned.kind is MessageKind.CHAT and place in ("", one.planned.place)
+        )
+
     def have_working_signs(self) -> bool:
         """Return whether any message has a working reaction."""
         return any(

@@ -1,7 +1,7 @@
-"""The plan of a proof, made from its seed: people's actions, the model's answers, and faults with their times."""
+"""The plan of a proof, made from its seed: actions of people and clients, the model's answers, faults, their times."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,6 +23,25 @@ class MessageKind(StrEnum):
     ASIDE = "aside"  # In a group, and not addressed to the bot.
     FILE_REQUEST = "file request"
     STRANGER = "stranger"  # From a person who may not use the bot.
+    HOOK = "hook"  # An event of another system.
+    SCHEDULE = "schedule"  # What a schedule sends when it is due.
+    NOTIFICATION = "notification"  # What a client of the API sends to people.
+
+
+class RequestKind(StrEnum):
+    """A kind of request of a client of the API."""
+
+    HOOK = "hook"
+    SEND = "send"
+    BROADCAST = "broadcast"
+    ONCE = "once"
+    EVERY = "every"
+    CRON = "cron"
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether it sets up a schedule of this kind."""
+        return self in {RequestKind.ONCE, RequestKind.EVERY, RequestKind.CRON}
 
 
 class ModelBehavior(StrEnum):
@@ -106,6 +125,17 @@ _KIND_WEIGHTS = {
     MessageKind.CHAT: 80, MessageKind.COMMAND: 8, MessageKind.FILE: 4, MessageKind.FILE_REQUEST: 5,
     MessageKind.ASIDE: 3,
 }  # fmt: skip
+_REQUEST_MODEL_WEIGHTS = {
+    ModelBehavior.ANSWER: 60, ModelBehavior.SLOW: 20, ModelBehavior.TOOL: 10, ModelBehavior.REFUSE_ONCE: 3,
+    ModelBehavior.FAIL_ONCE: 3, ModelBehavior.CUT_ONCE: 4,
+}  # fmt: skip
+_MESSAGES_PER_REQUEST = {RequestKind.HOOK: 12, RequestKind.SEND: 10, RequestKind.ONCE: 24}
+"""Messages of people for each request of a client."""
+
+BROADCAST_EVERY_S = 60.0
+MIN_RECURRING_S = 100.0
+"""Shortest proof with schedules that are due every minute, seconds."""
+
 _COMMANDS = (
     "/help", "/status", "/models", "/memory", "/new", "/stop", "/skills", "/retry", "/retry", "/undo", "/why",
     "/export", "/language", "/model", "/agent", "/forget", "/sttaus",
@@ -145,6 +175,46 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRequest:
+    """A request that a client of the API will make, until it is accepted and `repeats` times after that.
+
+    Attributes:
+        id: Its mark, which is in its text and in the model's answer: "r00042". Also its key or delivery ID.
+        place: Name of a private place that a person writes in before; of a broadcast: "".
+        at_s: Counts from the start.
+        behavior: How the model answers it.
+        is_doubled: Whether two clients make it at the same time.
+        repeats_s: Pauses before it is made again after it was accepted, seconds.
+        delay_s: How long after its creation a schedule is due once, seconds.
+        skips: Whether a schedule skips times that it missed.
+        has_file: Whether a message has a file.
+    """
+
+    id: str
+    kind: RequestKind
+    place: str
+    at_s: float
+    text: str
+    behavior: ModelBehavior
+    is_doubled: bool
+    repeats_s: tuple[float, ...]
+    delay_s: float
+    skips: bool
+    has_file: bool
+
+    @property
+    def message(self) -> PlannedMessage:
+        """Its text and the model's answer, as of a person's message."""
+        return PlannedMessage(
+            id=self.id,
+            place=self.place,
+            kind=MessageKind.SCHEDULE if self.kind.is_schedule else MessageKind.HOOK,
+            versions=(self.text,),
+            behavior=self.behavior,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """A fault. `channel` is set for the kinds in `ONE_PLATFORM`. `pick` (0 to 1) chooses the call or the moment."""
 
@@ -171,6 +241,12 @@ class Plan:
     messages: dict[str, PlannedMessage]
     actions: tuple[Action, ...]
     faults: tuple[Fault, ...]
+    requests: tuple[PlannedRequest, ...] = ()
+
+    @property
+    def answered(self) -> dict[str, PlannedMessage]:
+        """What the model answers, by mark: the messages of people, events of hooks, and messages of schedules."""
+        return {**self.messages, **{one.id: one.message for one in self.requests}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,14 +295,69 @@ def make_plan(
             Action(at_s=at_s, kind=ActionKind.SEND, place=place.name, message=message.id)
         )
         actions += _second_thoughts(random_, message, place, at_s)
+    ordered = tuple(sorted(actions, key=lambda action: action.at_s))
     return Plan(
         seed=seed,
         duration_s=duration_s,
         messages=planned,
-        actions=tuple(sorted(actions, key=lambda action: action.at_s)),
+        actions=ordered,
         first_kills=tuple(random_.uniform(0.0, MIGRATION_S) for _ in range(FIRST_KILLS)),
         faults=_faults(random_, duration_s, faults, sorted({one.channel for one in places})),
+        requests=_requests(seed, duration_s, planned, ordered, places),
     )
+
+
+def _requests(
+    seed: int,
+    duration_s: float,
+    messages: Mapping[str, PlannedMessage],
+    actions: Sequence[Action],
+    places: Sequence[PlaceTraits],
+) -> tuple[PlannedRequest, ...]:
+    """Return the requests of clients, by their time. They have random numbers of their own: people's stay the same."""
+    random_ = random.Random(f"{seed} requests")  # noqa: S311 - repeatable, not secret
+    private = {one.name for one in places if one.private and not one.stranger}
+    first_at: dict[str, float] = {}
+    for action in actions:
+        sent = messages.get(action.message) if action.kind is ActionKind.SEND else None
+        if action.place in private and sent is not None and sent.kind is MessageKind.CHAT:
+            first_at.setdefault(action.place, action.at_s)
+    if not first_at:
+        return ()
+    kinds = [
+        kind
+        for kind, per in _MESSAGES_PER_REQUEST.items()
+        for _ in range(max(1, len(messages) // per))
+    ]
+    kinds += [RequestKind.BROADCAST] * max(1, int(duration_s / BROADCAST_EVERY_S))
+    if duration_s >= MIN_RECURRING_S:
+        kinds += [RequestKind.EVERY, RequestKind.EVERY, RequestKind.CRON, RequestKind.CRON]
+    names = sorted(first_at)
+    early = sorted(names, key=lambda name: first_at[name])[: max(2, len(names) // 3)]
+    behaviors, weights = list(_REQUEST_MODEL_WEIGHTS), list(_REQUEST_MODEL_WEIGHTS.values())
+    requests = []
+    for number, kind in enumerate(kinds, start=1):
+        # What is due every minute begins as soon as it can.
+        place = random_.choice(early if kind in {RequestKind.EVERY, RequestKind.CRON} else names)
+        latest = first_at[place] if kind in {RequestKind.EVERY, RequestKind.CRON} else duration_s
+        at_s, mark = random_.uniform(first_at[place], latest), f"r{number:05d}"
+        repeats = random_.choice((0, 1, 2)) if not kind.is_schedule else 0
+        requests.append(
+            PlannedRequest(
+                id=mark,
+                kind=kind,
+                place="" if kind is RequestKind.BROADCAST else place,
+                at_s=at_s,
+                text=f"{mark}v1 {' '.join(random_.choices(_WORDS, k=4))}",
+                behavior=random_.choices(behaviors, weights)[0],
+                is_doubled=not kind.is_schedule and random_.random() < 0.3,
+                repeats_s=tuple(random_.uniform(0.1, 8.0) for _ in range(repeats)),
+                delay_s=random_.uniform(0.5, max(1.0, min(20.0, duration_s - at_s))),
+                skips=kind.is_schedule and random_.random() < 0.3,
+                has_file=kind is RequestKind.SEND and random_.random() < 0.25,
+            )
+        )
+    return tuple(sorted(requests, key=lambda one: one.at_s))
 
 
 def _message(random_: random.Random, number: int, place: PlaceTraits) -> PlannedMessage:

@@ -1,4 +1,4 @@
-"""Runs a proof: starts servers and the service, lets people and chaos act, waits for quiet, and gives the verdict."""
+"""Runs a proof: starts servers and the service, lets people, clients and chaos act, and gives the verdict."""
 
 import resource
 import shutil
@@ -20,6 +20,7 @@ from tests.journeys.service import with_model
 from tests.ports import free_port
 from tests.prove.balancer import LoadBalancer
 from tests.prove.chaos import Chaos
+from tests.prove.clients import Clients, hooks_config
 from tests.prove.clock import MovableClock
 from tests.prove.databases import PostgresDatabase, ProvenDatabase, SqliteDatabase
 from tests.prove.feishu import FeishuPlatform
@@ -27,10 +28,11 @@ from tests.prove.model import HANG_TIMEOUT_S, ProofModel
 from tests.prove.people import People
 from tests.prove.plan import BURST_SHARE, Fault, Plan, make_plan
 from tests.prove.platforms import SimulatedPlatform, interrupts
+from tests.prove.request_verdict import judge_all
 from tests.prove.service import ProvenService, SmallDisk, Timeline
 from tests.prove.slack import SlackPlatform
 from tests.prove.telegram import TelegramPlatform
-from tests.prove.verdict import Evidence, Verdict, judge
+from tests.prove.verdict import Evidence, Verdict
 
 CHAOS_SHARE = 0.7
 """Share of the time in which people write and faults happen. In the rest, the service finishes its work."""
@@ -233,9 +235,12 @@ async def run_proof(
             burst_share=options.burst_share,
         )
         steered = [name for name, place in places.items() if place.traits.steers]
-        model = ProofModel(plan.messages, steered)
+        model = ProofModel(plan.answered, steered)
         server = await stack.enter_async_context(FakeModelServer(answer=model.answer))
-        config = service_config(server.base_url, platforms, rate=options.rate, nodes=options.nodes)
+        config = {
+            **service_config(server.base_url, platforms, rate=options.rate, nodes=options.nodes),
+            "hooks": hooks_config(places),
+        }
         system = await _start_system(stack, options, folder, config, timeline, port)
         chaos = Chaos(
             system.nodes,
@@ -247,8 +252,9 @@ async def run_proof(
             system.clock,
         )
         people = People(plan, places)
+        clients = Clients(plan.requests, places, system.nodes, people.is_heard)
         records = [server.requests.clear, *(one.forget_requests for one in platforms)]
-        quiet_s = await _perform(plan, system, timeline, chaos, people, records)
+        quiet_s = await _perform(plan, system, timeline, chaos, people, clients, records)
         journal = await to_thread.run_sync(system.database.read)
         for file in (folder / "home").glob("*.db"):
             shutil.copy(file, folder)  # The small disk is unmounted.
@@ -266,13 +272,14 @@ async def run_proof(
         )
     if options.forks:
         await to_thread.run_sync(close_servers)  # The CPU time of forked processes is included now.
-    verdict = judge(evidence)
+    verdict = judge_all(evidence, [*clients.made.values()])
     counts = {
         "messages sent": len(evidence.messages),
         "edits": sum(len(message.edits) for message in evidence.messages),
         "deletions": sum(message.deletion is not None for message in evidence.messages),
         "buttons pressed": people.presses,
-        "due times of a schedule": journal.occurrences,
+        "requests of clients": len(clients.made),
+        "due times of schedules": journal.occurrences,
         "requests to the model": model.requests,
         "kills": sum(node.kills for node in system.nodes),
         "starts": sum(node.starts for node in system.nodes),
@@ -347,6 +354,7 @@ async def _perform(
     timeline: Timeline,
     chaos: Chaos,
     people: People,
+    clients: Clients,
     records: Sequence[Callable[[], None]],
 ) -> float:
     """Carry out the plan, and stop the service when it is quiet. Return how long quiet took, seconds.
@@ -363,6 +371,7 @@ async def _perform(
             await node.until_healthy()
         tasks.start_soon(_create_cron, nodes[0])
         started = anyio.current_time()
+        tasks.start_soon(clients.run, started, plan.duration_s)
         async with anyio.create_task_group() as faults:
             for fault in plan.faults:
                 faults.start_soon(_break_at, chaos, fault, started + fault.at_s)
@@ -372,12 +381,13 @@ async def _perform(
         timeline.add("all people and faults are done")
         for node in nodes:
             await node.until_healthy()
-        quiet_s = await _wait_for_quiet(database, timeline, people)
+        quiet_s = await _wait_for_quiet(database, timeline, people, clients)
         timeline.add("quiet", f"after {quiet_s:.0f} s")
         for node in nodes:
             await node.check_quiet()
+        await clients.ask_states()
         tasks.cancel_scope.cancel()
-    await _end(system, timeline, people)
+    await _end(system, timeline, people, clients)
     return quiet_s
 
 
@@ -392,13 +402,13 @@ async def _create_cron(node: ProvenService) -> None:
         await anyio.sleep(1.0)
 
 
-async def _end(system: System, timeline: Timeline, people: People) -> None:
+async def _end(system: System, timeline: Timeline, people: People, clients: Clients) -> None:
     """Stop the nodes one after another."""
     for node in system.nodes:
         await node.end()
         if node is not system.nodes[-1]:
             # The other nodes show the reactions of its last turns again, because they cannot know that they were shown.
-            await _wait_for_quiet(system.database, timeline, people)
+            await _wait_for_quiet(system.database, timeline, people, clients)
 
 
 async def _forget_records(records: Sequence[Callable[[], None]]) -> None:
@@ -413,16 +423,18 @@ async def _break_at(chaos: Chaos, fault: Fault, moment: float) -> None:
     await chaos.carry_out(fault)
 
 
-async def _wait_for_quiet(database: ProvenDatabase, timeline: Timeline, people: People) -> float:
+async def _wait_for_quiet(
+    database: ProvenDatabase, timeline: Timeline, people: People, clients: Clients
+) -> float:
     """Wait until nothing has been open for a while, or nothing happens anymore. Return how long it took, seconds."""
     started = quiet_since = signs_since = changed_at = anyio.current_time()
     last: tuple[int, int] | None = None
     while (now := anyio.current_time()) - changed_at < MAX_STANDSTILL_S:
         open_rows = await to_thread.run_sync(database.count_open_rows)
-        waiting = people.count_waiting()
+        waiting = people.count_waiting() + clients.count_waiting()
         if (open_rows, waiting) != last:
             last, changed_at = (open_rows, waiting), now
-            timeline.add("waiting", f"{open_rows} rows, {waiting} events")
+            timeline.add("waiting", f"{open_rows} rows, {waiting} events and requests")
         if open_rows or waiting:
             quiet_since = signs_since = now
         if people.have_working_signs() and now - signs_since < MAX_SIGNS_WAIT_S:

@@ -1,6 +1,6 @@
 """A plan depends only on its seed."""
 
-from tests.prove.plan import ActionKind, MessageKind, PlaceTraits, Plan, make_plan
+from tests.prove.plan import ActionKind, MessageKind, PlaceTraits, Plan, RequestKind, make_plan
 
 PLACES = (
     PlaceTraits(name="a", channel="telegram", private=True, can_delete=False),
@@ -42,3 +42,12 @@ def test_everything_happens_within_the_time() -> None:
     assert len(made.faults) == 50
     assert all(0 <= fault.at_s <= 60 for fault in made.faults)
     assert [a.at_s for a in made.actions] == sorted(a.at_s for a in made.actions)
+
+
+def test_clients_make_requests_of_all_kinds_after_a_person_wrote() -> None:
+    made = make_plan(7, duration_s=120, messages=500, places=PLACES, faults=0)
+    assert {one.kind for one in made.requests} == {*RequestKind}
+    assert {one.place for one in made.requests} == {"", "a", "c"}
+    assert all(0 <= one.at_s <= 120 for one in made.requests)
+    assert {one.id for one in made.requests} <= made.answered.keys()
+    assert not {one.id for one in made.requests} & made.messages.keys()

@@ -27,6 +27,7 @@ class Outcome(StrEnum):
     """The outcome of a message. Each outcome keeps the promise."""
 
     ANSWERED = "answered"
+    SENT = "sent for a client"
     REPEATED = "answered, shown twice"  # The platform hid the outcome. The outbox says uncertain.
     GIVEN_UP = "given up, person told"
     REFUSED = "refused, person told"
@@ -558,6 +559,9 @@ def _violate(history: MessageHistory, kind: ViolationKind, text: str) -> None:
 
 
 def _is_about(message: ShownMessage, sent: SentMessage) -> bool:
+    """Return whether a message is about another, by its mark. The messages of a schedule share theirs."""
+    if sent.kind is MessageKind.SCHEDULE:
+        return False
     return message.file == f"{sent.id}.txt" or f"Reply to {sent.id}v" in message.text
 
 
