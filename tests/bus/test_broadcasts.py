@@ -61,7 +61,7 @@ async def test_each_private_chat_gets_it_once_and_a_group_does_not(tmp_path: Pat
 async def test_an_event_of_another_system_does_not_hide_the_person_of_a_chat(
     tmp_path: Path,
 ) -> None:
-    admitted = ChannelPolicy(allowed_users=frozenset({"ann"}))
+    admitted = ChannelPolicy(allowed_users=["ann"])
     async with running_bus(tmp_path, policy=admitted) as harness:
         await people_write(harness, ["ann"])
         hook = HookConfig(secret=SECRET, channel="fake", chat="chat of ann", prompt="{number}")
