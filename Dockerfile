@@ -17,6 +17,7 @@ COPY bus /app/bus
 COPY bots /app/bots
 COPY agent /app/agent
 COPY gateway /app/gateway
+COPY docs/reference/configuration.md /app/gateway/
 COPY skills /app/skills
 RUN /venv/bin/python -m compileall -q -j 0 -x "skills/|/tests?/|lib2to3|jinja2/templates" /venv/lib /app
 

@@ -28,11 +28,17 @@ class ApiTokenLookup:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._tokens = TableCopy[ApiToken]("API tokens", store, clock=clock)
+        self._store = store
         self._now = now
 
     async def find(self, value: str) -> ApiToken | None:
         """Return the unexpired token with this value. None if the database cannot be read."""
-        return await self.find_digest(token_digest(value)) if value.startswith(PREFIX) else None
+        if not value.startswith(PREFIX):
+            return None
+        token = await self.find_digest(token_digest(value))
+        if token is not None:
+            self._store.used_at[token.digest] = self._now()
+        return token
 
     async def has_ended(self, digest: str) -> bool:
         """Return whether a token was revoked or has expired. False if the database cannot be read."""

@@ -26,13 +26,16 @@ from gateway.routes import (
     agents,
     api_description,
     artifacts,
+    audit,
     broadcasts,
     channels,
+    configuration,
     conversations,
     events,
     guardrails,
     health,
     hooks,
+    logs,
     markdown,
     mcp,
     memory,
@@ -169,7 +172,7 @@ def included_routes() -> list[BaseRoute]:
     for module in (
         agents, artifacts, terminal, broadcasts, notifications, channels, conversations, events, people, prompt,
         markdown, mcp, memory, messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
-        guardrails, model_details, tools,
+        guardrails, model_details, tools, audit, configuration, logs,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

@@ -6,6 +6,7 @@ import logging
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import anyio
 from anyio import to_thread
@@ -20,6 +21,7 @@ WRITE_TIMEOUT_S = 5.0
 """Time limit for a write, seconds. A hanging disk must not delay responses."""
 
 MAX_TARGET_CHARS = 500
+FIRST_ERROR_STATUS = 400
 
 ANONYMOUS = "anyone on this machine"
 """Value of `who` if `gateway.auth` is `none`."""
@@ -104,3 +106,73 @@ class AuditLog:
 
     def _numbered(self, number: int) -> Path:
         return self._file.with_name(f"{self._file.name}.{number}") if number else self._file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which entries to return; "" = all.
+
+    Attributes:
+        who: A part of `who`.
+        words: A part of the entry.
+        since: ISO 8601 with zone UTC.
+        outcome: `done` = status below 400, `refused` = others.
+    """
+
+    who: str = ""
+    words: str = ""
+    since: str = ""
+    outcome: Literal["", "done", "refused"] = ""
+
+    def accepts(self, entry: AuditEntry) -> bool:
+        """Return whether to return an entry."""
+        is_done = 0 < entry.status < FIRST_ERROR_STATUS
+        return (
+            entry.time >= self.since
+            and self.who.lower() in entry.who.lower()
+            and self.outcome in ("", "done" if is_done else "refused")
+        )
+
+
+def read_entries(
+    file: Path, wanted: AuditFilter, *, before: str = "", limit: int | None = None
+) -> tuple[list[AuditEntry], str | None]:
+    """Return entries, newest first, and where the next page begins; None = it was the last one. Blocking.
+
+    Args:
+        file: The audit file; older entries are in the rotated ones beside it.
+        wanted: Which entries.
+        before: Where the page begins: the inode of a file and an offset there, which a rotation does not change.
+        limit: Maximum number of entries; None = all.
+    """
+    found: list[AuditEntry] = []
+    inode, _, offset = before.partition(".")
+    for number in range(MAX_ROTATED_FILES + 1):
+        part = file.with_name(f"{file.name}.{number}") if number else file
+        try:
+            with part.open("rb") as source:
+                own = str(os.fstat(source.fileno()).st_ino)
+                if inode and own != inode:
+                    continue
+                content = source.read(int(offset) if inode else MAX_FILE_BYTES * 2)
+        except FileNotFoundError:
+            continue
+        inode = ""
+        end = len(content)
+        for line in reversed(content.splitlines(keepends=True)):
+            end -= len(line)
+            if wanted.words.lower().encode() not in line.lower():
+                continue
+            if (entry := _parse_entry(line)) is not None and wanted.accepts(entry):
+                found.append(entry)
+                if len(found) == limit:
+                    return found, f"{own}.{end}"
+    return found, None
+
+
+def _parse_entry(line: bytes) -> AuditEntry | None:
+    """Return an entry; None for a damaged line."""
+    try:
+        return AuditEntry(**json.loads(line))
+    except (ValueError, TypeError):
+        return None

@@ -37,6 +37,7 @@ from gateway.embedded_runs import EmbeddedRuns
 from gateway.graphs import load_graphs
 from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.langgraph_file import LEAD_ASSISTANT
+from gateway.recent_logs import keep_recent_logs
 from gateway.request_stats import RequestStats
 from gateway.routes.metrics import METRICS_MODULE
 from gateway.runtime.cluster_runs import open_cluster_runs
@@ -86,6 +87,7 @@ async def open_app(
         StoreError: The data folder or a database in it cannot be used.
     """
     async with AsyncExitStack() as stack:
+        recent = stack.enter_context(keep_recent_logs())
         telemetry = await stack.enter_async_context(open_telemetry(config))
         if problem := await anyio.to_thread.run_sync(_find_folder_problem, config):
             raise StoreUnavailable(problem)
@@ -102,7 +104,9 @@ async def open_app(
             vault=CredentialStore(services.database, config.files),
         )
         connect_terminals(built.terminal, services.node_calls)
-        services = replace(services, webhooks=built.webhooks, installations=built.installations)
+        services = replace(
+            services, webhooks=built.webhooks, installations=built.installations, logs=recent
+        )
         bus = await stack.enter_async_context(
             run_bus(
                 config=config.bus,

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import anyio
@@ -50,8 +50,25 @@ def needs_restart(path: str) -> bool:
     return re.split(r"[.\[]", path, maxsplit=1)[0] not in _RELOADABLE_KEYS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadOutcome:
+    """What became of the file's present content.
+
+    Attributes:
+        problems: Why it is ignored; none = it is applied.
+        waiting: The sections whose changes take effect after a restart.
+    """
+
+    problems: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
 class ConfigReloader:
     """Watches one configuration file.
+
+    Attributes:
+        started: The configuration at the start.
+        applied: The last one that was read from the file.
 
     Args:
         config: The configuration at the start.
@@ -68,52 +85,68 @@ class ConfigReloader:
         on_applied: Callable[[Config], None],
         overrides: Mapping[str, str],
     ) -> None:
-        self._initial = self._config = config
+        self.started = self.applied = config
         self._agents = agents
         self._on_applied = on_applied
         self._overrides = overrides
         self._hash = _content_hash(config.source)
+        self._outcome = ReloadOutcome()
+        self._checking = anyio.Lock()
 
     async def run(self) -> None:
         """Check the file periodically. Returns at once if there is no file."""
-        while self._config.source is not None:
+        while self.applied.source is not None:
             await anyio.sleep(POLL_INTERVAL_S)
             await self.check()
 
-    async def check(self) -> None:
+    async def check(self) -> ReloadOutcome:
         """Apply the file if its content changed. Logs and ignores an invalid file."""
-        mark = await to_thread.run_sync(_content_hash, self._config.source)
-        if mark == self._hash or mark is None:
-            return
-        self._hash = mark
-        try:
-            await self._apply(await to_thread.run_sync(self._load))
-        except ConfigError as error:
-            for problem in error.problems:
-                log.error("the changed configuration is ignored: %s", problem)  # noqa: TRY400
-        except AgentError as error:
-            log.error("the changed configuration is ignored: %s", error.user_message)  # noqa: TRY400
+        async with self._checking:
+            mark = await to_thread.run_sync(_content_hash, self.applied.source)
+            if mark != self._hash and mark is not None:
+                self._hash = mark
+                self._outcome = await self._apply_file()
+            return self._outcome
 
-    def _load(self) -> Config:
+    async def _apply_file(self) -> ReloadOutcome:
+        try:
+            return await self._apply(await to_thread.run_sync(self.load))
+        except ConfigError as error:
+            problems = error.problems
+        except AgentError as error:
+            problems = (error.user_message,)
+        for problem in problems:
+            log.error("the changed configuration is ignored: %s", problem)
+        return ReloadOutcome(problems=problems)
+
+    def load(self, text: str | None = None) -> Config:
+        """Read the file, or a text in its place, as at the start. Blocking. Raises ConfigError."""
+        started = self.started
         return load_config(
-            str(self._config.source), self._initial.environment, gateway=self._overrides
+            str(started.source), started.environment, gateway=self._overrides, text=text
         )
 
-    async def _apply(self, config: Config) -> None:
-        if config.agent != self._config.agent:
+    async def _apply(self, config: Config) -> ReloadOutcome:
+        if config.agent != self.applied.agent:
             await self._agents.replace_config(config.agent)
         # Keep redacting the previous secrets, because active runs still use them.
-        config = replace(config, secrets=config.secrets | self._config.secrets)
-        self._config = config
+        config = replace(config, secrets=config.secrets | self.applied.secrets)
+        self.applied = config
         self._on_applied(config)
         unknown = await to_thread.run_sync(_unknown_model_keys, config)
         for warning in (*config.unknown_keys, *unknown, *config.warnings):
             log.warning("%s", warning)
         log.info("the changed configuration has been applied")
-        if waiting := sorted(_sections_needing_restart(self._initial, config)):
+        waiting = self.sections_waiting(config)
+        if waiting:
             log.warning(
                 "changes in these sections take effect after a restart: %s", ", ".join(waiting)
             )
+        return ReloadOutcome(waiting=waiting)
+
+    def sections_waiting(self, config: Config) -> tuple[str, ...]:
+        """Return the sections of a configuration that would take effect only after a restart."""
+        return tuple(sorted(_sections_needing_restart(self.started, config)))
 
 
 def _unknown_model_keys(config: Config) -> tuple[str, ...]:

@@ -103,6 +103,12 @@ def list_keys(started: Config, applied: Config) -> list[KeyInForce]:
     return rows
 
 
+def changed_keys(before: Config, after: Config) -> list[str]:
+    """Return the keys that have other values, or were added or removed."""
+    old, new = _values(before), _values(after)
+    return [path for path in {**old, **new} if old.get(path) != new.get(path)]
+
+
 def _values(config: Config) -> dict[str, object]:
     """Return the value of each key, with its secrets."""
     parts: list[tuple[str, object]] = [

@@ -8,15 +8,17 @@ from typing import Any
 from bots.config import BotsConfig, is_instance
 from gateway.config_file import join_path
 
-_NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _SECRET_KEY = re.compile(
     r"(token|secret|password|api[_-]?key|access_key|encrypt_key|private_key|credential|authorization|cookie)s?$",
     re.I,
 )
-_URL_PASSWORD = re.compile(r"(://[^/?#\s]*?:)[^/?#\s]*(?=@)")
+URL_PASSWORD = re.compile(r"(://[^/?#\s:]*:)([^/?#\s]+)(?=@)")
 
 MASK = "***"
 """What people see instead of a secret."""
+
+_INDEX = re.compile(r"(\[\d+\])+$")
 
 MIN_SECRET_CHARS = 6
 """Shorter values are not redacted, because a common word would disappear from all log lines."""
@@ -45,7 +47,7 @@ def is_secret_key(path: str) -> bool:
     >>> is_secret_key("channels.slack.bot_token"), is_secret_key("headers.X-Api-Key"), is_secret_key("title.max_words")
     (True, True, False)
     """
-    return _SECRET_KEY.search(path) is not None
+    return _SECRET_KEY.search(_INDEX.sub("", path)) is not None
 
 
 def mask_value(path: str, value: object, variables: Mapping[str, str]) -> object:
@@ -58,9 +60,12 @@ def mask_value(path: str, value: object, variables: Mapping[str, str]) -> object
     """
     if path in variables:
         return f"${variables[path]}"
-    if not isinstance(value, str) or not value:
+    if value in (None, "") or isinstance(value, bool):
         return value
-    return MASK if is_secret_key(path) else _URL_PASSWORD.sub(rf"\1{MASK}", value)
+    is_count = not isinstance(value, str) and path.lower().endswith("tokens")
+    if is_secret_key(path) and not is_count:
+        return MASK
+    return URL_PASSWORD.sub(rf"\1{MASK}", value) if isinstance(value, str) else value
 
 
 def resolve_variables(tree: Mapping[str, Any], environ: Mapping[str, str]) -> ResolvedConfig:
@@ -98,14 +103,14 @@ def _resolve_value(
 
 
 def _resolve_text(value: str, path: str, environ: Mapping[str, str], done: ResolvedConfig) -> str:
-    asked = _NAME.fullmatch(value)
+    asked = VARIABLE.fullmatch(value)
     if asked:
         done.variables[path] = asked[1]
     if asked and asked[1] not in environ:
         done.missing.append((path, asked[1]))
         return value
     result = environ[asked[1]] if asked else value
-    if (asked or _SECRET_KEY.search(path)) and len(result) >= MIN_SECRET_CHARS:
+    if (asked or is_secret_key(path)) and len(result) >= MIN_SECRET_CHARS:
         done.secrets.add(result)
     return result
 
@@ -123,4 +128,4 @@ def _is_disabled_channel(path: str, section: dict[Any, Any]) -> bool:
 
 def _drop_variable(value: object) -> object:
     """Return None (the default) for a variable."""
-    return None if isinstance(value, str) and _NAME.fullmatch(value) else value
+    return None if isinstance(value, str) and VARIABLE.fullmatch(value) else value

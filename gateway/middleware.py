@@ -46,7 +46,7 @@ _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 API_PREFIX = "/api"
 _LANGGRAPH_PREFIX = "/api/langgraph/"
 _CLIENT_ROUTES = re.compile(
-    r"/api/(threads|runs|store|markdown|channels/terminal|assistants/(search|count|[^/]+/versions))(/|$)"
+    r"/api/(threads|runs|store|markdown|configuration/check|channels/terminal|assistants/(search|count|[^/]+/versions))(/|$)"
 )
 _READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

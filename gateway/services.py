@@ -14,6 +14,7 @@ from bus.service import Bus
 from gateway.audit import AuditLog
 from gateway.changes import ChangeFeed
 from gateway.config import Config
+from gateway.recent_logs import RecentLogs
 from gateway.request_stats import RequestStats
 from gateway.runtime.cluster_runs import ClusterRuns
 from gateway.runtime.protocol import ThreadEventLogs
@@ -50,6 +51,7 @@ class Services:
         sessions: The sessions of browsers.
         changes: What changes, for open pages.
         telemetry: Reports to OpenTelemetry.
+        logs: The last log lines.
         terminal: The adapter behind `parley chat`; None if disabled.
         bus: The channels; None before they start and after they stop.
         channel_problems: Enabled channels that could not be built: name -> what to do.
@@ -74,6 +76,7 @@ class Services:
     sessions: ConsoleSessionStore
     changes: ChangeFeed
     telemetry: Telemetry = field(default_factory=Telemetry)
+    logs: RecentLogs = field(default_factory=RecentLogs)
     terminal: TerminalAdapter | None = None
     bus: Bus | None = None
     channel_problems: Mapping[str, str] = field(default_factory=dict)

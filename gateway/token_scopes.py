@@ -22,7 +22,7 @@ long."""
 _ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
 """Routes that decide who may do something or which code runs. Changing them requires the scope `admin`."""
 
-_SECRETS = re.compile(r"/api/(?:tokens|sessions)(?:/.*)?")
+_SECRETS = re.compile(r"/api/(?:tokens|sessions|configuration|audit)(?:/.*)?")
 _OWN_SESSION = frozenset(
     {
         ("POST", "/api/sessions"),
@@ -58,8 +58,9 @@ def is_permitted(scope: TokenScope, method: str, path: str, query: bytes = b"") 
     """Return whether a scope permits a request.
 
     - `admin`: everything, like the admin token.
-    - `operator`: everything but changes of tokens, MCP servers, skills and agents.
-    - `read`: everything that changes nothing, except the lists of tokens and sessions, and terminal sessions.
+    - `operator`: everything but changes of MCP servers, skills and agents, and tokens, sessions, the configuration and
+      the audit log.
+    - `read`: what an operator may do and changes nothing, except terminal sessions.
 
     Args:
         scope: The scope of the token or session.

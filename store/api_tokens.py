@@ -51,12 +51,14 @@ class ApiTokenStore:
 
     Attributes:
         changes: Number of changes made through this object. Copies of the table compare it.
+        used_at: When this process last accepted a token, Unix seconds, by digest. It is not stored.
     """
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
         self._now = now
         self.changes = 0
+        self.used_at: dict[str, float] = {}
 
     async def create(self, name: str, scope: TokenScope, *, lifetime_s: float | None = None) -> str:
         """Create a token and return it. It cannot be read again.

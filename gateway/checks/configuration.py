@@ -32,8 +32,13 @@ _NEED_KEY = ("agent.tools.web:tavily_", "agent.tools.web:firecrawl_")
 """Prefixes of `use` for web tools whose services require a key."""
 
 
-def find_config_problems(config: Config) -> Iterator[str]:
-    """Yield one line for each configured part that cannot work."""
+def find_config_problems(config: Config, *, loads_graphs: bool = True) -> Iterator[str]:
+    """Yield one line for each configured part that cannot work. Blocking.
+
+    Args:
+        config: The configuration.
+        loads_graphs: Whether to load the graphs, which runs the code of their files again.
+    """
     label = config.source or "(built-in defaults)"
     yield from read_dotenv(config.folder / ".env").problems
     yield from config.unknown_keys
@@ -46,10 +51,8 @@ def find_config_problems(config: Config) -> Iterator[str]:
             yield f"{label}: {path}: {error.user_message}"
     for fault in _find_agent_problems(config.agent):
         yield f"{label}: {fault}"
-    try:
-        load_graphs(config.graphs, config.folder)
-    except GraphUnusable as error:
-        yield f"{label}: {error.user_message}"
+    if loads_graphs:
+        yield from _find_graph_problems(config, str(label))
     if config.voice.local_model and not is_installed():
         yield f"{label}: {NOT_INSTALLED}"
     yield from _find_mcp_problems(config)
@@ -59,6 +62,13 @@ def find_config_problems(config: Config) -> Iterator[str]:
         if section.enabled and not is_told and (fault := find_settings_problem(name, section)):
             found.append(fault)
     yield from (f"{label}: {fault}" for fault in found)
+
+
+def _find_graph_problems(config: Config, label: str) -> Iterator[str]:
+    try:
+        load_graphs(config.graphs, config.folder)
+    except GraphUnusable as error:
+        yield f"{label}: {error.user_message}"
 
 
 def _find_folder_problems(config: Config) -> Iterator[str]:

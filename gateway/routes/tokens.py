@@ -17,12 +17,17 @@ TokenName = Annotated[str, Path(pattern=NAME_PATTERN)]
 
 
 class TokenView(BaseModel):
-    """A token without its value; times are ISO 8601."""
+    """A token without its value; times are ISO 8601.
+
+    Attributes:
+        last_used_at: When this process last accepted it; null = not since it started.
+    """
 
     name: str
     scope: TokenScope
     created_at: str
     expires_at: str | None
+    last_used_at: str | None
 
 
 class TokenList(BaseModel):
@@ -41,7 +46,9 @@ class NewTokenResponse(BaseModel):
 @router.get("", response_model=TokenList)
 async def list_tokens(services: ServicesDep) -> dict[str, Any]:
     """List the named tokens, including expired ones."""
-    return {"rows": [api_token_view(token) for token in await services.tokens.list_all()]}
+    used = services.tokens.used_at
+    tokens = await services.tokens.list_all()
+    return {"rows": [api_token_view(token, used.get(token.digest)) for token in tokens]}
 
 
 @router.post("", status_code=201)

@@ -45,11 +45,12 @@ def pairing_view(row: Pairing) -> dict[str, Any]:
     }
 
 
-def api_token_view(token: ApiToken) -> dict[str, Any]:
+def api_token_view(token: ApiToken, used_at: float | None = None) -> dict[str, Any]:
     """Return a named token, without its hash."""
     return {
         "name": token.name,
         "scope": token.scope,
         "created_at": iso_time(token.created_at),
         "expires_at": iso_time(token.expires_at),
+        "last_used_at": iso_time(used_at),
     }

@@ -16,9 +16,11 @@ from fastapi import FastAPI
 
 from gateway.app import network_app
 from gateway.auth import AdminToken
+from gateway.checks.configuration import find_config_problems
 from gateway.command_errors import CommandFailed
 from gateway.compose import open_app
 from gateway.config import Config
+from gateway.config_editor import ConfigEditor
 from gateway.config_reload import ConfigReloader
 from gateway.routes.channels import channel_states
 from gateway.routes.sessions import link_path
@@ -103,11 +105,9 @@ async def run_service(
             faults = await anyio.to_thread.run_sync(_find_faults, config)
             record_address(config.home, _url(config, listener.getsockname()[1]))
             server = HttpServer(network, listener, limits)
+            reload = _watch_config(app, on_config_change, overrides)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
-                agents = app.state.services.agents
-                apply = partial(_apply, app, on_config_change)
-                reload = ConfigReloader(config, agents, on_applied=apply, overrides=overrides)
                 await server.ready.wait()
                 gc.freeze()  # modules, classes and schemas stay as long as the process
                 pages = await _pages(app.state.services, listener, token, playground)
@@ -118,6 +118,18 @@ async def run_service(
                 tasks.cancel_scope.deadline = anyio.current_time() + STOP_TIMEOUT_S
     if gone := _find_missing_folder(config):
         raise CommandFailed(gone)
+
+
+def _watch_config(
+    app: FastAPI, on_config_change: Callable[[Config], None], overrides: Mapping[str, str]
+) -> ConfigReloader:
+    """Return what applies changes of the configuration file, and let the routes edit the file."""
+    services: Services = app.state.services
+    apply = partial(_apply, app, on_config_change)
+    reload = ConfigReloader(services.config, services.agents, on_applied=apply, overrides=overrides)
+    find_problems = partial(find_config_problems, loads_graphs=False)
+    app.state.config_editor = ConfigEditor(reload, find_problems)
+    return reload
 
 
 def _apply(app: FastAPI, on_config_change: Callable[[Config], None], config: Config) -> None:

@@ -1,0 +1,256 @@
+"""/api/configuration: the configuration in force with its sources, and the editor of its file."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, HTTPException, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import HTTPConnection, Request
+
+from bots.config import PlatformConfig
+from gateway.config_documentation import document_key
+from gateway.config_editor import ConfigChangedMeanwhile, ConfigEditor, ConfigNotSaved, SavedText
+from gateway.config_file import ConfigError
+from gateway.config_sources import Origin
+from gateway.config_text import KeyNotSettable
+from gateway.dependencies import ServicesDep
+from gateway.errors import ServiceNotRunning
+from gateway.middleware import AUDIT_DETAIL
+from gateway.openapi import error_responses
+
+router = APIRouter(prefix="/configuration", responses=error_responses(409, 422))
+
+MAX_TEXT_CHARS = 500_000
+MAX_AUDITED_KEYS = 20
+
+
+async def get_editor(connection: HTTPConnection) -> ConfigEditor:
+    """Return the editor. Raises ServiceNotRunning (503) outside `parley serve`."""
+    editor: ConfigEditor | None = getattr(connection.app.state, "config_editor", None)
+    if editor is None:
+        raise ServiceNotRunning
+    return editor
+
+
+EditorDep = Annotated[ConfigEditor, Depends(get_editor)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
+
+
+class KeyView(BaseModel):
+    """A key in force.
+
+    Attributes:
+        value: JSON; secrets are `***`, and values of variables are `$NAME`.
+        origin: Where the value comes from.
+        file: The configuration file; "" = the key is not in it.
+        line: Its line there; 0 = it is not in the file.
+        variable: The environment variable that has the value; "" = none.
+        needs_restart: Whether a change takes effect only after a restart.
+        waits_for_restart: Whether the file has another value than the service.
+        default: Its default, as documented.
+        description: What it means.
+    """
+
+    key: str
+    value: object
+    origin: Origin
+    file: str
+    line: int
+    variable: str
+    needs_restart: bool
+    waits_for_restart: bool
+    default: str
+    description: str
+
+
+class KeyList(BaseModel):
+    """The configuration in force."""
+
+    rows: list[KeyView]
+
+
+class FileView(BaseModel):
+    """The configuration file.
+
+    Attributes:
+        text: Its text. `<hidden-1>` and so on stand for secrets; send them back as they are.
+        version: What to send with a change.
+        problem: Why it cannot be saved; "" = it can.
+        has_previous: Whether a change can be undone.
+    """
+
+    model_config = ConfigDict(from_attributes=True)
+
+    path: str
+    text: str
+    version: str
+    problem: str
+    has_previous: bool
+
+
+class EditedText(BaseModel):
+    """An edited text."""
+
+    text: Text
+
+
+class EditedKey(EditedText):
+    """A key to set in an edited text; `value` is YAML in one line."""
+
+    key: Annotated[str, Field(min_length=1, max_length=200)]
+    value: Annotated[str, Field(max_length=2000)]
+
+
+class VersionedText(EditedText):
+    """A text to save; `version` is that of the text that was edited."""
+
+    version: str
+
+
+class FileVersion(BaseModel):
+    """The version that is shown."""
+
+    version: str
+
+
+class FindingView(BaseModel):
+    """A finding; `line` is 0 if it belongs to no line of the file."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    line: int
+    message: str
+    prevents_saving: bool
+
+
+class CheckResponse(BaseModel):
+    """What saving would do.
+
+    Attributes:
+        difference: Lines of a unified difference; none = nothing changed.
+        restart: Sections that would take effect after a restart.
+    """
+
+    findings: list[FindingView]
+    difference: list[str]
+    restart: list[str]
+
+
+class SaveResponse(BaseModel):
+    """What was saved.
+
+    Attributes:
+        version: The new version.
+        changed: Keys with other values.
+        problems: Why the running service ignores the file; none = it applies it.
+        restart: Sections that take effect after a restart.
+    """
+
+    version: str
+    changed: list[str]
+    problems: list[str]
+    restart: list[str]
+
+
+@router.get("")
+async def list_configuration(
+    editor: EditorDep,
+    services: ServicesDep,
+    key: Annotated[str, Query(max_length=200, description="A part of a key")] = "",
+) -> KeyList:
+    """Return the configuration in force: each key with its value, its source and its documentation."""
+    return await to_thread.run_sync(_list, editor, services.config.bots.sections, key.lower())
+
+
+def _list(editor: ConfigEditor, sections: Mapping[str, PlatformConfig], wanted: str) -> KeyList:
+    rows = []
+    for row in editor.list_keys():
+        if wanted not in row.path.lower():
+            continue
+        name = row.path.split(".")[1] if row.path.startswith("channels.") else ""
+        platform = sections[name].platform if name in sections else ""
+        text = document_key(row.path, platform=platform)
+        rows.append(
+            KeyView(
+                key=row.path,
+                value=row.value,
+                origin=row.source.origin,
+                file=row.source.file,
+                line=row.source.line,
+                variable=row.source.variable,
+                needs_restart=row.source.needs_restart,
+                waits_for_restart=row.waits_for_restart,
+                default=text.default if text else "",
+                description=text.description if text else "",
+            )
+        )
+    return KeyList(rows=rows)
+
+
+@router.get("/file")
+async def read_file(editor: EditorDep) -> FileView:
+    """Return the text of the configuration file, without its secrets."""
+    try:
+        return FileView.model_validate(await editor.read())
+    except (ConfigNotSaved, ConfigError) as error:
+        raise HTTPException(404, str(error)) from None
+
+
+@router.post("/check")
+async def check_text(edited: EditedText, editor: EditorDep) -> CheckResponse:
+    """Check an edited text as `parley check` does, without starting anything. Graphs are not loaded."""
+    try:
+        found = await editor.check(edited.text)
+    except (ConfigNotSaved, ConfigError) as error:
+        raise HTTPException(404, str(error)) from None
+    return CheckResponse(
+        findings=[FindingView.model_validate(one) for one in found.findings],
+        difference=list(found.difference),
+        restart=list(found.waiting),
+    )
+
+
+@router.post("/check/key")
+async def set_text_key(edited: EditedKey, editor: EditorDep) -> EditedText:
+    """Return an edited text with one key set. Everything else stays, comments included. Saves nothing."""
+    try:
+        return EditedText(text=await editor.set_key(edited.text, edited.key, edited.value))
+    except KeyNotSettable as error:
+        raise HTTPException(422, str(error)) from None
+
+
+@router.put("/file")
+async def save_file(edited: VersionedText, editor: EditorDep, request: Request) -> SaveResponse:
+    """Save the configuration file and apply it. The previous version is kept beside it, as `.bak`.
+
+    Returns 409 if the file changed meanwhile, and 422 if the service would not use it.
+    """
+    try:
+        return _saved(request, await editor.save(edited.text, edited.version))
+    except ConfigNotSaved as error:
+        raise _refusal(error) from None
+
+
+@router.post("/undo")
+async def undo_change(shown: FileVersion, editor: EditorDep, request: Request) -> SaveResponse:
+    """Exchange the configuration file and its previous version, and apply it."""
+    try:
+        return _saved(request, await editor.undo(shown.version))
+    except ConfigNotSaved as error:
+        raise _refusal(error) from None
+
+
+def _refusal(error: ConfigNotSaved) -> HTTPException:
+    return HTTPException(409 if isinstance(error, ConfigChangedMeanwhile) else 422, str(error))
+
+
+def _saved(request: Request, saved: SavedText) -> SaveResponse:
+    names = [*saved.changed[:MAX_AUDITED_KEYS], "..."][: len(saved.changed)]
+    request.scope[AUDIT_DETAIL] = f"changed: {', '.join(names) or 'nothing'}"
+    return SaveResponse(
+        version=saved.version,
+        changed=list(saved.changed),
+        problems=list(saved.outcome.problems),
+        restart=list(saved.outcome.waiting),
+    )

@@ -1,0 +1,223 @@
+"""/api/configuration: what is in force, and the editor of the file."""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from subprocess import CalledProcessError
+from typing import Any
+
+import anyio
+import pytest
+
+from gateway.checks.configuration import find_config_problems
+from gateway.config import Config
+from gateway.config_editor import ConfigEditor
+from gateway.config_reload import ConfigReloader
+from tests.gateway.composed import ComposedService, composed
+
+TEXT = """\
+# My configuration
+log_level: info  # how much
+models: [{name: a, use: "agent.models.demo:DemoChatModel", model: a}]
+channels:
+  telegram: {enabled: false, bot_token: "12345:hush-hush-hush"}
+"""
+
+
+@asynccontextmanager
+async def edited(folder: Path, text: str = TEXT) -> AsyncIterator[tuple[ComposedService, Path]]:
+    async with composed(folder, text) as service:
+        applied: list[Config] = []
+        services = service.services
+        reload = ConfigReloader(
+            services.config, services.agents, on_applied=applied.append, overrides={}
+        )
+        find = partial(find_config_problems, loads_graphs=False)
+        service.app.state.config_editor = ConfigEditor(reload, find)
+        yield service, folder / "config.yaml"
+
+
+async def get(service: ComposedService, path: str) -> Any:  # noqa: ANN401 - JSON
+    response = await service.client.get(f"/api/configuration{path}")
+    assert response.status_code == 200, response.text
+    assert "hush-hush" not in response.text
+    return response.json()
+
+
+async def post(service: ComposedService, path: str, body: object, method: str = "POST") -> Any:  # noqa: ANN401 - JSON
+    response = await service.client.request(method, f"/api/configuration{path}", json=body)
+    assert response.status_code == 200, response.text
+    assert "hush-hush" not in response.text
+    return response.json()
+
+
+def audited(service: ComposedService) -> list[tuple[str, int, str]]:
+    lines = service.services.config.audit_file.read_text().splitlines()
+    return [(one["action"], one["status"], one["detail"]) for one in map(json.loads, lines)]
+
+
+async def test_the_configuration_in_force_with_its_sources(tmp_path: Path) -> None:
+    async with edited(tmp_path) as (service, file):
+        rows = {row["key"]: row for row in (await get(service, ""))["rows"]}
+        assert (await get(service, "?key=TELEGRAM.bot"))["rows"] == [
+            rows["channels.telegram.bot_token"]
+        ]
+    level = rows["log_level"]
+    assert (level["value"], level["origin"], level["file"], level["line"]) == (
+        "info", "file", str(file), 2,
+    )  # fmt: skip
+    assert level["description"].startswith("debug, info")
+    assert rows["channels.telegram.bot_token"]["value"] == "***"
+    assert rows["gateway.port"]["origin"] == "default"
+    assert rows["gateway.port"]["needs_restart"] is True
+    assert rows["title.max_words"]["needs_restart"] is False
+
+
+async def test_a_text_is_checked_beside_its_lines(tmp_path: Path) -> None:
+    async with edited(tmp_path) as (service, _):
+        text = (await get(service, "/file"))["text"]
+        text = text.replace("log_level: info", "log_level: loud").replace("models", "modles")
+        text += "  slak: {enabled: true}\ntools: [{name: x, group: g, use: 'no_such:thing'}]\n"
+        found = await post(service, "/check", {"text": text})
+        marks = {(one["line"], one["prevents_saving"]): one["message"] for one in found["findings"]}
+        assert marks[2, True].startswith("log_level: must be 'debug'")
+        assert marks[3, True] == "modles: unknown key, ignored; did you mean `models`?"
+        assert marks[6, True] == "channels.slak: unknown key, ignored; did you mean `slack`?"
+        assert "no_such" in marks[7, False]
+        assert "-log_level: info  # how much" in found["difference"]
+        assert "+log_level: loud  # how much" in found["difference"]
+        broken = await post(service, "/check", {"text": "a: [\n"})
+        assert broken["findings"][0]["line"] > 0
+        assert await post(service, "/check", {"text": (await get(service, "/file"))["text"]}) == {
+            "findings": [], "difference": [], "restart": [],
+        }  # fmt: skip
+    assert not service.services.config.audit_file.exists()
+
+
+async def test_a_saved_text_is_applied_and_undone(tmp_path: Path) -> None:
+    async with edited(tmp_path) as (service, file):
+        file.chmod(0o640)
+        shown = await get(service, "/file")
+        assert (shown["problem"], shown["has_previous"]) == ("", False)
+        keyed = {"text": shown["text"], "key": "title.max_words", "value": "9"}
+        text = (await post(service, "/check/key", keyed))["text"]
+        text = text.replace("enabled: false", "enabled: false, streaming: true")
+        saved = await post(
+            service, "/file", {"text": text, "version": shown["version"]}, method="PUT"
+        )
+        assert saved["changed"] == ["title.max_words", "channels.telegram.streaming"]
+        assert (saved["problems"], saved["restart"]) == ([], ["channels"])
+        assert file.stat().st_mode & 0o777 == 0o640
+        assert (
+            file.read_text()
+            == TEXT.replace("enabled: false", "enabled: false, streaming: true")
+            + "title:\n  max_words: 9\n"
+        )
+        assert service.services.agent_services.config.get().title.max_words == 9
+        rows = {row["key"]: row for row in (await get(service, "?key=streaming"))["rows"]}
+        waiting = rows["channels.telegram.streaming"]
+        assert (waiting["value"], waiting["waits_for_restart"]) == (False, True)
+        undone = await post(service, "/undo", {"version": saved["version"]})
+        assert file.read_text() == TEXT
+        assert service.services.agent_services.config.get().title.max_words == 6
+        assert undone["version"] == shown["version"]
+    assert audited(service) == [
+        ("PUT /api/configuration/file", 200, "changed: title.max_words, channels.telegram.streaming"),
+        ("POST /api/configuration/undo", 200, "changed: title.max_words, channels.telegram.streaming"),
+    ]  # fmt: skip
+
+
+async def test_a_file_that_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    async with edited(tmp_path) as (service, file):
+        shown = await get(service, "/file")
+        file.write_text(TEXT + "log_format: json\n")
+        body = {"text": shown["text"], "version": shown["version"]}
+        refused = await service.client.put("/api/configuration/file", json=body)
+        assert (refused.status_code, refused.json()["detail"]) == (
+            409,
+            "The file changed meanwhile: load it again.",
+        )
+        refused = await service.client.post("/api/configuration/undo", json=body)
+        assert refused.status_code == 409
+        assert file.read_text().endswith("json\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("log_level: info", "log_level: loud", "log_level: must be"),
+        ("log_level: info", "log_levl: info", "did you mean `log_level`?"),
+        ("model: a", "model: <hidden-7>", "line 3: <hidden-7>"),
+        ("model: a", "model: $NOT_SET", "the environment variable NOT_SET is not set"),
+    ],
+)
+async def test_what_the_service_would_not_use_is_not_saved(
+    tmp_path: Path, before: str, after: str, why: str
+) -> None:
+    async with edited(tmp_path) as (service, file):
+        shown = await get(service, "/file")
+        body = {"text": shown["text"].replace(before, after), "version": shown["version"]}
+        refused = await service.client.put("/api/configuration/file", json=body)
+        assert refused.status_code == 422
+        assert why in refused.json()["detail"]
+        assert file.read_text() == TEXT
+        assert not file.with_name("config.yaml.bak").exists()
+
+
+async def test_a_change_that_the_agent_cannot_use_is_told(tmp_path: Path) -> None:
+    async with edited(tmp_path) as (service, _):
+        shown = await get(service, "/file")
+        text = shown["text"] + "tools: [{name: x, group: g, use: 'no_such:thing'}]\n"
+        saved = await post(
+            service, "/file", {"text": text, "version": shown["version"]}, method="PUT"
+        )
+        assert "no_such" in saved["problems"][0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file")
+@pytest.mark.parametrize(("mode", "why"), [("ro", "is read-only here"), ("rw", "busy")])
+async def test_a_file_that_a_container_mounts_cannot_be_saved(
+    tmp_path: Path, mode: str, why: str
+) -> None:
+    async with edited(tmp_path) as (service, file):
+        try:
+            await anyio.run_process(["mount", "--bind", str(file), str(file)])
+        except CalledProcessError:
+            pytest.skip("mounting is not allowed here")
+        try:
+            await anyio.run_process(["mount", "-o", f"remount,bind,{mode}", str(file)])
+            shown = await get(service, "/file")
+            assert bool(shown["problem"]) == (mode == "ro")
+            body = {"text": f"{shown['text']}# more\n", "version": shown["version"]}
+            refused = await service.client.put("/api/configuration/file", json=body)
+            assert refused.status_code == 422
+            assert why in refused.json()["detail"]
+            assert file.read_text() == TEXT
+        finally:
+            await anyio.run_process(["umount", str(file)])
+
+
+async def test_only_administrators_see_it(tmp_path: Path) -> None:
+    async with edited(tmp_path) as (service, _):
+        for scope in ("read", "operator"):
+            token = await service.services.tokens.create(scope, "operator")
+            for method, path in (
+                ("GET", ""),
+                ("GET", "/file"),
+                ("POST", "/check"),
+                ("PUT", "/file"),
+            ):
+                response = await service.stranger.request(
+                    method, f"/api/configuration{path}", headers={"X-Api-Key": token}
+                )
+                assert response.status_code == 403
+        response = await service.stranger.get("/api/configuration")
+        assert response.status_code == 401
+
+
+async def test_without_a_file_there_is_nothing_to_edit(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        assert (await service.client.get("/api/configuration/file")).status_code == 503
