@@ -100,13 +100,13 @@ class RequestMiddleware:
             await self._app(scope, receive, record.send)
         finally:
             self._stats.in_progress -= 1
-            REQUEST_ID.reset(mark)
             WORK_GROUP.reset(group)
             is_request = scope["type"] == "http" and AUTHENTICATED_AS in scope
             if is_request and is_audited(scope["method"], scope["path"]):
                 await self._audit.append(record.audit_entry())
             if WRONG_TOKEN_SENT in scope:
                 await self._record_wrong_token(record)
+            REQUEST_ID.reset(mark)
 
     async def _record_wrong_token(self, record: "_RequestRecord") -> None:
         """Log and audit a request with a wrong token, unless there were too many recently."""
