@@ -44,6 +44,7 @@ from gateway.routes import (
     model_details,
     models,
     notifications,
+    overview,
     people,
     prompt,
     schedules,
@@ -172,7 +173,7 @@ def included_routes() -> list[BaseRoute]:
     for module in (
         agents, artifacts, terminal, broadcasts, notifications, channels, conversations, events, people, prompt,
         markdown, mcp, memory, messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
-        guardrails, model_details, tools, audit, configuration, logs,
+        guardrails, model_details, tools, audit, configuration, logs, overview,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

@@ -34,6 +34,7 @@ from gateway.chat_schedules import ChatSchedules
 from gateway.config import Config
 from gateway.embedded_files import EmbeddedFiles
 from gateway.embedded_runs import EmbeddedRuns
+from gateway.figures import Figures
 from gateway.graphs import load_graphs
 from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.langgraph_file import LEAD_ASSISTANT
@@ -55,6 +56,7 @@ from store.credentials import CredentialStore
 from store.data_folder import find_interrupted_restore, remove_unpacked
 from store.database import Database
 from store.errors import StoreUnavailable
+from store.figures import FigureStore
 from store.files.housekeeping import run_housekeeping
 from store.files.opening import open_mirror
 from store.guardrail_decisions import GuardrailDecisions
@@ -210,6 +212,7 @@ async def _open_embedded_app(
         tokens=ApiTokenStore(database),
         sessions=ConsoleSessionStore(database),
         changes=ChangeFeed(database.signals),
+        figures=Figures(FigureStore(database)),
         telemetry=telemetry,
     )
     warming.start_soon(_settle_usage_of_ended_nodes, agents.services.usage, database)

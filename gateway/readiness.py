@@ -93,13 +93,8 @@ def _check_channels(services: Services, *, now: float) -> ReadinessCheck:
     """List broken channels. The service is ready if at least one enabled platform and all required channels work."""
     if services.bus is None:
         return ReadinessCheck(ok=False, state="stopped", detail="The channels are not running.")
-    broken = dict(services.channel_problems)
-    for name, health in services.bus.health().items():
-        if _is_broken(health, now):
-            broken[name] = health.detail or f"The channel is {health.state.value}."
+    broken = find_broken_channels(services, now=now)
     required = set(services.config.gateway.required_channels)
-    for name in required - services.bus.health().keys() - broken.keys():
-        broken[name] = "The channel is required but not enabled."
     if not broken:
         return ReadinessCheck(ok=True)
     platforms = services.config.bots.platforms.items()
@@ -110,6 +105,28 @@ def _check_channels(services: Services, *, now: float) -> ReadinessCheck:
         state="degraded" if is_ready else "failed",
         detail="; ".join(f"{name}: {detail}" for name, detail in sorted(broken.items())),
     )
+
+
+def find_broken_channels(services: Services, *, now: float) -> dict[str, str]:
+    """Return why channels do not work, by name. `now`: Unix seconds."""
+    health = services.bus.health() if services.bus else {}
+    broken = dict(services.channel_problems)
+    for name, found in health.items():
+        if _is_broken(found, now):
+            broken[name] = found.detail or f"The channel is {found.state.value}."
+    for name in set(services.config.gateway.required_channels) - health.keys() - broken.keys():
+        broken[name] = "The channel is required but not enabled."
+    return broken
+
+
+def find_failing_models(services: Services) -> list[str]:
+    """Return the models that answered none of their latest calls."""
+    breakers = services.agent_services.circuit_breakers
+    return [
+        name
+        for name in (entry.name for entry in services.agent_services.config.get().chat_models)
+        if breakers.is_open(name) or breakers.consecutive_failures(name) >= FAILING_CALLS
+    ]
 
 
 def _is_broken(health: ChannelHealth, now: float) -> bool:
@@ -124,15 +141,9 @@ async def _check_models(services: Services) -> ReadinessCheck:
     """Judge the models by their latest calls. The service is ready if at least one of them works."""
     if services.config.bus.langgraph_url:
         return ReadinessCheck(ok=True, state="remote")
-    breakers = services.agent_services.circuit_breakers
-    names = [entry.name for entry in services.agent_services.config.get().chat_models]
-    failing = [
-        name
-        for name in names
-        if breakers.is_open(name) or breakers.consecutive_failures(name) >= FAILING_CALLS
-    ]
+    failing = find_failing_models(services)
     detail = f"The latest calls failed: {', '.join(failing)}." if failing else ""
-    if len(failing) == len(names):
+    if len(failing) == len(services.agent_services.config.get().chat_models):
         return ReadinessCheck(ok=False, state="unreachable", detail=detail)
     try:
         with anyio.fail_after(CHECK_TIMEOUT_S):

@@ -13,13 +13,16 @@ from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
 from gateway.audit import AuditLog
 from gateway.changes import ChangeFeed
+from gateway.checks.report import DoctorReport
 from gateway.config import Config
+from gateway.figures import Figures
 from gateway.recent_logs import RecentLogs
 from gateway.request_stats import RequestStats
 from gateway.runtime.cluster_runs import ClusterRuns
 from gateway.runtime.protocol import ThreadEventLogs
 from gateway.runtime.runs import RunManager
 from gateway.runtime.thread_states import ThreadStates
+from gateway.shared_result import SharedResult
 from gateway.telemetry_base import Telemetry
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
@@ -31,6 +34,9 @@ from store.runs import ThreadAtOtherNode
 
 DELETE_THREAD = "thread.delete"
 """The call that deletes a thread at the node that executes its runs. The answer is empty if the thread is unknown."""
+
+FINDINGS_S = 30.0
+"""How long findings are shown before the checks run again, seconds."""
 
 DELETE_S = 15.0
 """Time limit of such a call, seconds. The node stops the thread's runs first."""
@@ -50,6 +56,8 @@ class Services:
         tokens: The named tokens of the API.
         sessions: The sessions of browsers.
         changes: What changes, for open pages.
+        figures: Messages, waits, tokens and cost over time.
+        findings: The latest findings.
         telemetry: Reports to OpenTelemetry.
         logs: The last log lines.
         terminal: The adapter behind `parley chat`; None if disabled.
@@ -75,6 +83,8 @@ class Services:
     tokens: ApiTokenStore
     sessions: ConsoleSessionStore
     changes: ChangeFeed
+    figures: Figures
+    findings: SharedResult[DoctorReport] = field(default_factory=lambda: SharedResult(FINDINGS_S))
     telemetry: Telemetry = field(default_factory=Telemetry)
     logs: RecentLogs = field(default_factory=RecentLogs)
     terminal: TerminalAdapter | None = None

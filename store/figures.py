@@ -4,9 +4,10 @@ They are read from rows that exist for other reasons. Every statement reads one 
 of waits look rows up.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from store.database import Database, Params
+from store.database import Database, Params, Row
 
 SAMPLE = 200
 """Answered messages of a period whose waits are looked at, about: enough for p95, and 2 ms."""
@@ -21,13 +22,14 @@ _COUNT_UNFINISHED = """
 SELECT count(*) AS messages FROM inbox
 WHERE state IN ('new', 'running') AND kind = 'chat' AND received_at >= :since AND received_at < :until
 """
-_FIRST_TEXT = ":reply:0"
-"""End of the key of the first text of an answer (`bus.outbound.rows.text_key`)."""
+_FIRST_TEXT, _FIRST_CARD = ":reply:0", ":card:0"
+"""Ends of the keys of the first text of an answer, and of the message that grew into it (`bus.outbound.rows`)."""
 
 _WAITS = """
-SELECT inbox.received_at, inbox.signed_at, outbox.updated_at AS answered_at
+SELECT inbox.received_at, outbox.updated_at AS answered_at, inbox.signed_at, card.updated_at AS opened_at
 FROM inbox INDEXED BY inbox_finished
 JOIN outbox ON outbox.key = CAST(inbox.id AS TEXT) || CAST(:first_text AS TEXT) AND outbox.state = 'delivered'
+LEFT JOIN outbox AS card ON card.key = CAST(inbox.id AS TEXT) || CAST(:first_card AS TEXT) AND card.state = 'delivered'
 WHERE inbox.state IN ('done', 'dead') AND kind = 'chat' AND (outcome IS NULL OR outcome = 'waiting')
     AND received_at >= :since AND received_at < :until AND inbox.id % CAST(:every AS BIGINT) = 0
 """
@@ -74,27 +76,27 @@ class FigureStore:
         [unfinished] = await self._database.read(_COUNT_UNFINISHED, period)
         [usage] = await self._database.read(_USAGE, period)
         answers = int(counts["answers"])
-        waits = (
-            await self._database.read(
-                _WAITS, {**period, "every": max(1, answers // SAMPLE), "first_text": _FIRST_TEXT}
-            )
-            if answers
-            else []
-        )
-        # Clocks may jump, and an answer may come before the working indicator.
-        answered = [max(0.0, row["answered_at"] - row["received_at"]) for row in waits]
-        signed = [
-            wait
-            if row["signed_at"] is None
-            else min(wait, max(0.0, row["signed_at"] - row["received_at"]))
-            for wait, row in zip(answered, waits, strict=True)
-        ]
+        sample: Params = {
+            **period,
+            "every": max(1, answers // SAMPLE),
+            "first_text": _FIRST_TEXT,
+            "first_card": _FIRST_CARD,
+        }
+        waits = await self._database.read(_WAITS, sample) if answers else []
         return PeriodFigures(
             messages=int(counts["messages"]) + int(unfinished["messages"]),
             answers=answers,
             errors=int(counts["errors"]),
-            signs_s=tuple(sorted(signed)),
-            answers_s=tuple(sorted(answered)),
+            signs_s=_waits(waits, "signed_at", "opened_at", "answered_at"),
+            answers_s=_waits(waits, "answered_at"),
             tokens=int(usage["tokens"]),
             cost_nano_usd=int(usage["cost_nano_usd"]),
         )
+
+
+def _waits(rows: Sequence[Row], *signs: str) -> tuple[float, ...]:
+    """Return the seconds from each message to the first of its signs, ascending. Clocks may jump."""
+    first = (min(row[sign] for sign in signs if row[sign] is not None) for row in rows)
+    return tuple(
+        sorted(max(0.0, at - row["received_at"]) for at, row in zip(first, rows, strict=True))
+    )

@@ -56,6 +56,9 @@ WHERE channel = :channel AND workspace = :workspace AND user_id = :user_id AND a
 _COUNT_OPEN = (
     "SELECT count(*) AS open FROM pairing WHERE channel = :channel AND approved_at IS NULL"
 )
+_COUNT_ALL = (
+    "SELECT count(*) AS open FROM pairing WHERE approved_at IS NULL AND created_at > :expired"
+)
 _INSERT = """
 INSERT INTO pairing (code, channel, workspace, user_id, user_name, chat, topic, text, notice, created_at)
 VALUES (:code, :channel, :workspace, :user_id, :user_name, :chat, :topic, :text, :notice, :created_at)
@@ -175,6 +178,11 @@ class PairingStore:
         """Return whether this person is approved."""
         params: Params = {"channel": channel, "workspace": workspace, "user_id": user_id}
         return bool(await self._database.read(_PAIRED, params))
+
+    async def count_open(self) -> int:
+        """Return the number of open requests."""
+        [row] = await self._database.read(_COUNT_ALL, {"expired": self._now() - CODE_TTL_S})
+        return int(row["open"])
 
     async def list_all(self) -> list[Pairing]:
         """Return open requests and approved people, newest first."""

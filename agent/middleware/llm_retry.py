@@ -214,11 +214,11 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 failure = classify_error(error)
                 if failure is None:
                     raise
-                self._breakers.requests[(name, failure.reason)] += 1
+                self._breakers.note_outcome(name, failure)
                 self._log_failure(name, failure, error, attempt)
             else:
                 trial.succeeded()
-                self._breakers.requests[(name, "ok")] += 1
+                self._breakers.note_outcome(name, None)
                 return response
             broken = streamed if streamed.text else broken
             wait_s = self._retry_delay_s(attempt, failure)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from agent.config import CircuitBreakerConfig
+from agent.models.failures import ModelFailure
 
 
 @dataclass(slots=True)
@@ -43,6 +44,7 @@ class CircuitBreakers:
     Attributes:
         requests: Number of calls by model and outcome: `ok`, or the failure reason.
         retries: Number of retries by model.
+        latest_failures: The failures of models whose latest call failed, by model.
 
     Args:
         config: Returns the current section.
@@ -59,6 +61,15 @@ class CircuitBreakers:
         self._breakers: dict[str, _Breaker] = {}
         self.requests: Counter[tuple[str, str]] = Counter()
         self.retries: Counter[str] = Counter()
+        self.latest_failures: dict[str, ModelFailure] = {}
+
+    def note_outcome(self, name: str, failure: ModelFailure | None) -> None:
+        """Count a request of a model, and remember why it failed; None = it did not."""
+        self.requests[(name, failure.reason if failure else "ok")] += 1
+        if failure is None:
+            self.latest_failures.pop(name, None)
+        else:
+            self.latest_failures[name] = failure
 
     def is_open(self, name: str) -> bool:
         """Return whether a model's breaker is open."""

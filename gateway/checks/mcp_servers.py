@@ -6,6 +6,7 @@ from typing import Any
 from agent.extensions import ExtensionsFile
 from agent.mcp.registry import McpServerInfo, open_mcp
 from agent.thread_storage import ThreadStorage
+from bots.common.diagnosis import CheckResult, Severity, problem
 from gateway.config import Config
 
 CHECK_S = 30.0
@@ -40,6 +41,16 @@ def describe_server(server: McpServerInfo) -> str:
     count = len(server.tools)
     names = ", ".join(server.tools)
     return f"{count} tool{'' if count == 1 else 's'}{f': {names}' if names else ''}"
+
+
+def server_result(server: McpServerInfo, *, has_waited: bool = True) -> CheckResult:
+    """Return the result of a server's check. `has_waited`: whether it had `CHECK_S` to connect."""
+    if server.state == "connecting" and not has_waited:
+        return CheckResult(subject=server.name, text="is connecting", severity=Severity.NOTE)
+    text = describe_server(server)
+    if is_usable(server):
+        return CheckResult(subject=server.name, text=text)
+    return problem(server.name, text, fix="see docs/howto/connect-mcp.md")
 
 
 def server_report(servers: Iterable[McpServerInfo]) -> dict[str, dict[str, Any]]:

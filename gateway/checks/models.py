@@ -14,7 +14,7 @@ from agent.config import DEMO_MODEL_CLASS, AgentConfig, ModelConfig
 from agent.errors import AgentError
 from agent.models.auxiliary import auxiliary_run_config
 from agent.models.factory import create_chat_model
-from agent.models.failures import FailureReason, classify_error
+from agent.models.failures import FailureReason, ModelFailure, classify_error
 from agent.models.http_client import ModelHttpClient
 from agent.usage.recorder import UsageRecorder
 from bots.common.diagnosis import CheckResult, Severity, problem
@@ -116,9 +116,13 @@ def _failure_result(entry: ModelConfig, error: Exception) -> CheckResult:
     failure = classify_error(error)
     if failure is None:
         return problem(entry.name, f"failed ({type(error).__name__})", _FIXES["request"])
-    fix = _FIXES["address" if failure.status == HTTPStatus.NOT_FOUND else failure.reason]
     sentence = " ".join(provider_sentence(error).split())[:MAX_SENTENCE_CHARS]
-    return problem(entry.name, f"{failure.reason} ({failure.detail}): {sentence}", fix)
+    return problem(entry.name, f"{failure.reason} ({failure.detail}): {sentence}", fix_of(failure))
+
+
+def fix_of(failure: ModelFailure) -> str:
+    """Return what to do about a failed request."""
+    return _FIXES["address" if failure.status == HTTPStatus.NOT_FOUND else failure.reason]
 
 
 def provider_sentence(error: Exception) -> str:

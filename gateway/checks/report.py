@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from bots.common.diagnosis import CheckResult, Severity
 
+MACHINE, MODELS, VOICE, MCP = "this machine", "models", "voice", "MCP servers"
+"""Areas of the report, beside the channels."""
+
 _SEVERITY_WIDTH = max(len(severity.value) for severity in Severity)
 
 
@@ -31,14 +34,10 @@ class DoctorReport:
         """Whether there are no problems."""
         return all(result.severity is not Severity.PROBLEM for result in self.results)
 
-    def text(self) -> str:
-        """Return the report as text."""
-        parts = [_format_area(name, found) for name, found in self.areas.items() if found]
-        return "\n".join([*parts, self._summary()])
-
-    def json(self) -> str:
-        """Return the report as JSON."""
-        rows = [
+    @property
+    def rows(self) -> list[dict[str, str | None]]:
+        """The results for programs."""
+        return [
             {
                 "area": area,
                 "subject": result.subject,
@@ -49,7 +48,17 @@ class DoctorReport:
             for area, found in self.areas.items()
             for result in found
         ]
-        return json.dumps({"healthy": self.healthy, "checks": rows}, indent=2, ensure_ascii=False)
+
+    def text(self) -> str:
+        """Return the report as text."""
+        parts = [_format_area(name, found) for name, found in self.areas.items() if found]
+        return "\n".join([*parts, self._summary()])
+
+    def json(self) -> str:
+        """Return the report as JSON."""
+        return json.dumps(
+            {"healthy": self.healthy, "checks": self.rows}, indent=2, ensure_ascii=False
+        )
 
     def _summary(self) -> str:
         counted = Counter(result.severity for result in self.results)

@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 
-from agent.mcp.registry import McpServerInfo
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, problem
 from bots.config import PlatformConfig
 from bots.diagnosis import diagnose_channel
@@ -18,18 +17,16 @@ from bus.commands import COMMANDS
 from gateway import logs
 from gateway.checks import machine
 from gateway.checks.configuration import find_config_problems
-from gateway.checks.mcp_servers import check_mcp_servers, describe_server, is_usable
+from gateway.checks.mcp_servers import check_mcp_servers, server_result
 from gateway.checks.models import check_models
 from gateway.checks.references import PLATFORM_ADDRESSES
-from gateway.checks.report import DoctorReport, redact_report
+from gateway.checks.report import MACHINE, MCP, MODELS, VOICE, DoctorReport, redact_report
 from gateway.checks.voice import check_voice
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
 from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError
 from gateway.service_client import open_service_client, request_json
 from gateway.serving.startup_report import access_summary, hook_summary
-
-MACHINE, MODELS, VOICE, MCP = "this machine", "models", "voice", "MCP servers"
 
 ChannelStatesByName = Mapping[str, Mapping[str, Any]]
 """Channel states reported by a running service."""
@@ -71,7 +68,7 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
         found.update(await _check_runs(config, ask_models=ask_models))
 
     async def check_servers() -> None:
-        found[MCP] = [_mcp_result(server) for server in await check_mcp_servers(config)]
+        found[MCP] = [server_result(server) for server in await check_mcp_servers(config)]
 
     enabled = [name for name, section in config.bots.platforms.items() if section.enabled]
     async with anyio.create_task_group() as tasks:
@@ -131,13 +128,6 @@ def _is_found_by_platform(config: Config, line: str) -> bool:
         for name, section in config.bots.platforms.items()
         for key in {*chain(*section.required_keys.values()), *PLATFORM_ADDRESSES}
     )
-
-
-def _mcp_result(server: McpServerInfo) -> CheckResult:
-    text = describe_server(server)
-    if is_usable(server):
-        return CheckResult(subject=server.name, text=text)
-    return problem(server.name, text, fix="see docs/howto/connect-mcp.md")
 
 
 def _check_access(section: PlatformConfig) -> CheckResult:

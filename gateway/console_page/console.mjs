@@ -163,20 +163,26 @@ function markNavigation(/** @type {string} */ name) {
 async function showStatus() {
   if (!currentSession()) return;
   try {
-    const { status, checks } = await request("health/ready", { accepted: [503] });
-    const isDegraded = Object.values(checks ?? {}).some((/** @type {any} */ one) => one.state === "degraded");
-    showReady(status === "ready" && isDegraded ? "degraded" : status);
+    const { severity, findings } = await request("api/findings");
+    const problems = findings.filter((/** @type {any} */ one) => one.severity === "problem").length;
+    showReady(severity === "warning" ? "degraded" : problems ? "problem" : "ready", problems);
   } catch (error) {
     if (error instanceof ApiError && error.status === 0) showReady("unreachable");
   }
 }
 
-function showReady(/** @type {string} */ state) {
+/**
+ * @param {string} state
+ * @param {number} [problems]
+ */
+function showReady(state, problems = 0) {
   const place = byId("ready");
-  if (place.dataset.state === state) return;
+  const shown = pill(state);
+  if (problems) shown.textContent = t("overview.problems", { count: problems });
+  if (place.textContent === shown.textContent) return;
   const wasGone = place.dataset.state === "unreachable";
   place.dataset.state = state;
-  place.replaceChildren(pill(state));
+  place.replaceChildren(element("a", { href: "#overview" }, shown));
   if (wasGone && byId("view").querySelector(".error.card")) void showView();
 }
 
@@ -218,6 +224,7 @@ async function start() {
   byId("sign-out").hidden = !currentSession()?.can_sign_out;
   buildNavigation();
   startLive();
+  subscribe(["channels"], showStatus);
   void showStatus();
   await showView();
 }

@@ -23,6 +23,7 @@ from gateway.app import Application
 from gateway.audit import AuditLog
 from gateway.changes import ChangeFeed
 from gateway.config import load_config
+from gateway.figures import Figures
 from gateway.langgraph import langgraph_routers
 from gateway.request_stats import RequestStats
 from gateway.runtime.assistants import GraphSource
@@ -36,6 +37,7 @@ from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.console_sessions import ConsoleSessionStore
 from store.database import Database
+from store.figures import FigureStore
 from store.node_calls import open_node_calls
 from tests.asgi import StreamingASGITransport
 from tests.fakes.graphs import Graphs
@@ -151,6 +153,7 @@ async def services_for(
         tokens=ApiTokenStore(database),
         sessions=ConsoleSessionStore(database),
         changes=ChangeFeed(database.signals),
+        figures=Figures(FigureStore(database)),
     )
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bots.common.diagnosis import Severity
-from gateway.commands.doctor import MCP, run_checks
+from gateway.checks.report import MCP
+from gateway.commands.doctor import run_checks
 from gateway.config import load_config
 from tests.fakes.mcp_many import many_tools
 from tests.gateway.test_cli import environment, parley

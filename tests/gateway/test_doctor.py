@@ -13,9 +13,9 @@ import yaml
 
 from bots.common.diagnosis import CheckResult, Severity
 from gateway.checks import machine
-from gateway.checks.report import DoctorReport
+from gateway.checks.report import MACHINE, MODELS, VOICE, DoctorReport
 from gateway.cli import main
-from gateway.commands.doctor import MACHINE, MODELS, VOICE, run_checks
+from gateway.commands.doctor import run_checks
 from gateway.config import Config, load_config
 from gateway.playground.feishu.server import FakeFeishu
 from gateway.playground.slack.server import FakeSlack

@@ -185,7 +185,8 @@ async def _a_token_that_may_only_read_changes_nothing(page: BrowserPage, service
     await sign_in(page, made.json()["token"])
     await page.wait_for_text("connected", '[data-channel="slack"]')
     assert "Sessions" not in await page.text("nav")
-    assert await page.evaluate("document.querySelectorAll('main button').length") == 0
+    buttons = "[...document.querySelectorAll('main button')].map(one => one.innerText).join()"
+    assert await page.evaluate(buttons) == "Look again"
     await page.open(f"{service.url}/console/#people")  # The session's cookie is still there.
     await page.wait_for_text("Waiting for approval")
     await page.wait_for_text("Active people: ")
@@ -197,7 +198,7 @@ async def test_errors_in_the_console_are_shown_and_can_be_dismissed(tmp_path: Pa
         await _text_that_is_no_token_is_refused(page, service)
         await sign_in(page, (service.home / "admin_token").read_text().strip())
         await page.wait_for_text("failed", '[data-channel="old"]')
-        await page.wait_for_text("degraded", "#ready")
+        await page.wait_for_text("1 problem", "#ready")
         await page.wait_for_text("disabled", '[data-channel="feishu"]')
         assert "false" not in await page.text('[data-channel="feishu"]')
         await _addresses_that_name_nothing_show_something(page)
@@ -218,7 +219,7 @@ async def _addresses_that_name_nothing_show_something(page: BrowserPage) -> None
     await page.evaluate("location.hash = 'conversation/%zz'")
     await page.wait_for_text("Invalid thread ID", "main")
     await page.evaluate("location.hash = 'toString'")
-    await page.wait_for_text("Readiness", "main")
+    await page.wait_for_text("Look again", "main")
 
 
 async def _changes_appear_and_rows_under_the_pointer_stay(

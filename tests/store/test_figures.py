@@ -27,6 +27,7 @@ async def test_messages_count_by_how_their_turns_ended(database: Database) -> No
     inbox, outbox, figures = InboxStore(database), OutboxStore(database), FigureStore(database)
     ends = {
         "answered": TurnEnd(signed_at=101.0),
+        "grew": TurnEnd(signed_at=103.0),
         "asked": TurnEnd("waiting"),
         "failed": TurnEnd("failed", "502"),
         "silent": TurnEnd("silent"),
@@ -34,26 +35,28 @@ async def test_messages_count_by_how_their_turns_ended(database: Database) -> No
     }
     for name, end in ends.items():
         row = await _accept(inbox, name, 100.0)
-        await inbox.finish(row.id, _answer(row), end=end)
+        card = [NewOutboxRow(key=f"{row.id}:card:0", conversation=KEY, body="{}")]
+        await inbox.finish(row.id, [*_answer(row), *(card if name == "grew" else [])], end=end)
     command = await _accept(inbox, "command", 100.0, "command")
     await inbox.finish_command(command.id, [])
     await _accept(inbox, "still running", 199.9)
     await _accept(inbox, "of the next period", 200.0)
     for sent in await outbox.list_open():
         await outbox.mark_sending(sent.id, now=103.0)
-        if not sent.key.startswith("2:"):
-            await outbox.mark_delivered(sent.id, "p", now=104.0)
+        if not sent.key.startswith("3:"):  # That of "asked" is still on its way.
+            at = 102.0 if "card" in sent.key else 104.0
+            await outbox.mark_delivered(sent.id, "p", now=at)
     usage = UsageRow(
         day="2026-11-28", run_id="r", kind="run", model="m", agent="a", started_at=150.0,
         input_tokens=30, output_tokens=12, cost_nano_usd=7,
     )  # fmt: skip
     await UsageStore(database).add([FinishedUsage(row=usage), FinishedUsage(row=usage)])
     assert await figures.read(100.0, 200.0) == PeriodFigures(
-        messages=6,
-        answers=2,
+        messages=7,
+        answers=3,
         errors=1,
-        signs_s=(1.0,),
-        answers_s=(4.0,),
+        signs_s=(1.0, 2.0),
+        answers_s=(4.0, 4.0),
         tokens=84,
         cost_nano_usd=14,
     )

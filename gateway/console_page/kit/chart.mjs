@@ -1,4 +1,4 @@
-// Small charts as SVG: bars over time, and lines. Each bar says its values when it is pointed at.
+// Small charts as SVG: stacked bars or lines over time. Each time says its values when it is pointed at.
 
 import { element, svg } from "./elements.mjs";
 
@@ -9,58 +9,36 @@ const HEIGHT = 64;
  * @typedef {object} Series
  * @property {string} label
  * @property {string} kind names the color: "good", "bad", "warn", "accent" or "soft"
- * @property {(number | null)[]} values one for each time
+ * @property {(number | null)[]} values one for each time; null: there is none
  */
 
 /**
- * Return stacked bars.
- * @param {{label: string, times: string[], series: Series[], format?: (value: number) => string}} chart
+ * Return a chart.
+ * @param {{label: string, times: string[], series: Series[], format: (value: number) => string, isLines?: boolean}} chart
  */
-export function bars({ label, times, series, format = (value) => value.toLocaleString() }) {
-  const sums = times.map((_, at) => series.reduce((sum, one) => sum + (one.values[at] ?? 0), 0));
-  const top = Math.max(1e-9, ...sums);
+export function chart({ label, times, series, format, isLines = false }) {
+  const known = series.map((one) => one.values.map((value) => value ?? 0));
+  const sums = times.map((_, at) => known.reduce((sum, values) => sum + values[at], 0));
+  const top = Math.max(0, ...(isLines ? known.flat() : sums));
   const step = WIDTH / Math.max(1, times.length);
+  const scale = (/** @type {number} */ value) => (value / top) * (HEIGHT - 3);
   const columns = times.map((time, at) => {
+    const said = series.map((one) => `${one.label}: ${one.values[at] === null ? "–" : format(one.values[at] ?? 0)}`).join(", ");
     let y = HEIGHT;
-    const said = series.map((one) => `${one.label}: ${format(one.values[at] ?? 0)}`).join(", ");
     return svg("g", {}, svg("title", {}, `${time} – ${said}`),
       svg("rect", { x: at * step, y: 0, width: step, height: HEIGHT, class: "hit" }),
-      series.map((one) => {
-        const height = ((one.values[at] ?? 0) / top) * (HEIGHT - 2);
+      isLines || !top ? [] : series.map((one, row) => {
+        const height = scale(known[row][at]);
         y -= height;
-        return height > 0 && svg("rect", { x: at * step + step * 0.12, y, width: step * 0.76, height: Math.max(1, height), rx: 1, class: one.kind });
+        return height > 0 && svg("rect", { x: at * step + step * 0.12, y, width: step * 0.76, height, class: one.kind });
       }));
   });
-  return frame(label, columns, times, format(top), top > 1e-9);
-}
-
-/**
- * Return lines over time; null = no value there.
- * @param {{label: string, times: string[], series: Series[], format?: (value: number) => string}} chart
- */
-export function lines({ label, times, series, format = (value) => value.toLocaleString() }) {
-  const top = Math.max(1e-9, ...series.flatMap((one) => one.values.map((value) => value ?? 0)));
-  const step = WIDTH / Math.max(1, times.length - 1);
-  const drawn = series.flatMap((one) => {
-    const points = one.values.map((value, at) => (value === null ? null : [at * step, HEIGHT - 2 - (value / top) * (HEIGHT - 6)]));
-    const path = points.map((point, at) => (point ? `${at && points[at - 1] ? "L" : "M"}${point[0].toFixed(1)} ${point[1].toFixed(1)}` : "")).join("");
-    const dots = points.map((point, at) => point && svg("circle", { cx: point[0], cy: point[1], r: 2, class: one.kind },
-      svg("title", {}, `${times[at]} – ${one.label}: ${format(one.values[at] ?? 0)}`)));
-    return [svg("path", { d: path, class: `line ${one.kind}` }), ...dots];
-  });
-  return frame(label, drawn, times, format(top), series.some((one) => one.values.some((value) => value)));
-}
-
-/**
- * @param {string} label
- * @param {any[]} content
- * @param {string[]} times
- * @param {string} top
- * @param {boolean} hasData
- */
-function frame(label, content, times, top, hasData) {
+  const lines = isLines && top ? series.map((one) => svg("path", { class: `line ${one.kind}`, d: one.values.map((value, at) => {
+    if (value === null) return "";
+    return `${at && one.values[at - 1] !== null ? "L" : "M"}${at * step} ${HEIGHT - 1 - scale(value)}h${step}`; // A step for each time.
+  }).join("") })) : [];
   return element("figure", { class: "chart" },
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
-      svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5, class: "axis" }), hasData ? content : null),
-    element("figcaption", {}, element("span", {}, times[0] ?? ""), element("span", {}, hasData ? `max ${top}` : "–"), element("span", {}, times.at(-1) ?? "")));
+      svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5, class: "axis" }), lines, columns),
+    element("figcaption", {}, element("span", {}, times[0] ?? ""), element("span", {}, top ? `≤ ${format(top)}` : "–"), element("span", {}, times.at(-1) ?? "")));
 }

@@ -3,8 +3,10 @@
 import { BASE } from "./api.mjs";
 
 const AT_MOST_EVERY_MS = 1000;
+// While changes do not end, views ask ever more rarely: nobody reads fifty messages a second.
+const BUSY_MS = 5000;
 
-/** @typedef {{topics: Set<string>, call: () => unknown, timer: number, last: number}} Subscriber */
+/** @typedef {{topics: Set<string>, call: () => unknown, timer: number, last: number, every: number}} Subscriber */
 
 /** @type {Set<Subscriber>} */
 const subscribers = new Set();
@@ -43,12 +45,12 @@ document.addEventListener("visibilitychange", () => {
 });
 
 /**
- * Call a function after something of these topics changed, at most once a second. Returns a function that ends it.
+ * Call a function after something of these topics changed, at most once a second, or every 5 s if it never ends. Returns a function that ends it.
  * @param {string[]} topics "messages", "deliveries", "access", "channels", "runs", "takeovers"
  * @param {() => unknown} call
  */
 export function subscribe(topics, call) {
-  const one = { topics: new Set(topics), call, timer: 0, last: 0 };
+  const one = { topics: new Set(topics), call, timer: 0, last: 0, every: AT_MOST_EVERY_MS };
   subscribers.add(one);
   return () => {
     clearTimeout(one.timer);
@@ -60,10 +62,12 @@ function wake(/** @type {Set<string> | null} */ changed) {
   for (const one of subscribers) {
     if (changed && ![...one.topics].some((topic) => changed.has(topic))) continue;
     if (one.timer) continue;
-    const wait = Math.max(0, one.last + AT_MOST_EVERY_MS - Date.now());
+    const wait = Math.max(0, one.last + one.every - Date.now());
     one.timer = window.setTimeout(() => {
       one.timer = 0;
-      one.last = Date.now();
+      const now = Date.now();
+      one.every = now - one.last < 2 * one.every ? Math.min(BUSY_MS, one.every * 1.5) : AT_MOST_EVERY_MS;
+      one.last = now;
       one.call();
     }, wait);
   }

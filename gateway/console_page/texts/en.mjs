@@ -27,7 +27,7 @@ export const texts = {
   "state.ready": "ready", "state.degraded": "degraded", "state.unreachable": "unreachable", "state.not ready": "not ready",
   "state.connected": "connected", "state.failed": "failed", "state.pending": "pending", "state.sending": "sending", "state.uncertain": "uncertain",
   "state.delivered": "delivered", "state.on": "this browser",
-  "overview.channels": "Channels", "overview.readiness": "Readiness", "overview.since": "since", "overview.last-event": "last event",
+  "overview.channels": "Channels", "overview.since": "since", "overview.last-event": "last event",
   "messages.none": "No messages yet.", "conversations.none": "No conversations yet.",
   "conversation.title": "Conversation", "conversation.none": "This conversation has no messages.",
   "speaker.human": "User", "speaker.ai": "Agent", "speaker.tool": "Tool",
@@ -89,4 +89,12 @@ export const texts = {
   "reason.not_addressed": "People wrote it to each other.",
   "reason.unsupported": "The bot does not read this kind of message.",
   "reason.too_late": "It came too late.",
+  // overview
+  "overview.problems": "{count} problem|{count} problems", "overview.findings": "{count} thing needs attention|{count} things need attention",
+  "overview.well": "Nothing is wrong.", "overview.again": "Look again", "overview.all": "All checks ({count})",
+  "overview.failed": "failed turns", "overview.undelivered": "not delivered", "overview.uncertain": "perhaps not delivered", "overview.people": "wait for approval",
+  "overview.span": "Show the last", "overview.hour": "hour", "overview.day": "day", "overview.week": "week",
+  "overview.messages": "Messages", "overview.answers": "answered", "overview.errors": "failed", "overview.others": "neither",
+  "overview.sign": "First sign", "overview.answer": "Answer", "overview.tokens": "Tokens", "overview.cost": "Cost",
+  "state.problem": "problem", "state.warning": "warning", "state.note": "note", "state.ok": "ok",
 };

@@ -27,7 +27,7 @@ export const texts = {
   "state.ready": "就绪", "state.degraded": "部分可用", "state.unreachable": "无法连接", "state.not ready": "未就绪",
   "state.connected": "已连接", "state.failed": "失败", "state.pending": "等待发送", "state.sending": "发送中", "state.uncertain": "不确定",
   "state.delivered": "已送达", "state.on": "当前浏览器",
-  "overview.channels": "渠道", "overview.readiness": "就绪状态", "overview.since": "自", "overview.last-event": "最近事件",
+  "overview.channels": "渠道", "overview.since": "自", "overview.last-event": "最近事件",
   "messages.none": "还没有消息。", "conversations.none": "还没有会话。",
   "conversation.title": "会话", "conversation.none": "此会话没有消息。",
   "speaker.human": "用户", "speaker.ai": "智能体", "speaker.tool": "工具",
@@ -89,4 +89,12 @@ export const texts = {
   "reason.not_addressed": "用户之间的消息。",
   "reason.unsupported": "机器人不读取此类消息。",
   "reason.too_late": "到得太晚。",
+  // overview
+  "overview.problems": "{count} 个问题", "overview.findings": "{count} 处需要处理",
+  "overview.well": "一切正常。", "overview.again": "重新检查", "overview.all": "全部检查（{count}）",
+  "overview.failed": "处理失败", "overview.undelivered": "未能送达", "overview.uncertain": "是否送达未知", "overview.people": "等待批准",
+  "overview.span": "统计范围", "overview.hour": "最近一小时", "overview.day": "最近一天", "overview.week": "最近一周",
+  "overview.messages": "消息", "overview.answers": "已回答", "overview.errors": "失败", "overview.others": "其他",
+  "overview.sign": "首次响应", "overview.answer": "完整回答", "overview.tokens": "Token 用量", "overview.cost": "费用",
+  "state.problem": "问题", "state.warning": "警告", "state.note": "提示", "state.ok": "正常",
 };

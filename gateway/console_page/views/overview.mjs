@@ -1,32 +1,126 @@
-// Whether the service is well, and if not, what to do.
+// Whether the service is well, and if not, what to do; and how much it does.
 
+import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
-import { ago, button, element, facts, pill } from "../kit/elements.mjs";
-import { t } from "../kit/texts.mjs";
+import { chart } from "../kit/chart.mjs";
+import { ago, button, duration, element, facts, pill } from "../kit/elements.mjs";
+import { filterBar } from "../kit/filters.mjs";
+import { language, t } from "../kit/texts.mjs";
+import { VIEWS } from "../views.mjs";
+
+const SPANS = ["day", "hour", "week"];
+const FINDINGS_MS = 30000;
 
 /** @param {import("../console.mjs").Page} page */
 export async function show(page) {
+  const findings = findingCard(() => look(true));
+  const waiting = numbers();
+  const figures = element("div", { class: "cards" });
   const channels = element("div", { class: "cards" });
-  const checks = element("div", { class: "cards" });
-  const load = async () => {
-    const [found, ready] = await Promise.all([
-      request("api/channels", { signal: page.signal }),
-      request("health/ready", { accepted: [503], signal: page.signal }),
-    ]);
-    checks.replaceChildren(readiness(ready));
+  const ask = (/** @type {string} */ path) => request(path, { signal: page.signal });
+  const look = async (/** @type {boolean} */ again = false) => {
+    findings.update(await ask(`api/findings${again ? "?again=true" : ""}`));
+  };
+  const count = async () => {
+    const span = page.query.get("span") || SPANS[0];
+    const found = await ask(`api/figures?span=${encodeURIComponent(span)}`);
+    waiting.update(found);
+    figures.replaceChildren(...charts(found));
+  };
+  const connect = async () => {
+    const found = await ask("api/channels");
     channels.replaceChildren(...Object.entries(found.channels).map(([name, one]) => channelCard(page, name, one)));
   };
-  await load();
-  page.onLive(["channels", "messages"], load);
-  return [element("h2", {}, t("nav.overview")), checks, element("h2", {}, t("overview.channels")), channels];
+  await Promise.all([look(), count(), connect()]);
+  page.onQuery(count);
+  page.onLive(["messages", "deliveries", "access"], count);
+  page.onLive(["channels"], () => Promise.all([look(), connect()]));
+  const timer = setInterval(() => { if (!document.hidden) void look().catch(() => {}); }, FINDINGS_MS);
+  page.onLeave(() => clearInterval(timer));
+  const spans = SPANS.map((one, at) => /** @type {[string, string]} */ ([at ? one : "", t(`overview.${one}`)]));
+  return [
+    element("h2", {}, t("nav.overview")), findings.element, waiting.element,
+    filterBar(page, [{ name: "span", label: t("overview.span"), options: spans }]), figures,
+    element("h2", {}, t("overview.channels")), channels,
+  ];
 }
 
-/** @param {any} ready */
-function readiness(ready) {
-  const found = /** @type {[string, any][]} */ (Object.entries(ready.checks ?? {}));
-  return element("section", { class: "card" }, element("h3", {}, t("overview.readiness"), pill(ready.status)),
-    facts(found.map(([name, check]) => [name, pill(check.state)])),
-    ...found.map(([, check]) => check.detail && element("p", { class: "soft" }, check.detail)));
+/** Return the card of the findings; what did not change stays, so that nothing moves under the pointer. */
+function findingCard(/** @type {() => unknown} */ again) {
+  const [title, time, list, rest] = [element("span"), element("span", { class: "soft" }), element("div"), element("div")];
+  const summary = element("summary");
+  let shown = "";
+  return {
+    element: element("section", { class: "card findings" },
+      element("h3", {}, title, element("span", { class: "buttons" }, time, button(t("overview.again"), again, { class: "small" }))),
+      list, element("details", {}, summary, rest)),
+    update(/** @type {any} */ { findings, looked_at: at }) {
+      time.replaceChildren(ago(at));
+      if (shown === JSON.stringify(findings)) return;
+      shown = JSON.stringify(findings);
+      const bad = findings.filter((/** @type {any} */ one) => ["problem", "warning"].includes(one.severity));
+      title.textContent = bad.length ? t("overview.findings", { count: bad.length }) : t("overview.well");
+      list.replaceChildren(...bad.map(finding));
+      summary.textContent = t("overview.all", { count: findings.length });
+      rest.replaceChildren(...findings.filter((/** @type {any} */ one) => !bad.includes(one)).map(finding));
+    },
+  };
+}
+
+/** @param {any} one */
+function finding({ area, subject, severity, text, fix }) {
+  const address = formatAddress("configuration", "", { key: `channels.${area}` });
+  const isLinked = VIEWS.some((view) => view.name === "configuration") && /^[\w-]+$/.test(area) && !["models", "voice", "nodes"].includes(area);
+  return element("div", { class: "finding plain", "data-severity": severity },
+    pill(severity), " ", element("strong", {}, isLinked ? element("a", { href: address }, area) : area), ` · ${subject}: ${text}`,
+    fix && element("div", { class: "soft" }, `→ ${fix}`));
+}
+
+/** Return the numbers of what waits for somebody, each a link to it. */
+function numbers() {
+  const number = (/** @type {string} */ key, /** @type {string} */ href, /** @type {(found: any) => number} */ count, /** @type {string} */ kind = "bad") => {
+    const [strong, more] = [element("strong"), element("span", { class: "soft" })];
+    const card = element("a", { class: "card number", href }, strong, t(`overview.${key}`), more);
+    return { card, update: (/** @type {any} */ found) => {
+      strong.textContent = count(found).toLocaleString(language());
+      card.className = `card number ${count(found) ? kind : ""}`;
+      if (key === "failed") more.textContent = ` · ${t(`overview.${found.span}`)}`;
+    } };
+  };
+  const made = [
+    number("failed", formatAddress("messages", "", { state: "failed" }), ({ total }) => total.errors),
+    number("undelivered", formatAddress("deliveries", "", { state: "failed" }), ({ now }) => now.failed),
+    number("uncertain", formatAddress("deliveries", "", { state: "uncertain" }), ({ now }) => now.uncertain),
+    number("people", "#people", ({ now }) => now.people, ""),
+  ];
+  return {
+    element: element("div", { class: "numbers" }, ...made.map((one) => one.card)),
+    update: (/** @type {any} */ found) => made.forEach((one) => one.update(found)),
+  };
+}
+
+/** @param {any} found */
+function charts({ span, total, periods }) {
+  const format = new Intl.DateTimeFormat(language(), span === "week" ? { weekday: "short", hour: "numeric" } : { timeStyle: "short" });
+  const times = periods.map((/** @type {any} */ one) => format.format(new Date(one.since)));
+  const values = (/** @type {string} */ key) => periods.map((/** @type {any} */ one) => one[key]);
+  const whole = (/** @type {number} */ value) => value.toLocaleString(language());
+  const dollars = (/** @type {number} */ value) => value.toLocaleString(language(), { style: "currency", currency: "USD", maximumFractionDigits: value < 1 ? 4 : 2 });
+  const card = (/** @type {string} */ key, /** @type {string} */ sum, /** @type {any[]} */ series, /** @type {any} */ more) =>
+    element("section", { class: "card", "data-figure": key }, element("h3", {}, t(`overview.${key}`), element("span", {}, sum)),
+      chart({ label: `${t(`overview.${key}`)}: ${sum}`, times, series, ...more }));
+  const one = (/** @type {string} */ label, /** @type {string} */ kind, /** @type {any[]} */ given) => ({ label: t(`overview.${label}`), kind, values: given });
+  const others = periods.map((/** @type {any} */ each) => Math.max(0, each.messages - each.answers - each.errors));
+  const waits = (/** @type {string} */ key) => card(key, `p50 ${duration(total[`${key}_p50_s`])} · p95 ${duration(total[`${key}_p95_s`])}`, [
+    { label: "p50", kind: "accent", values: values(`${key}_p50_s`) }, { label: "p95", kind: "warn", values: values(`${key}_p95_s`) },
+  ], { format: duration, isLines: true });
+  return [
+    card("messages", `${whole(total.messages)} · ${t("overview.answers")} ${whole(total.answers)} · ${t("overview.errors")} ${whole(total.errors)}`,
+      [one("answers", "good", values("answers")), one("errors", "bad", values("errors")), one("others", "soft", others)], { format: whole }),
+    waits("sign"), waits("answer"),
+    card("tokens", whole(total.tokens), [one("tokens", "accent", values("tokens"))], { format: whole }),
+    card("cost", dollars(total.cost_usd), [one("cost", "accent", values("cost_usd"))], { format: dollars }),
+  ];
 }
 
 /**
