@@ -18,7 +18,9 @@ from bus.tasks import run_beside
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
+from store.figures import FigureStore
 from store.outbox import NewOutboxRow, OutboxStore
+from tests.bus.harness import running_bus
 from tests.bus.test_delivery_worker import pump, settle
 from tests.eventually import eventually
 from tests.fakes.clock import OffsetClock
@@ -345,3 +347,20 @@ async def test_the_end_tells_whether_work_was_shown() -> None:
     for place in (quick, slow, again, unknown):
         assert await indicators.finished(platform, place, ok=True) is None
     assert platform.told == {"quick": "no", "slow": "here", "again": "here", "unknown": "unknown"}
+
+
+async def test_the_row_of_a_turn_keeps_when_people_saw_its_first_sign(tmp_path: Path) -> None:
+    platform = CardPlatform()
+    async with running_bus(tmp_path, platform=platform) as harness:
+        finish = harness.hold_next_run("done")
+        await harness.send("one", channel="cards")
+        await eventually(lambda: "working" in platform.indicators)
+        harness.clock.ahead += 60.0
+        finish.set()
+        await harness.wait_until_finished()
+        await eventually(lambda: "done" in platform.indicators)
+        [row] = await harness.bus.inbox.list_recent()
+        assert row.signed_at is not None
+        assert 0 <= row.signed_at - row.received_at < 60.0
+        found = await FigureStore(harness.database).read(0.0, row.received_at + 1)
+        assert found.signs_s[0] < 60.0 <= found.answers_s[0]
