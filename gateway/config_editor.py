@@ -155,7 +155,9 @@ class ConfigEditor:
             finding = _finding(str(error), {}, prevents_saving=True)
             return CheckedText(findings=(finding,), difference=difference, waiting=())
         return CheckedText(
-            findings=tuple(self._findings(hidden, edited, config, problems)),
+            findings=tuple(
+                sorted(self._findings(hidden, edited, config, problems), key=lambda one: one.line)
+            ),
             difference=difference,
             waiting=self._reload.sections_waiting(config) if config and not problems else (),
         )

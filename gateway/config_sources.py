@@ -5,6 +5,7 @@ Values are as people may see them: secrets are masked, and a `$NAME` stays a nam
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeGuard
 
 from pydantic import BaseModel
@@ -37,6 +38,15 @@ class KeySource:
     line: int = 0
     variable: str = ""
     needs_restart: bool
+
+    @property
+    def text(self) -> str:
+        """The source in a few words: `default`, `config.yaml:12`, `config.yaml:12 ($NAME)`, `$NAME`, `command line`."""
+        variable = f"${self.variable}" if self.variable else ""
+        if not self.line:
+            return variable or self.origin.replace("_", " ")
+        place = f"{Path(self.file).name}:{self.line}"
+        return f"{place} ({variable})" if variable else place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +89,7 @@ def find_sources(config: Config) -> dict[str, KeySource]:
 
 
 def list_keys(started: Config, applied: Config) -> list[KeyInForce]:
-    """Return the configuration in force.
+    """Return the configuration in force: what waits for a restart, then what is set, then defaults.
 
     Args:
         started: The configuration with which the service started.
@@ -100,6 +110,7 @@ def list_keys(started: Config, applied: Config) -> list[KeyInForce]:
                 waits_for_restart=is_late and before.get(path) != after.get(path),
             )
         )
+    rows.sort(key=lambda row: (not row.waits_for_restart, row.source.origin == "default"))
     return rows
 
 

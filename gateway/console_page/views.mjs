@@ -17,8 +17,12 @@ export const VIEWS = [
   { name: "conversations", group: "watch", load: () => import("./views/conversations.mjs") },
   { name: "conversation", partOf: "conversations", load: () => import("./views/conversation.mjs") },
   { name: "deliveries", group: "watch", load: () => import("./views/deliveries.mjs") },
+  { name: "logs", group: "watch", load: () => import("./views/logs.mjs") },
   { name: "chat", group: "act", load: () => import("./views/chat.mjs") },
   { name: "people", group: "act", load: () => import("./views/people.mjs") },
   { name: "broadcast", group: "act", needs: "change", load: () => import("./views/broadcast.mjs") },
+  { name: "configuration", group: "manage", icon: "settings", needs: "administer", load: () => import("./views/configuration.mjs") },
+  { name: "audit", group: "manage", needs: "administer", load: () => import("./views/audit.mjs") },
+  { name: "tokens", group: "manage", needs: "administer", load: () => import("./views/tokens.mjs") },
   { name: "sessions", group: "manage", needs: "administer", load: () => import("./views/sessions.mjs") },
 ];

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from gateway.audit import AuditEntry, AuditFilter, read_entries, token_fingerprint
 from gateway.config import read_admin_token
 from gateway.dependencies import ServicesDep
+from gateway.routes.views import since_time
 
 router = APIRouter(prefix="/audit")
 
@@ -29,7 +30,9 @@ class AuditQuery(BaseModel):
     outcome: Literal["", "done", "refused"] = Field(
         default="", description="done = a status below 400"
     )
-    since: datetime | None = None
+    since: datetime | timedelta | None = Field(
+        default=None, description="A time, or a duration before now: PT5M"
+    )
     limit: int = Field(default=100, ge=1, le=1000)
     before: str = Field(
         default="", pattern=r"^(\d{1,20}\.\d{1,12})?$", description="`next` of the last page"
@@ -80,13 +83,10 @@ async def list_audit(services: ServicesDep, query: Annotated[AuditQuery, Query()
 def _read(services: ServicesDep, query: AuditQuery) -> tuple[list[dict[str, Any]], str | None]:
     token = read_admin_token(services.config)
     fingerprint = token_fingerprint(token.encode()) if token else ADMIN_TOKEN
-    since = query.since
-    if since is not None:
-        since = since.replace(tzinfo=since.tzinfo or UTC).astimezone(UTC)
     wanted = AuditFilter(
         who=query.who.replace(ADMIN_TOKEN, fingerprint),
         words=query.q,
-        since=since.isoformat(timespec="milliseconds") if since else "",
+        since=since_time(query.since).isoformat(timespec="milliseconds") if query.since else "",
         outcome=query.outcome,
     )
     limit = query.limit if query.format == "json" else None

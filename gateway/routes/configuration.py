@@ -42,7 +42,8 @@ class KeyView(BaseModel):
 
     Attributes:
         value: JSON; secrets are `***`, and values of variables are `$NAME`.
-        origin: Where the value comes from.
+        source: Where the value comes from, in a few words, such as `config.yaml:12 ($NAME)`.
+        origin: The same as a word.
         file: The configuration file; "" = the key is not in it.
         line: Its line there; 0 = it is not in the file.
         variable: The environment variable that has the value; "" = none.
@@ -54,6 +55,7 @@ class KeyView(BaseModel):
 
     key: str
     value: object
+    source: str
     origin: Origin
     file: str
     line: int
@@ -141,12 +143,14 @@ class SaveResponse(BaseModel):
     """What was saved.
 
     Attributes:
+        message: What became of it.
         version: The new version.
         changed: Keys with other values.
         problems: Why the running service ignores the file; none = it applies it.
         restart: Sections that take effect after a restart.
     """
 
+    message: str
     version: str
     changed: list[str]
     problems: list[str]
@@ -175,6 +179,7 @@ def _list(editor: ConfigEditor, sections: Mapping[str, PlatformConfig], wanted: 
             KeyView(
                 key=row.path,
                 value=row.value,
+                source=row.source.text,
                 origin=row.source.origin,
                 file=row.source.file,
                 line=row.source.line,
@@ -227,7 +232,8 @@ async def save_file(edited: VersionedText, editor: EditorDep, request: Request) 
     Returns 409 if the file changed meanwhile, and 422 if the service would not use it.
     """
     try:
-        return _saved(request, await editor.save(edited.text, edited.version))
+        saved = await editor.save(edited.text, edited.version)
+        return _saved(request, "The file is saved.", saved)
     except ConfigNotSaved as error:
         raise _refusal(error) from None
 
@@ -236,7 +242,8 @@ async def save_file(edited: VersionedText, editor: EditorDep, request: Request) 
 async def undo_change(shown: FileVersion, editor: EditorDep, request: Request) -> SaveResponse:
     """Exchange the configuration file and its previous version, and apply it."""
     try:
-        return _saved(request, await editor.undo(shown.version))
+        saved = await editor.undo(shown.version)
+        return _saved(request, "The previous version is back.", saved)
     except ConfigNotSaved as error:
         raise _refusal(error) from None
 
@@ -245,10 +252,16 @@ def _refusal(error: ConfigNotSaved) -> HTTPException:
     return HTTPException(409 if isinstance(error, ConfigChangedMeanwhile) else 422, str(error))
 
 
-def _saved(request: Request, saved: SavedText) -> SaveResponse:
+def _saved(request: Request, done: str, saved: SavedText) -> SaveResponse:
+    outcome = "It is in force."
+    if saved.outcome.waiting:
+        outcome = f"Restart the service for: {', '.join(saved.outcome.waiting)}."
+    if saved.outcome.problems:
+        outcome = f"The service ignores it: {'; '.join(saved.outcome.problems)}"
     names = [*saved.changed[:MAX_AUDITED_KEYS], "..."][: len(saved.changed)]
     request.scope[AUDIT_DETAIL] = f"changed: {', '.join(names) or 'nothing'}"
     return SaveResponse(
+        message=f"{done} {outcome}",
         version=saved.version,
         changed=list(saved.changed),
         problems=list(saved.outcome.problems),

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from gateway.dependencies import ServicesDep
 from gateway.recent_logs import LogFilter, LogLine, iso
+from gateway.routes.views import since_time
 
 router = APIRouter(prefix="/logs")
 
@@ -24,7 +25,9 @@ class LogQuery(BaseModel):
     q: str = Field(default="", max_length=200, description="A part of the line")
     request_id: str = Field(default="", max_length=64)
     thread_id: str = Field(default="", max_length=64)
-    since: datetime | None = None
+    since: datetime | timedelta | None = Field(
+        default=None, description="A time, or a duration before now: PT5M"
+    )
     limit: int = Field(default=100, ge=1, le=1000)
     before: int | None = Field(default=None, description="`next` of the last page")
     format: Literal["json", "jsonl"] = Field(
@@ -56,16 +59,13 @@ class LogLineList(BaseModel):
 )
 async def list_logs(services: ServicesDep, query: Annotated[LogQuery, Query()]) -> Any:  # noqa: ANN401 - or a file
     """Return the last log lines of this process, newest first. Secrets are redacted. Memory keeps about 20,000."""
-    since = query.since
-    if since is not None and since.tzinfo is None:
-        since = since.replace(tzinfo=UTC)
     wanted = LogFilter(
         level=logging.getLevelNamesMapping()[query.level.upper()],
         logger=query.logger,
         words=query.q,
         request=query.request_id,
         thread=query.thread_id,
-        since=since.timestamp() if since else 0.0,
+        since=since_time(query.since).timestamp() if query.since else 0.0,
     )
     if query.format == "jsonl":
         lines = services.logs.list_recent(wanted)

@@ -1,7 +1,7 @@
 """Converts rows to the REST API's form: conversations, pairings, tokens. Commands also use it."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from store.api_tokens import ApiToken
@@ -16,6 +16,17 @@ def iso_time(seconds: float | None) -> str | None:
     ('1970-01-01T00:00:00+00:00', None)
     """
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def since_time(since: datetime | timedelta) -> datetime:
+    """Return a time, or that a duration before now, in UTC. A time without a zone is UTC.
+
+    >>> since_time(datetime(2026, 1, 1)).isoformat()
+    '2026-01-01T00:00:00+00:00'
+    """
+    if isinstance(since, timedelta):
+        return datetime.now(UTC) - since
+    return since.replace(tzinfo=since.tzinfo or UTC).astimezone(UTC)
 
 
 def conversation_view(row: Conversation) -> dict[str, Any]:

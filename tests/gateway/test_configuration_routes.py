@@ -69,6 +69,7 @@ async def test_the_configuration_in_force_with_its_sources(tmp_path: Path) -> No
     assert (level["value"], level["origin"], level["file"], level["line"]) == (
         "info", "file", str(file), 2,
     )  # fmt: skip
+    assert level["source"] == "config.yaml:2"
     assert level["description"].startswith("debug, info")
     assert rows["channels.telegram.bot_token"]["value"] == "***"
     assert rows["gateway.port"]["origin"] == "default"
@@ -110,6 +111,7 @@ async def test_a_saved_text_is_applied_and_undone(tmp_path: Path) -> None:
         )
         assert saved["changed"] == ["title.max_words", "channels.telegram.streaming"]
         assert (saved["problems"], saved["restart"]) == ([], ["channels"])
+        assert saved["message"] == "The file is saved. Restart the service for: channels."
         assert file.stat().st_mode & 0o777 == 0o640
         assert (
             file.read_text()

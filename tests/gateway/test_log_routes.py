@@ -36,6 +36,7 @@ async def test_lines_are_filtered_and_paged(tmp_path: Path) -> None:
         page = (await service.client.get("/api/logs?q=tides&limit=2")).json()
         older = await rows(service, f"?q=tides&before={page['next']}")
         assert [row["message"][-1] for row in (*page["rows"], *older)] == list("43210")
+        assert len(await rows(service, "?q=tides&since=PT5M")) == 5
         assert (await service.client.get("/api/logs?level=loud")).status_code == 422
 
 

@@ -97,4 +97,12 @@ export const texts = {
   "overview.messages": "Messages", "overview.answers": "answered", "overview.errors": "failed", "overview.others": "neither",
   "overview.sign": "First sign", "overview.answer": "Answer", "overview.tokens": "Tokens", "overview.cost": "Cost",
   "state.problem": "problem", "state.warning": "warning", "state.note": "note", "state.ok": "ok",
+  // configuration, logs, audit, tokens
+  "nav.configuration": "Configuration", "nav.logs": "Logs", "nav.audit": "Audit", "nav.tokens": "Tokens",
+  "action.save": "Save", "action.rotate": "Rotate", "action.delete": "Delete", "action.download": "Download", "list.time": "Time", "list.none": "Nothing found.",
+  "configuration.key": "Key", "configuration.value": "Value", "configuration.source": "Source", "configuration.default": "default",
+  "configuration.restart": "changes after a restart", "state.restart": "waits for a restart", "configuration.edit": "Edit the file",
+  "configuration.about": "Secrets are hidden: <hidden-1> keeps one as it is.", "configuration.difference": "Difference", "logs.level": "Level", "logs.logger": "Module",
+  "tokens.name": "Name", "tokens.expires": "Expires", "tokens.days": "Days until it expires; empty = never", "tokens.new": "New token",
+  "tokens.once": "Copy it now: it is not shown again.", "tokens.sure": "Programs with its present value lose access at once.",
 };

@@ -97,4 +97,12 @@ export const texts = {
   "overview.messages": "消息", "overview.answers": "已回答", "overview.errors": "失败", "overview.others": "其他",
   "overview.sign": "首次响应", "overview.answer": "完整回答", "overview.tokens": "Token 用量", "overview.cost": "费用",
   "state.problem": "问题", "state.warning": "警告", "state.note": "提示", "state.ok": "正常",
+  // configuration, logs, audit, tokens
+  "nav.configuration": "配置", "nav.logs": "日志", "nav.audit": "审计", "nav.tokens": "令牌",
+  "action.save": "保存", "action.rotate": "更换", "action.delete": "删除", "action.download": "下载", "list.time": "时间", "list.none": "没有找到内容。",
+  "configuration.key": "配置项", "configuration.value": "当前值", "configuration.source": "来源", "configuration.default": "默认值",
+  "configuration.restart": "重启后生效", "state.restart": "等待重启", "configuration.edit": "编辑文件",
+  "configuration.about": "密钥不显示，保留 <hidden-1> 即沿用原值。", "configuration.difference": "改动", "logs.level": "级别", "logs.logger": "模块",
+  "tokens.name": "名称", "tokens.expires": "到期时间", "tokens.days": "有效天数，留空则不过期", "tokens.new": "新建令牌",
+  "tokens.once": "请立即复制，之后不再显示。", "tokens.sure": "使用当前值的程序将立即失去访问权限。",
 };

@@ -1,0 +1,100 @@
+// The configuration in force with its sources, and the editor of its file.
+
+import { request } from "../kit/api.mjs";
+import { ask } from "../kit/dialog.mjs";
+import { button, element, link, pill } from "../kit/elements.mjs";
+import { list } from "../kit/list.mjs";
+import { t } from "../kit/texts.mjs";
+
+const TYPING_MS = 400;
+const LINE_PX = 20;
+
+/** A key to set in the editor, which opens next. @type {{key: string, value: string} | null} */
+let wanted = null;
+
+/** @param {import("../console.mjs").Page} page */
+export const show = (page) => (page.rest === "file" ? showEditor(page) : showKeys(page));
+
+/** @param {import("../console.mjs").Page} page */
+const showKeys = async (page) => (await list(page, {
+  name: "configuration", path: "api/configuration", actions: [link("#configuration/file", t("configuration.edit"))],
+  key: (row) => row.key,
+  columns: [
+    { label: t("configuration.key"), kind: "text", cell: (row) => [element("code", {}, row.key), element("small", { class: "soft" }, row.description)] },
+    { label: t("configuration.value"), kind: "value", cell: (row) => [
+      element("code", { class: "preview" }, typeof row.value === "string" ? row.value : JSON.stringify(row.value)), row.waits_for_restart && pill("restart")] },
+    { label: t("configuration.source"), kind: "value", cell: (row) => [
+      row.line ? link(`#configuration/file?line=${row.line}`, row.source) : t(`configuration.${row.source}`, {}, row.source),
+      row.needs_restart && element("small", { class: "soft" }, t("configuration.restart"))] },
+    { label: "", kind: "actions", cell: (row) => button(t("action.edit"), () => ask({
+      title: row.key, text: row.description, label: t("action.edit"),
+      fields: [{ name: "value", label: "YAML", required: true, value: /^\*|\$/.test(row.value) ? "" : JSON.stringify(row.value) }],
+      submit: ({ value }) => {
+        wanted = { key: row.key, value };
+        page.go("#configuration/file");
+      },
+    }), { class: "small" }) },
+  ],
+  filters: [{ name: "key", label: t("configuration.key") }],
+})).content;
+
+/** @param {import("../console.mjs").Page} page */
+async function showEditor(page) {
+  /** @type {(path: string, body: unknown, method?: string) => Promise<any>} */
+  const send = (path, body, method = "POST") => request(`api/configuration/${path}`, { method, body });
+  const file = await request("api/configuration/file");
+  const area = element("textarea", { "aria-label": file.path, spellcheck: "false", wrap: "off", readonly: Boolean(file.problem) });
+  area.value = file.text;
+  const numbers = element("pre", { class: "soft", "aria-hidden": "true" });
+  const notes = element("div", { class: "notes", "aria-live": "polite" });
+  /** @type {any} */
+  let checked = null;
+  let timer = 0;
+  const check = async () => {
+    const text = area.value;
+    const found = await send("check", { text });
+    if (text !== area.value) return; // A later check follows.
+    checked = found;
+    save.disabled = !found.difference.length || found.findings.some((/** @type {any} */ one) => one.prevents_saving);
+    notes.replaceChildren(...found.findings.map((/** @type {any} */ one) => {
+      const note = element("span", { class: one.prevents_saving ? "pill bad" : "pill warn", title: one.message }, `${one.line || ""} ${one.message}`);
+      note.style.top = `${Math.max(0, one.line - 1) * LINE_PX + 8}px`;
+      return note;
+    }));
+  };
+  const draw = () => {
+    area.rows = area.value.split("\n").length + 1;
+    numbers.textContent = Array.from({ length: area.rows - 1 }, (_, at) => at + 1).join("\n");
+    save.disabled = true;
+    clearTimeout(timer);
+    timer = window.setTimeout(check, TYPING_MS);
+  };
+  const done = async (/** @type {any} */ { message, version }) => {
+    page.notify(message, () => undo(version));
+    if (!page.signal.aborted) await page.show();
+  };
+  const undo = async (/** @type {string} */ version) => done(await send("undo", { version }));
+  const save = button(t("action.save"), () => ask({
+    title: t("configuration.difference"), wide: true, label: t("action.save"),
+    text: element("div", { class: "dialog-body", tabindex: "0" }, checked.restart.length ? `${t("state.restart")}: ${checked.restart.join()}` : null,
+      element("pre", {}, ...checked.difference.map((/** @type {string} */ line) =>
+        element("span", { class: { "+": "added", "-": "error" }[line[0]] }, `${line}\n`)))),
+    submit: async () => void done(await send("file", { text: area.value, version: file.version }, "PUT")),
+  }), { class: "primary" });
+  area.addEventListener("input", draw);
+  page.onLeave(() => clearTimeout(timer));
+  if (wanted) {
+    const body = { text: file.text, ...wanted };
+    wanted = null;
+    await send("check/key", body).then(({ text }) => { area.value = text; }, (error) => page.notify(error.message));
+  }
+  draw();
+  setTimeout(() => scrollTo(0, Number(page.query.get("line")) * LINE_PX));
+  return [
+    element("p", { class: "crumbs" }, link("#configuration", t("nav.configuration"))),
+    element("div", { class: "head" }, element("h2", {}, file.path), !file.problem && element("div", { class: "buttons" },
+      file.has_previous && button(t("action.undo"), () => undo(file.version)), save)),
+    element("p", { class: file.problem ? "error" : "soft" }, file.problem || t("configuration.about")),
+    element("div", { class: "editor card" }, numbers, area, notes),
+  ];
+}

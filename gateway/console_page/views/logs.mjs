@@ -1,0 +1,34 @@
+// The last lines of the service's own log, as they come.
+
+import { element, link, pill } from "../kit/elements.mjs";
+import { list, since } from "../kit/list.mjs";
+import { t } from "../kit/texts.mjs";
+
+const EVERY_MS = 1000;
+const TARGETS = new Map([["thread", "#conversation/"], ["request", "#logs?request_id="]]);
+
+/** @param {import("../console.mjs").Page} page */
+export async function show(page) {
+  const { table, content } = await list(page, {
+    name: "logs", path: "api/logs", formats: ["jsonl"], search: t("filter.search"),
+    key: (row) => String(row.id),
+    rowClass: (row) => (row.level === "error" ? "failed" : ""),
+    columns: [
+      { label: t("list.time"), cell: (row) => element("span", { title: row.time }, new Date(row.time).toLocaleTimeString()) },
+      { label: t("logs.level"), cell: (row) => pill(row.level) },
+      { label: t("column.message"), kind: "text", cell: (row) => [row.message,
+        row.error && element("details", {}, element("summary", {}, row.error.trim().split("\n").at(-1)), element("pre", {}, row.error)),
+        element("small", { class: "soft" }, row.logger, ...Object.entries(row.context).flatMap(([name, value]) => {
+          const target = TARGETS.get(name);
+          return [" · ", target ? link(target + encodeURIComponent(value), `${name} ${value}`) : `${name} ${value}`];
+        }))] },
+    ],
+    filters: [
+      { name: "level", label: t("logs.level"), options: [["", t("filter.all")], ["info", "info"], ["warning", "warning"], ["error", "error"]] },
+      since(), { name: "logger", label: t("logs.logger") }, { name: "request_id", label: "request" }, { name: "thread_id", label: "thread" },
+    ],
+  });
+  const timer = setInterval(() => { if (!document.hidden) table.refresh().catch(() => null); }, EVERY_MS);
+  page.onLeave(() => clearInterval(timer));
+  return content;
+}
