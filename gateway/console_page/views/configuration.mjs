@@ -71,7 +71,7 @@ async function showEditor(page) {
   };
   const done = async (/** @type {any} */ { message, version }) => {
     page.notify(message, () => undo(version));
-    if (!page.signal.aborted) await page.show();
+    if (location.hash.startsWith("#configuration/file")) await page.show();
   };
   const undo = async (/** @type {string} */ version) => done(await send("undo", { version }));
   const save = button(t("action.save"), () => ask({
