@@ -4,7 +4,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -43,6 +43,7 @@ from bus.notifications.broadcasts import Broadcasts
 from bus.notifications.chat_directory import ChatDirectory
 from bus.notifications.notifications import Notifications
 from bus.notifications.sender import BroadcastSender
+from bus.outbound.deliveries import Deliveries
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.rows import text_key
 from bus.outbound.worker import DeliveryWorker
@@ -68,7 +69,7 @@ from store.database import Database
 from store.errors import RowConflict, RowNotFound, StoreError
 from store.inbox import InboxRow
 from store.node_calls import NodeCalls
-from store.outbox import DeliveryState, OutboxRow
+from store.outbox import DeliveryState
 from store.pairings import Pairing
 from store.refused_messages import RefusedRow
 from store.retention import Retention
@@ -112,6 +113,7 @@ class Bus:
         owners, inbox, outbox, conversations, pairings, refused, words: The journal's stores.
         channels: The platforms, by channel.
         chats: The chats in which people have written to the bot.
+        deliveries: What administrators do with messages to the platforms.
         notifications: Accepts messages of API clients to one chat.
         broadcasts: Accepts messages to many chats.
         broadcast_sender: Sends them.
@@ -143,6 +145,9 @@ class Bus:
             name: AdapterSupervisor(adapter, now=context.now, backoff=RESTARTS)
             for name, adapter in context.adapters.items()
         }
+        self.deliveries = Deliveries(
+            self.outbox, context.delivery, adapters=context.adapters, now=context.now
+        )
         self.chats = ChatDirectory(context.stores.chats, self.inbox, now=context.now)
         self.notifications = Notifications(
             context.stores.notifications,
@@ -201,10 +206,6 @@ class Bus:
             raise RowNotFound(f"There is no running channel {name}.")
         self.channels[name].restart()
 
-    async def resend(self, delivery_id: int) -> OutboxRow:
-        """Send a failed or uncertain delivery again. Raises RowNotFound, RowConflict."""
-        return await self._context.delivery.resend(delivery_id)
-
     async def stop_message(self, row_id: int) -> bool:
         """Cancel the waiting or running turn of a message, at whichever node it is. Return whether there was one.
 
@@ -232,10 +233,6 @@ class Bus:
             rewind_point=replace(point, text=prompt_of(words, asked.quoted)),
         )
         return await self.intake.receive(again)
-
-    async def discard(self, delivery_id: int) -> None:
-        """Delete a delivery that is not being sent. Raises RowNotFound, RowConflict."""
-        await self._context.delivery.discard(delivery_id)
 
     async def approve(self, code: str) -> Pairing:
         """Approve the person or group with a pairing code, and tell them. Raises RowNotFound, StoreError."""
@@ -285,6 +282,11 @@ class Bus:
         if row is None:
             raise RowNotFound(f"Nobody has written to the bot in this chat of {channel} recently.")
         return replace(decode_inbound(row.body), key=row.key)
+
+    async def places_of(self, conversation_ids: Iterable[int]) -> dict[int, str]:
+        """Return what people call the chats of conversations, by their newest messages. Raises StoreError."""
+        bodies = await self.inbox.find_newest_bodies([*conversation_ids])
+        return {number: _place_name(body) for number, body in bodies.items()}
 
     async def find_asked(self, thread_id: str) -> InboundMessage | None:
         """Return the message that a thread's running turn answers; None = there is none. Raises StoreError."""
@@ -356,6 +358,15 @@ class Bus:
         await self.takeover.hand_over(self._conversations)
         await self.local_intake.wait_idle()
         await self.takeover.leave()
+
+
+def _place_name(body: str) -> str:
+    try:
+        message = decode_inbound(body)
+    except ValueError:  # a damaged row
+        return ""
+    title = " › ".join(filter(None, (message.chat_title, message.topic_title)))
+    return title or (message.sender.name if message.is_private else "")
 
 
 @asynccontextmanager

@@ -31,6 +31,7 @@ from gateway.routes import (
     channels,
     configuration,
     conversations,
+    deliveries,
     events,
     guardrails,
     health,
@@ -173,7 +174,7 @@ def included_routes() -> list[BaseRoute]:
     for module in (
         agents, artifacts, terminal, broadcasts, notifications, channels, conversations, events, people, prompt,
         markdown, mcp, memory, messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
-        guardrails, model_details, tools, audit, configuration, logs, overview,
+        guardrails, model_details, tools, audit, configuration, logs, overview, deliveries,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

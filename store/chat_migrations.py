@@ -30,6 +30,7 @@ SELECT (SELECT {LAST_SEQ} FROM conversation WHERE id = :old_id) AS old_last,
 _MERGE = (
     "UPDATE inbox SET conversation_id = :new_id, seq = seq + :new_last WHERE conversation_id = :old_id",
     "UPDATE outbox SET conversation_id = :new_id WHERE conversation_id = :old_id",
+    "UPDATE discarded_delivery SET conversation_id = :new_id WHERE conversation_id = :old_id",
     """
     UPDATE conversation SET last_seq = CAST(:old_last AS BIGINT) + :new_last,
         thread_id = coalesce(thread_id, (SELECT thread_id FROM conversation WHERE id = :old_id))

@@ -1,5 +1,6 @@
 """The inbox: messages accepted from the platforms, committed before they are acknowledged."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -97,6 +98,11 @@ SELECT event_id FROM inbox WHERE conversation_id = :conversation_id AND thread_i
 _BODIES = """
 SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit
+"""
+_NEWEST_BODIES = """
+SELECT conversation_id, body FROM conversation JOIN inbox ON inbox.conversation_id = conversation.id
+    AND inbox.seq = (SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id)
+WHERE conversation.id IN (SELECT CAST(value AS BIGINT) FROM json_each(:ids))
 """
 _MARK_RUNNING = """
 UPDATE inbox SET state = 'running', starts = starts + 1, run_id = CASE WHEN state = 'running' THEN run_id END,
@@ -441,6 +447,11 @@ class InboxStore:
         """Return the event IDs of a thread's messages, in any order."""
         rows = await self._database.read(_EVENT_IDS_OF_THREAD, asdict(span))
         return [str(row["event_id"]) for row in rows]
+
+    async def find_newest_bodies(self, conversation_ids: Sequence[int]) -> dict[int, str]:
+        """Return the encoded newest message of each conversation that has one."""
+        rows = await self._database.read(_NEWEST_BODIES, {"ids": json.dumps(conversation_ids)})
+        return {row["conversation_id"]: row["body"] for row in rows}
 
     async def list_bodies(self, *, limit: int) -> list[AcceptedBody]:
         """Return the messages of the newest rows, newest first."""

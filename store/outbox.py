@@ -1,6 +1,7 @@
 """The outbox: one row per platform message, written before the first attempt and updated after each."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,11 @@ NEWEST = 2**63 - 1
 """The upper bound of a page that starts with the newest row: larger than every ID that SQLite assigns."""
 
 DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
+
+DISCARDED = "discarded"
+"""The state in which discarded rows are listed. They have left the outbox."""
+
+ListedState = DeliveryState | Literal["discarded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,7 @@ class OutboxRow:
         uncertain_attempts: Attempts whose outcome is unknown: the message may have arrived.
         failed_attempts: A line of JSON for each attempt that failed, also before one that succeeded: `at` (Unix
             seconds) and `error`. About 4,000 characters are kept.
+        discarded_at: When an administrator discarded it; None = it is in the outbox.
     """
 
     id: int
@@ -67,6 +74,24 @@ class OutboxRow:
     last_sent_at: float | None = None
     uncertain_attempts: int = 0
     failed_attempts: str = ""
+    conversation_id: int = 0
+    discarded_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFilter:
+    """Which rows an administrator asks for; "" = any.
+
+    Attributes:
+        states: Any of these; empty = all rows of the outbox, which has no discarded ones.
+        channel, chat: IDs.
+        error: A part of the error, in any case.
+    """
+
+    states: Sequence[ListedState] = ()
+    channel: str = ""
+    chat: str = ""
+    error: str = ""
 
 
 _SELECT = """
@@ -149,16 +174,37 @@ UPDATE outbox SET state = 'pending', attempts = 0, not_before = 0, error = NULL,
 WHERE id = :id AND state IN ('failed', 'uncertain')
 RETURNING id
 """
-_DISCARD = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING id"
-_RECENT = f"{_SELECT} WHERE outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit"
 _SENT_TO = f"""{_SELECT}
 WHERE outbox.conversation_id = :conversation_id AND key >= 'notification:' AND key < 'notification;'
     AND outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit
 """
-# One state at a time: with several, SQLite would sort all of their rows.
-RECENT_IN_STATE = f"""{_SELECT}
-WHERE outbox.state = :state AND outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit
+_DELETE = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING id"
+_DISCARD = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING *"
+_KEEP_DISCARDED = """
+INSERT INTO discarded_delivery (
+    id, key, conversation_id, body, state, attempts, uncertain_attempts, not_before, first_sent_at, last_sent_at,
+    platform_id, error, failed_attempts, created_at, updated_at, batch, discarded_at)
+VALUES (
+    :id, :key, :conversation_id, :body, :state, :attempts, :uncertain_attempts, :not_before, :first_sent_at,
+    :last_sent_at, :platform_id, :error, :failed_attempts, :created_at, :updated_at, :batch, :now)
 """
+_LIST_BATCH = "SELECT id FROM discarded_delivery WHERE batch = :batch ORDER BY id LIMIT :limit"
+_TAKE_DISCARDED = "DELETE FROM discarded_delivery WHERE id = :id RETURNING *"
+# A row with its key may have been stored meanwhile.
+_RESTORE = """
+INSERT INTO outbox (
+    id, key, conversation_id, body, state, attempts, uncertain_attempts, not_before, first_sent_at, last_sent_at,
+    platform_id, error, failed_attempts, created_at, updated_at)
+VALUES (
+    :id, :key, :conversation_id, :body, :state, :attempts, :uncertain_attempts, :not_before, :first_sent_at,
+    :last_sent_at, :platform_id, :error, :failed_attempts, :created_at, :updated_at)
+ON CONFLICT (key) DO NOTHING
+"""
+_FILTERS: Mapping[str, str] = {
+    "channel": "conversation.channel = :channel",
+    "chat": "conversation.chat = :chat",
+    "error": "lower(found.error) LIKE :error ESCAPE '!'",
+}
 _CLOSED = " UNION ALL ".join(
     f"SELECT * FROM (SELECT * FROM outbox WHERE state = '{state}' ORDER BY id DESC LIMIT :limit) AS found"  # noqa: S608 - literals only
     for state in ("delivered", "uncertain", "failed")
@@ -190,7 +236,7 @@ WHERE state IN ('pending', 'sending', 'uncertain', 'failed') GROUP BY state
 
 
 class OutboxStore:
-    """The outbox table.
+    """The outbox table, and that of discarded deliveries.
 
     Attributes:
         owners: The node that owns each chat, as this process knows it.
@@ -387,39 +433,78 @@ class OutboxStore:
         }
         await self._database.execute(_CLOSE, params)
 
-    async def resend(self, row_id: int, *, now: float) -> OutboxRow:
-        """Set a failed or uncertain row back to pending. Raises RowNotFound, RowConflict (state differs)."""
+    async def resend(self, row_ids: Sequence[int], *, now: float) -> list[OutboxRow]:
+        """Set failed and uncertain rows back to pending. Return them; others do not change."""
 
-        def work(tx: Transaction) -> OutboxRow:
-            before = _existing(tx, row_id)
-            if not tx.run(_RESEND, {"id": row_id, "now": now}):
-                raise RowConflict(f"Delivery {row_id} is {before.state}, not failed or uncertain.")
-            return _existing(tx, row_id)
+        def work(tx: Transaction) -> list[OutboxRow]:
+            changed = tx.run_all([(_RESEND, {"id": row_id, "now": now}) for row_id in row_ids])
+            return _rows_of(tx, [row["id"] for rows in changed for row in rows])
 
         return await self._database.transaction(work)
 
-    async def discard(self, row_id: int) -> OutboxRow:
-        """Delete a row that is not being sent; return it. Raises RowNotFound, RowConflict."""
+    async def discard(self, row_ids: Sequence[int], *, batch: str, now: float) -> list[OutboxRow]:
+        """Take rows that are not being sent out of the outbox, and keep them as they were. Return them.
 
-        def work(tx: Transaction) -> OutboxRow:
-            row = _existing(tx, row_id)
-            if not tx.run(_DISCARD, {"id": row_id}):
+        `batch`: the name by which `find_batch` finds them.
+        """
+
+        def work(tx: Transaction) -> list[OutboxRow]:
+            keys = {row.id: row.conversation for row in _rows_of(tx, row_ids)}
+            found = tx.run_all([(_DISCARD, {"id": row_id}) for row_id in keys])
+            taken = [row for rows in found for row in rows]
+            tx.run_all([(_KEEP_DISCARDED, {**row, "batch": batch, "now": now}) for row in taken])
+            return [
+                from_row(OutboxRow, row, conversation=keys[row["id"]], discarded_at=now)
+                for row in taken
+            ]
+
+        return await self._database.transaction(work)
+
+    async def find_batch(self, batch: str, *, limit: int) -> list[int]:
+        """Return the IDs of rows that one request discarded and that were not restored yet."""
+        rows = await self._database.read(_LIST_BATCH, {"batch": batch, "limit": limit})
+        return [int(row["id"]) for row in rows]
+
+    async def restore(self, row_ids: Sequence[int]) -> list[OutboxRow]:
+        """Put discarded rows back as they were, unless the outbox has a row with the same key. Return them."""
+
+        def work(tx: Transaction) -> list[OutboxRow]:
+            found = tx.run_all([(_TAKE_DISCARDED, {"id": row_id}) for row_id in row_ids])
+            taken = [row for rows in found for row in rows]
+            tx.run_all([(_RESTORE, dict(row)) for row in taken])
+            return _rows_of(tx, [row["id"] for row in taken])
+
+        return await self._database.transaction(work)
+
+    async def delete(self, row_id: int) -> None:
+        """Delete a row that is not being sent, for good. Raises RowNotFound, RowConflict."""
+
+        def work(tx: Transaction) -> None:
+            _existing(tx, row_id)
+            if not tx.run(_DELETE, {"id": row_id}):
                 raise RowConflict(f"Delivery {row_id} is being sent.")
-            return row
 
-        return await self._database.transaction(work)
+        await self._database.transaction(work)
 
     async def list_recent(
-        self, *, states: Sequence[DeliveryState] = (), limit: int = 100, before: int = NEWEST
+        self,
+        *,
+        states: Sequence[ListedState] = (),
+        channel: str = "",
+        chat: str = "",
+        error: str = "",
+        limit: int = 100,
+        before: int = NEWEST,
     ) -> list[OutboxRow]:
-        """Return rows, newest first; only those with an id below `before`."""
-        params: Params = {"limit": limit, "before": before}
-        if not states:
-            return [_outbox_row(row) for row in await self._database.read(_RECENT, params)]
+        """Return rows, newest first; only those with an id below `before`, and as of `DeliveryFilter`."""
+        wanted = DeliveryFilter(states=states, channel=channel, chat=chat, error=error)
+        # One state at a time: with several, SQLite would sort all of their rows.
         found = [
             _outbox_row(row)
-            for state in states
-            for row in await self._database.read(RECENT_IN_STATE, {**params, "state": state})
+            for state in states or ("",)
+            for row in await self._database.read(
+                listing_statement(state, wanted), _listing_params(state, wanted, limit, before)
+            )
         ]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
@@ -441,6 +526,15 @@ class OutboxStore:
         """Return the notifications and broadcasts to a conversation, newest first: ids below `before`."""
         params: Params = {"conversation_id": conversation_id, "limit": limit, "before": before}
         return [_outbox_row(row) for row in await self._database.read(_SENT_TO, params)]
+
+    async def count(self, wanted: DeliveryFilter) -> int:
+        """Return how many rows match."""
+        total = 0
+        for state in wanted.states or ("",):
+            params = _listing_params(state, wanted, 0, NEWEST)
+            rows = await self._database.read(_counting_statement(state, wanted), params)
+            total += int(str(rows[0]["rows"]))
+        return total
 
     async def list_last_closed(self, *, now: float, limit: int, within_s: float) -> list[OutboxRow]:
         """Return the rows that were closed in the `within_s` seconds before the last one, newest first.
@@ -487,6 +581,42 @@ class OutboxStore:
         """Return the number of undelivered rows by state."""
         rows = await self._database.read(_UNDELIVERED_BY_STATE)
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
+
+
+def listing_statement(state: str, wanted: DeliveryFilter) -> str:
+    """Return the statement that lists rows in a state ("" = any), newest first."""
+    return f"""
+    SELECT found.*, channel, workspace, chat, topic {_matching(state, wanted)} AND found.id < :before
+    ORDER BY found.id DESC LIMIT :limit
+    """
+
+
+def _counting_statement(state: str, wanted: DeliveryFilter) -> str:
+    return f"SELECT count(*) AS rows {_matching(state, wanted)}"
+
+
+def _matching(state: str, wanted: DeliveryFilter) -> str:
+    table = "discarded_delivery" if state == DISCARDED else "outbox"
+    conditions = [text for name, text in _FILTERS.items() if getattr(wanted, name)]
+    if state not in ("", DISCARDED):
+        conditions.append("found.state = :state")
+    return f"""
+    FROM {table} AS found JOIN conversation ON conversation.id = found.conversation_id
+    WHERE {" AND ".join(conditions) or "1 = 1"}
+    """
+
+
+def _listing_params(state: str, wanted: DeliveryFilter, limit: int, before: int) -> Params:
+    error = re.sub(r"([!%_])", r"!\1", wanted.error.lower())
+    params: Params = {
+        "state": state,
+        "channel": wanted.channel,
+        "chat": wanted.chat,
+        "error": f"%{error}%",
+        "limit": limit,
+        "before": before,
+    }
+    return params
 
 
 def insert_outbox_rows(
@@ -541,6 +671,11 @@ def _change(
 
 def _failure(error: str, now: float) -> str:
     return json.dumps({"at": now, "error": error}, ensure_ascii=False) + "\n"
+
+
+def _rows_of(tx: Transaction, row_ids: Sequence[int]) -> list[OutboxRow]:
+    found = tx.run_all([(_BY_ID, {"id": row_id}) for row_id in row_ids])
+    return [_outbox_row(row) for rows in found for row in rows]
 
 
 def _existing(tx: Transaction, row_id: int) -> OutboxRow:

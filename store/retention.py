@@ -7,6 +7,7 @@
 | refused_message | 7 days, and at most the newest 100,000 |
 | received_id | 7 days, likewise |
 | outbox | delivered rows: 7 days; failed and uncertain rows: `retention_days` |
+| discarded_delivery | 7 days: that long, it can be undone |
 | message_topic | `retention_days`: a later reply to such a message starts a new topic |
 | conversation | `retention_days` after its last message: the next message starts a new thread |
 | past_message | `retention_days` after it was said, and with its thread |
@@ -69,6 +70,7 @@ DELETE FROM outbox_file WHERE (file_id, part) IN (
     SELECT file_id, part FROM outbox_file
     WHERE created_at < :before
         AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.key = outbox_key AND state <> 'delivered')
+        AND NOT EXISTS (SELECT 1 FROM discarded_delivery WHERE discarded_delivery.key = outbox_key)
     LIMIT :rows)
 RETURNING part
 """
@@ -97,6 +99,11 @@ SHORT_TERM = (
     DELETE FROM outbox WHERE id IN (
         SELECT id FROM outbox INDEXED BY outbox_delivered
         WHERE state = 'delivered' AND updated_at < :before LIMIT :rows)
+    RETURNING id
+    """,
+    """
+    DELETE FROM discarded_delivery WHERE id IN (
+        SELECT id FROM discarded_delivery WHERE discarded_at < :before LIMIT :rows)
     RETURNING id
     """,
     DELETE_NOTIFICATIONS,
@@ -153,6 +160,7 @@ _IS_UNUSED = """
 updated_at < :before
 AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.conversation_id = conversation.id)
 AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.conversation_id = conversation.id)
+AND NOT EXISTS (SELECT 1 FROM discarded_delivery WHERE discarded_delivery.conversation_id = conversation.id)
 """
 # Runs on a reading connection: old conversations that still have rows make it slower.
 FIND_CONVERSATIONS = (

@@ -166,17 +166,27 @@ class DeliveryWorker:
             limit=MAX_NOTIFICATIONS,
         )
 
-    async def resend(self, row_id: int) -> OutboxRow:
-        """Send a failed or uncertain row again now. Raises RowNotFound, RowConflict."""
-        row = await self._outbox.resend(row_id, now=self._now())
-        self.notify(row.conversation, are_new=False)
-        return row
+    async def resend(self, row_ids: Sequence[int]) -> list[OutboxRow]:
+        """Send the failed and uncertain ones of these rows again now. Return them. Raises StoreError."""
+        rows = await self._outbox.resend(row_ids, now=self._now())
+        for row in rows:
+            self.notify(row.conversation, are_new=False)
+        return rows
 
-    async def discard(self, row_id: int) -> None:
-        """Delete a row that is not being sent. Raises RowNotFound, RowConflict."""
-        row = await self._outbox.discard(row_id)
-        self._wake_waiters(row.key)
-        self.notify(row.conversation)
+    async def discard(self, row_ids: Sequence[int], *, batch: str) -> list[OutboxRow]:
+        """Discard the ones of these rows that are not being sent. Return them. Raises StoreError."""
+        rows = await self._outbox.discard(row_ids, batch=batch, now=self._now())
+        for row in rows:
+            self._wake_waiters(row.key)
+            self.notify(row.conversation)
+        return rows
+
+    async def restore(self, row_ids: Sequence[int]) -> list[OutboxRow]:
+        """Put discarded rows back as they were. Return them. Raises StoreError."""
+        rows = await self._outbox.restore(row_ids)
+        for row in rows:
+            self.notify(row.conversation, are_new=False)
+        return rows
 
     async def wait_closed(self, row_key: str) -> OutboxRow | None:
         """Wait until a row is neither pending nor being sent. Return it. Raises StoreError."""
@@ -357,7 +367,7 @@ class DeliveryWorker:
             adapter, body.reply_target, ok=body.ok, age_s=age_s
         )
         if wait_s is None:
-            await self._outbox.discard(row.id)
+            await self._outbox.delete(row.id)
             return
         now = self._now()
         await self._outbox.reschedule(row.id, not_before=now + wait_s, error="refused", now=now)

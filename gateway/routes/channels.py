@@ -1,29 +1,20 @@
-"""/api/channels: state of each channel, and the rows of inbox, outbox, conversations and pairings."""
+"""/api/channels: state of each channel, and the rows of inbox, conversations and pairings."""
 
 from dataclasses import asdict
-from typing import Annotated, Any, assert_never
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Query, Response
 from pydantic import BaseModel
 
 from bus.config import ChannelPolicy
-from bus.messages import (
-    OutboundEdit,
-    OutboundFile,
-    OutboundIndicator,
-    OutboundNote,
-    OutboundRemoval,
-    OutboundText,
-    decode_inbound,
-    decode_outbound,
-)
+from bus.messages import decode_inbound
 from bus.platform import ChannelHealth, ConnectionState
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.openapi import error_responses
 from gateway.routes.views import conversation_view, iso_time, pairing_view
 from gateway.services import Services
 from store.inbox import InboxKind, InboxRow, InboxState
-from store.outbox import NEWEST, DeliveryState, OutboxRow
+from store.outbox import NEWEST
 
 router = APIRouter(prefix="/channels", responses=error_responses(404, 409))
 
@@ -76,22 +67,6 @@ class ConversationAddress(BaseModel):
     topic: str
 
 
-class OutboxRowView(ConversationAddress):
-    """A row of the outbox; `preview` is the first 200 characters."""
-
-    id: int
-    key: str
-    kind: str
-    preview: str
-    state: DeliveryState
-    attempts: int
-    not_before: str | None
-    platform_id: str | None
-    error: str | None
-    created_at: str
-    updated_at: str
-
-
 class InboxRowView(ConversationAddress):
     """A row of the inbox; `preview` is the first 200 characters, and `failed` says whether its turn failed."""
 
@@ -136,12 +111,6 @@ class PairingView(BaseModel):
     text: str
     created_at: str
     approved_at: str | None
-
-
-class OutboxList(BaseModel):
-    """Deliveries, newest first."""
-
-    rows: list[OutboxRowView]
 
 
 class InboxList(BaseModel):
@@ -224,32 +193,6 @@ async def restart_channel(name: str, services: ServicesDep, bus: BusDep) -> dict
     return {"success": True, "message": f"Channel {name} is being restarted."}
 
 
-@router.get("/outbox", response_model=OutboxList)
-async def list_outbox(
-    bus: BusDep,
-    state: Annotated[list[DeliveryState] | None, Query()] = None,
-    limit: Limit = 100,
-    before: Before = NEWEST,
-) -> dict[str, Any]:
-    """List deliveries, newest first. You can repeat `state`."""
-    rows = await bus.outbox.list_recent(states=state or (), limit=limit, before=before)
-    return {"rows": [outbox_row_view(row) for row in rows]}
-
-
-@router.post("/outbox/{delivery_id}/resend", response_model=ActionResponse)
-async def resend_delivery(delivery_id: RowId, bus: BusDep) -> dict[str, Any]:
-    """Send a failed or uncertain delivery again."""
-    await bus.resend(delivery_id)
-    return {"success": True, "message": "The delivery will be sent again."}
-
-
-@router.delete("/outbox/{delivery_id}", status_code=204)
-async def discard_delivery(delivery_id: RowId, bus: BusDep) -> Response:
-    """Delete a delivery."""
-    await bus.discard(delivery_id)
-    return Response(status_code=204)
-
-
 @router.get("/inbox", response_model=InboxList)
 async def list_inbox(bus: BusDep, limit: Limit = 100, before: Before = NEWEST) -> dict[str, Any]:
     """List accepted messages, newest first."""
@@ -290,46 +233,6 @@ async def revoke_pairing(
         raise HTTPException(404, "This person is not approved.")
     services.changes.note("access")
     return Response(status_code=204)
-
-
-def _outbox_kind_and_text(row: OutboxRow) -> tuple[str, str]:
-    try:
-        body = decode_outbound(row.body)
-    except ValueError:  # a damaged row, for the administrator to discard
-        return "undecodable", row.body
-    match body:
-        case OutboundFile():
-            text = body.name
-        case OutboundText() | OutboundEdit():
-            text = body.markdown
-        case OutboundNote():
-            text = body.text
-        case OutboundRemoval():
-            text = ""
-        case OutboundIndicator():
-            text = "done" if body.ok else "failed"
-        case _:
-            assert_never(body)
-    return body.kind, text
-
-
-def outbox_row_view(row: OutboxRow) -> dict[str, Any]:
-    """Return a delivery as an `OutboxRowView`."""
-    kind, text = _outbox_kind_and_text(row)
-    return {
-        "id": row.id,
-        "key": row.key,
-        **asdict(row.conversation),
-        "kind": kind,
-        "preview": text[:PREVIEW_CHARS],
-        "state": row.state,
-        "attempts": row.attempts,
-        "not_before": iso_time(row.not_before or None),
-        "platform_id": row.platform_id,
-        "error": row.error,
-        "created_at": iso_time(row.created_at),
-        "updated_at": iso_time(row.updated_at),
-    }
 
 
 def _inbox_row_view(row: InboxRow) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from gateway.dependencies import BusDep
 from gateway.middleware import AUDIT_DETAIL
 from gateway.notification_requests import MAX_FILES, Key, NewMessageRequest
 from gateway.openapi import error_responses
-from gateway.routes.channels import OutboxRowView, outbox_row_view
+from gateway.routes.deliveries import OutboxRowView, outbox_row_view
 from gateway.routes.views import iso_time
 
 router = APIRouter(prefix="/channels/{channel}/messages", responses=error_responses(404, 409))

@@ -118,6 +118,31 @@ CREATE INDEX outbox_undelivered ON outbox (updated_at) WHERE state IN ('failed',
 CREATE INDEX outbox_by_conversation ON outbox (conversation_id); -- for the foreign key
 CREATE INDEX outbox_notifications ON outbox (conversation_id) WHERE key >= 'notification:' AND key < 'notification;';
 
+-- Deliveries that an administrator discarded, as they were in the outbox, so that it can be undone.
+CREATE TABLE discarded_delivery (
+    id BIGINT PRIMARY KEY, -- in the outbox
+    key TEXT COLLATE "C" NOT NULL,
+    conversation_id BIGINT NOT NULL REFERENCES conversation (id),
+    body TEXT COLLATE "C" NOT NULL,
+    state TEXT COLLATE "C" NOT NULL,
+    attempts BIGINT NOT NULL,
+    uncertain_attempts BIGINT NOT NULL,
+    not_before DOUBLE PRECISION NOT NULL,
+    first_sent_at DOUBLE PRECISION,
+    last_sent_at DOUBLE PRECISION,
+    platform_id TEXT COLLATE "C",
+    error TEXT COLLATE "C",
+    failed_attempts TEXT COLLATE "C" NOT NULL,
+    created_at DOUBLE PRECISION NOT NULL,
+    updated_at DOUBLE PRECISION NOT NULL,
+    batch TEXT COLLATE "C" NOT NULL, -- the request that discarded it
+    discarded_at DOUBLE PRECISION NOT NULL
+);
+CREATE INDEX discarded_delivery_by_age ON discarded_delivery (discarded_at);
+CREATE INDEX discarded_delivery_by_batch ON discarded_delivery (batch);
+CREATE INDEX discarded_delivery_by_key ON discarded_delivery (key);
+CREATE INDEX discarded_delivery_by_conversation ON discarded_delivery (conversation_id); -- for the foreign key
+
 -- The topic of each platform message, so that a reply to it finds its conversation.
 CREATE TABLE message_topic (
     channel TEXT COLLATE "C" NOT NULL,

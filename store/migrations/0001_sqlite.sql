@@ -125,6 +125,31 @@ CREATE INDEX outbox_undelivered ON outbox (updated_at) WHERE state IN ('failed',
 CREATE INDEX outbox_by_conversation ON outbox (conversation_id); -- for the foreign key
 CREATE INDEX outbox_notifications ON outbox (conversation_id) WHERE key >= 'notification:' AND key < 'notification;';
 
+-- Deliveries that an administrator discarded, as they were in the outbox, so that it can be undone.
+CREATE TABLE discarded_delivery (
+    id INTEGER PRIMARY KEY, -- in the outbox
+    key TEXT NOT NULL,
+    conversation_id INTEGER NOT NULL REFERENCES conversation (id),
+    body TEXT NOT NULL,
+    state TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    uncertain_attempts INTEGER NOT NULL,
+    not_before REAL NOT NULL,
+    first_sent_at REAL,
+    last_sent_at REAL,
+    platform_id TEXT,
+    error TEXT,
+    failed_attempts TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    batch TEXT NOT NULL, -- the request that discarded it
+    discarded_at REAL NOT NULL
+) STRICT;
+CREATE INDEX discarded_delivery_by_age ON discarded_delivery (discarded_at);
+CREATE INDEX discarded_delivery_by_batch ON discarded_delivery (batch);
+CREATE INDEX discarded_delivery_by_key ON discarded_delivery (key);
+CREATE INDEX discarded_delivery_by_conversation ON discarded_delivery (conversation_id); -- for the foreign key
+
 -- The topic of each platform message, so that a reply to it finds its conversation.
 CREATE TABLE message_topic (
     channel TEXT NOT NULL,

@@ -41,6 +41,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "refused_message": ("id",),
     "received_id": ("channel", "workspace", "kind", "chat", "external_id"),
     "outbox": ("id",),
+    "discarded_delivery": ("id",),
     "message_topic": ("channel", "workspace", "chat", "message_id"),
     "pairing": ("code",),
     "thread": ("thread_id",),

@@ -198,7 +198,7 @@ async def test_an_old_delivery_is_sent_again_though_newer_ones_were_sent_since(
         await owner.bus._context.delivery.wait_idle()
         failed = await other.bus.outbox.find("old")
         assert failed is not None
-        await other.bus.resend(failed.id)
+        await other.bus.deliveries.resend(failed.id)
         await eventually(lambda: "old" in owner.platform.texts)
         assert other.platform.texts == []
 

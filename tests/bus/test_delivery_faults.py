@@ -419,9 +419,9 @@ async def test_a_resent_row_does_not_wait_for_the_time_of_the_one_behind_it(tmp_
         await outbox.reschedule(waiting.id, not_before=9e9, error="429", now=1.0)
         worker.notify(KEY)
         await anyio.sleep(0.05)  # the delivery task sleeps
-        await worker.resend(first.id)
+        await worker.resend([first.id])
         assert (await closed(worker, "a")).state == "delivered"
-        await worker.discard(waiting.id)
+        await worker.discard([waiting.id], batch="b")
         with anyio.fail_after(20):
             await worker.wait_idle()
     assert platform.texts == ["hello"]

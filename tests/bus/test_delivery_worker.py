@@ -215,7 +215,7 @@ async def test_a_permanent_refusal_is_kept_for_the_admin_and_blocks_nobody(tmp_p
         row = await delivery.find_row("a")
         assert row is not None
         assert (row.state, row.error) == ("failed", "channel is archived")
-        await delivery.resend(row.id)
+        await delivery.resend([row.id])
         assert (await settle(delivery, "a")).state == "delivered"
     assert platform.texts == ["next", "lost"]
 

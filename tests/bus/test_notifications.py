@@ -102,13 +102,13 @@ async def test_a_refusal_is_told_in_the_platforms_words(tmp_path: Path) -> None:
 
         await eventually(errors, lambda found: found == ["the bot was blocked", "no files here"])
         assert harness.platform.shown == []
-        await harness.bus.resend(rows[0].id)
+        await harness.bus.deliveries.resend(rows[0].id)
         await eventually(lambda: harness.platform.texts == ["Backup failed"])
         assert await state_of(harness) == "failed"
-        await harness.bus.resend(rows[1].id)
+        await harness.bus.deliveries.resend(rows[1].id)
         await delivered(harness)
         for row in rows:
-            await harness.bus.discard(row.id)
+            await harness.bus.deliveries.discard(row.id)
         assert await state_of(harness) == "discarded"
 
 

@@ -628,7 +628,7 @@ async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
         assert not set(asked.code) & set("0O1I")
         assert asked.code in harness.platform.texts[0]
         approved = await harness.bus.approve(asked.code.lower())
-        assert approved == replace(asked, approved_at=approved.approved_at)
+        assert approved == replace(asked, text="", notice="", approved_at=approved.approved_at)
         assert await harness.send("hi again", user="7") is Disposition.ACCEPTED
         await eventually(lambda: "Hello you" in harness.platform.texts)
         assert harness.prompts() == ["hi again"]
@@ -647,8 +647,8 @@ async def test_failed_deliveries_can_be_sent_again_or_dropped(tmp_path: Path) ->
         await eventually(lambda: harness.platform.calls == ["send", "send"])
         await harness.bus._context.delivery.wait_idle()
         ids = [row.id for row in await harness.bus.outbox.list_recent(states=["failed"])]
-        await harness.bus.discard(ids[0])
-        await harness.bus.resend(ids[1])
+        await harness.bus.deliveries.discard(ids[0])
+        await harness.bus.deliveries.resend(ids[1])
         await harness.expect_replies("No active conversation.")
 
 

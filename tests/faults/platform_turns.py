@@ -431,7 +431,7 @@ class PlatformRig:
         assert turn.least_answers <= told <= most, texts
         await eventually(lambda: len(self.stuck()) <= copies)
         for row in doubtful:
-            await self.bus.bus.discard(row.id)
+            await self.bus.bus.deliveries.discard(row.id)
         self.server.scripts.clear()  # If no run was started, its script is left.
         await self.say("again")
         await eventually(lambda: sum(ANSWER in one.text for one in self.shown()) > told)

@@ -211,7 +211,7 @@ async def test_a_file_is_kept_until_its_row_was_delivered(
     await outbox.mark_failed(stored.id, error="no", now=4000.0)
     await Retention(database).prune(now=9000.0)
     assert await read(file_id) == content  # an administrator may send it again
-    await outbox.resend(stored.id, now=9000.0)
+    await outbox.resend([stored.id], now=9000.0)
     await outbox.mark_delivered(stored.id, "p", now=9000.0)
     await Retention(database).prune(now=9001.0)
     assert await read(file_id) == b""

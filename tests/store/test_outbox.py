@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import RowConflict, RowNotFound
 from store.message_topics import MessageTopicStore
-from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
+from store.outbox import DeliveryFilter, NewOutboxRow, OutboxRow, OutboxStore
 from store.retention import Retention
 from tests.eventually import eventually
 
@@ -177,14 +177,11 @@ async def test_a_closed_row_stays_as_it_was_closed(database: Database) -> None:
 async def test_only_failed_and_uncertain_rows_can_be_resent(database: Database) -> None:
     outbox = OutboxStore(database)
     row = await add(outbox, "a")
-    with pytest.raises(RowConflict, match="pending"):
-        await outbox.resend(row.id, now=1)
+    assert await outbox.resend([row.id], now=1) == []
     await outbox.mark_sending(row.id, now=1)
     await outbox.mark_failed(row.id, error="kicked", now=1)
-    again = await outbox.resend(row.id, now=2)
+    (again,) = await outbox.resend([row.id, 999], now=2)
     assert (again.state, again.attempts, again.error) == ("pending", 0, None)
-    with pytest.raises(RowNotFound):
-        await outbox.resend(999, now=1)
 
 
 async def test_a_row_that_is_being_sent_cannot_be_discarded(database: Database) -> None:
@@ -192,13 +189,82 @@ async def test_a_row_that_is_being_sent_cannot_be_discarded(database: Database) 
     row = await add(outbox, "a")
     await outbox.mark_sending(row.id, now=1)
     with pytest.raises(RowConflict):
-        await outbox.discard(row.id)
+        await outbox.delete(row.id)
+    assert await outbox.discard([row.id], batch="b", now=2) == []
     await outbox.mark_failed(row.id, error="kicked", now=1)
-    await outbox.discard(row.id)
+    await outbox.delete(row.id)
     with pytest.raises(RowNotFound):
         await outbox.get(row.id)
     with pytest.raises(RowNotFound):
-        await outbox.discard(row.id)
+        await outbox.delete(row.id)
+
+
+async def test_discarded_rows_are_listed_and_come_back_as_they_were(database: Database) -> None:
+    outbox = OutboxStore(database, now=lambda: 1.0)
+    failed, pending, kept = [await add(outbox, key) for key in "abc"]
+    await outbox.mark_sending(failed.id, now=5)
+    await outbox.mark_failed(failed.id, error="100%_ kicked!", now=6, uncertain=True)
+    before = {row.id: row for row in await outbox.list_recent()}
+    gone = await outbox.discard([failed.id, pending.id, 999], batch="b", now=7)
+    assert [row.key for row in gone] == ["a", "b"]
+    assert [row.key for row in await outbox.list_recent()] == ["c"]
+    listed = await outbox.list_recent(states=["discarded", "pending"])
+    assert [(row.key, row.state, row.discarded_at) for row in listed] == [
+        ("c", "pending", None), ("b", "pending", 7), ("a", "uncertain", 7),
+    ]  # fmt: skip
+    assert await outbox.count(DeliveryFilter(states=["discarded"])) == 2
+    assert await outbox.find_batch("b", limit=1) == [failed.id]
+    restored = await outbox.restore(await outbox.find_batch("b", limit=9))
+    assert {row.id: row for row in restored} == {
+        row_id: row for row_id, row in before.items() if row_id != kept.id
+    }
+    assert await outbox.list_recent(states=["discarded"]) == []
+    assert await outbox.restore([failed.id]) == []
+
+
+async def test_a_discarded_row_is_not_restored_over_another_with_its_key(
+    database: Database,
+) -> None:
+    outbox = OutboxStore(database, now=lambda: 1.0)
+    row = await add(outbox, "a")
+    await outbox.discard([row.id], batch="b", now=1)
+    again = await add(outbox, "a")
+    assert await outbox.restore([row.id]) == []
+    assert [one.id for one in await outbox.list_recent()] == [again.id]
+
+
+async def test_discarded_rows_are_kept_for_seven_days(database: Database) -> None:
+    outbox = OutboxStore(database, now=lambda: 1.0)
+    row = await add(outbox, "a")
+    await outbox.discard([row.id], batch="b", now=100)
+    await Retention(database).prune(now=100 + 7 * DAY)
+    assert await outbox.count(DeliveryFilter(states=["discarded"])) == 1
+    await Retention(database).prune(now=101 + 7 * DAY)
+    assert await outbox.count(DeliveryFilter(states=["discarded"])) == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "keys"),
+    [
+        (DeliveryFilter(error="KICKED!"), "a"),
+        (DeliveryFilter(error="0%_"), "a"),
+        (DeliveryFilter(error="%k"), ""),
+        (DeliveryFilter(states=["failed"], error="k"), "ab"),
+        (DeliveryFilter(channel="other"), ""),
+        (DeliveryFilter(chat=HERE.chat, channel=HERE.channel), "abc"),
+        (DeliveryFilter(chat="elsewhere"), ""),
+    ],
+)
+async def test_rows_are_found_by_place_and_error(
+    database: Database, wanted: DeliveryFilter, keys: str
+) -> None:
+    outbox = OutboxStore(database)
+    rows = [await add(outbox, key) for key in "abc"]
+    await outbox.mark_failed(rows[0].id, error="100%_ kicked!", now=1)
+    await outbox.mark_failed(rows[1].id, error="knocked out", now=1)
+    found = await outbox.list_recent(**asdict(wanted))
+    assert "".join(sorted(row.key for row in found)) == keys
+    assert await outbox.count(wanted) == len(keys)
 
 
 async def test_the_listing_is_newest_first_and_can_be_filtered(database: Database) -> None:

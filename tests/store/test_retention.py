@@ -21,7 +21,13 @@ from store.key_value_store import LIST_NAMESPACES
 from store.message_history import FIND_BY_MESSAGE
 from store.message_topics import MessageTopicStore
 from store.migrations import migrate, steps
-from store.outbox import NEXT_OPEN, NewOutboxRow, OutboxStore
+from store.outbox import (
+    NEXT_OPEN,
+    DeliveryFilter,
+    NewOutboxRow,
+    OutboxStore,
+    listing_statement,
+)
 from store.past_messages import PastMessage, PastMessages
 from store.retention import DAY_S, Retention
 from store.runs import Run, RunOutcome, RunStore
@@ -85,7 +91,7 @@ def test_every_prune_reads_old_rows_only(connection: sqlite3.Connection, stateme
     assert scans(connection, statement) == []
     # A range of the age column; an index of the state alone would read every row in that state.
     assert any(
-        re.search(r"\((received|updated|created|said)_at<\?\)", s)
+        re.search(r"\((received|updated|created|said|discarded)_at<\?\)", s)
         for s in plan(connection, statement)
     )
 
@@ -98,7 +104,12 @@ def test_prunes_of_conversations_and_pairings_use_indexes(connection: sqlite3.Co
 
 
 @pytest.mark.parametrize(
-    ("table", "column"), [("inbox", "conversation_id"), ("outbox", "conversation_id")]
+    ("table", "column"),
+    [
+        ("inbox", "conversation_id"),
+        ("outbox", "conversation_id"),
+        ("discarded_delivery", "conversation_id"),
+    ],
 )
 def test_the_foreign_keys_of_a_pruned_conversation_are_indexed(
     connection: sqlite3.Connection, table: str, column: str
@@ -119,6 +130,16 @@ def test_statements_of_each_message_use_the_narrow_index(
 ) -> None:
     assert set(scans(connection, statement)) <= {"SCAN found"}  # the recursive table
     assert any(index in step for step in plan(connection, statement))
+
+
+@pytest.mark.parametrize(
+    "wanted", [DeliveryFilter(), DeliveryFilter(channel="slack", chat="C", error="gone")]
+)
+@pytest.mark.parametrize("state", ["failed", "delivered"])
+def test_deliveries_are_listed_by_an_index(
+    connection: sqlite3.Connection, state: str, wanted: DeliveryFilter
+) -> None:
+    assert scans(connection, listing_statement(state, wanted)) == []
 
 
 SMALL_TABLES = {

@@ -34,6 +34,7 @@ VALUES (1, 1, 1, 'e1', 'm1', 'chat', '{"text": "é"}', 'done', 1, 't1', 'r1', '{
 INSERT INTO message_words VALUES (1, 'x 你好');
 INSERT INTO refused_message VALUES (3, 'slack', 'T', 'C', '', 0, 'ops', 'U', 'Ann', 'hi', 'hook:x', 'pairing', 5, '{}');
 INSERT INTO console_session VALUES ('s1', 'd1', '', 'c', 'admin', '', 't', '::1', 'b', 1, 2, 9e9);
+INSERT INTO discarded_delivery VALUES (9, 'k', 1, '{}', 'failed', 1, 0, 0, 1, 1, NULL, 'no', '{}', 1, 2, 'b', 3);
 INSERT INTO received_id VALUES ('telegram', '7', 'event', '', 'e1', 11), ('telegram', '7', 'message', '-4', 'm1', 11);
 INSERT INTO outbox (id, key, conversation_id, body, state, attempts, not_before, platform_id, error, first_sent_at,
     last_sent_at, uncertain_attempts, created_at, updated_at)
