@@ -126,6 +126,17 @@ class ChannelPolicy(BaseModel):
         return (override and override.thread_followups) or self.thread_followups
 
 
+class TakeoverConfig(BaseModel):
+    """Conversations that a person takes over from the agent."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    tell_people: bool = Field(
+        default=True,
+        description="say in the chat when a person takes over, and when the agent is back",
+    )
+
+
 class BusConfig(BaseModel):
     """The keys of the `channels` section that are not channels."""
 
@@ -147,4 +158,5 @@ class BusConfig(BaseModel):
         description="longest answer in messages; a longer one is sent as a file",
     )
     max_intake: int = Field(default=1000, ge=1, description="messages being accepted at once")
+    takeover: TakeoverConfig = Field(default_factory=TakeoverConfig)
     drain_s: float = Field(default=5.0, ge=0, description="limit of a graceful stop, seconds")

@@ -404,6 +404,7 @@ class OutboundText:
         uncertain: Whether an earlier message of the row may have been sent twice or not at all.
         moved_to: Where it goes instead, because the place of the question is gone; "" = it was not moved.
         begins_topic: Whether replies to it are a topic of their own, if it is sent to a group outside of topics.
+        author: The person who wrote it as the bot; "" = nobody did.
     """
 
     kind: Literal["text"] = "text"
@@ -419,6 +420,7 @@ class OutboundText:
     uncertain: bool = False
     moved_to: MovedTo = ""
     begins_topic: bool = False
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ class Disposition(StrEnum):
     UNSUPPORTED = "unsupported"
     UNCHANGED = "unchanged"
     TOO_LATE = "too_late"
+    TAKEN_OVER = "taken_over"
 
 
 class Intake(Protocol):

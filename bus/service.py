@@ -60,6 +60,7 @@ from bus.settings.sessions import SessionResolver
 from bus.settings.timezone import TimezoneResolver
 from bus.stores import JournalStores
 from bus.supervision import AdapterSupervisor
+from bus.takeovers.takeovers import TAKEOVERS, Takeovers
 from bus.tracing import NO_TRACER, MessageTracer
 from bus.voice.config import VoiceConfig
 from bus.voice.engine import SpeechEngine, open_engine
@@ -121,6 +122,7 @@ class Bus:
         hooks: Accepts events of other systems.
         schedules: Creates and changes the schedules of chats.
         scheduler: Sends what is due.
+        takeovers: Lets people answer instead of the agent.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class Bus:
         intake: BusIntake,
         dispatcher: InboundDispatcher,
         conversations: Conversations,
+        questions: OpenQuestions,
         scheduler: Scheduler,
     ) -> None:
         self.owners = context.stores.owners
@@ -155,6 +158,13 @@ class Bus:
             delivery=context.delivery,
             directory=self.chats,
             now=context.now,
+        )
+        self.takeovers = Takeovers(
+            context,
+            conversations,
+            questions,
+            directory=self.chats,
+            notifications=self.notifications,
         )
         self.broadcasts = Broadcasts(
             context.stores.notifications,
@@ -446,6 +456,8 @@ async def _take_up(
     context.tasks.start_soon(_take_housekeeping, bus, database, context.now)
     context.tasks.start_soon(bus.broadcast_sender.run, context.nodes)
     context.tasks.start_soon(_reload, database.signals, BROADCASTS, bus.broadcast_sender.wake)
+    context.tasks.start_soon(bus.takeovers.run)
+    context.tasks.start_soon(_reload, database.signals, TAKEOVERS, bus.takeovers.wake)
     context.tasks.start_soon(bus.scheduler.run, context.nodes)
     context.tasks.start_soon(_reload, database.signals, SCHEDULES, bus.scheduler.wake)
     context.tasks.start_soon(_reload, database.signals, SETTINGS, context.settings.load)
@@ -528,6 +540,7 @@ def _build(
         intake=intake,
         dispatcher=dispatcher,
         conversations=conversations,
+        questions=questions,
         scheduler=scheduler,
     )
 

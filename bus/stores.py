@@ -18,6 +18,7 @@ from store.outbox import OutboxStore
 from store.pairings import PairingStore
 from store.refused_messages import RefusedMessages
 from store.schedules import ScheduleStore
+from store.takeovers import TakeoverStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class JournalStores:
     schedules: ScheduleStore
     refused: RefusedMessages
     words: MessageWords
+    takeovers: TakeoverStore
 
     @classmethod
     def from_database(cls, database: Database, *, now: Clock) -> "JournalStores":
@@ -58,4 +60,5 @@ class JournalStores:
             schedules=ScheduleStore(database),
             refused=RefusedMessages(database),
             words=MessageWords(database),
+            takeovers=TakeoverStore(database),
         )

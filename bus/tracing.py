@@ -37,6 +37,9 @@ class MessageTracer:
     def record_refusals(self) -> None:
         """Record that messages that were not accepted can be read (`RefusalJournal`)."""
 
+    def record_takeover(self) -> None:
+        """Record that a person has taken over a conversation, or handed it back."""
+
     def traceparent(self, row: InboxRow) -> str:  # noqa: ARG002 - for those that override it
         """Return the W3C trace context for requests on behalf of a message; "" = none."""
         return ""

@@ -53,6 +53,7 @@ from gateway.routes import (
     skills,
     slack_install,
     suggestions,
+    takeovers,
     terminal,
     tokens,
     tools,
@@ -174,7 +175,7 @@ def included_routes() -> list[BaseRoute]:
     for module in (
         agents, artifacts, terminal, broadcasts, notifications, channels, conversations, events, people, prompt,
         markdown, mcp, memory, messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
-        guardrails, model_details, tools, audit, configuration, logs, overview, deliveries,
+        guardrails, model_details, tools, audit, configuration, logs, overview, deliveries, takeovers,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

@@ -152,5 +152,11 @@ class ChangeTracer(MessageTracer):
         self._changes.note("access")  # They may ask for approval.
 
     @override
+    def record_takeover(self) -> None:
+        self._changes.note("takeovers")
+        self._changes.note("messages")
+        self._inner.record_takeover()
+
+    @override
     def traceparent(self, row: InboxRow) -> str:
         return self._inner.traceparent(row)

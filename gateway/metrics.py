@@ -75,6 +75,7 @@ METRICS: Mapping[str, MetricSpec] = {
     "parley_outbox_rows": _gauge(
         "Undelivered messages: pending, sending, uncertain, failed.", "state"
     ),
+    "parley_takeovers": _gauge("Conversations that a person has taken over from the agent."),
     "parley_recordings_total": _counter(
         "Recordings from people; outcome is ok, or why it was not transcribed.",
         "channel",
@@ -225,6 +226,7 @@ async def _add_channels(page: _Snapshot, bus: Bus) -> None:
         page.add("parley_inbox_rows", inbox.get(name, 0), name)
     for name in OUTBOX_STATES:
         page.add("parley_outbox_rows", outbox.get(name, 0), name)
+    page.add("parley_takeovers", await bus.takeovers.count())
     _add_speech(page, bus)
     for outcome in DUE_OUTCOMES:
         page.add("parley_schedules_due_total", bus.scheduler.counts[outcome], outcome)

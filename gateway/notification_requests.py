@@ -23,7 +23,8 @@ Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS), AfterValidator(clean)]
 """Markdown."""
 
 
-def _with_words(text: str) -> str:
+def with_words(text: str) -> str:
+    """Return a text that is not empty. Raises ValueError."""
     if not text.strip():
         raise ValueError("the text is empty")
     return text
@@ -59,7 +60,7 @@ class NewMessageRequest(BaseModel):
 class NewBroadcastRequest(BaseModel):
     """A broadcast."""
 
-    text: Annotated[Text, AfterValidator(_with_words)] = Field(description="Markdown")
+    text: Annotated[Text, AfterValidator(with_words)] = Field(description="Markdown")
     channels: list[str] | None = Field(
         default=None, min_length=1, max_length=100, description="null = all connected channels"
     )

@@ -33,7 +33,9 @@ _MERGE = (
     "UPDATE discarded_delivery SET conversation_id = :new_id WHERE conversation_id = :old_id",
     """
     UPDATE conversation SET last_seq = CAST(:old_last AS BIGINT) + :new_last,
-        thread_id = coalesce(thread_id, (SELECT thread_id FROM conversation WHERE id = :old_id))
+        thread_id = coalesce(thread_id, (SELECT thread_id FROM conversation WHERE id = :old_id)),
+        taken_over_by = coalesce(taken_over_by, (SELECT taken_over_by FROM conversation WHERE id = :old_id)),
+        taken_over_at = coalesce(taken_over_at, (SELECT taken_over_at FROM conversation WHERE id = :old_id))
     WHERE id = :new_id
     """,
     "DELETE FROM conversation WHERE id = :old_id",

@@ -34,6 +34,8 @@ class Conversation:
         last_seq: The position of its last message.
         pending: Its chat messages that are not finished.
         updated_at: When it was used last, or up to a minute earlier, Unix seconds.
+        taken_over_by: Who writes there instead of the agent; None = nobody.
+        taken_over_at: Since when, Unix seconds.
     """
 
     id: int
@@ -43,6 +45,8 @@ class Conversation:
     pending: int
     created_at: float
     updated_at: float
+    taken_over_by: str | None = None
+    taken_over_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,8 @@ coalesce((SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id AND
 """The position of a conversation's last message. Its `last_seq` counts deleted messages only."""
 
 _SELECT = f"""
-SELECT id, channel, workspace, chat, topic, thread_id, created_at, updated_at, {LAST_SEQ} AS last_seq,
+SELECT id, channel, workspace, chat, topic, thread_id, created_at, updated_at, taken_over_by, taken_over_at,
+    {LAST_SEQ} AS last_seq,
     (SELECT count(*) FROM inbox WHERE conversation_id = conversation.id AND state IN ('new', 'running')
         AND kind = 'chat') AS pending
 FROM conversation
@@ -82,7 +87,7 @@ _FIND = f"""{_SELECT}
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 """
 _LOCK = """
-SELECT id, chat, thread_id, last_seq, updated_at FROM conversation
+SELECT id, chat, thread_id, last_seq, updated_at, taken_over_by FROM conversation
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 /* FOR UPDATE */
 """
@@ -90,7 +95,7 @@ _ENSURE = """
 INSERT INTO conversation (channel, workspace, chat, topic, created_at, updated_at)
 VALUES (:channel, :workspace, :chat, :topic, :now, :now)
 ON CONFLICT (channel, workspace, chat, topic) DO UPDATE SET updated_at = conversation.updated_at
-RETURNING id, chat, thread_id, last_seq, updated_at
+RETURNING id, chat, thread_id, last_seq, updated_at, taken_over_by
 """
 # Rows that ended without a thread were never answered. If the conversation has no rows, retention deleted them.
 _HAS_MESSAGES = """
@@ -192,7 +197,7 @@ def lock_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> R
     The key of a migrated chat means the conversation under the chat's new ID.
 
     Returns:
-        Its `id`, `chat`, `thread_id`, `last_seq` and `updated_at`.
+        Its `id`, `chat`, `thread_id`, `last_seq`, `updated_at` and `taken_over_by`.
     """
     while True:
         if found := tx.run(_LOCK, key_params(key)):

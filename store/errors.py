@@ -10,6 +10,7 @@ StoreError
 │   └── ObjectMissing        an object that a row names is not there
 ├── RowNotFound          no such row
 └── RowConflict          the row is in another state than the caller expects
+    └── TakenOver            a person answers in the conversation instead of the agent
 """
 
 from typing_extensions import override
@@ -62,3 +63,7 @@ class RowNotFound(StoreError):
 
 class RowConflict(StoreError):
     """The row is in another state than expected."""
+
+
+class TakenOver(RowConflict):
+    """A person has taken over this conversation: hand it back first."""

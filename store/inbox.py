@@ -111,6 +111,17 @@ UPDATE inbox SET state = 'running', starts = starts + 1, run_id = CASE WHEN stat
 WHERE id = :id AND state NOT IN ('done', 'dead')
 RETURNING thread_id
 """
+# The turn of a message that waited while a person took over the conversation does not begin.
+_TAKEN_OVER = """
+SELECT inbox.state FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+WHERE inbox.id = :id AND inbox.state IN ('new', 'running') AND taken_over_by IS NOT NULL
+"""
+_LEAVE_TO_PERSON = """
+UPDATE inbox SET state = 'done', outcome = 'taken_over', run_id = NULL,
+    thread_id = coalesce(thread_id, :thread_id, (
+        SELECT conversation.thread_id FROM conversation WHERE conversation.id = inbox.conversation_id))
+WHERE id = :id AND state = 'new'
+"""
 _HAS_EARLIER_QUESTION = """
 SELECT 1 FROM inbox AS started JOIN inbox AS earlier
 ON earlier.conversation_id = started.conversation_id AND earlier.seq < started.seq AND earlier.question IS NOT NULL
@@ -264,17 +275,28 @@ class InboxStore:
     async def mark_running(self, inbox_id: int, *, thread_id: str | None) -> TurnStart | None:
         """Record the start of a turn (state running, starts + 1). None if the row is already done or dead.
 
+        If a person has taken over the conversation, a turn that has not begun never does: the row is done, and None is
+        returned. One that has begun `is_taken_over`.
+
         The turn uses the thread assigned to the row, else `thread_id`, else the conversation's present thread, which
         must then exist. The row keeps its run, unless it was only injected into that run.
         """
 
         def work(tx: Transaction) -> TurnStart | None:
             mine: Params = {"id": inbox_id, "thread_id": thread_id}
+            taken_over = tx.run(_TAKEN_OVER, {"id": inbox_id})
+            if taken_over and taken_over[0]["state"] == "new":
+                tx.run(_LEAVE_TO_PERSON, mine)
+                return None
             started, questions = tx.run_all([(_MARK_RUNNING, mine), (_HAS_EARLIER_QUESTION, mine)])
             if not started:
                 return None
             found = str(started[0]["thread_id"])
-            return TurnStart(thread_id=found, follows_question=bool(questions))
+            return TurnStart(
+                thread_id=found,
+                follows_question=bool(questions),
+                is_taken_over=bool(taken_over),
+            )
 
         return await self._database.transaction(work)
 

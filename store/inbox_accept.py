@@ -7,6 +7,7 @@ from typing import Literal
 
 from store.chat_owners import ChatOwners
 from store.conversations import ConversationKey, key_from_row, lock_conversation
+from store.errors import TakenOver
 from store.message_topics import set_topic_statement, topic_statement
 from store.rows import from_row
 from store.transaction import Params, Row, Statement, Transaction
@@ -20,8 +21,14 @@ row of its conversation but does not change it.
 
 InboxKind = Literal["chat", "command"]
 InboxState = Literal["new", "running", "done", "dead"]
-TurnOutcome = Literal["failed", "waiting", "silent", "stopped", "interrupted", "deleted", "joined"]
-"""How a turn ended, if not with an answer: `waiting` = for a person's answer, `joined` = another turn answered it."""
+TurnOutcome = Literal[
+    "failed", "waiting", "silent", "stopped", "interrupted", "deleted", "joined", "taken_over"
+]
+"""How a turn ended, if not with an answer.
+
+`waiting` = for a person's answer, `joined` = another turn answered it, `taken_over` = a person answers instead of the
+agent.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class NewInboxRow:
         kind: Commands do not count toward the queue's limit.
         may_start: Whether its turn starts with the acceptance if the conversation has no other unfinished row.
         body: The encoded message (bus/messages.py).
+        needs_agent: Whether it means nothing to a person who has taken over the conversation, and is refused then.
     """
 
     key: ConversationKey
@@ -68,6 +76,7 @@ class NewInboxRow:
     body: str
     received_at: float
     is_event_global: bool = False
+    needs_agent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +87,13 @@ class TurnStart:
         thread_id: Its thread.
         follows_question: An earlier turn of its conversation ended with a question.
         has_new_thread: Its conversation had no thread before.
+        is_taken_over: A person has taken over the conversation since the turn was started first.
     """
 
     thread_id: str
     follows_question: bool
     has_new_thread: bool = False
+    is_taken_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +197,10 @@ _LAST_SEQ = "SELECT coalesce(max(seq), 0) AS seq FROM inbox WHERE conversation_i
 _HAS_QUESTION = "SELECT 1 FROM inbox WHERE conversation_id = :id AND question IS NOT NULL LIMIT 1"
 _MARK_USED = "UPDATE conversation SET thread_id = :thread_id, updated_at = :now WHERE id = :id"
 _INSERT = """
-INSERT INTO inbox (conversation_id, seq, event_id, message_id, kind, body, received_at, state, starts, thread_id)
-VALUES (:conversation_id, :seq, :event_id, :message_id, :kind, :body, :received_at, :state, :starts, :thread_id)
+INSERT INTO inbox (
+    conversation_id, seq, event_id, message_id, kind, body, received_at, state, starts, thread_id, outcome)
+VALUES (
+    :conversation_id, :seq, :event_id, :message_id, :kind, :body, :received_at, :state, :starts, :thread_id, :outcome)
 RETURNING id
 """
 
@@ -202,6 +215,8 @@ def accept(
 ) -> InboxRow | DuplicateMessage | QueueFull:
     """Store a message. Start its turn if it may start and this node owns its chat.
 
+    While a person has taken over the conversation, a chat message is stored as done, with the outcome `taken_over`.
+
     The row of its conversation stays locked until the end of the transaction. So nodes accept the messages of a
     conversation one by one, and the chat cannot migrate meanwhile.
 
@@ -212,6 +227,9 @@ def accept(
         owners: Knows which node works on which chat.
         open_from: For conversations by id, a position before which no message is unfinished. Finished messages never
             become unfinished again, so an old position stays valid.
+
+    Raises:
+        TakenOver: A person has taken over the conversation, and the message needs the agent.
     """
     key = _receive(tx, new)
     if isinstance(key, DuplicateMessage):
@@ -224,13 +242,16 @@ def accept(
         [(_LIST_OPEN, found), (_LAST_SEQ, found), (_HAS_QUESTION, found)]
     )
     waiting = sum(bool(row["is_waiting"]) for row in unfinished)
-    if new.kind == "chat" and waiting >= cap:
+    is_taken_over = new.kind == "chat" and conversation["taken_over_by"] is not None
+    if is_taken_over and new.needs_agent:
+        raise TakenOver
+    if new.kind == "chat" and waiting >= cap and not is_taken_over:
         return QueueFull(pending=waiting, key=key, conversation_id=conversation["id"])
     changes = list[Statement]()
     if new.remember and new.message_id:
         changes.append(set_topic_statement(key, new.message_id, now=new.received_at))
     thread_id, start = conversation["thread_id"], None
-    if new.may_start and not unfinished and owner == owners.number:
+    if new.may_start and not unfinished and owner == owners.number and not is_taken_over:
         start = TurnStart(
             thread_id=thread_id or str(uuid.uuid4()),
             follows_question=bool(questions),
@@ -250,12 +271,13 @@ def accept(
         event_id=new.event_id,
         kind=new.kind,
         body=new.body,
-        state="new" if start is None else "running",
+        state="done" if is_taken_over else "new" if start is None else "running",
         starts=0 if start is None else 1,
-        thread_id=None if start is None else thread_id,
+        thread_id=thread_id if is_taken_over or start is not None else None,
         run_id=None,
         received_at=new.received_at,
         current_thread_id=thread_id,
+        outcome="taken_over" if is_taken_over else None,
         start=start,
         owner=owner,
         earlier_ids=frozenset(row["id"] for row in unfinished),
@@ -299,6 +321,7 @@ def _insert_statement(row: InboxRow, message_id: str) -> Statement:
         "state": row.state,
         "starts": row.starts,
         "thread_id": row.thread_id,
+        "outcome": row.outcome,
     }
     return _INSERT, params
 

@@ -49,6 +49,7 @@ _OUTCOMES: Mapping[str, str] = {
     "waiting": "AND inbox.outcome = 'waiting' AND inbox.question IS NOT NULL",
     "silent": "AND inbox.outcome = 'silent'",
     "stopped": "AND inbox.outcome = 'stopped'",
+    "taken_over": "AND inbox.outcome = 'taken_over'",
     "running": "AND inbox.state IN ('new', 'running')",
     "answered": "AND inbox.state = 'done' AND inbox.outcome IS NULL",
 }

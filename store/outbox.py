@@ -94,6 +94,15 @@ class DeliveryFilter:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadMessage:
+    """A message that the agent has not read: of the outbox if it `is_sent`, else of the inbox. `at`: Unix seconds."""
+
+    body: str
+    at: float
+    is_sent: bool
+
+
 _SELECT = """
 SELECT outbox.*, channel, workspace, chat, topic
 FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id
@@ -219,16 +228,29 @@ AND NOT EXISTS (
     AND chat_owner.workspace = conversation.workspace AND chat_owner.chat = conversation.chat
     AND chat_owner.node <> :node AND {LIVES})
 """  # noqa: S608 - statements of this module only
-# The prefix is that of `bus.notifications`. A person's notification may come before their private chat is known.
-_NOTIFICATIONS = """
-SELECT body FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id
-WHERE channel = :channel AND workspace IN (:workspace, '') AND chat IN (:chat, :person) AND topic = :topic
-    AND key >= 'notification:' AND key < 'notification;' AND state IN ('delivered', 'uncertain')
-    AND outbox.updated_at <= :before AND outbox.updated_at > coalesce((
-        SELECT max(received_at) FROM inbox
-        WHERE inbox.conversation_id = :conversation_id AND kind = 'chat' AND seq < :seq), 0)
-ORDER BY outbox.id DESC LIMIT :limit
+_LAST_READ = """
+SELECT {column} FROM inbox
+WHERE inbox.conversation_id = :conversation_id AND kind = 'chat' AND seq < :seq AND run_id IS NOT NULL
+ORDER BY seq DESC LIMIT 1
 """
+# The prefix is that of `bus.notifications`. A person's notification may come before their private chat is known.
+_UNREAD = f"""
+SELECT * FROM (
+    SELECT 1 AS is_sent, outbox.id AS id, body, outbox.updated_at AS at
+    FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id
+    WHERE channel = :channel AND workspace IN (:workspace, '') AND chat IN (:chat, :person) AND topic = :topic
+        AND key >= 'notification:' AND key < 'notification;' AND state IN ('delivered', 'uncertain')
+        AND outbox.updated_at <= :before
+        AND outbox.updated_at > coalesce(({_LAST_READ.format(column="received_at")}), 0)
+    ORDER BY outbox.id DESC LIMIT :limit
+) AS sent
+UNION ALL SELECT * FROM (
+    SELECT 0 AS is_sent, id, body, received_at AS at FROM inbox
+    WHERE inbox.conversation_id = :conversation_id AND outcome = 'taken_over' AND thread_id = :thread_id
+        AND run_id IS NULL AND seq < :seq AND seq > coalesce(({_LAST_READ.format(column="seq")}), 0)
+    ORDER BY seq DESC LIMIT :limit
+) AS received
+"""  # noqa: S608 - literals only
 _UNDELIVERED_BY_STATE = """
 SELECT state, count(*) AS rows FROM outbox
 WHERE state IN ('pending', 'sending', 'uncertain', 'failed') GROUP BY state
@@ -546,36 +568,44 @@ class OutboxStore:
         found = [_outbox_row(row) for row in await self._database.read(_LAST_CLOSED, params)]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
-    async def list_notifications(
+    async def list_unread(
         self,
         conversation: ConversationKey,
         *,
         conversation_id: int,
+        thread_id: str,
         person: str,
         seq: int,
         before: float,
         limit: int,
-    ) -> list[str]:
-        """Return the bodies of notifications that people saw since the conversation's last message, oldest first.
+    ) -> list[UnreadMessage]:
+        """Return what was said in a conversation since the agent's last run there, without the agent, oldest first.
+
+        These are the notifications that people saw, and the messages of people while a person had taken over.
 
         Args:
             conversation: The conversation.
             conversation_id: Its ID.
+            thread_id: The thread of the present message. Others have messages of their own.
             person: The person in a private chat, who may have got them before the chat was known; "" = a group.
             seq: The position of the present message in the conversation.
             before: When it was accepted, Unix seconds.
-            limit: Return the newest ones only.
+            limit: Return the newest ones of each kind only.
         """
         params: Params = {
             **key_params(conversation),
             "conversation_id": conversation_id,
+            "thread_id": thread_id,
             "person": person or conversation.chat,
             "seq": seq,
             "before": before,
             "limit": limit,
         }
-        rows = await self._database.read(_NOTIFICATIONS, params)
-        return [str(row["body"]) for row in reversed(rows)]
+        rows = await self._database.read(_UNREAD, params)
+        return [
+            UnreadMessage(body=str(row["body"]), at=row["at"], is_sent=bool(row["is_sent"]))
+            for row in sorted(rows, key=lambda row: (row["at"], row["id"]))
+        ]
 
     async def count_by_state(self) -> dict[str, int]:
         """Return the number of undelivered rows by state."""

@@ -30,7 +30,10 @@ class ConversationCommands:
         found = await self._store.find(context.row.key)
         if found is None or found.thread_id is None:
             return context.texts.status_none
-        return context.texts.status_thread.format(thread_id=found.thread_id)
+        lines = [context.texts.status_thread.format(thread_id=found.thread_id)]
+        if found.taken_over_by is not None:
+            lines.append(context.texts.status_taken_over)
+        return "\n".join(lines)
 
     async def stop(self, context: CommandContext) -> str:
         """Stop the running turn. Replies after the turn's last message, so that nothing follows "Stopped."."""

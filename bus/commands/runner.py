@@ -23,6 +23,9 @@ from bus.platform import SupportsButtons
 from bus.schedules.scheduler import Scheduler
 from store.inbox import InboxRow
 
+NEED_AGENT = frozenset({"bootstrap", "new", "retry", "undo"})
+"""Commands that start turns or change the thread. They are refused while a person has taken over."""
+
 
 class CommandRunner:
     """Runs commands. Each answers with one message, or starts a turn that answers.
@@ -33,6 +36,7 @@ class CommandRunner:
 
     def __init__(self, bus: BusContext, handlers: Mapping[str, CommandHandler]) -> None:
         self._inbox = bus.stores.inbox
+        self._takeovers = bus.stores.takeovers
         self._delivery = bus.delivery
         self._handlers = handlers
 
@@ -50,6 +54,8 @@ class CommandRunner:
         elif command.is_misspelled:
             meant = f"{target.command_prefix}{command.name}"
             answer = target.texts.command_near.format(command=meant)
+        elif command.name in NEED_AGENT and await self._takeovers.is_taken_over(row.key):
+            answer = target.texts.taken_over_command
         else:
             context = CommandContext(argument=command.argument, row=row, inbound=inbound)
             answer = await self._handlers[command.name](context)

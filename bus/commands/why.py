@@ -36,6 +36,7 @@ class WhyCommand:
 
     def __init__(self, bus: BusContext) -> None:
         self._policies = bus.policies
+        self._takeovers = bus.stores.takeovers
         self._stats, self._stores = bus.stats, bus.stores
         self._calls = bus.calls
         self._recordings = bus.speech_stats
@@ -54,8 +55,10 @@ class WhyCommand:
         reasons = await self._count(channel)
         counts = [f"• {count} × {_described(reason, texts)}" for reason, count in reasons.items()]
         nothing = [f"• {texts.why_nothing}"]
+        is_taken_over = await self._takeovers.is_taken_over(context.row.key)
         return "\n".join(
             [
+                *([texts.status_taken_over] if is_taken_over else ()),
                 texts.why_here,
                 *(here or nothing),
                 texts.why_channel.format(channel=channel),

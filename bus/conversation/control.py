@@ -33,6 +33,8 @@ class CancelReason(StrEnum):
     """The message was deleted."""
     EDITED = "edited"
     """The message was edited, so it is run again."""
+    TAKEN_OVER = "taken_over"
+    """A person answers in the conversation instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

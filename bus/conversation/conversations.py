@@ -8,7 +8,7 @@ here.
 import logging
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -172,6 +172,17 @@ class Conversations:
             queue.delete(replace(message, inbound=stopped))
             await self._inbox.finish(row_id, [], end=TurnEnd("stopped"))
         return True
+
+    def leave_to_people(self, taken: Mapping[ConversationKey, float]) -> None:
+        """Cancel the running turns of conversations that people have taken over.
+
+        `taken`: since when, Unix seconds. Messages that were accepted later are left alone: the conversation was handed
+        back meanwhile.
+        """
+        for queue in self._active:
+            turn = queue.turn
+            if turn is not None and turn.row.received_at <= taken.get(turn.row.key, 0.0):
+                turn.control.cancel(CancelReason.TAKEN_OVER)
 
     async def start_new_thread(self, row: InboxRow, first: QueuedMessage | None = None) -> str:
         """Start a new thread for all messages after a command. Return the thread's ID.

@@ -221,6 +221,8 @@ def rerun_offers(turn: TurnRecord, *, is_discarded: bool = False) -> list[NewOut
 
     `is_discarded`: another turn's run answered the message.
     """
+    if turn.control.reason is CancelReason.TAKEN_OVER:
+        return []
     newest, taken = turn.control.newest, turn.outcome.taken
     newer = [one for one in map(newest, taken) if one not in taken]
     own: Sequence[QueuedMessage] = ()
@@ -247,7 +249,7 @@ def late_edit_offers(turn: TurnRecord) -> OffersFor:
 
     def offers(row_id: int, body: str) -> list[NewOutboxRow]:
         row = ending[row_id].row
-        if body == row.body:
+        if body == row.body or control.reason is CancelReason.TAKEN_OVER:
             return []
         try:
             stored = decode_inbound(body)

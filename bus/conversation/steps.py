@@ -25,7 +25,7 @@ from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, RunMoves
 from bus.history.versions import trace_message
 from bus.log_context import bind_conversation
 from bus.messages import ReplyTarget, prompt_of
-from bus.notifications.rows import quote_notifications
+from bus.notifications.rows import MAX_UNREAD, quote_unread
 from bus.outbound.live_reply import LiveReply, show_live_reply
 from bus.outbound.rows import (
     LiveMessages,
@@ -490,12 +490,12 @@ class TurnSteps:
     # ---- parts of the steps --------------------------------------------------------------------------
 
     async def _prompt(self, turn: TurnRecord) -> str:
-        """Return the message's text, and the notifications that people saw since the message before."""
+        """Return the message's text, and what people saw and said since the agent's last run."""
         row, inbound = turn.row, turn.message.inbound
         person = inbound.sender.user_id if inbound.is_private else ""
-        seen = await self._delivery.list_notifications(row, person)
+        unread = await self._delivery.list_unread(row, person, limit=MAX_UNREAD)
         text = turn.attempt.files.prompt(turn.message.prompt, turn.texts)
-        return prompt_of(text, quote_notifications(seen))
+        return prompt_of(text, quote_unread(unread))
 
     async def _record_start(self, turn: TurnRecord) -> InboxRow | None:
         """Bind the thread and commit the start of a turn that waited or is resumed. None = its row is finished."""
@@ -632,6 +632,8 @@ def _outcome_of(reason: CancelReason) -> TurnOutcome:
             return "deleted"
         case CancelReason.STOPPED:
             return "stopped"
+        case CancelReason.TAKEN_OVER:
+            return "taken_over"
 
 
 def _signed_at(turn: TurnRecord) -> float | None:

@@ -88,8 +88,10 @@ class Turn(TurnRecord):
         # COMMIT 1: Running, one more start, the thread bound.
         row = await self._do.begin(self)
         if row is None:
-            return None  # The row is finished already.
+            return None  # The row is finished already, or a person has taken over.
         self.row = row
+        if row.start is not None and row.start.is_taken_over:
+            self.control.cancel(CancelReason.TAKEN_OVER)
         if row.starts > MAX_STARTS:
             self.failure_text = self.texts.interrupted_too_often
             return await self._fail()

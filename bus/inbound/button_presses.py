@@ -57,6 +57,8 @@ def refused_press(disposition: Disposition, texts: Messages) -> PressOutcome:
     """Return the outcome of a press whose message was not accepted."""
     if disposition is Disposition.DUPLICATE:
         return PressOutcome(Disposition.TOO_LATE, texts.press_answered)
+    if disposition is Disposition.TAKEN_OVER:
+        return PressOutcome(disposition, texts.press_taken_over)
     is_full = disposition in (Disposition.QUEUE_FULL, Disposition.RATE_LIMITED)
     return PressOutcome(disposition, texts.press_full if is_full else texts.press_not_allowed)
 

@@ -17,7 +17,7 @@ from bus.inbound.pipeline import InboundContext, Stage
 from bus.inbound.rate_limits import SharedRateLimiter, whole_seconds
 from bus.messages import HOOK, ConversationKey, InboundMessage, encode_inbound
 from bus.platform import Disposition
-from store.errors import StoreUnavailable
+from store.errors import StoreUnavailable, TakenOver
 from store.inbox import DuplicateMessage, InboxRow, NewInboxRow, QueueFull
 from store.outbox import NewOutboxRow
 from store.work_group import working_for_command
@@ -78,6 +78,7 @@ class CommitStage(Stage):
             received_at=self._bus.now(),
             # The workspace of its chat may be unknown until a person writes there.
             is_event_global=message.origin_kind == HOOK,
+            needs_agent=_needs_agent(message),
         )
         if wait_s := self._rate_limiter.acquire(context):
             return await self._refuse(message, new, retry_after_s=wait_s)
@@ -115,6 +116,8 @@ class CommitStage(Stage):
             result = await self._bus.stores.inbox.accept(
                 new, cap=self._queue_cap(context), notice=notice
             )
+        except TakenOver:
+            return Disposition.TAKEN_OVER  # The transaction stored nothing.
         finally:
             if not isinstance(result, InboxRow):
                 self._rate_limiter.release(context)
@@ -126,15 +129,22 @@ class CommitStage(Stage):
                 return Disposition.QUEUE_FULL
             case InboxRow():
                 self._rate_limiter.announce(context)
-                moved = message if result.key == message.key else replace(message, key=result.key)
-                started_at = context.received_at or result.received_at
-                self._bus.tracer.record_intake(
-                    result, started_at=started_at, ended_at=self._bus.now()
-                )
-                self._dispatcher.dispatch_accepted(result, moved, context.command)
+                self._pass_on(context, result)
                 return Disposition.ACCEPTED
             case _:
                 assert_never(result)
+
+    def _pass_on(self, context: InboundContext, row: InboxRow) -> None:
+        """Dispatch an accepted message, unless a person answers it."""
+        now, tracer = self._bus.now(), self._bus.tracer
+        started_at = context.received_at or row.received_at
+        tracer.record_intake(row, started_at=started_at, ended_at=now)
+        if row.outcome is not None:
+            tracer.record_end(row, outcome=row.outcome, ended_at=now)
+            return
+        message = context.message
+        moved = message if row.key == message.key else replace(message, key=row.key)
+        self._dispatcher.dispatch_accepted(row, moved, context.command)
 
     def _queue_cap(self, context: InboundContext) -> int:
         """Return how many messages may be queued in the conversation, including this one."""
@@ -144,3 +154,9 @@ class CommitStage(Stage):
             + self._gestures.joining_count
             + (MAX_PARTS if context.joins else 0)
         )
+
+
+def _needs_agent(message: InboundMessage) -> bool:
+    """Return whether only the agent can act on a message: a press, a repetition, or a schedule that is due."""
+    is_schedule = bool(message.origin) and message.origin_kind != HOOK
+    return bool(message.answers_row) or message.rewind_point is not None or is_schedule

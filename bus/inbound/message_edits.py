@@ -137,7 +137,8 @@ class MessageEditHandler:
     async def _delete(
         self, deletion: MessageDeletion, row: InboxRow, before: InboundMessage
     ) -> Disposition:
-        if row.kind != "chat" or row.state not in OPEN_STATES:
+        is_unread = row.state in OPEN_STATES or row.outcome == "taken_over"
+        if row.kind != "chat" or not is_unread:
             return Disposition.UNCHANGED
         if (rest := without_part(before, deletion.message_id)) is not None:
             return await self._change(deletion, row, rest)

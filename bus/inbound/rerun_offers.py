@@ -33,14 +33,20 @@ class RerunOffers:
 
     def __init__(self, bus: BusContext, pipeline: InboundPipeline) -> None:
         self._history = bus.stores.history
+        self._takeovers = bus.stores.takeovers
         self._runs = bus.runs
         self._pipeline = pipeline
         self._delivery = bus.delivery
         self._now = bus.now
 
     async def new_offer(self, row: InboxRow, inbound: InboundMessage) -> list[NewOutboxRow]:
-        """Return the offer to answer a message again; nothing if the message is too old. Raises StoreError."""
-        if self._now() - row.received_at > RERUN_OFFER_S:
+        """Return the offer to answer a message again. Raises StoreError.
+
+        None if the message is too old, or was or is left to a person who has taken over.
+        """
+        if self._now() - row.received_at > RERUN_OFFER_S or row.outcome == "taken_over":
+            return []
+        if await self._takeovers.is_taken_over(row.key):
             return []
         later = await self._history.list_after(row, limit=MAX_LATER_ROWS)
         effect = await self._effect(row, inbound, later)

@@ -47,6 +47,9 @@ class Messages:
     new_done: str = "New conversation started."
     status_thread: str = "Active thread: {thread_id}"
     status_none: str = "No active conversation."
+    status_taken_over: str = (
+        "👤 A person has taken over here. I do not answer until they hand back."
+    )
     stop_done: str = "Stopped."
     stop_nothing: str = "Nothing is running."
     bootstrap_request: str = "Initialize workspace"
@@ -210,6 +213,7 @@ class Messages:
     why_unsupported: str = "an unsupported kind of message"
     why_unchanged: str = "an edit or deletion without effect"
     why_too_late: str = "a button that is no longer active"
+    why_taken_over: str = "a person has taken over the conversation"
 
     # Messages that are not accepted.
     queue_full: str = (
@@ -270,11 +274,19 @@ class Messages:
     press_stopping: str = "Stopping…"
     press_answered: str = "This has already been answered."
     press_newer: str = "There are newer messages here. Please send your message again instead."
+    press_taken_over: str = "A person has taken over here, so this has no effect."
     press_full: str = "I have too much to answer right now. Please try again in a moment."
     mark_retry: str = "🔁 Trying again."
     """Follows a failed answer that the bot tries again."""
     mark_approved: str = "✓ Approved"
     mark_denied: str = "✗ Denied"
+
+    # A person answers instead of the agent.
+    taken_over: str = "👤 A person has taken over and will answer you here."
+    handed_back: str = "🤖 I am back and will answer you again."
+    taken_over_command: str = (
+        "👤 A person has taken over here: this command does not work until they hand back."
+    )
 
     # Approvals.
     approval_ask: str = "⚠️ I need your approval before I do this:"

@@ -38,6 +38,7 @@ class NotificationRequest:
         text: Markdown; "" = only files.
         key: The client's name for it. A request with a known key is a repetition; "" = create a new one.
         files: At most as large as the platform accepts.
+        author: The person who writes it as the bot; "" = nobody does.
     """
 
     channel: str
@@ -47,6 +48,7 @@ class NotificationRequest:
     text: str = ""
     key: str = ""
     files: Sequence[OutgoingFile] = ()
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +196,8 @@ class Notifications:
         adapter = self._delivery.adapter(request.channel)
         parts = await split_text(adapter, request.text) if request.text else []
         for number, part in enumerate(parts):
-            yield recipient.text_row(message_key(request.channel, key, number), part)
+            outbox_key = message_key(request.channel, key, number)
+            yield recipient.text_row(outbox_key, part, author=request.author)
         for number, file in enumerate(request.files, start=len(parts)):
             outbox_key = message_key(request.channel, key, number)
             file_id = await self._outbox.files.put(file.path, outbox_key=outbox_key)

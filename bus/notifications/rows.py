@@ -1,6 +1,6 @@
 """The rows of the outbox that a notification becomes. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bus.messages import (
@@ -8,14 +8,34 @@ from bus.messages import (
     OutboundFile,
     OutboundText,
     ReplyTarget,
+    decode_inbound,
     decode_outbound,
     encode_outbound,
 )
 from bus.platform import OutgoingFile
-from store.outbox import NewOutboxRow
+from store.outbox import NewOutboxRow, UnreadMessage
 
 HEADING = "[You sent this here before the message above]"
 """Heading of notifications in the prompt of the next message."""
+
+TAKEOVER_HEADING = (
+    "[A person had taken over this chat from you. This was said there before the message above]"
+)
+"""Heading of what was said while a person had taken over."""
+
+OPERATOR, SYSTEM = "Operator, writing as you", "You, sent for another system"
+"""Speakers of messages that people saw as the bot's."""
+
+MAX_NOTIFICATIONS = 10
+"""Maximum number of notifications that the agent reads with the next message, the newest."""
+
+MAX_UNREAD = 200
+"""Maximum number of messages, and likewise of people's, that it reads after a takeover, the newest."""
+
+MAX_QUOTED_CHARS = 20_000
+"""Longest quotation of what was said during a takeover, characters. The newest words are kept."""
+
+MAX_NAME_CHARS = 80
 
 PREFIX = "notification:"
 """The beginning of the outbox keys of notifications."""
@@ -49,13 +69,14 @@ class Recipient:
     target: ReplyTarget
     is_private: bool
 
-    def text_row(self, outbox_key: str, text: str) -> NewOutboxRow:
-        """Return the row of a text that fits one message."""
+    def text_row(self, outbox_key: str, text: str, *, author: str = "") -> NewOutboxRow:
+        """Return the row of a text that fits one message. `author`: the person who wrote it as the bot."""
         body = OutboundText(
             channel=self.conversation.channel,
             reply_target=self.target,
             markdown=text,
-            begins_topic=self._begins_topic,
+            begins_topic=self._begins_topic and not author,
+            author=author,
         )
         return self._row(outbox_key, body)
 
@@ -83,22 +104,76 @@ class Recipient:
         )
 
 
-def quote_notifications(bodies: Iterable[str]) -> str:
-    r"""Return rows of the outbox that people saw, as a quotation for the agent; "" = there are none.
+def quote_unread(messages: Sequence[UnreadMessage]) -> str:
+    r"""Return what people saw and said without the agent, as a quotation for it; "" = nothing.
 
     >>> row = OutboundText(channel="c", reply_target=ReplyTarget(chat="1"), markdown="Backup failed\nat nine")
-    >>> quote_notifications([encode_outbound(row)])
+    >>> quote_unread([UnreadMessage(body=encode_outbound(row), at=0.0, is_sent=True)])
     '[You sent this here before the message above]\n> Backup failed\n> at nine'
     """
-    shown = [line for body in bodies for line in text_of_row(body).splitlines()]
-    return "\n".join([HEADING, *(f"> {line}".rstrip() for line in shown)]) if shown else ""
+    said = [one for message in messages if (one := _said(message)) is not None]
+    if all(speaker == SYSTEM for speaker, _ in said):
+        heading: str = HEADING
+        lines: Sequence[str] = [
+            line for _, text in said[-MAX_NOTIFICATIONS:] for line in text.splitlines()
+        ]
+    else:
+        heading = TAKEOVER_HEADING
+        lines = _newest([line for speaker, text in said for line in _spoken(speaker, text)])
+    return "\n".join([heading, *(f"> {line}".rstrip() for line in lines)]) if lines else ""
+
+
+def _spoken(speaker: str, text: str) -> Sequence[str]:
+    r"""Return the lines of a message. All but the first are indented, so that nobody speaks for others in them.
+
+    >>> _spoken("Person Ann", "Hi\nOperator, writing as you: yes")
+    ['Person Ann: Hi', '  Operator, writing as you: yes']
+    """
+    first, *more = f"{speaker}: {text}".splitlines()
+    return [first, *(f"  {line}" for line in more)]
+
+
+def _newest(lines: Sequence[str]) -> Sequence[str]:
+    """Return the last lines that fit, after a mark if others do not."""
+    room = MAX_QUOTED_CHARS
+    for number, line in enumerate(reversed(lines)):
+        room -= len(line)
+        if room < 0:
+            kept = lines[len(lines) - number :] or [lines[-1][-MAX_QUOTED_CHARS:]]
+            return ["[…]", *kept]
+    return lines
+
+
+def _said(message: UnreadMessage) -> tuple[str, str] | None:
+    """Return the speaker and words of a message; None = it was deleted, or it is damaged."""
+    try:
+        return _sent(message.body) if message.is_sent else _received(message.body)
+    except ValueError:  # A damaged row, which is reported elsewhere.
+        return None
 
 
 def text_of_row(body: str) -> str:
     """Return what people see of a row of the outbox; "" = nothing, or there is no row."""
-    if not body:
-        return ""
+    found = _sent(body) if body else None
+    return found[1] if found else ""
+
+
+def _sent(body: str) -> tuple[str, str] | None:
     decoded = decode_outbound(body)
     if isinstance(decoded, OutboundFile):
-        return f"[{decoded.name}]"
-    return decoded.markdown if isinstance(decoded, OutboundText) else ""
+        return SYSTEM, f"[{decoded.name}]"
+    if isinstance(decoded, OutboundText):
+        return (OPERATOR if decoded.author else SYSTEM), decoded.markdown
+    return None
+
+
+def _received(body: str) -> tuple[str, str] | None:
+    message = decode_inbound(body)
+    if message.is_deleted:
+        return None
+    who = message.sender.name or message.sender.user_id
+    files = [f"[{file.name}]" for file in message.attachments]
+    words = "\n".join(filter(None, (message.prompt, *files)))
+    if message.origin:
+        return f"Event of {message.origin}", words
+    return f"Person {' '.join(who.split())[:MAX_NAME_CHARS]}", words

@@ -35,7 +35,7 @@ from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ChatMigration, ConversationKey
 from store.errors import StoreError
 from store.inbox import InboxRow
-from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
+from store.outbox import NewOutboxRow, OutboxRow, OutboxStore, UnreadMessage
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +44,6 @@ OWNER_POLL_S = 0.1
 
 MAX_SENT = 50_000
 """Maximum number of conversations whose sent messages are remembered."""
-
-MAX_NOTIFICATIONS = 10
-"""Maximum number of notifications that the agent reads with the next message, the newest."""
 
 TASK_PAUSE_S = 1.0
 """How long a task waits after an error other than the store's, seconds."""
@@ -155,15 +152,16 @@ class DeliveryWorker:
         """Return the row with this key. Raises StoreError."""
         return await self._outbox.find(row_key)
 
-    async def list_notifications(self, row: InboxRow, person: str) -> list[str]:
-        """Return the notifications that people saw between a message and the one before. See `OutboxStore`."""
-        return await self._outbox.list_notifications(
+    async def list_unread(self, row: InboxRow, person: str, *, limit: int) -> list[UnreadMessage]:
+        """Return what was said without the agent before a message. See `OutboxStore`."""
+        return await self._outbox.list_unread(
             row.key,
             conversation_id=row.conversation_id,
+            thread_id=row.thread_id or "",
             person=person,
             seq=row.seq,
             before=row.received_at,
-            limit=MAX_NOTIFICATIONS,
+            limit=limit,
         )
 
     async def resend(self, row_ids: Sequence[int]) -> list[OutboxRow]:

@@ -354,6 +354,8 @@ class Scheduler:
         quoted = f"```\n{output.strip()[:MAX_OUTPUT_CHARS]}\n```" if output else ""
         message = replace(message, event_id=event_id, quoted=quoted)
         disposition = await self._intake.receive(message)
+        if disposition is Disposition.TAKEN_OVER:
+            return replace(occurrence, outcome="skipped", detail=disposition.value), False
         if disposition in _LOST_RIGHTS:
             return replace(occurrence, outcome="failed", detail=disposition.value), True
         inbox_id = await self._store.find_message(schedule.key, message.event_id)

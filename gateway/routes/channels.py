@@ -85,12 +85,14 @@ class InboxRowView(ConversationAddress):
 
 
 class ConversationView(ConversationAddress):
-    """A conversation with its thread."""
+    """A conversation with its thread. `taken_over_by`: who answers instead of the agent; null = the agent does."""
 
     id: int
     thread_id: str | None
     last_seq: int
     pending: int
+    taken_over_by: str | None
+    taken_over_at: str | None
     created_at: str
     updated_at: str
 

@@ -28,11 +28,19 @@ from store.refused_messages import RefusedRow
 router = APIRouter(prefix="/messages", responses=error_responses(400, 404, 409))
 
 State = Literal[
-    "answered", "failed", "waiting", "silent", "stopped", "running", "refused", "not_addressed"
+    "answered",
+    "failed",
+    "waiting",
+    "silent",
+    "stopped",
+    "running",
+    "refused",
+    "not_addressed",
+    "taken_over",
 ]
 MessageState = Literal[
     "queued", "running", "answered", "failed", "waiting", "silent", "stopped", "interrupted",
-    "deleted", "joined", "command", "refused",
+    "deleted", "joined", "command", "refused", "taken_over",
 ]  # fmt: skip
 
 NOT_MEANT = Disposition.NOT_ADDRESSED.value
@@ -61,7 +69,8 @@ class MessageView(ConversationAddress):
         id: `m` and the number of an accepted message, or `r` and that of a refused one.
         place: What people call the chat; "" = unknown.
         preview: The first 200 characters; "" if the message was not meant for the bot.
-        state: What became of it. `waiting` = for a person's answer or approval, `joined` = another turn answered it.
+        state: What became of it. `waiting` = for a person's answer or approval, `joined` = another turn answered it,
+            `taken_over` = a person answers there instead of the agent.
         reason: Why it failed or was refused.
         is_private: Whether only the sender and the bot are in the chat.
         remedy: What would make the bot answer a refused message; null for others.

@@ -108,7 +108,7 @@ async def send_message(channel: str, request: Request, bus: BusDep) -> dict[str,
     repeated = ", repeated" if status.is_repeat else ""
     place = f"person {status.chat}" if status.is_person else f"chat {status.chat}"
     request.scope[AUDIT_DETAIL] = f"message {status.key} to {place}{repeated}"
-    return _view(status)
+    return sent_message_view(status)
 
 
 @router.get("/{key}", response_model=SentMessageView)
@@ -116,7 +116,7 @@ async def get_message(
     channel: str, key: Annotated[Key, PathParameter()], bus: BusDep
 ) -> dict[str, Any]:
     """Return a message that a client sent, with its state."""
-    return _view(await bus.notifications.find(channel, key))
+    return sent_message_view(await bus.notifications.find(channel, key))
 
 
 async def _read_request(
@@ -175,7 +175,8 @@ async def _save(upload: UploadFile, path: Path, max_bytes: int) -> OutgoingFile:
     return OutgoingFile(path=path, name=name, mime=mime, size_bytes=size)
 
 
-def _view(status: NotificationStatus) -> dict[str, Any]:
+def sent_message_view(status: NotificationStatus) -> dict[str, Any]:
+    """Return a message that a client sends as a `SentMessageView`."""
     return {
         "channel": status.channel,
         "key": status.key,

@@ -37,6 +37,8 @@ def conversation_view(row: Conversation) -> dict[str, Any]:
         "thread_id": row.thread_id,
         "last_seq": row.last_seq,
         "pending": row.pending,
+        "taken_over_by": row.taken_over_by,
+        "taken_over_at": iso_time(row.taken_over_at),
         "created_at": iso_time(row.created_at),
         "updated_at": iso_time(row.updated_at),
     }

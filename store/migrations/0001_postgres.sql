@@ -20,11 +20,15 @@ CREATE TABLE conversation (
     topic TEXT COLLATE "C" NOT NULL DEFAULT '', -- '': the chat itself
     thread_id TEXT COLLATE "C",
     last_seq BIGINT NOT NULL DEFAULT 0, -- the position of the last message that was deleted, if any
+    taken_over_by TEXT COLLATE "C", -- the person who writes there instead of the agent; NULL: nobody
+    taken_over_at DOUBLE PRECISION,
     created_at DOUBLE PRECISION NOT NULL,
     updated_at DOUBLE PRECISION NOT NULL, -- when it was last used; up to a minute earlier
     UNIQUE (channel, workspace, chat, topic)
 );
 CREATE INDEX conversation_by_use ON conversation (updated_at, id);
+CREATE INDEX conversation_by_thread ON conversation (thread_id) WHERE thread_id IS NOT NULL;
+CREATE INDEX conversation_taken_over ON conversation (id) WHERE taken_over_by IS NOT NULL;
 
 -- Accepted messages. An id is never used twice: the keys of deliveries contain it.
 CREATE TABLE inbox (
@@ -41,7 +45,7 @@ CREATE TABLE inbox (
     run_id TEXT COLLATE "C",
     question TEXT COLLATE "C", -- JSON: the question that its turn ended with
     speech TEXT COLLATE "C", -- JSON: the transcripts of its recordings
-    outcome TEXT COLLATE "C", -- failed, waiting, silent, stopped, interrupted, deleted or joined; NULL: not ended, or answered
+    outcome TEXT COLLATE "C", -- failed, waiting, silent, stopped, interrupted, deleted, joined or taken_over; NULL: not ended, or answered
     problem TEXT COLLATE "C", -- why it failed, for administrators
     signed_at DOUBLE PRECISION, -- when people saw the first sign of its turn; NULL: not before the answer
     received_at DOUBLE PRECISION NOT NULL,

@@ -19,11 +19,15 @@ CREATE TABLE conversation (
     topic TEXT NOT NULL DEFAULT '', -- '': the chat itself
     thread_id TEXT,
     last_seq INTEGER NOT NULL DEFAULT 0, -- the position of the last message that was deleted, if any
+    taken_over_by TEXT, -- the person who writes there instead of the agent; NULL: nobody
+    taken_over_at REAL,
     created_at REAL NOT NULL,
     updated_at REAL NOT NULL, -- when it was last used; up to a minute earlier
     UNIQUE (channel, workspace, chat, topic)
 ) STRICT;
 CREATE INDEX conversation_by_use ON conversation (updated_at, id);
+CREATE INDEX conversation_by_thread ON conversation (thread_id) WHERE thread_id IS NOT NULL;
+CREATE INDEX conversation_taken_over ON conversation (id) WHERE taken_over_by IS NOT NULL;
 
 -- Accepted messages. An id is never used twice: the keys of deliveries contain it.
 CREATE TABLE inbox (
@@ -40,7 +44,7 @@ CREATE TABLE inbox (
     run_id TEXT,
     question TEXT, -- JSON: the question that its turn ended with
     speech TEXT, -- JSON: the transcripts of its recordings
-    outcome TEXT, -- failed, waiting, silent, stopped, interrupted, deleted or joined; NULL: not ended, or answered
+    outcome TEXT, -- failed, waiting, silent, stopped, interrupted, deleted, joined or taken_over; NULL: not ended, or answered
     problem TEXT, -- why it failed, for administrators
     signed_at REAL, -- when people saw the first sign of its turn; NULL: not before the answer
     received_at REAL NOT NULL,

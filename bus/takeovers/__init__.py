@@ -1,0 +1,1 @@
+"""Takeovers: a person answers in a conversation instead of the agent."""
