@@ -114,13 +114,13 @@ RETURNING thread_id
 # The turn of a message that waited while a person took over the conversation does not begin.
 _TAKEN_OVER = """
 SELECT inbox.state FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
-WHERE inbox.id = :id AND inbox.state IN ('new', 'running') AND taken_over_by IS NOT NULL
+WHERE inbox.id = :id AND inbox.state NOT IN ('done', 'dead') AND taken_over_by IS NOT NULL
 """
 _LEAVE_TO_PERSON = """
 UPDATE inbox SET state = 'done', outcome = 'taken_over', run_id = NULL,
     thread_id = coalesce(thread_id, :thread_id, (
         SELECT conversation.thread_id FROM conversation WHERE conversation.id = inbox.conversation_id))
-WHERE id = :id AND state = 'new'
+WHERE id = :id AND state NOT IN ('running', 'done', 'dead')
 """
 _HAS_EARLIER_QUESTION = """
 SELECT 1 FROM inbox AS started JOIN inbox AS earlier

@@ -109,6 +109,7 @@ class InboxRow:
         follows_question: An earlier turn of the conversation ended with a question; set once the turn starts.
         thread_id: Its thread, set when its turn starts or by `assign_thread`.
         current_thread_id: The conversation's thread when the row was read or accepted.
+        taken_over_by: Who answered in the conversation instead of the agent at that time; None = nobody.
         start: The start of its turn, if the acceptance has just recorded it.
         owner: The node that works on it, if the row has just been accepted.
         earlier_ids: The unfinished rows of its conversation at that time.
@@ -134,6 +135,7 @@ class InboxRow:
     problem: str | None = None
     signed_at: float | None = None
     follows_question: bool = False
+    taken_over_by: str | None = field(default=None, compare=False)
     start: TurnStart | None = None
     owner: int = field(default=0, compare=False)
     earlier_ids: frozenset[int] = field(default=frozenset(), compare=False)
@@ -165,7 +167,7 @@ class QueueFull:
 
 
 SELECT_ROWS = """
-SELECT inbox.*, channel, workspace, chat, topic, conversation.thread_id AS current_thread_id
+SELECT inbox.*, channel, workspace, chat, topic, conversation.thread_id AS current_thread_id, taken_over_by
 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 """
 """Selects inbox rows with their conversation's key and current thread. A condition on `inbox` may follow."""
@@ -278,6 +280,7 @@ def accept(
         received_at=new.received_at,
         current_thread_id=thread_id,
         outcome="taken_over" if is_taken_over else None,
+        taken_over_by=conversation["taken_over_by"],
         start=start,
         owner=owner,
         earlier_ids=frozenset(row["id"] for row in unfinished),

@@ -229,8 +229,7 @@ AND NOT EXISTS (
     AND chat_owner.node <> :node AND {LIVES})
 """  # noqa: S608 - statements of this module only
 _LAST_READ = """
-SELECT {column} FROM inbox
-WHERE inbox.conversation_id = :conversation_id AND kind = 'chat' AND seq < :seq AND run_id IS NOT NULL
+FROM inbox WHERE inbox.conversation_id = :conversation_id AND kind = 'chat' AND seq < :seq AND run_id IS NOT NULL
 ORDER BY seq DESC LIMIT 1
 """
 # The prefix is that of `bus.notifications`. A person's notification may come before their private chat is known.
@@ -241,15 +240,15 @@ SELECT * FROM (
     WHERE channel = :channel AND workspace IN (:workspace, '') AND chat IN (:chat, :person) AND topic = :topic
         AND key >= 'notification:' AND key < 'notification;' AND state IN ('delivered', 'uncertain')
         AND outbox.updated_at <= :before
-        AND outbox.updated_at > coalesce(({_LAST_READ.format(column="received_at")}), 0)
+        AND outbox.updated_at > coalesce((SELECT received_at {_LAST_READ}), 0)
     ORDER BY outbox.id DESC LIMIT :limit
-) AS sent
+) AS found
 UNION ALL SELECT * FROM (
     SELECT 0 AS is_sent, id, body, received_at AS at FROM inbox
     WHERE inbox.conversation_id = :conversation_id AND outcome = 'taken_over' AND thread_id = :thread_id
-        AND run_id IS NULL AND seq < :seq AND seq > coalesce(({_LAST_READ.format(column="seq")}), 0)
+        AND run_id IS NULL AND seq < :seq AND seq > coalesce((SELECT seq {_LAST_READ}), 0)
     ORDER BY seq DESC LIMIT :limit
-) AS received
+) AS found
 """  # noqa: S608 - literals only
 _UNDELIVERED_BY_STATE = """
 SELECT state, count(*) AS rows FROM outbox

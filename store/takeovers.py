@@ -7,7 +7,7 @@ either before a takeover or after it, at whichever node.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from store.conversations import ConversationKey, key_from_row, key_params
+from store.conversations import ConversationKey, key_from_row
 from store.database import Database, Params, Row, Transaction
 from store.errors import RowNotFound
 from store.outbox import NewOutboxRow, insert_outbox_rows
@@ -22,10 +22,6 @@ _OF_THREAD = f"{_SELECT} WHERE thread_id = :thread_id"
 _LOCK = "SELECT id FROM conversation WHERE thread_id = :thread_id /* FOR UPDATE */"
 _LIST = f"{_SELECT} WHERE taken_over_by IS NOT NULL"
 _COUNT = "SELECT count(*) AS conversations FROM conversation WHERE taken_over_by IS NOT NULL"
-_IS_TAKEN_OVER = """
-SELECT 1 FROM conversation WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
-AND taken_over_by IS NOT NULL
-"""
 _BEGIN = """
 UPDATE conversation SET taken_over_by = :by, taken_over_at = :now WHERE id = :id AND taken_over_by IS NULL RETURNING id
 """
@@ -70,10 +66,6 @@ class TakeoverStore:
     async def find(self, thread_id: str) -> ConversationControl:
         """Return the conversation whose next message goes to a thread. Raises RowNotFound."""
         return _first(await self._database.read(_OF_THREAD, {"thread_id": thread_id}), thread_id)
-
-    async def is_taken_over(self, key: ConversationKey) -> bool:
-        """Return whether a person has taken over a conversation."""
-        return bool(await self._database.read(_IS_TAKEN_OVER, key_params(key)))
 
     async def list_all(self) -> list[ConversationControl]:
         """Return the conversations that a person has taken over."""

@@ -36,7 +36,6 @@ class CommandRunner:
 
     def __init__(self, bus: BusContext, handlers: Mapping[str, CommandHandler]) -> None:
         self._inbox = bus.stores.inbox
-        self._takeovers = bus.stores.takeovers
         self._delivery = bus.delivery
         self._handlers = handlers
 
@@ -54,7 +53,7 @@ class CommandRunner:
         elif command.is_misspelled:
             meant = f"{target.command_prefix}{command.name}"
             answer = target.texts.command_near.format(command=meant)
-        elif command.name in NEED_AGENT and await self._takeovers.is_taken_over(row.key):
+        elif command.name in NEED_AGENT and row.taken_over_by is not None:
             answer = target.texts.taken_over_command
         else:
             context = CommandContext(argument=command.argument, row=row, inbound=inbound)

@@ -36,7 +36,6 @@ class WhyCommand:
 
     def __init__(self, bus: BusContext) -> None:
         self._policies = bus.policies
-        self._takeovers = bus.stores.takeovers
         self._stats, self._stores = bus.stats, bus.stores
         self._calls = bus.calls
         self._recordings = bus.speech_stats
@@ -55,10 +54,9 @@ class WhyCommand:
         reasons = await self._count(channel)
         counts = [f"• {count} × {_described(reason, texts)}" for reason, count in reasons.items()]
         nothing = [f"• {texts.why_nothing}"]
-        is_taken_over = await self._takeovers.is_taken_over(context.row.key)
         return "\n".join(
             [
-                *([texts.status_taken_over] if is_taken_over else ()),
+                *([texts.status_taken_over] if context.row.taken_over_by is not None else ()),
                 texts.why_here,
                 *(here or nothing),
                 texts.why_channel.format(channel=channel),

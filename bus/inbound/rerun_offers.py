@@ -33,7 +33,6 @@ class RerunOffers:
 
     def __init__(self, bus: BusContext, pipeline: InboundPipeline) -> None:
         self._history = bus.stores.history
-        self._takeovers = bus.stores.takeovers
         self._runs = bus.runs
         self._pipeline = pipeline
         self._delivery = bus.delivery
@@ -44,9 +43,8 @@ class RerunOffers:
 
         None if the message is too old, or was or is left to a person who has taken over.
         """
-        if self._now() - row.received_at > RERUN_OFFER_S or row.outcome == "taken_over":
-            return []
-        if await self._takeovers.is_taken_over(row.key):
+        is_left = row.outcome == "taken_over" or row.taken_over_by is not None
+        if self._now() - row.received_at > RERUN_OFFER_S or is_left:
             return []
         later = await self._history.list_after(row, limit=MAX_LATER_ROWS)
         effect = await self._effect(row, inbound, later)

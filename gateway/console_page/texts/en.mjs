@@ -105,4 +105,18 @@ export const texts = {
   "configuration.about": "Secrets are hidden: <hidden-1> keeps one as it is.", "configuration.difference": "Difference", "logs.level": "Level", "logs.logger": "Module",
   "tokens.name": "Name", "tokens.expires": "Expires", "tokens.days": "Days until it expires; empty = never", "tokens.new": "New token",
   "tokens.once": "Copy it now: it is not shown again.", "tokens.sure": "Programs with its present value lose access at once.",
+  // kit/takeover.mjs
+  "takeover.title": "Who answers",
+  "takeover.about": "Take over to answer people yourself, as the bot. The agent is silent here until you hand back.",
+  "takeover.begin": "Take over",
+  "takeover.begun": "You have taken over. What was running is stopped.",
+  "takeover.by": "{by} answers here, and the agent is silent.",
+  "takeover.text": "Your message as the bot",
+  "takeover.send": "Send as the bot",
+  "takeover.sent": "Your message is on its way.",
+  "takeover.summary": "What the agent will read",
+  "takeover.end": "Hand back",
+  "takeover.ended": "The agent answers again. With the next message it reads what was said.",
+  "state.taken_over": "a person answers",
+  "reason.taken_over": "A person had taken over the conversation.",
 };

@@ -105,4 +105,18 @@ export const texts = {
   "configuration.about": "密钥不显示，保留 <hidden-1> 即沿用原值。", "configuration.difference": "改动", "logs.level": "级别", "logs.logger": "模块",
   "tokens.name": "名称", "tokens.expires": "到期时间", "tokens.days": "有效天数，留空则不过期", "tokens.new": "新建令牌",
   "tokens.once": "请立即复制，之后不再显示。", "tokens.sure": "使用当前值的程序将立即失去访问权限。",
+  // kit/takeover.mjs
+  "takeover.title": "由谁回复",
+  "takeover.about": "接手后由你以机器人的身份回复，智能体在交还之前保持沉默。",
+  "takeover.begin": "接手对话",
+  "takeover.begun": "你已接手对话，正在进行的回答已停止。",
+  "takeover.by": "{by} 正在人工回复，智能体保持沉默。",
+  "takeover.text": "以机器人身份发送的消息",
+  "takeover.send": "以机器人身份发送",
+  "takeover.sent": "消息正在发送。",
+  "takeover.summary": "智能体将读到的内容",
+  "takeover.end": "交还",
+  "takeover.ended": "智能体已恢复回复，并会在下一条消息时读到期间的对话。",
+  "state.taken_over": "人工回复",
+  "reason.taken_over": "该对话当时由人工接手。",
 };

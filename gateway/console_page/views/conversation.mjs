@@ -3,6 +3,7 @@
 import { request } from "../kit/api.mjs";
 import { element, empty } from "../kit/elements.mjs";
 import { markdown, parseMarkdown } from "../kit/markdown.mjs";
+import { takeoverPanel } from "../kit/takeover.mjs";
 import { t } from "../kit/texts.mjs";
 
 /** @param {import("../console.mjs").Page} page */
@@ -13,6 +14,7 @@ export async function show(page) {
   return [
     element("h2", {}, values?.title || t("conversation.title")),
     element("p", { class: "soft mono" }, page.rest),
+    await takeoverPanel(page, page.rest),
     ...(messages.length ? messages.slice(-200).map((one, at) => element("article", { class: `said ${one.type}` },
       element("div", { class: "soft" }, t(`speaker.${one.type}`, {}, one.type)), markdown(documents[at]),
       ...(one.tool_calls ?? []).map((/** @type {any} */ call) => element("pre", {}, `${call.name} ${JSON.stringify(call.args)}`))))

@@ -2,7 +2,7 @@
 
 import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
-import { ago, element, link, place } from "../kit/elements.mjs";
+import { ago, element, link, pill, place } from "../kit/elements.mjs";
 import { createTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
@@ -21,12 +21,15 @@ export async function show(page) {
     open: (row) => formatAddress("conversation", row.thread_id ?? ""),
     columns: [
       { label: t("column.used"), cell: (row) => ago(row.updated_at) },
-      { label: t("column.where"), cell: (row) => (row.thread_id ? link(formatAddress("conversation", row.thread_id), place(row)) : place(row)) },
+      { label: t("column.where"), cell: (row) => [
+        row.thread_id ? link(formatAddress("conversation", row.thread_id), place(row)) : place(row),
+        row.taken_over_by && pill("taken_over", row.taken_over_by),
+      ] },
       { label: t("column.messages"), kind: "number", cell: (row) => row.last_seq.toLocaleString() },
       { label: t("column.waiting"), kind: "number", cell: (row) => row.pending || "" },
     ],
   });
   await table.restart();
-  page.onLive(["messages"], table.refresh);
+  page.onLive(["messages", "takeovers"], table.refresh);
   return [element("h2", {}, t("nav.conversations")), table.element];
 }

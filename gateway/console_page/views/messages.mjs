@@ -9,7 +9,7 @@ import { createTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
 const FILTERS = ["q", "state", "channel", "person"];
-const STATES = ["answered", "failed", "waiting", "silent", "stopped", "running", "refused", "not_addressed"];
+const STATES = ["answered", "failed", "waiting", "silent", "stopped", "running", "taken_over", "refused", "not_addressed"];
 const REPEATABLE = ["answered", "failed", "silent", "stopped", "interrupted"];
 
 /** @param {import("../console.mjs").Page} page */

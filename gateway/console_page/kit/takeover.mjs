@@ -1,0 +1,75 @@
+// A person answers in a conversation instead of the agent: takes it over, writes as the bot, and hands it back.
+
+import { request } from "./api.mjs";
+import { form } from "./dialog.mjs";
+import { ago, button, element, pill } from "./elements.mjs";
+import { t } from "./texts.mjs";
+
+const MAX_CHARS = 60000;
+
+/**
+ * Return the panel of the conversation that continues in a thread, which keeps itself current; null if none does.
+ * @param {import("../console.mjs").Page} page
+ * @param {string} thread
+ * @returns {Promise<HTMLElement | null>}
+ */
+export async function takeoverPanel(page, thread) {
+  const path = `api/conversations/${encodeURIComponent(thread)}/takeover`;
+  const load = () => request(path, { accepted: [404], signal: page.signal });
+  const first = await load();
+  if (!("by" in first)) return null;
+  const panel = element("section", { class: "card", "aria-label": t("takeover.title"), "aria-live": "polite" });
+  const writing = writeForm(page, path);
+  /** @type {string | null | undefined} */
+  let shown;
+  const head = element("p");
+  const summary = element("pre");
+  const read = element("details", {}, element("summary", {}, t("takeover.summary")), summary);
+
+  const begin = async () => {
+    show(await request(path, { method: "POST" }));
+    page.notify(t("takeover.begun"), end);
+  };
+  const end = async () => {
+    show(await request(path, { method: "DELETE" }));
+    page.notify(t("takeover.ended"), begin);
+  };
+  const show = (/** @type {any} */ found) => {
+    read.hidden = !found.summary;
+    if (summary.textContent !== found.summary) summary.textContent = found.summary;
+    if (found.by === shown) return;
+    shown = found.by;
+    panel.hidden = !shown && !page.may("change");
+    if (!shown) return panel.replaceChildren(element("p", { class: "soft" }, t("takeover.about")), button(t("takeover.begin"), begin));
+    head.replaceChildren(pill("taken_over"), " ", t("takeover.by", { by: shown }), " ", ago(found.since));
+    panel.replaceChildren(head, ...(page.may("change") ? [writing] : []), read,
+      ...(page.may("change") ? [button(t("takeover.end"), end)] : []));
+  };
+  show(first);
+  page.onLive(["takeovers", "messages", "deliveries"], async () => {
+    const found = await load();
+    if ("by" in found) show(found);
+  });
+  return panel;
+}
+
+/**
+ * @param {import("../console.mjs").Page} page
+ * @param {string} path
+ */
+function writeForm(page, path) {
+  // The key is that of one text: a repeated request sends nothing.
+  let key = "";
+  const made = form([{ name: "text", label: t("takeover.text"), type: "area", max: MAX_CHARS, rows: 3, required: true }], {
+    label: t("takeover.send"),
+    submit: async ({ text }) => {
+      key ||= crypto.randomUUID?.() ?? `console-${Date.now()}`;
+      await request(`${path}/messages`, { method: "POST", body: { text, key } });
+      key = "";
+      made.reset();
+      page.notify(t("takeover.sent"));
+    },
+  });
+  made.addEventListener("input", () => { key = ""; });
+  return made;
+}
