@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from bus.config import BusConfig, ChannelPolicy, TakeoverConfig
+from bus.hooks.hooks import HookOutcome
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from bus.notifications.notifications import NotificationRequest
@@ -19,7 +20,9 @@ from tests.bus.harness import BusHarness, running_bus
 from tests.bus.test_bus_approvals import asked
 from tests.bus.test_button_presses import failed, labels, press, press_of, shows, token_of
 from tests.bus.test_chats_of_nodes import key_of, two_nodes
+from tests.bus.test_hooks import BUILDS, TEXT, receive
 from tests.bus.test_message_edits import delete, edit
+from tests.bus.test_schedules import expect_outcomes, moment, occurrences, plan
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, FakePlatform
@@ -342,3 +345,31 @@ async def test_any_node_takes_over_what_another_one_answers(
             "> Operator, writing as you: Hello",
         ]
         assert (len(nodes.server.runs), other.platform.texts) == (3, [])
+
+
+async def test_a_schedule_is_skipped_and_says_why(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, config=QUIET) as h:
+        thread_id = await answered(h)
+        schedule = await plan(h, moment(h, 3600.0), prompt="call Bob")
+        await h.bus.takeovers.begin(thread_id, "ops")
+        h.clock.ahead += 3601
+        await expect_outcomes(h, schedule, "skipped")
+        assert [one.detail for one in await occurrences(h, schedule)] == ["taken_over"]
+        now = await h.bus.scheduler.run_now(schedule, "")
+        assert (now.outcome, now.inbox_id) == ("skipped", None)
+        back = await h.bus.takeovers.end(thread_id)
+        assert (back.summary, len(h.server.runs)) == ("", 1)
+
+
+async def test_an_event_of_a_system_is_read_after_the_hand_back(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, config=QUIET) as h:
+        h.bus.hooks.configure({"builds": BUILDS})
+        assert await receive(h, "1") is HookOutcome.ACCEPTED
+        await h.expect_replies("Hello you")
+        await h.wait_until_finished()
+        thread_id = await thread_of(h, "room")
+        await h.bus.takeovers.begin(thread_id, "ops")
+        assert await receive(h, "2") is HookOutcome.ACCEPTED
+        assert await receive(h, "2") is HookOutcome.DUPLICATE
+        back = await h.bus.takeovers.end(thread_id)
+        assert back.summary == f"{TAKEOVER_HEADING}\n> Event of hook:builds: {TEXT}"

@@ -42,8 +42,7 @@ export async function takeoverPanel(page, thread) {
     panel.hidden = !shown && !page.may("change");
     if (!shown) return panel.replaceChildren(element("p", { class: "soft" }, t("takeover.about")), button(t("takeover.begin"), begin));
     head.replaceChildren(pill("taken_over"), " ", t("takeover.by", { by: shown }), " ", ago(found.since));
-    panel.replaceChildren(head, ...(page.may("change") ? [writing] : []), read,
-      ...(page.may("change") ? [button(t("takeover.end"), end)] : []));
+    panel.replaceChildren(head, ...(page.may("change") ? [writing, element("p", {}, button(t("takeover.end"), end))] : []), read);
   };
   show(first);
   page.onLive(["takeovers", "messages", "deliveries"], async () => {
