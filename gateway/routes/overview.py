@@ -44,7 +44,7 @@ class FindingList(BaseModel):
 
 
 class FiguresView(BaseModel):
-    """The figures of a period. Waits are null without answers; they are estimated from samples of 200 answers or more.
+    """The figures of a period. Waits are null without answers; they are estimated from samples of at least 100.
 
     Attributes:
         messages: Accepted chat messages.
