@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import anyio
 
-from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, problem
+from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, problem, warning
 from bots.diagnosis import diagnose_channel
 from bus.commands import COMMANDS
 from gateway.checks.machine import check_data_folder, check_langgraph_server
@@ -24,10 +24,12 @@ from gateway.readiness import (
     find_broken_channels,
     find_failing_models,
 )
-from gateway.services import Services
-from gateway.serving.startup_report import NO_CHANNEL_HINT, config_hints, find_faults
+from gateway.services import Findings, Services
 
 NODES = "nodes"
+
+SEVERITIES = (Severity.PROBLEM, Severity.WARNING, Severity.NOTE, Severity.OK)
+"""The worst one first."""
 
 DIAGNOSIS_S = 20.0
 """Time limit for asking the platforms about broken channels, seconds."""
@@ -41,8 +43,8 @@ _OF_ONE_REQUEST = ("context", "circuit_open")
 _STORE_FIX = "see the log; `parley doctor` checks the whole database"
 
 
-async def find_findings(services: Services, *, asks_platforms: bool) -> DoctorReport:
-    """Return the results of all checks. Secrets are redacted.
+async def find_findings(services: Services, *, asks_platforms: bool) -> Findings:
+    """Return the results of all checks, problems first. Secrets are redacted.
 
     Args:
         services: The service.
@@ -50,7 +52,10 @@ async def find_findings(services: Services, *, asks_platforms: bool) -> DoctorRe
     """
     config, report = services.config, DoctorReport()
     ready = await check_readiness(services)
-    report.add(MACHINE, *await anyio.to_thread.run_sync(_check_configuration, config))
+    for line in (*config.unknown_keys, *config.warnings):
+        report.add(MACHINE, warning("configuration", line))
+    sandbox = config.agent.sandbox
+    report.add(MACHINE, await anyio.to_thread.run_sync(check_data_folder, config.home, sandbox))
     report.add(MACHINE, *_store_results(ready, config))
     if config.bus.langgraph_url:
         report.add(MODELS, await check_langgraph_server(config.bus.langgraph_url))
@@ -60,16 +65,8 @@ async def find_findings(services: Services, *, asks_platforms: bool) -> DoctorRe
     report.add(MCP, *(server_result(server, has_waited=False) for server in servers))
     report.add(NODES, *_node_results(services))
     await _check_channels(services, report, asks_platforms=asks_platforms)
-    return redact_report(report, SecretRedactor(config.secrets))
-
-
-def _check_configuration(config: Config) -> list[CheckResult]:
-    """Run the checks of the start again, and that of the disk. Blocking."""
-    found = [problem("configuration", line) for line in find_faults(config)]
-    for line in config_hints(config):
-        severity = Severity.NOTE if line == NO_CHANNEL_HINT else Severity.WARNING
-        found.append(CheckResult(subject="configuration", text=line, severity=severity))
-    return [*found, check_data_folder(config.home, config.agent.sandbox)]
+    rows = redact_report(report, SecretRedactor(config.secrets)).rows
+    return sorted(rows, key=lambda row: SEVERITIES.index(Severity(str(row["severity"]))))
 
 
 def _store_results(ready: Mapping[str, ReadinessCheck], config: Config) -> Iterator[CheckResult]:

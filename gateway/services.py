@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.factory import AgentFactory
@@ -13,7 +13,6 @@ from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
 from gateway.audit import AuditLog
 from gateway.changes import ChangeFeed
-from gateway.checks.report import DoctorReport
 from gateway.config import Config
 from gateway.figures import Figures
 from gateway.recent_logs import RecentLogs
@@ -34,6 +33,9 @@ from store.runs import ThreadAtOtherNode
 
 DELETE_THREAD = "thread.delete"
 """The call that deletes a thread at the node that executes its runs. The answer is empty if the thread is unknown."""
+
+Findings = Sequence[Mapping[str, str | None]]
+"""Results of checks, problems first: `area`, `subject`, `severity`, `text` and `fix` of each."""
 
 FINDINGS_S = 30.0
 """How long findings are shown before the checks run again, seconds."""
@@ -84,7 +86,7 @@ class Services:
     sessions: ConsoleSessionStore
     changes: ChangeFeed
     figures: Figures
-    findings: SharedResult[DoctorReport] = field(default_factory=lambda: SharedResult(FINDINGS_S))
+    findings: SharedResult[Findings] = field(default_factory=lambda: SharedResult(FINDINGS_S))
     telemetry: Telemetry = field(default_factory=Telemetry)
     logs: RecentLogs = field(default_factory=RecentLogs)
     terminal: TerminalAdapter | None = None

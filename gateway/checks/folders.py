@@ -9,7 +9,7 @@ from agent.errors import AgentInvalid
 from agent.extensions import Extensions, ExtensionsFile
 from agent.skills.registry import SkillRegistry
 from gateway.config import WEBHOOK_KEY_FILE, Config
-from gateway.langgraph.run_webhooks import webhook_key
+from gateway.runtime.webhooks import webhook_key
 from store.config import CHECKPOINTS_FILE
 from store.credentials import KEY_FILE, load_key
 from store.data_folder import LOCK_FILE, find_interrupted_restore

@@ -22,8 +22,6 @@ AGAIN_S = 2.0
 
 Severity = Literal["problem", "warning", "note", "ok"]
 
-_SEVERITIES: Sequence[Severity] = ("problem", "warning", "note", "ok")
-
 
 class Finding(BaseModel):
     """The result of a check. `area` is a part of the service, or a channel; `fix` says what to do, null = nothing."""
@@ -101,14 +99,13 @@ async def list_findings(
     ] = False,
 ) -> dict[str, Any]:
     """List what is wrong and what to do. The checks run at most every 30 seconds and cost nothing."""
-    report, looked_at = await services.findings.get(
+    rows, looked_at = await services.findings.get(
         partial(find_findings, services, asks_platforms=again),
         fresh_s=AGAIN_S if again else None,
         key=find_broken_channels(
             services, now=time.time()
         ),  # A channel that breaks is shown at once.
     )
-    rows = sorted(report.rows, key=lambda row: _SEVERITIES.index(row["severity"]))
     worst = rows[0]["severity"] if rows else "ok"
     return {"looked_at": iso_time(looked_at), "severity": worst, "findings": rows}
 

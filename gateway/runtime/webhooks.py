@@ -1,10 +1,13 @@
 """RunWebhooks: posts a run's result to the caller's URL, signed, with limits, and only to public addresses."""
 
+import errno
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from hashlib import sha256
 from hmac import new as hmac
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -15,10 +18,14 @@ from agent.network.url_guard import UrlGuard, guarded_client
 from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.run_view import format_timestamp, run_view
 from gateway.runtime.serialization import dumps
+from store.data_folder import read_or_create_key
 from store.runs import Run
 
 SIGNATURE = "X-Parley-Signature"
 """`t=<Unix seconds>,v1=<hex>`: HMAC-SHA256 of `<t>.<body>`."""
+
+MIN_KEY_BYTES = 16
+"""Minimum length of the signing key, bytes. Anyone could sign with the key of an empty file."""
 
 MAX_ATTEMPTS = 3
 RETRY_DELAY_S = 2.0
@@ -157,3 +164,16 @@ async def _post(client: httpx.AsyncClient, url: str, body: bytes, key: bytes) ->
         return True
     log.warning("Webhook not accepted: HTTP %d.", status)
     return False if status in _PERMANENT_STATUSES or status in range(300, 400) else None
+
+
+def webhook_key(file: Path) -> bytes:
+    """Return the signing key. Creates the file (mode 0600) if it does not exist.
+
+    Raises:
+        OSError: The file cannot be read or written, or its content is too short for a key.
+    """
+    content, _ = read_or_create_key(file, f"{secrets.token_urlsafe(32)}\n".encode())
+    key = content.strip()
+    if len(key) < MIN_KEY_BYTES:
+        raise OSError(errno.EINVAL, f"it has fewer than {MIN_KEY_BYTES} bytes", str(file))
+    return key

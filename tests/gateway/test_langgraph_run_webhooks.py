@@ -9,10 +9,10 @@ import pytest
 
 from agent.network.url_guard import UrlGuard
 from gateway.config import WEBHOOK_KEY_FILE, load_config
-from gateway.langgraph.run_webhooks import build_webhooks, webhook_key
+from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.expiry import expire_threads
-from gateway.runtime.webhooks import MAX_ATTEMPTS, RunWebhooks
+from gateway.runtime.webhooks import MAX_ATTEMPTS, RunWebhooks, webhook_key
 from tests.eventually import eventually
 from tests.gateway.composed import composed
 from tests.gateway.test_langgraph_features import Receiver
