@@ -30,6 +30,7 @@ BENCHMARKS = (
     "memory",
     "scale",
     "schedules",
+    "console",
 )
 ROWS = "--rows"
 RECORD = "--record"
