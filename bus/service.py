@@ -4,7 +4,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -293,11 +293,6 @@ class Bus:
             raise RowNotFound(f"Nobody has written to the bot in this chat of {channel} recently.")
         return replace(decode_inbound(row.body), key=row.key)
 
-    async def places_of(self, conversation_ids: Iterable[int]) -> dict[int, str]:
-        """Return what people call the chats of conversations, by their newest messages. Raises StoreError."""
-        bodies = await self.inbox.find_newest_bodies([*conversation_ids])
-        return {number: _place_name(body) for number, body in bodies.items()}
-
     async def find_asked(self, thread_id: str) -> InboundMessage | None:
         """Return the message that a thread's running turn answers; None = there is none. Raises StoreError."""
         row = await self.inbox.find_running(thread_id)
@@ -368,15 +363,6 @@ class Bus:
         await self.takeover.hand_over(self._conversations)
         await self.local_intake.wait_idle()
         await self.takeover.leave()
-
-
-def _place_name(body: str) -> str:
-    try:
-        message = decode_inbound(body)
-    except ValueError:  # a damaged row
-        return ""
-    title = " › ".join(filter(None, (message.chat_title, message.topic_title)))
-    return title or (message.sender.name if message.is_private else "")
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ r"""The text of a configuration file as an editor shows it: secrets are hidden, 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import yaml
@@ -74,7 +74,7 @@ def _secret_spans(text: str) -> Iterator[tuple[int, int]]:
         root = yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
         root = None
-        lines = enumerate(text.splitlines(keepends=True))
+        lines: Iterable[tuple[int, str]] = enumerate(text.splitlines(keepends=True))
     else:
         yield from _scalar_spans(text, root)
         lines = ((n, line) for n, line in enumerate(text.splitlines(keepends=True)) if "#" in line)

@@ -1,8 +1,7 @@
 """The inbox: messages accepted from the platforms, committed before they are acknowledged."""
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 
 from store.chat_owners import EVERYTHING, OWNS, ChatOwners, WorkMark, chat_order, owners_of
@@ -95,14 +94,12 @@ WHERE inbox.conversation_id = :conversation_id AND (inbox.thread_id = :thread_id
 _EVENT_IDS_OF_THREAD = """
 SELECT event_id FROM inbox WHERE conversation_id = :conversation_id AND thread_id = :thread_id
 """
+_NEWEST_OF_CONVERSATIONS = f"""{SELECT_ROWS}
+WHERE inbox.seq = (SELECT max(seq) FROM inbox AS other WHERE other.conversation_id = inbox.conversation_id)
+"""  # noqa: S608 - statements of the store only
 _BODIES = """
 SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit
-"""
-_NEWEST_BODIES = """
-SELECT conversation_id, body FROM conversation JOIN inbox ON inbox.conversation_id = conversation.id
-    AND inbox.seq = (SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id)
-WHERE conversation.id IN (SELECT CAST(value AS BIGINT) FROM json_each(:ids))
 """
 _MARK_RUNNING = """
 UPDATE inbox SET state = 'running', starts = starts + 1, run_id = CASE WHEN state = 'running' THEN run_id END,
@@ -470,10 +467,19 @@ class InboxStore:
         rows = await self._database.read(_EVENT_IDS_OF_THREAD, asdict(span))
         return [str(row["event_id"]) for row in rows]
 
-    async def find_newest_bodies(self, conversation_ids: Sequence[int]) -> dict[int, str]:
-        """Return the encoded newest message of each conversation that has one."""
-        rows = await self._database.read(_NEWEST_BODIES, {"ids": json.dumps(conversation_ids)})
-        return {row["conversation_id"]: row["body"] for row in rows}
+    async def list_newest(self, keys: Collection[ConversationKey]) -> list[InboxRow]:
+        """Return the newest message of each of these conversations, in any order."""
+        if not keys:
+            return []
+        params: dict[str, str] = {}
+        wanted = []
+        for number, key in enumerate(keys):
+            parts = asdict(key)
+            wanted.append(" AND ".join(f"{name} = :{name}{number}" for name in parts))
+            params |= {f"{name}{number}": value for name, value in parts.items()}
+        statement = f"{_NEWEST_OF_CONVERSATIONS} AND ({' OR '.join(wanted)})"
+        found: Params = params
+        return [inbox_row_from(row) for row in await self._database.read(statement, found)]
 
     async def list_bodies(self, *, limit: int) -> list[AcceptedBody]:
         """Return the messages of the newest rows, newest first."""

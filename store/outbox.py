@@ -74,7 +74,6 @@ class OutboxRow:
     last_sent_at: float | None = None
     uncertain_attempts: int = 0
     failed_attempts: str = ""
-    conversation_id: int = 0
     discarded_at: float | None = None
 
 

@@ -11,6 +11,7 @@ from bus.messages import decode_inbound
 from bus.platform import ChannelHealth, ConnectionState
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.openapi import error_responses
+from gateway.routes.places import place_names
 from gateway.routes.views import conversation_view, iso_time, pairing_view
 from gateway.services import Services
 from store.inbox import InboxKind, InboxRow, InboxState
@@ -85,9 +86,14 @@ class InboxRowView(ConversationAddress):
 
 
 class ConversationView(ConversationAddress):
-    """A conversation with its thread. `taken_over_by`: who answers instead of the agent; null = the agent does."""
+    """A conversation with its thread.
+
+    `place`: what people call the chat ("" = unknown). `taken_over_by`: who answers instead of the agent; null = the
+    agent does.
+    """
 
     id: int
+    place: str = ""
     thread_id: str | None
     last_seq: int
     pending: int
@@ -206,7 +212,8 @@ async def list_inbox(bus: BusDep, limit: Limit = 100, before: Before = NEWEST) -
 async def list_conversations(bus: BusDep, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """List conversations with their threads, most recently used first."""
     rows = await bus.conversations.list_recent(limit=limit, offset=offset)
-    return {"rows": [conversation_view(row) for row in rows]}
+    names = await place_names(bus.inbox, [row.key for row in rows])
+    return {"rows": [{**conversation_view(row), "place": names[row.key]} for row in rows]}
 
 
 @router.get("/pairings", response_model=PairingList)

@@ -18,7 +18,8 @@ from gateway.langgraph.route import parse_id
 from gateway.openapi import error_responses
 from gateway.routes.channels import ConversationAddress
 from gateway.routes.masking import masking
-from gateway.routes.messages import NOT_MEANT, place_of
+from gateway.routes.messages import NOT_MEANT
+from gateway.routes.places import place_of
 from gateway.routes.timeline import ConversationHistory, Cursor, TimelineRow, open_history
 from gateway.services import Services
 

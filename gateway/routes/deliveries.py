@@ -28,6 +28,7 @@ from gateway.routes.channels import (
     Limit,
     RowId,
 )
+from gateway.routes.places import place_names
 from gateway.routes.views import iso_time
 from gateway.services import Services
 from store.outbox import DISCARDED, NEWEST, DeliveryFilter, DeliveryState, ListedState, OutboxRow
@@ -132,10 +133,8 @@ async def list_outbox(
 ) -> dict[str, Any]:
     """List deliveries, newest first. Discarded ones need `state=discarded`."""
     rows = await bus.outbox.list_recent(**asdict(wanted), limit=limit, before=before)
-    places = await bus.places_of({row.conversation_id for row in rows})
-    return {
-        "rows": [_delivery_view(services, row, places.get(row.conversation_id, "")) for row in rows]
-    }
+    names = await place_names(bus.inbox, [row.conversation for row in rows])
+    return {"rows": [_delivery_view(services, row, names[row.conversation]) for row in rows]}
 
 
 @router.get("/count", response_model=DeliveryCount)

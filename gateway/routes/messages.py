@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 
 from bus.access.remedy import Remedy, RemedyKind
-from bus.messages import InboundMessage, decode_inbound
+from bus.messages import decode_inbound
 from bus.platform import Disposition
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.middleware import AUDIT_DETAIL
@@ -19,6 +19,7 @@ from gateway.routes.channels import (
     PairingView,
     RowId,
 )
+from gateway.routes.places import place_of
 from gateway.routes.views import iso_time, pairing_view
 from store.inbox import InboxRow
 from store.message_words import MessageFilter
@@ -222,12 +223,6 @@ def message_state(row: InboxRow) -> MessageState:  # noqa: PLR0911 - one return 
     if row.outcome is not None:
         return row.outcome
     return "command" if row.kind == "command" else "answered"
-
-
-def place_of(inbound: InboundMessage) -> str:
-    """Return what people call the place of a message; "" = unknown. A private chat has its person's name."""
-    title = " › ".join(filter(None, (inbound.chat_title, inbound.topic_title)))
-    return title or (inbound.sender.name if inbound.is_private else "")
 
 
 def message_view(row: InboxRow) -> dict[str, Any]:

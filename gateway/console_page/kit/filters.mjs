@@ -10,7 +10,7 @@ const TYPING_MS = 300;
  * @property {string} name in the address
  * @property {string} label
  * @property {[string, string][]} [options] a choice; the first one has the value "" and means all
- * @property {(text: string) => Promise<[string, string][]>} [complete] completions of a text: value and label
+ * @property {() => Promise<[string, string][]>} [complete] completions: value and label; the label stands in the field
  */
 
 /**
@@ -50,17 +50,19 @@ function textFilter(page, filter, type) {
     type, name: filter.name, value: page.query.get(filter.name) ?? "", placeholder: type === "search" ? t("filter.search") : "",
     list: list?.id, autocomplete: "off", spellcheck: "false",
   });
+  /** @type {Map<string, string>} */
+  const values = new Map();
   const complete = async () => {
-    if (!filter.complete || !list) return;
-    const found = await filter.complete(field.value).catch(() => []);
-    list.replaceChildren(...found.map(([value, label]) => element("option", { value }, label)));
+    for (const [value, label] of await filter.complete?.() ?? []) values.set(values.has(label) ? `${label} · ${value}` : label, value);
+    list?.replaceChildren(...[...values.keys()].map((value) => element("option", { value })));
+    for (const [label, value] of values) if (field.value === value) field.value = label;
   };
-  field.addEventListener("focus", complete);
+  if (list) void complete();
   field.addEventListener("input", () => {
     clearTimeout(timer);
     timer = window.setTimeout(() => {
-      void complete();
-      page.setQuery({ [filter.name]: field.value.trim() }, { replace: true });
+      const text = field.value.trim();
+      page.setQuery({ [filter.name]: values.get(text) ?? text }, { replace: true });
     }, TYPING_MS);
   });
   return element("label", { class: type === "search" ? "filter search" : "filter" }, element("span", {}, filter.label), field, list);

@@ -7,6 +7,7 @@ import { t } from "./texts.mjs";
 
 const TEXTS_A_REQUEST = 100;
 const MAX_PARSED = 500;
+const IMAGE = /\.(png|jpe?g|gif|webp)$/i;
 export const QUESTION = "ask_clarification";
 
 /** @type {Map<string, import("./markdown.mjs").Token[]>} */
@@ -34,7 +35,7 @@ export async function parseAll(/** @type {any[]} */ messages) {
 }
 
 /** Return a text as Markdown; as it is until it is parsed. */
-function speech(/** @type {string} */ text) {
+export function speech(/** @type {string} */ text) {
   const tokens = parsed.get(text);
   return tokens ? markdown(tokens) : element("div", { class: "plain" }, text);
 }
@@ -82,7 +83,7 @@ export function turns(thread, messages, subagents, isRunning, edit) {
  * @param {any} subagent
  * @param {boolean} isRunning
  */
-function step(call, result, subagent, isRunning) {
+export function step(call, result, subagent, isRunning) {
   const state = result ? (result.status === "error" ? "failed" : "done") : isRunning ? "running" : "waiting";
   const about = call.args?.description ?? subagent?.description;
   const now = !result && subagent?.message ? textOf(subagent.message.content) : "";
@@ -99,7 +100,8 @@ function step(call, result, subagent, isRunning) {
  * @param {string[]} paths as the agent sees them
  */
 export const fileLinks = (thread, paths) => element("ul", { class: "files" }, ...paths.map((path) => element("li", {},
-  element("a", { href: fileAddress(thread, path), target: "_blank", rel: "noopener" }, path.split("/").at(-1)))));
+  element("a", { href: fileAddress(thread, path), target: "_blank", rel: "noopener" },
+    IMAGE.test(path) ? element("img", { src: fileAddress(thread, path), alt: "", loading: "lazy" }) : null, path.split("/").at(-1)))));
 
 /**
  * @param {string} thread

@@ -119,4 +119,14 @@ export const texts = {
   "takeover.ended": "The agent answers again. With the next message it reads what was said.",
   "state.taken_over": "a person answers",
   "reason.taken_over": "A person had taken over the conversation.",
+  // Timeline of a conversation
+  "timeline.fork": "Fork in the chat", "timeline.forget": "Forget", "timeline.forgotten": "The memory is deleted.",
+  "timeline.forget-text": "All that the bot remembers of {scope} is deleted for good, as by /forget. The messages of this conversation stay.",
+  "timeline.unknown": "The agent's server does not answer: what models and tools said is missing.",
+  "timeline.gone": "The thread does not have this message anymore: it was summarized, undone or answered again.",
+  "timeline.why": "Why", "timeline.decision": "Answered because", "timeline.queue": "Waited", "timeline.run": "Run", "timeline.model": "Model",
+  "timeline.used": "{model}: {count} call, {input_tokens} tokens ({cached_tokens} cached) → {output_tokens}, ${cost}|{model}: {count} calls, {input_tokens} tokens ({cached_tokens} cached) → {output_tokens}, ${cost}",
+  "timeline.sent": "Last sent", "timeline.event": "Event", "timeline.prompt": "Next prompt",
+  "admitted.private": "private chat", "admitted.mention": "for the bot", "admitted.follow_up": "follows up in a thread",
+  "admitted.answer": "answers a question", "admitted.schedule": "schedule", "admitted.hook": "another system",
 };

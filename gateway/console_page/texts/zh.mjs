@@ -119,4 +119,14 @@ export const texts = {
   "takeover.ended": "智能体已恢复回复，并会在下一条消息时读到期间的对话。",
   "state.taken_over": "人工回复",
   "reason.taken_over": "该对话当时由人工接手。",
+  // 会话时间线
+  "timeline.fork": "在对话页中分叉", "timeline.forget": "清除记忆", "timeline.forgotten": "记忆已删除。",
+  "timeline.forget-text": "机器人对 {scope} 的全部记忆将被永久删除，与 /forget 相同。本会话的消息会保留。",
+  "timeline.unknown": "智能体服务器没有响应，因此看不到模型和工具的内容。",
+  "timeline.gone": "线程里已没有这条消息：它被摘要、撤销或重新回答了。",
+  "timeline.why": "经过", "timeline.decision": "回答原因", "timeline.queue": "等待", "timeline.run": "运行", "timeline.model": "模型",
+  "timeline.used": "{model}：{count} 次调用，{input_tokens} 词元（缓存 {cached_tokens}）→ {output_tokens}，${cost}",
+  "timeline.sent": "最后发送", "timeline.event": "事件", "timeline.prompt": "下一条提示词",
+  "admitted.private": "私聊", "admitted.mention": "发给机器人", "admitted.follow_up": "话题中的后续消息",
+  "admitted.answer": "回答了提问", "admitted.schedule": "定时任务", "admitted.hook": "其他系统",
 };

@@ -1,29 +1,153 @@
-// One conversation: what people and the agent said.
+// One conversation as a timeline: what people saw, and why it came so.
 
-import { request } from "../kit/api.mjs";
-import { element, empty } from "../kit/elements.mjs";
-import { markdown, parseMarkdown } from "../kit/markdown.mjs";
+import { formatAddress } from "../kit/address.mjs";
+import { BASE, request } from "../kit/api.mjs";
+import { ask, showDialog } from "../kit/dialog.mjs";
+import { ago, button, duration, element, facts, link, person, pill, place } from "../kit/elements.mjs";
+import { filterBar } from "../kit/filters.mjs";
+import { messageActions } from "../kit/message_actions.mjs";
+import { createTable, simpleTable } from "../kit/table.mjs";
 import { takeoverPanel } from "../kit/takeover.mjs";
 import { t } from "../kit/texts.mjs";
+import { fileLinks, parseAll, speech, step } from "../kit/turns.mjs";
+
+/** @typedef {any} Row as of GET /api/conversations/{thread_id}/timeline */
 
 /** @param {import("../console.mjs").Page} page */
 export async function show(page) {
-  const { values } = await request(`api/threads/${encodeURIComponent(page.rest)}/state`, { signal: page.signal });
-  const messages = /** @type {any[]} */ (values?.messages ?? []);
-  const documents = await parseMarkdown(messages.slice(-200).map((one) => textOf(one.content)));
+  const path = `api/conversations/${encodeURIComponent(page.rest)}`;
+  /** @type {any} */
+  let head;
+  /** @type {Set<string>} */
+  const opened = new Set();
+  const table = createTable({
+    label: t("conversation.title"),
+    key: (row) => row.id,
+    load: async (before) => {
+      const all = page.query.get("all");
+      head = await request(`${path}/timeline?${new URLSearchParams({ before: before ?? "", ...(all ? { not_addressed: all } : {}) })}`, { signal: page.signal });
+      await parseAll(head.rows.flatMap((/** @type {Row} */ row) => [row.text, ...answers(row)].map((content) => ({ content }))));
+      return head;
+    },
+    empty: t("conversation.none"),
+    rowClass: (row) => (row.state === "failed" ? "failed" : ""),
+    columns: [{ label: t("column.message"), kind: "text", cell: (row) => entry(page, row, head.conversation, opened, table.refresh) }],
+  });
+  await table.restart();
+  page.onQuery(table.restart);
+  page.onLive(["messages", "deliveries", "runs"], table.refresh);
+  const { conversation, memory_scope: scope } = head;
+  const file = (/** @type {string} */ format, /** @type {string} */ label) =>
+    element("a", { href: new URL(`${path}/export?format=${format}`, BASE).href, download: true }, label);
   return [
-    element("h2", {}, values?.title || t("conversation.title")),
-    element("p", { class: "soft mono" }, page.rest),
-    await takeoverPanel(page, page.rest),
-    ...(messages.length ? messages.slice(-200).map((one, at) => element("article", { class: `said ${one.type}` },
-      element("div", { class: "soft" }, t(`speaker.${one.type}`, {}, one.type)), markdown(documents[at]),
-      ...(one.tool_calls ?? []).map((/** @type {any} */ call) => element("pre", {}, `${call.name} ${JSON.stringify(call.args)}`))))
-      : [empty(t("conversation.none"))]),
+    element("div", { class: "head" }, element("h2", {}, head.title || t("conversation.title")), element("div", { class: "buttons" },
+      file("markdown", "Markdown"), file("json", "JSON"),
+      page.may("change") && button(t("timeline.fork"), () => fork(page)),
+      page.may("change") && scope && button(t("timeline.forget"), () => forget(page, scope)))),
+    element("p", { class: "soft" }, conversation ? place(conversation) : "API", " · ", page.rest),
+    head.is_thread_known ? null : element("p", { class: "error" }, t("timeline.unknown")),
+    conversation?.is_private === false ? filterBar(page, [{ name: "all", label: t("nav.messages"), options: [["", t("admitted.mention")], ["true", t("filter.all")]] }]) : null,
+    conversation && await takeoverPanel(page, page.rest),
+    table.element,
   ];
 }
 
-/** @param {any} content */
-function textOf(content) {
-  if (typeof content === "string") return content;
-  return (content ?? []).map((/** @type {any} */ block) => (typeof block === "string" ? block : block.text ?? `[${block.type}]`)).join("\n");
+/** Return what people saw as answers; without deliveries, what the agent said. @param {Row} row @returns {string[]} */
+const answers = ({ deliveries, messages }) => (deliveries.length
+  ? deliveries.filter((/** @type {Row} */ one) => one.is_shown && !one.file).map((/** @type {Row} */ one) => one.text)
+  : messages.filter((/** @type {Row} */ one) => one.type === "ai").map((/** @type {Row} */ one) => one.content)).filter(Boolean);
+
+/**
+ * @param {import("../console.mjs").Page} page
+ * @param {Row} row
+ * @param {any} conversation
+ * @param {Set<string>} opened the rows whose explanation was opened
+ * @param {() => unknown} refresh
+ */
+function entry(page, row, conversation, opened, refresh) {
+  const name = person(row.user_name || t(row.kind === "sent" ? "admitted.hook" : "speaker.human"), row.user_id);
+  const sent = row.deliveries.flatMap((/** @type {Row} */ one) => (one.is_shown && one.file ? [one.file] : []));
+  return [
+    element("div", { class: "who" },
+      element("span", {}, conversation && row.user_id ? link(formatAddress("person", `${conversation.channel}/${row.user_id}`), name) : name, " ", row.at && ago(row.at)),
+      element("span", {}, pill(row.state), " ", ...messageActions(page, row, refresh))),
+    row.kind === "sent" ? null : element("article", { class: "turn human" }, row.text ? speech(row.text) : t("messages.no-text"), files(page, row.files)),
+    row.reason && element("span", { class: "error" }, t(`reason.${row.reason}`, {}, row.reason)),
+    ...answers(row).map((text) => element("article", { class: "turn ai" }, speech(text))),
+    files(page, sent),
+    row.kind === "refused" ? null : why(row, conversation, opened),
+  ];
 }
+
+/** @param {import("../console.mjs").Page} page @param {Row[]} found */
+const files = (page, found) => found.length > 0 && element("div", {},
+  fileLinks(page.rest, found.flatMap((one) => one.path ?? [])), found.flatMap((one) => (one.path ? [] : one.name)).join(", "));
+
+/**
+ * Return why it came so, folded: the decision, the wait, the run with its calls, and the deliveries.
+ * @param {Row} row
+ * @param {any} conversation
+ * @param {Set<string>} opened
+ */
+function why(row, conversation, opened) {
+  const { run, event } = row;
+  const decision = row.admitted && t(`admitted.${row.admitted}`);
+  const seconds = run?.ended_at && (Date.parse(run.ended_at) - Date.parse(run.created_at)) / 1000;
+  const used = row.usage.map((/** @type {Row} */ one) => t("timeline.used", { ...one, count: one.calls, cost: one.cost_usd.toFixed(4) }));
+  const results = new Map(row.messages.map((/** @type {Row} */ one) => [one.tool_call_id, one]));
+  const box = element("details", { class: "step", open: opened.has(row.id) },
+    element("summary", { class: "soft" }, [t("timeline.why"), decision, seconds && duration(seconds), used[0]].filter(Boolean).join(" · ")));
+  const fill = () => box.append(
+    facts(/** @type {[string, any][]} */ ([
+      [t("timeline.decision"), decision],
+      [t("timeline.queue"), row.queue_s !== null && duration(row.queue_s)],
+      [t("timeline.run"), run && element("span", {}, pill(run.status), ` ${run.run_id} ${run.error}${row.starts > 1 ? ` × ${row.starts}` : ""}`)],
+      ...used.map((/** @type {string} */ one) => [t("timeline.model"), one]),
+    ]).filter(([, value]) => value)),
+    ...row.messages.filter((/** @type {Row} */ one) => one.type === "ai").flatMap((/** @type {Row} */ one) => [
+      element("p", { class: "plain" }, element("span", { class: "soft" }, `${one.model} ${one.input_tokens ?? "?"} (${one.cached_tokens ?? 0}) → ${one.output_tokens ?? "?"}: `), one.content),
+      ...one.tool_calls.map((/** @type {Row} */ call) => step(call, results.get(call.id), null, row.state === "running")),
+    ]),
+    run && !row.is_in_thread ? element("p", { class: "soft" }, t("timeline.gone")) : "",
+    row.deliveries.length ? simpleTable([t("nav.deliveries"), t("column.state"), t("column.attempts"), t("timeline.sent"), "ID"], row.deliveries.map(delivery), "") : "",
+    element("div", { class: "buttons" },
+      event && button(t("timeline.event"), () => showDialog(t("timeline.event"), json(event)), { class: "small" }),
+      event && conversation && button(t("timeline.prompt"), () => showPrompt(conversation, row.user_id), { class: "small" })));
+  box.addEventListener("toggle", () => {
+    if (box.open && box.childElementCount === 1) fill();
+    box.open ? opened.add(row.id) : opened.delete(row.id);
+  });
+  return box;
+}
+
+const json = (/** @type {unknown} */ value) => element("pre", {}, JSON.stringify(value, null, 2));
+const clock = (/** @type {string | null} */ at) => (at ? new Date(at).toLocaleTimeString() : "–");
+
+/** @param {Row} one */
+const delivery = (one) => [
+  element("span", {}, one.kind === "text" ? "" : `[${one.kind}] `, (one.file?.name ?? one.text).slice(0, 80), ...one.failed_attempts.map(
+    (/** @type {Row} */ failed) => element("span", { class: "error" }, `${clock(failed.at)} ${failed.error}`))),
+  pill(one.state), one.attempts, clock(one.last_sent_at), one.platform_id];
+
+/** Show the prompt that the next message of a person would get there. @param {any} conversation @param {string} user */
+async function showPrompt({ channel, chat, topic }, user) {
+  const { system, parts, messages, tools } = await request(`api/channels/${encodeURIComponent(channel)}/prompt?${new URLSearchParams({ chat, topic, user })}`);
+  showDialog(t("timeline.prompt"), simpleTable([], parts.map((/** @type {Row} */ one) => Object.values(one)), ""),
+    element("pre", {}, system), json(messages), json(tools));
+}
+
+/** Open a copy of the thread in the chat of this page. @param {import("../console.mjs").Page} page */
+async function fork(page) {
+  const { thread_id } = await request(`api/threads/${page.rest}/copy`, { method: "POST" });
+  await request(`api/threads/${thread_id}`, { method: "PATCH", body: { metadata: { source: "console" } } });
+  page.go(formatAddress("chat", thread_id));
+}
+
+/** @param {import("../console.mjs").Page} page @param {string} scope */
+const forget = (page, scope) => ask({
+  title: t("timeline.forget"), text: t("timeline.forget-text", { scope }), label: t("timeline.forget"), danger: true,
+  submit: async () => {
+    await request(`api/memory?${new URLSearchParams({ scope })}`, { method: "DELETE" });
+    page.notify(t("timeline.forgotten"));
+  },
+});

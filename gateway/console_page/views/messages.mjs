@@ -2,15 +2,14 @@
 
 import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
-import { ask } from "../kit/dialog.mjs";
-import { ago, button, element, person, pill, place } from "../kit/elements.mjs";
+import { ago, element, person, pill, place } from "../kit/elements.mjs";
 import { filterBar } from "../kit/filters.mjs";
+import { messageActions } from "../kit/message_actions.mjs";
 import { createTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
-const FILTERS = ["q", "state", "channel", "person"];
+const FILTERS = ["q", "state", "channel", "chat", "person"];
 const STATES = ["answered", "failed", "waiting", "silent", "stopped", "running", "taken_over", "refused", "not_addressed"];
-const REPEATABLE = ["answered", "failed", "silent", "stopped", "interrupted"];
 
 /** @param {import("../console.mjs").Page} page */
 export async function show(page) {
@@ -34,7 +33,7 @@ export async function show(page) {
         row.reason && element("span", { class: "error" }, t(`reason.${row.reason}`, {}, row.reason)),
       ] },
       { label: t("column.state"), cell: (row) => pill(row.state) },
-      { label: "", kind: "actions", cell: (row) => actions(page, row, table) },
+      { label: "", kind: "actions", cell: (row) => messageActions(page, row, table.refresh) },
     ],
   });
   const [{ channels }] = await Promise.all([request("api/channels", { signal: page.signal }), table.restart()]);
@@ -47,38 +46,13 @@ export async function show(page) {
     filterBar(page, [
       { name: "state", label: t("column.state"), options: [["", t("filter.all")], ...states] },
       { name: "channel", label: t("column.channel"), options: [["", t("filter.all")], ...names] },
-      { name: "person", label: t("column.who"), complete: completePeople },
+      { name: "chat", label: t("column.where"), complete: named("api/messages/places", "places", "chat", "place") },
+      { name: "person", label: t("column.who"), complete: named("api/channels/people?limit=1000", "people", "user_id", "user_name") },
     ], { search: t("messages.search") }),
     table.element,
   ];
 }
 
-/** @param {string} text @returns {Promise<[string, string][]>} */
-async function completePeople(text) {
-  const { people } = await request("api/channels/people?limit=200");
-  return people.filter((/** @type {any} */ one) => `${one.user_name} ${one.user_id}`.toLowerCase().includes(text.toLowerCase()))
-    .map((/** @type {any} */ one) => [one.user_id, `${one.user_name} · ${one.channel}`]);
-}
-
-/**
- * @param {import("../console.mjs").Page} page
- * @param {any} row
- * @param {import("../kit/table.mjs").Table} table
- */
-function actions(page, row, table) {
-  if (!page.may("change")) return [];
-  const path = `api/messages/${row.id.slice(1)}`;
-  const act = async (/** @type {string} */ what, /** @type {unknown} */ body) => {
-    const { message } = await request(`${path}/${what}`, { method: "POST", body });
-    page.notify(message);
-    await table.refresh();
-  };
-  if (["queued", "running"].includes(row.state)) return [button(t("action.stop"), () => act("stop", undefined), { class: "small" })];
-  if (row.kind !== "chat" || !REPEATABLE.includes(row.state)) return [];
-  const edit = () => ask({
-    title: t("messages.repeat-title"), text: t("messages.repeat-text"), label: t("action.repeat"),
-    fields: [{ name: "text", label: t("messages.repeat-words"), type: "area", max: 20000 }],
-    submit: ({ text }) => act("repeat", { text: text.trim() ? text : null }),
-  });
-  return [button(t("action.repeat"), edit, { class: "small" })];
-}
+/** @param {string} path @param {string} list @param {string} id @param {string} name @returns {() => Promise<[string, string][]>} */
+const named = (path, list, id, name) => async () =>
+  (await request(path))[list].flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));

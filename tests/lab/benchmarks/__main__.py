@@ -24,6 +24,7 @@ BENCHMARKS = (
     "langgraph",
     "growth",
     "history",
+    "messages",
     "faults",
     "agent",
     "bursts",

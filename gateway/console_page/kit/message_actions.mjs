@@ -1,0 +1,34 @@
+// What can be done with a message: stop its turn, or answer it again, perhaps with other words.
+
+import { request } from "./api.mjs";
+import { ask } from "./dialog.mjs";
+import { button } from "./elements.mjs";
+import { t } from "./texts.mjs";
+
+const REPEATABLE = ["answered", "failed", "silent", "stopped", "interrupted"];
+const MASK = "•••";
+
+/**
+ * Return the buttons of a message.
+ * @param {import("../console.mjs").Page} page
+ * @param {{id: string, kind: string, state: string, text?: string}} row `text`: its words, if all of them are known
+ * @param {() => unknown} done called after something was done
+ */
+export function messageActions(page, row, done) {
+  if (!page.may("change")) return [];
+  const path = `api/messages/${row.id.slice(1)}`;
+  const act = async (/** @type {string} */ what, /** @type {unknown} */ body) => {
+    const { message } = await request(`${path}/${what}`, { method: "POST", body });
+    page.notify(message);
+    await done();
+  };
+  if (["queued", "running"].includes(row.state)) return [button(t("action.stop"), () => act("stop", undefined), { class: "small" })];
+  if (row.kind !== "chat" || !REPEATABLE.includes(row.state)) return [];
+  const words = row.text && !row.text.includes(MASK) ? row.text : "";
+  const edit = () => ask({
+    title: t("messages.repeat-title"), text: t("messages.repeat-text"), label: t("action.repeat"),
+    fields: [{ name: "text", label: t("messages.repeat-words"), type: "area", max: 20000, value: words }],
+    submit: ({ text }) => act("repeat", { text: text.trim() && text !== words ? text : null }),
+  });
+  return [button(t("action.repeat"), edit, { class: "small" })];
+}

@@ -1,0 +1,142 @@
+"""A conversation as a timeline in the console: an operator finds why a message got no answer, and repeats it."""
+
+from pathlib import Path
+
+from tests.browser import BrowserPage, needs_chromium
+from tests.eventually import eventually
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.journeys.service import Service
+from tests.journeys.test_console import HOSTILE, console, sign_in
+from tests.people.platforms import PlatformServers
+from tests.people.slack import SlackDirectUser
+from tests.people.telegram import TelegramPrivateUser
+
+pytestmark = needs_chromium
+
+TIMELINE = "main table[aria-label='Conversation']"
+
+
+async def test_an_operator_finds_why_a_message_got_no_answer_and_repeats_it(tmp_path: Path) -> None:
+    """Check the three reasons with one service and one browser, because they take seconds to start."""
+    async with console(tmp_path) as (page, service, platforms, model):
+        await sign_in(page, (service.home / "admin_token").read_text().strip())
+        await page.wait_for_text("connected", '[data-channel="slack"]')
+        page.errors.clear()
+        await _a_failed_model_is_named_and_the_message_is_answered_again(page, model, platforms)
+        await _a_stranger_was_refused(page, platforms)
+        await _tools_files_and_secrets_are_shown_safely(page, model, platforms)
+        await _a_conversation_is_forked_exported_and_forgotten(page, service)
+        await _everything_fits_on_a_phone(page)
+        assert page.errors == []
+        await _a_token_that_may_only_read_has_no_buttons(page, service)
+
+
+async def _a_failed_model_is_named_and_the_message_is_answered_again(
+    page: BrowserPage, model: FakeModelServer, platforms: PlatformServers
+) -> None:
+    person = SlackDirectUser(platforms.slack)
+    answer, model.answer = model.answer, lambda _: ModelReply(status=500)
+    await person.send("why no answer?")
+    await person.wait_for_message("server")
+    model.answer = answer
+    # Three clicks: the messages, the message, its explanation.
+    await page.click("Messages", "nav")
+    await page.wait_for_text("OpenAIAPIError: HTTP 500", "main table")
+    await _open_row(page, "why no answer?")
+    await page.wait_for_text("OpenAIAPIError: HTTP 500", TIMELINE)
+    await _open_explanation(page)
+    shown = await page.wait_for_text("Waited", f"{TIMELINE} details")
+    assert "private chat" in shown
+    await page.click("Answer again", TIMELINE)
+    await page.click("Answer again", "dialog")
+    await person.wait_for_message("You said: why no answer?")
+    await page.point_at("nav")
+    await page.wait_for_text("You said: why no answer?", f"{TIMELINE} article.ai")
+
+
+async def _open_row(page: BrowserPage, text: str) -> None:
+    row = f"[...document.querySelectorAll('main tr.opens')].find(one => one.innerText.includes({text!r}))"
+    await eventually(lambda: page.evaluate(f"!!{row}"))
+    await page.evaluate(f"{row}.click()")
+
+
+async def _open_explanation(page: BrowserPage) -> None:
+    """Click on "Why" of the newest message."""
+    await page.evaluate("document.querySelector('main details:not([open]) summary').click()")
+
+
+async def _a_stranger_was_refused(page: BrowserPage, platforms: PlatformServers) -> None:
+    stranger = TelegramPrivateUser(platforms.telegram, user=7101)
+    await stranger.send("may I come in?")
+    await stranger.wait_for_message("code")
+    await page.click("Messages", "nav")
+    shown = await page.wait_for_text("The person has to be approved.", "main table")
+    assert "may I come in?" in shown
+
+
+async def _tools_files_and_secrets_are_shown_safely(
+    page: BrowserPage, model: FakeModelServer, platforms: PlatformServers
+) -> None:
+    model.reply(
+        ModelReply(calls=(ToolCall("ls", {"path": HOSTILE, "api_key": "hush-hush"}),)),
+        f"{HOSTILE} [bad](javascript:alert(1)) token=abcdefghij",
+    )
+    person = SlackDirectUser(platforms.slack)
+    await person.send("secret\u202e " + "x" * 10_000)
+    await person.wait_for_message("bad")
+    await page.click("Messages", "nav")
+    await _open_row(page, "secret")
+    await page.wait_for_text("token=•••", f"{TIMELINE} article.ai")
+    await _open_explanation(page)
+    shown = await page.wait_for_text("Last sent", f"{TIMELINE} details")
+    assert "ls" in shown
+    assert await page.evaluate(f"document.querySelectorAll({TIMELINE + ' img'!r}).length") == 0
+    await page.click("Event", TIMELINE)
+    await page.wait_for_text("event_id", "dialog")
+    await page.click("✕", "dialog")
+    await page.click("Next prompt", TIMELINE)
+    await page.wait_for_text("conversation", "dialog")
+    await page.click("✕", "dialog")
+    assert "hush-hush" not in await page.evaluate("document.body.textContent")
+    assert await page.evaluate("document.title") == "Conversations – Parley"
+
+
+async def _a_conversation_is_forked_exported_and_forgotten(
+    page: BrowserPage, service: Service
+) -> None:
+    address = await page.evaluate("document.querySelector('main a[download]').href")
+    async with service.client() as client:
+        text = (await client.get(address)).text
+        assert "why no answer?" in text
+    await page.click("Forget", "main .head")
+    await page.wait_for_text("for good", "dialog")
+    await page.click("Forget", "dialog .buttons")
+    await page.wait_for_text("The memory is deleted.", "#notice")
+    audit = service.home / "audit.log"
+    await eventually(audit.read_text, lambda text: "DELETE /api/memory" in text)
+    back = await page.evaluate("location.hash")
+    await page.click("Fork in the chat", "main .head")
+    await page.wait_for_text("You said: why no answer?", "main .log")
+    await page.evaluate(f"location.hash = {back!r}")
+    await page.wait_for_text("why no answer?", TIMELINE)
+
+
+async def _everything_fits_on_a_phone(page: BrowserPage) -> None:
+    await page.resize(390, 800)
+    await _open_explanation(page)
+    await page.wait_for_text("delivered", f"{TIMELINE} details")
+    assert await page.evaluate("document.documentElement.scrollWidth") == 390
+    await page.resize(1280, 900)
+
+
+async def _a_token_that_may_only_read_has_no_buttons(page: BrowserPage, service: Service) -> None:
+    back = await page.evaluate("location.hash")
+    async with service.client() as client:
+        made = await client.post("/api/tokens", json={"name": "reader", "scope": "read"})
+    await page.click("Sign out")
+    await sign_in(page, made.json()["token"])
+    await page.evaluate(f"location.hash = {back!r}")
+    await page.wait_for_text("why no answer?", TIMELINE)
+    shown = await page.text("main")
+    assert "Answer again" not in shown
+    assert "Forget" not in shown
