@@ -58,7 +58,7 @@ class FailedAttempt(BaseModel):
     error: str
 
 
-class DeliveryAttempts(BaseModel):
+class TimelineDelivery(BaseModel):
     """Something that the bot sends.
 
     Attributes:
@@ -162,7 +162,7 @@ class TimelineRow(BaseModel):
     usage: list[RunUsage]
     messages: list[ThreadMessage]
     is_in_thread: bool
-    deliveries: list[DeliveryAttempts]
+    deliveries: list[TimelineDelivery]
     event: dict[str, Any] | None
 
 

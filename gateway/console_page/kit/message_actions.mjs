@@ -6,7 +6,6 @@ import { button } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
 const REPEATABLE = ["answered", "failed", "silent", "stopped", "interrupted"];
-const MASK = "•••";
 
 /**
  * Return the buttons of a message.
@@ -24,7 +23,7 @@ export function messageActions(page, row, done) {
   };
   if (["queued", "running"].includes(row.state)) return [button(t("action.stop"), () => act("stop", undefined), { class: "small" })];
   if (row.kind !== "chat" || !REPEATABLE.includes(row.state)) return [];
-  const words = row.text && !row.text.includes(MASK) ? row.text : "";
+  const words = row.text && !row.text.includes("•••") ? row.text : "";
   const edit = () => ask({
     title: t("messages.repeat-title"), text: t("messages.repeat-text"), label: t("action.repeat"),
     fields: [{ name: "text", label: t("messages.repeat-words"), type: "area", max: 20000, value: words }],

@@ -11,7 +11,11 @@ import { takeoverPanel } from "../kit/takeover.mjs";
 import { t } from "../kit/texts.mjs";
 import { fileLinks, parseAll, speech, step } from "../kit/turns.mjs";
 
-/** @typedef {any} Row as of GET /api/conversations/{thread_id}/timeline */
+/**
+ * A row as of GET /api/conversations/{thread_id}/timeline.
+ * @typedef {{id: string, kind: string, state: string, files: any[], usage: any[], messages: (Record<string, any> & {tool_calls: any[]})[],
+ *   deliveries: (Record<string, any> & {failed_attempts: any[]})[], [name: string]: any}} Row
+ */
 
 /** @param {import("../console.mjs").Page} page */
 export async function show(page) {
@@ -54,19 +58,19 @@ export async function show(page) {
 
 /** Return what people saw as answers; without deliveries, what the agent said. @param {Row} row @returns {string[]} */
 const answers = ({ deliveries, messages }) => (deliveries.length
-  ? deliveries.filter((/** @type {Row} */ one) => one.is_shown && !one.file).map((/** @type {Row} */ one) => one.text)
-  : messages.filter((/** @type {Row} */ one) => one.type === "ai").map((/** @type {Row} */ one) => one.content)).filter(Boolean);
+  ? deliveries.filter((one) => one.is_shown && !one.file).map((one) => one.text)
+  : messages.filter((one) => one.type === "ai").map((one) => one.content)).filter(Boolean);
 
 /**
  * @param {import("../console.mjs").Page} page
  * @param {Row} row
  * @param {any} conversation
- * @param {Set<string>} opened the rows whose explanation was opened
+ * @param {Set<string>} opened
  * @param {() => unknown} refresh
  */
 function entry(page, row, conversation, opened, refresh) {
-  const name = person(row.user_name || t(row.kind === "sent" ? "admitted.hook" : "speaker.human"), row.user_id);
-  const sent = row.deliveries.flatMap((/** @type {Row} */ one) => (one.is_shown && one.file ? [one.file] : []));
+  const name = row.kind === "sent" ? t("admitted.hook") : person(row.user_name, row.user_id);
+  const sent = row.deliveries.flatMap((one) => (one.is_shown && one.file ? [one.file] : []));
   return [
     element("div", { class: "who" },
       element("span", {}, conversation && row.user_id ? link(formatAddress("person", `${conversation.channel}/${row.user_id}`), name) : name, " ", row.at && ago(row.at)),
@@ -83,30 +87,26 @@ function entry(page, row, conversation, opened, refresh) {
 const files = (page, found) => found.length > 0 && element("div", {},
   fileLinks(page.rest, found.flatMap((one) => one.path ?? [])), found.flatMap((one) => (one.path ? [] : one.name)).join(", "));
 
-/**
- * Return why it came so, folded: the decision, the wait, the run with its calls, and the deliveries.
- * @param {Row} row
- * @param {any} conversation
- * @param {Set<string>} opened
- */
+/** Return why it came so, folded. @param {Row} row @param {any} conversation @param {Set<string>} opened the rows that are not folded */
 function why(row, conversation, opened) {
   const { run, event } = row;
+  const seen = answers(row);
   const decision = row.admitted && t(`admitted.${row.admitted}`);
   const seconds = run?.ended_at && (Date.parse(run.ended_at) - Date.parse(run.created_at)) / 1000;
-  const used = row.usage.map((/** @type {Row} */ one) => t("timeline.used", { ...one, count: one.calls, cost: one.cost_usd.toFixed(4) }));
-  const results = new Map(row.messages.map((/** @type {Row} */ one) => [one.tool_call_id, one]));
+  const used = row.usage.map((one) => t("timeline.used", { ...one, count: one.calls, cost: one.cost_usd.toFixed(4) }));
+  const results = new Map(row.messages.map((one) => [one.tool_call_id, one]));
   const box = element("details", { class: "step", open: opened.has(row.id) },
     element("summary", { class: "soft" }, [t("timeline.why"), decision, seconds && duration(seconds), used[0]].filter(Boolean).join(" · ")));
   const fill = () => box.append(
     facts(/** @type {[string, any][]} */ ([
       [t("timeline.decision"), decision],
       [t("timeline.queue"), row.queue_s !== null && duration(row.queue_s)],
-      [t("timeline.run"), run && element("span", {}, pill(run.status), ` ${run.run_id} ${run.error}${row.starts > 1 ? ` × ${row.starts}` : ""}`)],
-      ...used.map((/** @type {string} */ one) => [t("timeline.model"), one]),
+      [t("timeline.run"), run && element("span", {}, pill({ success: "done", error: "failed" }[/** @type {"error"} */ (run.status)] ?? run.status), ` ${run.run_id} ${run.error}${row.starts > 1 ? ` × ${row.starts}` : ""}`)],
+      ...used.map((one) => [t("timeline.model"), one]),
     ]).filter(([, value]) => value)),
-    ...row.messages.filter((/** @type {Row} */ one) => one.type === "ai").flatMap((/** @type {Row} */ one) => [
-      element("p", { class: "plain" }, element("span", { class: "soft" }, `${one.model} ${one.input_tokens ?? "?"} (${one.cached_tokens ?? 0}) → ${one.output_tokens ?? "?"}: `), one.content),
-      ...one.tool_calls.map((/** @type {Row} */ call) => step(call, results.get(call.id), null, row.state === "running")),
+    ...row.messages.filter((one) => one.type === "ai").flatMap((one) => [
+      element("p", { class: "plain" }, element("span", { class: "soft" }, `${one.model} ${one.input_tokens ?? "?"} (${one.cached_tokens ?? 0}) → ${one.output_tokens ?? "?"} `), seen.includes(one.content) ? "" : one.content),
+      ...one.tool_calls.map((call) => step(call, results.get(call.id), null, row.state === "running")),
     ]),
     run && !row.is_in_thread ? element("p", { class: "soft" }, t("timeline.gone")) : "",
     row.deliveries.length ? simpleTable([t("nav.deliveries"), t("column.state"), t("column.attempts"), t("timeline.sent"), "ID"], row.deliveries.map(delivery), "") : "",
@@ -123,16 +123,16 @@ function why(row, conversation, opened) {
 const json = (/** @type {unknown} */ value) => element("pre", {}, JSON.stringify(value, null, 2));
 const clock = (/** @type {string | null} */ at) => (at ? new Date(at).toLocaleTimeString() : "–");
 
-/** @param {Row} one */
+/** @param {Row["deliveries"][0]} one */
 const delivery = (one) => [
   element("span", {}, one.kind === "text" ? "" : `[${one.kind}] `, (one.file?.name ?? one.text).slice(0, 80), ...one.failed_attempts.map(
-    (/** @type {Row} */ failed) => element("span", { class: "error" }, `${clock(failed.at)} ${failed.error}`))),
+    (failed) => element("span", { class: "error" }, `${clock(failed.at)} ${failed.error}`))),
   pill(one.state), one.attempts, clock(one.last_sent_at), one.platform_id];
 
 /** Show the prompt that the next message of a person would get there. @param {any} conversation @param {string} user */
 async function showPrompt({ channel, chat, topic }, user) {
   const { system, parts, messages, tools } = await request(`api/channels/${encodeURIComponent(channel)}/prompt?${new URLSearchParams({ chat, topic, user })}`);
-  showDialog(t("timeline.prompt"), simpleTable([], parts.map((/** @type {Row} */ one) => Object.values(one)), ""),
+  showDialog(t("timeline.prompt"), simpleTable([], parts.map(Object.values), ""),
     element("pre", {}, system), json(messages), json(tools));
 }
 
