@@ -81,10 +81,13 @@ _COUNT_SILENT = """
 SELECT count(*) AS rows FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 WHERE outcome = 'silent' AND channel = :channel
 """
-_SPAN_OF_THREAD = """
-SELECT coalesce(min(seq), 0) AS first, coalesce(max(seq), 0) AS last,
-    coalesce(min(received_at), 0) AS since, coalesce(max(received_at), 0) AS until
-FROM inbox WHERE conversation_id = :conversation_id AND thread_id = :thread_id
+_FIRST_OF_THREAD = """
+SELECT seq, received_at FROM inbox WHERE conversation_id = :conversation_id AND thread_id = :thread_id
+ORDER BY seq LIMIT 1
+"""
+_LAST_OF_THREAD = """
+SELECT seq, received_at FROM inbox WHERE conversation_id = :conversation_id AND thread_id = :thread_id
+ORDER BY seq DESC LIMIT 1
 """
 # Commands and queued messages have no thread.
 _OF_THREAD = f"""{SELECT_ROWS}
@@ -94,9 +97,6 @@ WHERE inbox.conversation_id = :conversation_id AND (inbox.thread_id = :thread_id
 _EVENT_IDS_OF_THREAD = """
 SELECT event_id FROM inbox WHERE conversation_id = :conversation_id AND thread_id = :thread_id
 """
-_NEWEST_OF_CONVERSATIONS = f"""{SELECT_ROWS}
-WHERE inbox.seq = (SELECT max(seq) FROM inbox AS other WHERE other.conversation_id = inbox.conversation_id)
-"""  # noqa: S608 - statements of the store only
 _BODIES = """
 SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit
@@ -452,8 +452,16 @@ class InboxStore:
     async def find_span(self, conversation_id: int, thread_id: str) -> ThreadSpan:
         """Return where a thread's messages are in its conversation."""
         params: Params = {"conversation_id": conversation_id, "thread_id": thread_id}
-        [row] = await self._database.read(_SPAN_OF_THREAD, params)
-        return ThreadSpan(conversation_id=conversation_id, thread_id=thread_id, **row)
+        first = await self._database.read(_FIRST_OF_THREAD, params)
+        last = await self._database.read(_LAST_OF_THREAD, params) if first else []
+        return ThreadSpan(
+            conversation_id=conversation_id,
+            thread_id=thread_id,
+            first=first[0]["seq"] if first else 0,
+            last=last[0]["seq"] if last else 0,
+            since=first[0]["received_at"] if first else 0.0,
+            until=last[0]["received_at"] if last else 0.0,
+        )
 
     async def list_of_thread(
         self, span: ThreadSpan, *, limit: int, before: int = NEWEST
@@ -477,7 +485,10 @@ class InboxStore:
             parts = asdict(key)
             wanted.append(" AND ".join(f"{name} = :{name}{number}" for name in parts))
             params |= {f"{name}{number}": value for name, value in parts.items()}
-        statement = f"{_NEWEST_OF_CONVERSATIONS} AND ({' OR '.join(wanted)})"
+        statement = f"""{SELECT_ROWS}
+        WHERE ({" OR ".join(wanted)})
+        AND seq = (SELECT max(seq) FROM inbox AS other WHERE other.conversation_id = conversation.id)
+        """  # noqa: S608 - statements of the store only
         found: Params = params
         return [inbox_row_from(row) for row in await self._database.read(statement, found)]
 

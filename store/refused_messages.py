@@ -81,7 +81,7 @@ class RefusedMessages:
         limit: int,
         before: int,
         text: str = "",
-        hidden: Sequence[str] = (),
+        with_not_addressed: bool = True,
         topic: str | None = None,
         since: float | None = None,
         until: float | None = None,
@@ -93,7 +93,7 @@ class RefusedMessages:
             limit: Maximum number.
             before: Only rows with an ID below it.
             text: What the text or a name contains, in any case; "" = anything.
-            hidden: Reasons to leave out.
+            with_not_addressed: Whether to return messages that people wrote to each other.
             topic: The topic; "" = outside of topics, None = any.
             since: Received at this time or later, Unix seconds; None = at any time.
             until: Received at this time or earlier; None = at any time.
@@ -101,6 +101,8 @@ class RefusedMessages:
         """
         params: dict[str, str | int | float] = {"limit": limit, "before": before}
         conditions = ["id < :before"]
+        if not with_not_addressed:
+            conditions.append("reason <> 'not_addressed'")  # as in refused_message_shown
         for column, compared, bound in (
             ("topic", "=", topic),
             ("received_at", ">=", since),
@@ -117,9 +119,6 @@ class RefusedMessages:
         if text:
             conditions.append("lower(text || ' ' || user_name || ' ' || place) LIKE :text")
             params["text"] = f"%{text.lower()}%"
-        for number, reason in enumerate(hidden):
-            conditions.append(f"reason <> :hidden{number}")
-            params[f"hidden{number}"] = reason
         statement = f"""
         SELECT * FROM refused_message WHERE {" AND ".join(conditions)} ORDER BY id DESC LIMIT :limit
         """  # noqa: S608 - literals of this module only

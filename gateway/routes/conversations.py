@@ -18,7 +18,6 @@ from gateway.langgraph.route import parse_id
 from gateway.openapi import error_responses
 from gateway.routes.channels import ConversationAddress
 from gateway.routes.masking import masking
-from gateway.routes.messages import NOT_MEANT
 from gateway.routes.places import place_of
 from gateway.routes.timeline import ConversationHistory, Cursor, TimelineRow, open_history
 from gateway.services import Services
@@ -74,8 +73,7 @@ async def get_timeline(
         after = Cursor.parse(before)
     except ValueError:
         raise HTTPException(400, "`before` is the `next` of another page.") from None
-    hidden = () if not_addressed else (NOT_MEANT,)
-    page = await history.page(after, limit=limit, hidden=hidden)
+    page = await history.page(after, limit=limit, with_not_addressed=not_addressed)
     return {
         **await _head(history),
         "rows": page.rows,

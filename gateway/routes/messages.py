@@ -125,7 +125,7 @@ async def list_messages(
             limit=limit,
             before=refused_before,
             text=q,
-            hidden=() if state == "not_addressed" else (NOT_MEANT,),
+            with_not_addressed=state == "not_addressed",
             channel=channel,
             chat=chat,
             person=person,

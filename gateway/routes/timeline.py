@@ -259,9 +259,15 @@ class ConversationHistory:
     turns: ThreadTurns | None
     title: str
 
-    async def page(self, after: Cursor, *, limit: int, hidden: Sequence[str] = ()) -> TimelinePage:
-        """Return rows, newest first. `hidden`: reasons of refused messages to leave out. Raises StoreError."""
-        rows = [] if after.kept >= 0 else await self._rows(after, limit=limit, hidden=hidden)
+    async def page(
+        self, after: Cursor, *, limit: int, with_not_addressed: bool = False
+    ) -> TimelinePage:
+        """Return rows, newest first. `with_not_addressed`: also what people wrote to each other. Raises StoreError."""
+        rows = (
+            []
+            if after.kept >= 0
+            else await self._rows(after, limit=limit, with_not_addressed=with_not_addressed)
+        )
         end = after
         for row in rows:
             end = end.after(row)
@@ -277,7 +283,7 @@ class ConversationHistory:
         return TimelinePage(rows=shown, next=end if end.kept else None)
 
     async def _rows(
-        self, after: Cursor, *, limit: int, hidden: Sequence[str]
+        self, after: Cursor, *, limit: int, with_not_addressed: bool
     ) -> list[InboxRow | RefusedRow | OutboxRow]:
         """Return the rows of the journal, newest first."""
         bus, span = self.services.bus, self.span
@@ -294,7 +300,7 @@ class ConversationHistory:
             found += await bus.refused.list_recent(
                 limit=limit,
                 before=after.refused,
-                hidden=hidden,
+                with_not_addressed=with_not_addressed,
                 channel=key.channel,
                 workspace=key.workspace,
                 chat=key.chat,

@@ -83,6 +83,7 @@ CREATE TABLE refused_message (
 );
 CREATE INDEX refused_message_by_age ON refused_message (received_at);
 CREATE INDEX refused_message_by_reason ON refused_message (reason, id);
+CREATE INDEX refused_message_shown ON refused_message (id) WHERE reason <> 'not_addressed';
 
 -- Platform ids that were received before: of events (chat is ''), and of messages within their chat.
 CREATE TABLE received_id (

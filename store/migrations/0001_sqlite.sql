@@ -62,7 +62,7 @@ CREATE TABLE message_words (
     words TEXT NOT NULL
 ) STRICT;
 CREATE VIRTUAL TABLE message_words_index USING fts5 (
-    words, content = 'message_words', content_rowid = 'inbox_id', tokenize = 'ascii'
+    words, content = 'message_words', content_rowid = 'inbox_id', tokenize = 'ascii', detail = none
 );
 CREATE TRIGGER message_words_insert AFTER INSERT ON message_words BEGIN
     INSERT INTO message_words_index (rowid, words) VALUES (new.inbox_id, new.words);
@@ -90,6 +90,7 @@ CREATE TABLE refused_message (
 ) STRICT;
 CREATE INDEX refused_message_by_age ON refused_message (received_at);
 CREATE INDEX refused_message_by_reason ON refused_message (reason, id);
+CREATE INDEX refused_message_shown ON refused_message (id) WHERE reason <> 'not_addressed';
 
 -- Platform ids that were received before: of events (chat is ''), and of messages within their chat.
 CREATE TABLE received_id (

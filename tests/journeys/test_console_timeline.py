@@ -13,6 +13,7 @@ from tests.people.telegram import TelegramPrivateUser
 
 pytestmark = needs_chromium
 
+NAME = "Ann <b>"
 TIMELINE = "main table[aria-label='Conversation']"
 
 
@@ -21,9 +22,11 @@ async def test_an_operator_finds_why_a_message_got_no_answer_and_repeats_it(tmp_
     async with console(tmp_path) as (page, service, platforms, model):
         await sign_in(page, (service.home / "admin_token").read_text().strip())
         await page.wait_for_text("connected", '[data-channel="slack"]')
-        page.errors.clear()
+        platforms.slack.person("U1ANN", name="ann", profile={"display_name": NAME})
+        page.errors.clear()  # It asked for a session before the sign-in.
         await _a_failed_model_is_named_and_the_message_is_answered_again(page, model, platforms)
         await _a_stranger_was_refused(page, platforms)
+        await _filters_complete_names(page)
         await _tools_files_and_secrets_are_shown_safely(page, model, platforms)
         await _a_conversation_is_forked_exported_and_forgotten(page, service)
         await _everything_fits_on_a_phone(page)
@@ -72,6 +75,26 @@ async def _a_stranger_was_refused(page: BrowserPage, platforms: PlatformServers)
     await page.click("Messages", "nav")
     shown = await page.wait_for_text("The person has to be approved.", "main table")
     assert "may I come in?" in shown
+
+
+async def _filters_complete_names(page: BrowserPage) -> None:
+    """Choose a person, then a place, by name: the address has their IDs."""
+    offered = f"{NAME} · slack"
+
+    async def choose(name: str, value: str) -> None:
+        field = f"document.querySelector('main input[name={name}]')"
+        options = f"[...{field}.list.options].map(one => one.value)"
+        await eventually(lambda: page.evaluate(options), lambda found: offered in found)
+        chosen = f"{field}.value = {offered!r}; {field}.dispatchEvent(new Event('input'))"
+        await page.evaluate(chosen)
+        await eventually(
+            lambda: page.evaluate("location.hash"), lambda found: f"{name}={value}" in found
+        )
+
+    await choose("person", "U1ANN")
+    await choose("chat", "DU1ANN")
+    await eventually(lambda: page.text("main table"), lambda shown: "may I come in?" not in shown)
+    assert f"slack · {NAME}" in await page.text("main table")
 
 
 async def _tools_files_and_secrets_are_shown_safely(

@@ -1,3 +1,4 @@
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -144,6 +145,31 @@ async def test_a_row_takes_the_place_of_one_that_was_not_attempted(database: Dat
     third = NewOutboxRow(key="three more", conversation=HERE, body="3", supersedes="two more")
     await outbox.enqueue([third])
     assert [row.key for row in await outbox.list_open()] == ["two more", "three more"]
+
+
+async def test_failed_attempts_are_kept_when_a_later_one_succeeds(database: Database) -> None:
+    outbox = OutboxStore(database)
+    row = await add(outbox, "a")
+    await outbox.mark_sending(row.id, now=7)
+    await outbox.reschedule(row.id, not_before=8, error="429 \N{SNOWMAN}", now=7.5)
+    await outbox.reschedule(row.id, not_before=9, error="too early", now=8, has_failed=False)
+    await outbox.mark_sending(row.id, now=9)
+    await outbox.mark_delivered(row.id, "m", now=9.5)
+    found = await outbox.get(row.id)
+    assert found.error is None
+    assert [json.loads(line) for line in found.failed_attempts.splitlines()] == [
+        {"at": 7.5, "error": "429 \N{SNOWMAN}"}
+    ]
+    for number in range(100):
+        await outbox.enqueue([NewOutboxRow(key="b", conversation=HERE, body="{}")])
+        other = await outbox.find("b")
+        assert other is not None
+        await outbox.mark_sending(other.id, now=number)
+        await outbox.mark_failed(other.id, error="x" * 100, now=number)
+        await outbox.resend(other.id, now=number)
+    kept = await outbox.find("b")
+    assert kept is not None
+    assert 4000 <= len(kept.failed_attempts) < 4200
 
 
 async def test_an_attempt_is_noted_before_it_is_made(database: Database) -> None:
