@@ -337,6 +337,18 @@ class SupportsPrivateChats(Protocol):
 
 
 @runtime_checkable
+class SupportsMembership(Protocol):
+    """A platform where the bot may ask whether a person is in a group."""
+
+    async def is_member(self, target: ReplyTarget, person: str) -> bool | None:
+        """Return whether a person is in the group `target.chat`; None = the platform does not say.
+
+        Raises DeliveryError; `place_gone` is `chat` if the group or the bot's place in it is gone.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsMessageLookup(Protocol):
     """A platform where a sent message can be found by its key."""
 

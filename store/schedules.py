@@ -23,9 +23,9 @@ OccurrenceOutcome = Literal[
 MAX_SCHEDULES = 200_000
 """Maximum number of schedules."""
 
-ENDED, FAILURES, OWNER, PERSON = "ended", "failures", "owner", "person"
-"""Values of `Schedule.paused_because`: it is not due anymore, it failed several times in a row, its owner may not use
-the bot anymore, or someone paused it."""
+CHAT, ENDED, FAILURES, OWNER, PERSON = "chat", "ended", "failures", "owner", "person"
+"""Values of `Schedule.paused_because`: the bot is not in its chat anymore, it is not due anymore, it failed several
+times in a row, its owner left the chat or may not use the bot anymore, or someone paused it."""
 
 _COLUMNS = (
     *("id", "channel", "workspace", "chat", "topic", "thread_id", "assistant_id", "name", "kind"),
@@ -438,9 +438,12 @@ def _pause(
     notices: Callable[[Schedule, str], Sequence[NewOutboxRow]],
     now: float,
 ) -> bool:
-    """Pause a schedule and store the messages that say so. False if it is gone or paused already."""
+    """Pause a schedule and store the messages that say so. False if it is gone or paused already.
+
+    One that has ended is paused too: its last time did not come, and people are told.
+    """
     rows = tx.run(_LOCK, {"id": schedule_id})
-    if not rows or not rows[0]["is_enabled"]:
+    if not rows or not (rows[0]["is_enabled"] or rows[0]["paused_because"] == ENDED):
         return False
     schedule = paused(_schedule(rows[0]), because, now=now)
     tx.run(_UPDATE, _params(schedule))

@@ -46,6 +46,7 @@ from bus.platform import (
     ConnectionState,
     Intake,
     SupportsDownloads,
+    SupportsMembership,
     SupportsPrivateChats,
     SupportsTranscripts,
 )
@@ -59,6 +60,7 @@ class FeishuAdapter(
     ReactionIndicator,
     BaseAdapter,
     SupportsDownloads,
+    SupportsMembership,
     SupportsPrivateChats,
     SupportsTranscripts,
 ):
@@ -189,6 +191,10 @@ class FeishuAdapter(
         if not target.user.startswith("ou_") or self._private_chats.is_private(target.chat):
             return None
         return replace(target, chat=target.user, thread="", reply_to="", thread_root="")
+
+    @override
+    async def is_member(self, target: ReplyTarget, person: str) -> bool | None:
+        return await self._directory.is_member(target.chat, person)
 
     async def _connect(self, receiver: FeishuReceiver) -> None:
         if self._webhook is not None:

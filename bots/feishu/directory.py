@@ -22,6 +22,7 @@ FRESH_S = 3600.0
 _MAX_NAMES = 20_000
 _MAX_GROUPS = 1_000
 _MAX_GROUPS_ASKED = 5
+_MAX_PAGES = 50
 _MAX_PEOPLE_ASKED = 50
 """Maximum number of people in one call, the platform's limit."""
 
@@ -128,6 +129,22 @@ class FeishuDirectory:
                 return
             self.learn(page.names)
             roster.page_token = page.page_token or None
+
+    async def is_member(self, group: str, person: str) -> bool | None:
+        """Return whether a person is in a group; None = it is too large to tell, or shows no members.
+
+        Raises FeishuError; `place_gone` is `chat` if the group or the bot's place in it is gone.
+        """
+        page_token, count = "", 0
+        for _ in range(_MAX_PAGES):
+            page = await self._api.list_members(group, page_token)
+            if person in page.names:
+                return True
+            count += len(page.names)
+            page_token = page.page_token
+            if not page_token:
+                return False if count else None
+        return None
 
     async def _ask_contacts(self, people: Sequence[str]) -> None:
         try:

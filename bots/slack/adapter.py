@@ -22,6 +22,7 @@ from bots.slack.errors import SlackError
 from bots.slack.files import SlackFileUploader
 from bots.slack.format import fits
 from bots.slack.indicator import SlackIndicator
+from bots.slack.members import is_member
 from bots.slack.oauth import SlackInstaller
 from bots.slack.outbound import SlackMessages
 from bots.slack.payload import split_recipient
@@ -44,6 +45,7 @@ from bus.platform import (
     SupportsDownloads,
     SupportsEditing,
     SupportsIndicators,
+    SupportsMembership,
     SupportsMessageLookup,
     SupportsNotes,
     SupportsPrivateChats,
@@ -71,6 +73,7 @@ class SlackAdapter(
     SupportsStreaming,
     SupportsDeletion,
     SupportsIndicators,
+    SupportsMembership,
     SupportsInstallation,
     SupportsTranscripts,
 ):
@@ -282,6 +285,11 @@ class SlackAdapter(
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
         async with self._calling(target):
             return await self._messages.private_target(target)
+
+    @override
+    async def is_member(self, target: ReplyTarget, person: str) -> bool | None:
+        async with self._calling(target):
+            return await is_member(self._api, target.chat, person)
 
     @override
     async def find_message(

@@ -42,6 +42,7 @@ from bots.telegram.message_calls import (
     OutgoingMessage,
     answer_callback_query,
     delete_message,
+    is_member,
     send_typing,
 )
 from bots.telegram.outbound import TelegramMessages
@@ -67,6 +68,7 @@ from bus.platform import (
     SupportsDrafts,
     SupportsEditing,
     SupportsIndicators,
+    SupportsMembership,
     SupportsNotes,
     SupportsPrivateChats,
     SupportsStreaming,
@@ -98,6 +100,7 @@ class TelegramAdapter(
     SupportsDrafts,
     SupportsDeletion,
     SupportsIndicators,
+    SupportsMembership,
     SupportsNotes,
     SupportsPrivateChats,
 ):
@@ -293,6 +296,13 @@ class TelegramAdapter(
         if not target.user.isdigit():
             return None
         return replace(target, chat=target.user, thread="", reply_to="")
+
+    @override
+    async def is_member(self, target: ReplyTarget, person: str) -> bool | None:
+        if not person.isdigit():
+            return None
+        async with self._calling(target) as bot:
+            return await is_member(bot, target, int(person), within_s=self._timeouts.total_s())
 
     @override
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import anyio
 from telegram import Bot, LinkPreviewOptions, Message, MessageEntity, ReplyParameters
-from telegram.constants import ChatAction
+from telegram.constants import ChatAction, ChatMemberStatus
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
 from bots.telegram.api import MALFORMED
@@ -245,3 +245,23 @@ def _entity(entity: TextEntity) -> MessageEntity:
         url=entity.url or None,
         language=entity.language or None,
     )
+
+
+async def is_member(
+    bot: Bot, reply_target: ReplyTarget, person: int, *, within_s: float
+) -> bool | None:
+    """Return whether a person is in a group. A group may hide its members: None.
+
+    Raises DeliveryError; `place_gone` is `chat` only if the group or the bot's place in it is gone.
+    """
+
+    async def request(target: TelegramTarget) -> bool:
+        found = await bot.get_chat_member(target.chat_id, person)
+        return found.status not in {ChatMemberStatus.LEFT, ChatMemberStatus.BANNED}
+
+    try:
+        return await call_api(request, target_of(reply_target), within_s=within_s)
+    except DeliveryError as error:
+        if error.place_gone == "chat" and "admin" in str(error).lower():
+            return None
+        raise

@@ -106,7 +106,8 @@ class Messages:
     schedule_every: str = "every {period}"
     schedule_cron: str = "`{expression}` in {timezone}"
     schedule_is_paused: str = "paused"
-    schedule_is_paused_owner: str = "paused: {name} may not use me anymore"
+    schedule_is_paused_owner: str = "paused: {name} left this chat or may not use me anymore"
+    schedule_is_paused_chat: str = "paused: I was not in this chat anymore"
     schedule_is_paused_failures: str = "paused: it failed several times in a row"
     schedule_detail: str = "**{name}**\n{times} · {state}\nSet up by {owner}. It sends:\n\n{prompt}"
     schedule_hint: str = "Send /schedule with a number to see one, or with pause, resume, run or delete and a number."
@@ -124,8 +125,12 @@ class Messages:
     )
     """Tells the agent that a scheduled message is late."""
     schedule_paused_owner: str = (
-        "⏸ The schedule “{name}” is paused: the person who set it up may not use me anymore. "
+        "⏸ The schedule “{name}” is paused: the person who set it up left this chat or may not use me anymore. "
         "/schedule shows it."
+    )
+    schedule_paused_chat: str = (
+        "⏸ Your schedule “{name}” is paused: I am not in its chat anymore. Add me again, and resume it "
+        "there with /schedule."
     )
     schedule_paused_failures: str = (
         "⏸ The schedule “{name}” is paused: it failed {count} times in a row. /schedule shows it."

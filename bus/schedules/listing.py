@@ -8,7 +8,7 @@ from bus.locales import Messages
 from bus.messages import Button
 from bus.recurrence import format_moment
 from bus.schedules.schedules import owner_of
-from store.schedules import FAILURES, OWNER, Occurrence, Schedule
+from store.schedules import CHAT, FAILURES, OWNER, Occurrence, Schedule
 
 MAX_WITH_BUTTONS = 5
 """Up to this many schedules have buttons in the list, three each. Each has them in its own view."""
@@ -105,6 +105,7 @@ def _state(schedule: Schedule, last: Occurrence | None, texts: Messages) -> str:
         owner = owner_of(schedule).sender
         reasons = {
             OWNER: texts.schedule_is_paused_owner,
+            CHAT: texts.schedule_is_paused_chat,
             FAILURES: texts.schedule_is_paused_failures,
         }
         reason = reasons.get(schedule.paused_because, texts.schedule_is_paused)

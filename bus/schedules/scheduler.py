@@ -17,17 +17,18 @@ import anyio
 from anyio import to_thread
 
 from bus.buttons import ButtonAction, ButtonToken
-from bus.errors import IntakeClosed, IntakeFull
+from bus.errors import DeliveryError, IntakeClosed, IntakeFull
 from bus.messages import (
     ButtonPress,
     ConversationKey,
     InboundMessage,
     OutboundText,
+    ReplyTarget,
     decode_inbound,
     encode_outbound,
 )
 from bus.outbound.worker import DeliveryWorker
-from bus.platform import Clock, Disposition, Intake
+from bus.platform import Clock, Disposition, Intake, SupportsMembership
 from bus.recurrence import find_zone, format_moment
 from bus.schedules.run_starter import CheckFailed, CheckRunner, RunNotStarted, RunStarter
 from bus.schedules.schedules import recurrence_of
@@ -36,6 +37,7 @@ from store.errors import StoreError
 from store.nodes import Nodes
 from store.outbox import NewOutboxRow
 from store.schedules import (
+    CHAT,
     OWNER,
     EndedOccurrence,
     Occurrence,
@@ -72,6 +74,9 @@ MAX_OUTPUT_CHARS = 4000
 
 MAX_FAILURES = 5
 """Failures in a row that pause a schedule."""
+
+MEMBERSHIP_S = 10.0
+"""How long a platform may take to say whether a schedule's owner is in its group, seconds."""
 
 _LOST_RIGHTS = frozenset({
     Disposition.NOT_ALLOWED, Disposition.EXTERNAL, Disposition.PAIRING, Disposition.GROUP_PAIRING, Disposition.DISABLED,
@@ -263,22 +268,25 @@ class Scheduler:
             outcome="queued",
             missed=times.count_between(due_at, now),
         )
-        lost_rights, next_at = False, times.next_after(max(due_at, now))
+        because, next_at = "", times.next_after(max(due_at, now))
         if await self._store.find_occurrence(schedule.id, due_at) is not None:
             next_at = times.next_after(due_at)  # The clock was set back.
         elif (decided := await self._decide(schedule, occurrence, now)) is not None:
             occurrence = decided
+        elif because := await self._find_loss(schedule):
+            occurrence = replace(occurrence, outcome="failed", detail=f"{because}_gone")
         else:
             event_id = event_id_of(occurrence)
             schedule, occurrence, output = await self._check(schedule, occurrence)
             if occurrence.outcome == "queued":
                 occurrence, lost_rights = await self._send(schedule, occurrence, event_id, output)
+                because = OWNER if lost_rights else ""
         paused = await self._store.note(
             schedule,
             occurrence,
             next_at=next_at,
             now=now,
-            pause_because=OWNER if lost_rights else "",
+            pause_because=because,
             max_failures=MAX_FAILURES,
             notices=_notices,
         )
@@ -291,7 +299,7 @@ class Scheduler:
         )
         self.counts[occurrence.outcome] += 1
         if paused:
-            self._notify(schedule)
+            self._notify(schedule, because)
 
     async def _decide(
         self, schedule: Schedule, occurrence: Occurrence, now: float
@@ -309,6 +317,24 @@ class Scheduler:
         if earlier is not None:
             await self._stop(schedule, earlier)
         return None
+
+    async def _find_loss(self, schedule: Schedule) -> str:
+        """Return OWNER if the owner has left the group, CHAT if the bot has; "" = neither, as far as can be known."""
+        if schedule.key is None or (template := decode_inbound(schedule.body)).is_private:
+            return ""
+        adapter = self._delivery.adapter(schedule.key.channel)
+        if not isinstance(adapter, SupportsMembership):
+            return ""
+        try:
+            with anyio.fail_after(MEMBERSHIP_S):
+                target = _target(template, schedule.key)
+                is_member = await adapter.is_member(target, template.sender.user_id)
+        except TimeoutError:
+            return ""
+        except DeliveryError as error:
+            log.info("schedule %s: the members of its chat are unknown: %s", schedule.id, error)
+            return CHAT if error.place_gone == "chat" else ""
+        return OWNER if is_member is False else ""
 
     async def _check(
         self, schedule: Schedule, occurrence: Occurrence
@@ -372,9 +398,9 @@ class Scheduler:
             return replace(occurrence, outcome="failed", detail=str(error)[:500])
         return replace(occurrence, thread_id=thread_id, run_id=run_id)
 
-    def _notify(self, schedule: Schedule) -> None:
-        if schedule.key is not None:
-            self._delivery.notify(schedule.key)
+    def _notify(self, schedule: Schedule, because: str = "") -> None:
+        for row in _notices(schedule, because):
+            self._delivery.notify(row.conversation)
 
 
 def _outcome_of(ended: EndedOccurrence) -> tuple[OccurrenceOutcome, str]:
@@ -407,9 +433,7 @@ def _message(
     schedule: Schedule, key: ConversationKey, occurrence: Occurrence, *, now: float
 ) -> InboundMessage:
     template = decode_inbound(schedule.body)
-    target = template.reply_target
-    if key.chat != template.key.chat and target.chat == template.key.chat:
-        target = replace(target, chat=key.chat)  # The chat was migrated.
+    target = _target(template, key)
     text = template.text
     if now - occurrence.due_at > LATE_S or occurrence.missed:
         due = format_moment(occurrence.due_at, schedule.timezone)
@@ -424,17 +448,35 @@ def _message(
     )
 
 
+def _target(template: InboundMessage, key: ConversationKey) -> ReplyTarget:
+    target = template.reply_target
+    if key.chat != template.key.chat and target.chat == template.key.chat:
+        target = replace(target, chat=key.chat)  # The chat was migrated.
+    return target
+
+
 def _notices(schedule: Schedule, because: str) -> list[NewOutboxRow]:
-    """Return the message that says that a schedule was paused; none for a schedule of the API."""
+    """Return the message that says that a schedule was paused; none for a schedule of the API.
+
+    If its chat is gone, the owner gets it in private.
+    """
     if schedule.key is None:
         return []
-    target = decode_inbound(schedule.body).reply_target
+    template, conversation = decode_inbound(schedule.body), schedule.key
+    target = _target(template, conversation)
     texts = target.texts
-    text = texts.schedule_paused_owner if because == OWNER else texts.schedule_paused_failures
+    if because == CHAT:
+        # The adapters write to a person's ID in private.
+        person = template.sender.user_id
+        conversation = replace(conversation, chat=person, topic="")
+        target = replace(target, chat=person, thread="", thread_root="")
+    text = {OWNER: texts.schedule_paused_owner, CHAT: texts.schedule_paused_chat}.get(
+        because, texts.schedule_paused_failures
+    )
     body = OutboundText(
-        channel=schedule.key.channel,
+        channel=conversation.channel,
         reply_target=target,
         markdown=text.format(name=schedule.name, count=MAX_FAILURES),
     )
     key = f"schedule:{schedule.id}:{because}:{schedule.updated_at:.3f}"
-    return [NewOutboxRow(key=key, conversation=schedule.key, body=encode_outbound(body))]
+    return [NewOutboxRow(key=key, conversation=conversation, body=encode_outbound(body))]

@@ -223,10 +223,25 @@ async def test_an_owner_without_rights_is_told_once(tmp_path: Path) -> None:
         harness.clock.ahead += 5 * HOUR
         await harness.send("/schedule", user="someone")
         await eventually(lambda: len(harness.platform.texts) == 2)
-        assert "paused: u may not use me anymore" in harness.platform.texts[1]
+        assert "paused: u left this chat or may not use me anymore" in harness.platform.texts[1]
         await harness.send("/why", user="someone")
         await eventually(lambda: len(harness.platform.texts) == 3)
         assert f"`schedule:{hourly.id}` of `u`: `not_allowed`" in harness.platform.texts[2]
+
+
+async def test_an_owner_without_rights_is_told_of_a_time_that_was_the_only_one(
+    tmp_path: Path,
+) -> None:
+    async with running_bus(tmp_path) as harness:
+        once = await plan(harness, moment(harness, 60.0))
+    closed = ChannelPolicy(dm_policy="allowlist", allowed_users=["someone"])
+    async with running_bus(tmp_path, policy=closed) as harness:
+        harness.clock.ahead += 60.0
+        await expect_outcomes(harness, once, "failed")
+        await eventually(lambda: len(harness.platform.texts) == 1)
+        assert "may not use me anymore" in harness.platform.texts[0]
+        found = await harness.bus.schedules.find(once.id)
+        assert (found.is_enabled, found.paused_because, found.next_at) == (False, "owner", None)
 
 
 async def test_five_failures_in_a_row_pause_it_with_one_notice(tmp_path: Path) -> None:

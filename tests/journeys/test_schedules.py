@@ -5,12 +5,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway.playground.slack.server import USER
+from gateway.playground.slack.server import BOT_USER, USER
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.journeys.service import Service, serving, with_model
 from tests.people.chat_user import ChatUser
+from tests.people.feishu import FeishuPrivateUser
 from tests.people.platforms import PlatformServers
+from tests.people.slack import SlackDirectUser
+from tests.people.telegram import FORUM, FORUM_PERSON, TelegramPrivateUser
 
 HELP = ToolCall("schedule", {"action": "help"})
 PLATFORMS = ("slack", "telegram", "feishu")
@@ -156,3 +159,103 @@ def _last_result(model: FakeModelServer) -> str:
         if message["role"] == "tool"
     ]
     return str(results[-1])
+
+
+async def test_a_schedule_whose_owner_left_the_group_is_paused_and_the_group_is_told(
+    tmp_path: Path,
+) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        groups = [platforms.users[number] for number in (0, 3, 5)]
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            planned = await _set_up_in_groups(service, groups)
+            asked = len(model.requests)
+            platforms.slack.workspace.channels[groups[0].chat].members -= {SLACK_OWNER}
+            platforms.telegram.chat(FORUM).left.add(FORUM_PERSON)
+            platforms.feishu.rest.scopes.add("im:chat.members:read")
+            platforms.feishu.state.members[groups[2].chat] = ["ou_bob"]
+            await _come_due(service, planned)
+            for user, schedule in zip(groups, planned, strict=True):
+                await eventually(partial(_says, user, "left this chat or may not use me anymore"))
+                paused = await _shown(service, schedule)
+                assert (paused["enabled"], paused["paused_because"]) == (False, "owner")
+                [occurrence] = await occurrences(service, schedule)
+                assert (occurrence["outcome"], occurrence["detail"]) == ("failed", "owner_gone")
+            assert len(model.requests) == asked
+        assert platforms.violations == []
+
+
+async def test_if_the_bot_is_not_in_the_group_anymore_the_owner_is_told_in_private(
+    tmp_path: Path,
+) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        groups = [platforms.users[number] for number in (0, 3, 5)]
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            planned = await _set_up_in_groups(service, groups)
+            # A bot of Telegram may write only to people who wrote to it.
+            telegram_owner = TelegramPrivateUser(platforms.telegram, user=FORUM_PERSON)
+            await telegram_owner.send("/status")
+            await eventually(telegram_owner.bot_messages)
+            asked = len(model.requests)
+            platforms.slack.workspace.channels[groups[0].chat].members -= {BOT_USER}
+            kicked = "Forbidden: bot was kicked from the supergroup chat"
+            platforms.telegram.block(FORUM, kicked)
+            platforms.feishu.rest.scopes.add("im:chat.members:read")
+            platforms.feishu.state.left.add(groups[2].chat)
+            await _come_due(service, planned)
+            owners = [
+                SlackDirectUser(platforms.slack, user=SLACK_OWNER),
+                telegram_owner,
+                FeishuPrivateUser(platforms.feishu, user="ou_alice"),
+            ]
+            for owner, schedule in zip(owners, planned, strict=True):
+                await eventually(partial(_says, owner, "I am not in its chat anymore"))
+                assert (await _shown(service, schedule))["paused_because"] == "chat"
+            assert len(model.requests) == asked
+        assert platforms.violations == []
+
+
+async def test_where_nobody_says_who_is_in_a_group_schedules_run(tmp_path: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        groups = [platforms.users[number] for number in (0, 3, 5)]
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            planned = await _set_up_in_groups(service, groups)
+            platforms.slack.server.scopes -= {"channels:read", "groups:read"}
+            platforms.telegram.chat(FORUM).hides_members = True
+            platforms.feishu.rest.scopes.add("im:chat.members:read")
+            await _come_due(service, planned)
+            for user in groups:
+                await eventually(partial(_says, user, "call Bob"))
+        assert platforms.violations == []
+
+
+SLACK_OWNER = "U1ANN"
+
+
+async def _set_up_in_groups(service: Service, groups: list[ChatUser]) -> list[dict[str, Any]]:
+    for user in groups:
+        await user.send("hi")
+    for user in groups:
+        await user.expect_messages("You said: hi")
+    cron = {"kind": "every", "expression": "1h"}
+    return [await create(service, user, prompt="call Bob", **cron) for user in groups]
+
+
+async def _come_due(service: Service, planned: list[dict[str, Any]]) -> None:
+    soon = (datetime.now(UTC) + timedelta(seconds=1.5)).isoformat()
+    async with service.client() as client:
+        for schedule in planned:
+            change = {"kind": "once", "expression": soon}
+            answer = await client.patch(f"/api/schedules/{schedule['id']}", json=change)
+            assert answer.status_code == 200, answer.text
+
+
+async def _shown(service: Service, schedule: dict[str, Any]) -> dict[str, Any]:
+    async with service.client() as client:
+        return dict((await client.get(f"/api/schedules/{schedule['id']}")).json())
+
+
+def _says(user: ChatUser, words: str) -> bool:
+    return any(words in text for text in (*user.bot_messages(), *user.misplaced_messages()))

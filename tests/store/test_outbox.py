@@ -166,7 +166,7 @@ async def test_failed_attempts_are_kept_when_a_later_one_succeeds(database: Data
         assert other is not None
         await outbox.mark_sending(other.id, now=number)
         await outbox.mark_failed(other.id, error="x" * 100, now=number)
-        await outbox.resend([other.id, now=number])
+        await outbox.resend([other.id], now=number)
     kept = await outbox.find("b")
     assert kept is not None
     assert 4000 <= len(kept.failed_attempts) < 4200

@@ -61,6 +61,7 @@ class SlackMethods:
             "reactions.remove": self._unreact,
             "conversations.history": self._history,
             "conversations.info": self._channel,
+            "conversations.members": self._members,
             "conversations.open": self._open,
             "conversations.replies": self._replies,
             "files.getUploadURLExternal": self._announce,
@@ -104,6 +105,14 @@ class SlackMethods:
         if self._workspace.people.get(given["user"], {}).get("is_hidden"):
             raise SlackApiError("user_not_visible")
         return {"user": self._described(given["user"])}
+
+    def _members(self, given: Arguments) -> Answer:
+        self._channel(given)
+        members = sorted(self._workspace.channels[str(given["channel"])].members)
+        start = int(given.get("cursor") or 0)
+        end = start + min(int(given.get("limit") or 100), self.page_size)
+        after = str(end) if end < len(members) else ""
+        return {"members": members[start:end], "response_metadata": {"next_cursor": after}}
 
     def _users(self, given: Arguments) -> Answer:
         if self.team.startswith("E") and not given.get("team_id"):

@@ -155,6 +155,8 @@ class TelegramChat:
     messages: dict[int, TelegramMessage] = field(default_factory=dict)
     last_id: int = 0
     shut: str = ""
+    left: set[int] = field(default_factory=set)
+    hides_members: bool = False
     moved_to: int | None = None
 
     def json(self) -> Json:

@@ -59,6 +59,7 @@ class TelegramMethods:
             "deleteWebhook": self._delete_webhook,
             "setMyCommands": self._set_my_commands,
             "getMyCommands": self._get_my_commands,
+            "getChatMember": self._get_chat_member,
             "sendMessage": self._send_message,
             "sendPhoto": self._send_photo,
             "sendDocument": self._send_document,
@@ -324,6 +325,13 @@ class TelegramMethods:
         if len(upload.content) > most:
             raise TelegramApiError(413, "Request Entity Too Large")
         return upload
+
+    def _get_chat_member(self, call: TelegramCall) -> Json:
+        chat, person = self._chat(call), call.number("user_id") or 0
+        if chat.hides_members:
+            raise TelegramApiError(400, "Bad Request: CHAT_ADMIN_REQUIRED")
+        user = {"id": person, "is_bot": False, "first_name": f"User{person}"}
+        return {"user": user, "status": "left" if person in chat.left else "member"}
 
     def _chat(self, call: TelegramCall) -> TelegramChat:
         """Return the chat of a call. In a private chat, the person must have started the bot."""
