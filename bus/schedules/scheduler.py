@@ -9,6 +9,7 @@ database does this at a time.
 import hashlib
 import logging
 import math
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -340,13 +341,15 @@ class Scheduler:
         self, schedule: Schedule, occurrence: Occurrence
     ) -> tuple[Schedule, Occurrence, str]:
         """Run the check. Return the schedule with the digest of its output, the occurrence, and the output."""
-        if not schedule.check_command or schedule.key is None:
+        if not schedule.check_command or schedule.key is None or self._checks is None:
             return schedule, occurrence, ""
         found = await self._conversations.find(schedule.key)
-        if found is None or found.thread_id is None or self._checks is None:
-            return schedule, occurrence, ""
+        thread_id = None if found is None else found.thread_id
+        if thread_id is None:  # The check's files are where the agent will look for them.
+            fresh = str(uuid.uuid4())
+            thread_id = await self._conversations.bind_thread(schedule.key, fresh, instead_of=None)
         try:
-            output = await self._checks.run(found.thread_id, schedule.check_command)
+            output = await self._checks.run(thread_id, schedule.check_command)
         except CheckFailed as error:
             return schedule, replace(occurrence, outcome="failed", detail=str(error)[:500]), ""
         digest = hashlib.sha256(output.encode()).hexdigest()

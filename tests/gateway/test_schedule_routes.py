@@ -164,6 +164,36 @@ async def test_a_check_decides_whether_the_model_is_called(tmp_path: Path) -> No
         assert decode_inbound(newest.body).prompt == "the news\n\n```\ntwo\n```"
 
 
+async def test_a_check_decides_in_a_conversation_without_a_thread_too(tmp_path: Path) -> None:
+    async with composed(tmp_path, json.dumps(BASH)) as service:
+        await someone_writes(service)
+        made = await create(service, kind="every", expression="1h", check="echo one")
+        bus = service.services.bus
+        assert bus is not None
+        key = ConversationKey(channel="terminal", workspace="", chat="c")
+
+        async def thread_id() -> str | None:
+            found = await bus.conversations.find(key)
+            return found.thread_id if found is not None else None
+
+        await eventually(thread_id)
+        database = service.services.database
+        await database.execute("UPDATE conversation SET thread_id = NULL", {})
+        await fire(service, made["id"])
+
+        async def outcomes() -> list[str]:
+            path = f"{ROUTE}/{made['id']}/occurrences"
+            found = (await service.client.get(path)).json()["occurrences"]
+            return [occurrence["outcome"] for occurrence in found]
+
+        await eventually(outcomes, lambda found: found == ["answered"])
+        newest = await bus.inbox.find_newest("terminal", "c")
+        assert newest is not None
+        assert decode_inbound(newest.body).prompt == "the news\n\n```\none\n```"
+        await fire(service, made["id"])
+        await eventually(outcomes, lambda found: found == ["unchanged", "answered"])
+
+
 async def test_checks_are_refused_where_guardrails_decide_about_commands(tmp_path: Path) -> None:
     guarded = {**BASH, "guardrails": {"enabled": True, "ask": ["bash"]}}
     async with composed(tmp_path, json.dumps(guarded)) as service:
