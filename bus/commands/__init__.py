@@ -23,6 +23,7 @@ _ARGUMENTS = {
     "memory": "[page]",
     "forget": "[number | yes]",
     "language": "[en | zh | auto]",
+    "timezone": "[Area/City]",
 }
 """What /help shows after the names of commands, in every language."""
 

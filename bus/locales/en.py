@@ -38,7 +38,7 @@ class Messages:
     help_export: str = "Get this conversation as a file"
     help_stop: str = "Stop the running answer"
     help_language: str = "Show or choose the language I speak"
-    help_timezone: str = "Choose your time zone"
+    help_timezone: str = "Show or choose your time zone"
     help_why: str = "Show why messages were not answered (admins)"
     help_help: str = "Show this help"
     command_failed: str = "⚠️ Something went wrong, and the command failed. Please try again."

@@ -13,6 +13,7 @@ from bus.commands import COMMANDS, help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.errors import DeliveryError, IntakeClosed, unwrapped
 from bus.inbound.notices import COLLECT_S
+from bus.locales import LANGUAGES
 from bus.locales.en import ENGLISH
 from bus.messages import ButtonPress, MessageDeletion, MessageEdit, PressResponse, Sender
 from bus.platform import ChannelHealth, ConnectionState, Disposition, Intake
@@ -391,6 +392,8 @@ def test_help_is_made_from_the_table() -> None:
     assert [line.partition(" — ")[2] for line in lines[1:]] == [one.help for one in COMMANDS]
     assert "/new — Start a new conversation" in lines
     assert any(line.startswith("/forget [number | yes] — ") for line in lines)
+    for texts in LANGUAGES.values():
+        assert f"/timezone [Area/City] — {texts.help('timezone')}" in help_text(texts)
     assert {command.name for command in COMMANDS} == {
         "help", "new", "status", "models", "model", "agent", "skills", "memory", "forget", "stop",
         "bootstrap", "retry", "undo", "export", "language", "why", "usage", "schedule", "timezone",
