@@ -143,7 +143,8 @@ async def report_agent_prompt(
     Raises:
         AgentError: There is no such agent, or it cannot be used.
     """
-    session = merge_layers(session_layers(config.bus.session, SessionConfig(), user_id="", chat=""))
+    layers = session_layers(config.bus.session, SessionConfig(), channel="", user_id="", chat="")
+    session = merge_layers(layers).session
     own = {"agent_name": agent_name} if agent_name else {}
     context = {key: value for key, value in session.context.items() if key != "agent_name"}
     message = InboundMessage(

@@ -42,7 +42,7 @@ class GatewayCommands:
 
     async def models(self, context: CommandContext) -> str:
         """List the models that people may choose."""
-        found = await self.model_names(context)
+        found = await self.model_names(context.row.key.channel)
         if found is None:
             return context.texts.models_failed
         if not found:
@@ -108,10 +108,10 @@ class GatewayCommands:
             return texts.forget_failed
         return texts.forget_fact_done.format(number=number, content=_content(fact))
 
-    async def model_names(self, context: CommandContext) -> list[str] | None:
-        """Return the models that people may choose in a chat; None if the request failed."""
+    async def model_names(self, channel: str) -> list[str] | None:
+        """Return the models that people may choose in a channel; None if the request failed."""
         found = await self.names("models", "models")
-        return None if found is None else self._allowed.models(context.row.key.channel, found)
+        return None if found is None else self._allowed.models(channel, found)
 
     async def names(self, path: str, key: str) -> list[str] | None:
         """Return the names of the objects under `key` of a document; None if the request failed."""

@@ -33,7 +33,7 @@ class LanguageCommand:
         return messages.language_done_auto if code == AUTO else messages.language_done
 
     def _name(self, context: CommandContext) -> str:
-        is_auto = self._languages.preference(context.inbound) == AUTO
+        is_auto = self._languages.preference(context.inbound).value == AUTO
         name = context.texts.language
         return context.texts.language_auto.format(name=name) if is_auto else name
 

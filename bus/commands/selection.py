@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bus.commands.choices import Choices
 from bus.commands.context import CommandContext
 from bus.commands.gateway import GatewayCommands
-from bus.config import LEAD_AGENT
 from bus.context import BusContext
 from bus.locales import Messages
 from bus.messages import chat_of
-from bus.settings.sessions import InvalidSession, SessionResolver
 from store.conversations import ConversationKey
 
 RESET_WORDS = frozenset({"default", "none", "reset", "off"})
@@ -41,26 +40,21 @@ class SelectionCommands:
         self._settings = bus.settings
         self._conversations = bus.stores.conversations
         self._gateway = gateway
-        self._graphs = sorted(bus.graphs)
-        self._sessions = SessionResolver(bus.config, bus.policies, bus.settings, bus.graphs)
+        self._choices = Choices(bus, gateway)
 
     async def model(self, context: CommandContext) -> str:
         """Show or choose the model."""
-        found = await self._gateway.model_names(context)
+        found = await self._choices.models(context.row.key.channel)
         if found is None:
             return context.texts.models_failed
         return await self._choose(context, _MODEL, found)
 
     async def agent(self, context: CommandContext) -> str:
         """Show or choose the custom agent or graph."""
-        found = await self._gateway.names("agents", "agents")
+        found = await self._choices.agents(context.inbound)
         if found is None:
             return context.texts.agents_failed
-        known = [*found, *self._graphs]
-        if self._sessions.configured_agent(context.inbound) in self._graphs:
-            known.append(LEAD_AGENT)  # The default here is not Parley's own agent.
-        allowed = self._settings.allowed.agents(context.row.key.channel, known)
-        return await self._choose(context, _AGENT, allowed)
+        return await self._choose(context, _AGENT, found)
 
     async def skills(self, context: CommandContext) -> str:
         """List the enabled skills."""
@@ -96,25 +90,11 @@ class SelectionCommands:
     async def _default(self, context: CommandContext, kind: _Kind, word: str) -> str:
         """Return the word for the default, with its name: of the model, or of the default agent or graph."""
         if kind is _AGENT:
-            name = self._sessions.configured_agent(context.inbound)
+            name = self._choices.default_agent(context.inbound)
         else:
-            name = await self._default_model(context)
+            found = await self._choices.model(context.inbound)
+            name = "" if found is None else found.value
         return f"{word} ({name})" if name else word
-
-    async def _default_model(self, context: CommandContext) -> str:
-        """Return the model that answers if nobody chose one; "" if it is unknown."""
-        try:
-            session = self._sessions.resolve(context.inbound)
-        except InvalidSession:
-            return ""
-        if session.assistant_id in self._graphs:
-            return ""
-        known = await self._gateway.names("models", "models") or []
-        agents = await self._gateway.entries("agents", "agents") or []
-        agent = session.context.get("agent_name")
-        own = next((one.get("model") for one in agents if one.get("name") == agent), None)
-        wanted = (session.context.get("model_name"), own, *known)
-        return next((name for name in wanted if name in known), "")
 
     async def _target(self, context: CommandContext) -> ConversationKey:
         """Return the key of the setting: the chat's if the command starts a new topic."""

@@ -7,7 +7,7 @@ from bus.config import AUTO, BusConfig, ChannelPolicy
 from bus.locales import supported_language
 from bus.locales.detection import detect_language
 from bus.messages import ButtonPress, ConversationKey, InboundMessage, chat_of
-from bus.settings.resolver import SettingsResolver
+from bus.settings.resolver import Setting, SettingSource, SettingsResolver
 
 FALLBACK_LANGUAGE = "en"
 
@@ -44,35 +44,47 @@ class LanguageResolver:
         self._last = BoundedDict[ConversationKey, str](MAX_REMEMBERED)
 
     def resolve(self, event: InboundMessage | ButtonPress) -> str:
-        """Return the language of a reply, a key of `bus.locales.LANGUAGES`.
+        """Return the language of a reply, a key of `bus.locales.LANGUAGES`."""
+        written = detect_language(event.text) if isinstance(event, InboundMessage) else ""
+        if written:
+            self._last[event.key] = self._last[chat_of(event.key)] = written
+        return str(self._explain(event, written).value)
+
+    def explain(self, event: InboundMessage | ButtonPress) -> Setting:
+        """Return the language of a reply with its source.
 
         The first of these that is known: the setting of the group; the sender's own setting; the
         configuration; the sender's language by the platform; the script of the message, or of the last
         message that had one; English.
         """
-        written = detect_language(event.text) if isinstance(event, InboundMessage) else ""
-        if written:
-            self._last[event.key] = self._last[chat_of(event.key)] = written
+        return self._explain(event, "")
+
+    def _explain(self, event: InboundMessage | ButtonPress, written: str) -> Setting:
         preferred = self.preference(event)
-        if preferred != AUTO:
+        if preferred.value != AUTO:
             return preferred
-        return (
-            supported_language(event.language)
-            or written
-            or self._last_seen(event.key)
-            or FALLBACK_LANGUAGE
-        )
+        if told := supported_language(event.language):
+            return Setting(value=told, source="platform")
+        if seen := written or self._last_seen(event.key):
+            return Setting(value=seen, source="message")
+        return Setting(value=FALLBACK_LANGUAGE, source="default")
 
-    def preference(self, event: InboundMessage | ButtonPress) -> str:
+    def preference(self, event: InboundMessage | ButtonPress) -> Setting:
         """Return the chosen or configured language, or `AUTO`."""
-        own = self._settings.get(person_key(event.key, event.sender.user_id)).language
-        chat = None if event.is_private else self._settings.get(chat_of(event.key)).language
-        chosen = next((setting for setting in (chat, own) if _is_valid(setting)), None)
-        return chosen or self._configured(event.key.channel)
+        own = person_key(event.key, event.sender.user_id)
+        for key in (own,) if event.is_private else (chat_of(event.key), own):
+            if _is_valid(chosen := self._settings.get(key).language):
+                return Setting(value=chosen, source="command", place=key)
+        return self._configured(event.key.channel)
 
-    def _configured(self, channel: str) -> str:
+    def _configured(self, channel: str) -> Setting:
         policy = self._policies.get(channel)
-        return (policy.language if policy is not None else None) or self._config.language
+        if policy is not None and policy.language is not None:
+            key = f"channels.{channel}.language"
+            return Setting(value=policy.language, source="channel", key=key)
+        is_given = "language" in self._config.model_fields_set
+        source: SettingSource = "service" if is_given else "default"
+        return Setting(value=self._config.language, source=source, key="channels.language")
 
     def _last_seen(self, key: ConversationKey) -> str:
         return self._last.get(key) or self._last.get(chat_of(key)) or ""

@@ -1,17 +1,48 @@
 """Settings that people chose by command: the model and agent of a conversation or its chat, and a language.
 
+`Setting` is the form in which all resolvers of this package say where a value comes from.
+
 A channel may limit the choice of models and agents.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import anyio
 
 from bus.config import ChannelPolicy
 from bus.messages import ConversationKey, chat_of
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
+
+SettingSource = Literal[
+    "default",
+    "service",
+    "channel",
+    "room",
+    "person",
+    "command",
+    "agent",
+    "platform",
+    "message",
+    "host",
+]
+"""Where a value comes from: built in, a level of the configuration, a command, or what was found out without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A value in force.
+
+    Attributes:
+        key: Its key in the configuration, as `channels.slack.language`; "" = it is not from there.
+        place: The conversation or chat of the command.
+    """
+
+    value: Any
+    source: SettingSource
+    key: str = ""
+    place: ConversationKey | None = None
 
 
 class AllowedChoices:
@@ -89,9 +120,18 @@ class SettingsResolver:
 
     def resolve(self, key: ConversationKey) -> ConversationSettings:
         """Return a conversation's settings. Missing ones come from its chat."""
-        own, chat = self.get(key), self.get(chat_of(key))
-        own, chat = (self.allowed.keep_allowed(key.channel, each) for each in (own, chat))
-        return ConversationSettings(model=own.model or chat.model, agent=own.agent or chat.agent)
+        found = self.explain(key)
+        return ConversationSettings(**{name: setting.value for name, setting in found.items()})
+
+    def explain(self, key: ConversationKey) -> dict[str, Setting]:
+        """Return the model and agent that were chosen for a conversation or its chat, by name."""
+        found: dict[str, Setting] = {}
+        for place in (chat_of(key), key):
+            chosen = self.allowed.keep_allowed(key.channel, self.get(place))
+            for name, value in (("model", chosen.model), ("agent", chosen.agent)):
+                if value:
+                    found[name] = Setting(value=value, source="command", place=place)
+        return found
 
     def get(self, key: ConversationKey) -> ConversationSettings:
         """Return the settings of exactly this key."""

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bus.access.policy import is_admin
@@ -10,10 +11,27 @@ from bus.config import DEFAULT_SESSION, LEAD_AGENT, BusConfig, Busy, ChannelPoli
 from bus.errors import BusError
 from bus.messages import InboundMessage
 from bus.settings.memory_scope import global_room_id, global_user_id, run_memory_scope
-from bus.settings.resolver import SettingsResolver, run_context
+from bus.settings.resolver import Setting, SettingSource, SettingsResolver, run_context
 
 _EMPTY = SessionConfig()
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLayer:
+    """One of the sessions that are merged: its level, its key in the configuration ("" = built in), and itself."""
+
+    source: SettingSource
+    key: str
+    session: SessionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSession:
+    """A session, and where each of its values comes from, by `assistant_id`, `busy`, `config.KEY` and `context.KEY`."""
+
+    session: SessionConfig
+    settings: Mapping[str, Setting]
 
 
 class InvalidSession(BusError):
@@ -49,11 +67,11 @@ class SessionResolver:
         self._graphs = graphs
         self._policies = policies
         self._settings = settings
-        self._merged: dict[tuple[int, ...], tuple[SessionConfig, list[SessionConfig]]] = {}
+        self._merged: dict[tuple[int, ...], tuple[MergedSession, list[SessionLayer]]] = {}
 
     def resolve(self, message: InboundMessage) -> SessionConfig:
         """Return the session for a message. Do not change it. Raises InvalidSession."""
-        session = self._configured(message)
+        session = self._configured(message).session
         chosen = dict(run_context(self._settings.resolve(message.key)))
         assistant_id = session.assistant_id
         if chosen.get("agent_name") == LEAD_AGENT or chosen.get("agent_name") in self._graphs:
@@ -86,10 +104,28 @@ class SessionResolver:
             users={},
         )
 
+    def explain(self, message: InboundMessage) -> dict[str, Setting]:
+        """Return the values of `resolve` that someone chose or configured, with their sources. Raises InvalidSession.
+
+        `agent` is the agent or graph, and `model` is missing if nobody chose one. The others are `busy`, `config.KEY`
+        and `context.KEY`.
+        """
+        session, merged = self.resolve(message), self._configured(message).settings
+        chosen = self._settings.explain(message.key)
+        found = {name: one for name, one in merged.items() if name != "assistant_id"}
+        agent, named = merged["assistant_id"], found.pop("context.agent_name", None)
+        if agent.value == LEAD_AGENT and named is not None:
+            agent = named
+        name = session.context.get("agent_name") or session.assistant_id
+        found["agent"] = replace(chosen.get("agent", agent), value=name)
+        if model := chosen.get("model", found.pop("context.model_name", None)):
+            found["model"] = model
+        return found
+
     def configured_agent(self, message: InboundMessage) -> str:
         """Return the configured graph or custom agent that answers a message; "" = Parley's own agent."""
         try:
-            session = self._configured(message)
+            session = self._configured(message).session
         except InvalidSession as error:
             return error.agent
         if session.assistant_id in self._graphs:
@@ -98,7 +134,8 @@ class SessionResolver:
 
     def busy_mode(self, message: InboundMessage) -> Busy | None:
         """Return what to do with a message while another turn of its conversation runs."""
-        return _busy(self._layers(message))
+        layers = self._layers(message)
+        return next((one.session.busy for one in reversed(layers) if one.session.busy), None)
 
     def is_admin(self, message: InboundMessage) -> bool:
         """Return whether the sender is an administrator, who may approve and deny for others."""
@@ -120,57 +157,76 @@ class SessionResolver:
         }
         return {key: value for key, value in chat.items() if value}
 
-    def _configured(self, message: InboundMessage) -> SessionConfig:
+    def _configured(self, message: InboundMessage) -> MergedSession:
         """Return the configured session, merged once for each set of layers. Raises InvalidSession."""
         layers = self._layers(message)
-        name = tuple(map(id, layers))
+        name = tuple(id(layer.session) for layer in layers)
         if name not in self._merged:
-            session = merge_layers(layers)
-            is_embedded = self._config.langgraph_url is None
-            session = for_embedded_runtime(session, self._graphs) if is_embedded else session
+            merged = merge_layers(layers)
+            if self._config.langgraph_url is None:
+                session = for_embedded_runtime(merged.session, self._graphs)
+                merged = MergedSession(session, merged.settings)
             # Keep the layers, so that no other layer gets the same id().
-            self._merged[name] = (session, layers)
+            self._merged[name] = (merged, layers)
         return self._merged[name][0]
 
-    def _layers(self, message: InboundMessage) -> list[SessionConfig]:
-        policy = self._policies.get(message.key.channel)
+    def _layers(self, message: InboundMessage) -> list[SessionLayer]:
+        channel, user, chat = message.key.channel, message.sender.user_id, message.key.chat
+        policy = self._policies.get(channel)
         own = policy.session if policy is not None else _EMPTY
-        user, chat = message.sender.user_id, message.key.chat
-        return session_layers(self._config.session, own, user_id=user, chat=chat)
+        return session_layers(self._config.session, own, channel=channel, user_id=user, chat=chat)
 
 
 def session_layers(
-    defaults: SessionConfig, channel: SessionConfig, *, user_id: str, chat: str
-) -> list[SessionConfig]:
-    """Return the layers of a session; later ones override earlier ones."""
-    theirs = (defaults.chats.get(chat), channel.chats.get(chat))
-    own = (defaults.users.get(user_id), channel.users.get(user_id))
-    further = [layer for layer in (*theirs, *own) if layer is not None]
-    return [DEFAULT_SESSION, defaults, channel, *further]
+    defaults: SessionConfig, own: SessionConfig, *, channel: str, user_id: str, chat: str
+) -> list[SessionLayer]:
+    """Return the layers of a session; later ones override earlier ones. `own`: the channel's."""
+    every, channels = "channels.session", f"channels.{channel}.session"
+    layers: list[tuple[SettingSource, str, SessionConfig | None]] = [
+        ("default", "", DEFAULT_SESSION),
+        ("service", every, defaults),
+        ("channel", channels, own),
+        ("room", f"{every}.chats.{chat}", defaults.chats.get(chat)),
+        ("room", f"{channels}.chats.{chat}", own.chats.get(chat)),
+        ("person", f"{every}.users.{user_id}", defaults.users.get(user_id)),
+        ("person", f"{channels}.users.{user_id}", own.users.get(user_id)),
+    ]
+    return [SessionLayer(source, key, one) for source, key, one in layers if one is not None]
 
 
-def _busy(layers: Sequence[SessionConfig]) -> Busy | None:
-    return next((layer.busy for layer in reversed(layers) if layer.busy), None)
-
-
-def merge_layers(layers: Sequence[SessionConfig]) -> SessionConfig:
+def merge_layers(layers: Sequence[SessionLayer]) -> MergedSession:
     """Return one session that shares no object with its layers.
 
-    >>> layers = [SessionConfig(context={"a": 1, "b": 1}), SessionConfig(context={"a": 2})]
-    >>> merge_layers(layers).context
+    >>> layers = [SessionLayer("default", "", SessionConfig(context={"a": 1, "b": 1}))]
+    >>> merge_layers([*layers, SessionLayer("channel", "x", SessionConfig(context={"a": 2}))]).session.context
     {'a': 2, 'b': 1}
     """
-    config: dict[str, Any] = {}
-    context: dict[str, Any] = {}
+    found: dict[str, Setting] = {}
     for layer in layers:
-        config.update(copy.deepcopy(layer.config))
-        context.update(copy.deepcopy(layer.context))
-    return SessionConfig(
-        assistant_id=next((x.assistant_id for x in reversed(layers) if x.assistant_id), None),
-        config=config,
-        context=context,
-        busy=_busy(layers),
+        one = layer.session
+        given = {"assistant_id": one.assistant_id, "busy": one.busy}
+        values = {name: value for name, value in given.items() if value}
+        values |= {f"config.{name}": value for name, value in one.config.items()}
+        values |= {f"context.{name}": value for name, value in one.context.items()}
+        for name, value in copy.deepcopy(values).items():
+            key = f"{layer.key}.{name}" if layer.key else ""
+            found[name] = Setting(value=value, source=layer.source, key=key)
+    merged: dict[str, Any] = {name: setting.value for name, setting in found.items()}
+    session = SessionConfig(
+        assistant_id=merged.get("assistant_id"),
+        config=_part(merged, "config."),
+        context=_part(merged, "context."),
+        busy=merged.get("busy"),
     )
+    return MergedSession(session, found)
+
+
+def _part(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in values.items()
+        if name.startswith(prefix)
+    }
 
 
 def for_embedded_runtime(session: SessionConfig, graphs: Collection[str] = ()) -> SessionConfig:

@@ -8,7 +8,7 @@ from bus.config import BusConfig
 from bus.messages import InboundMessage
 from bus.recurrence import InvalidTimes, find_zone
 from bus.settings.language import person_key
-from bus.settings.resolver import SettingsResolver
+from bus.settings.resolver import Setting, SettingsResolver
 
 FALLBACK_ZONE = "UTC"
 
@@ -29,12 +29,27 @@ class TimezoneResolver:
 
     def known(self, message: InboundMessage) -> str:
         """Return the zone that the sender chose or the platform reports; "" = unknown."""
-        chosen = self._settings.get(person_key(message.key, message.sender.user_id)).timezone
-        return chosen or message.timezone
+        found = self._known(message)
+        return "" if found is None else str(found.value)
 
     def resolve(self, message: InboundMessage) -> str:
         """Return the sender's zone, or else the configured one, or the host's. May read files."""
-        return self.known(message) or self._config.timezone or host_zone()
+        return str(self.explain(message).value)
+
+    def explain(self, message: InboundMessage) -> Setting:
+        """Return the sender's zone with its source. May read files."""
+        if (found := self._known(message)) is not None:
+            return found
+        if self._config.timezone:
+            key = "channels.timezone"
+            return Setting(value=self._config.timezone, source="service", key=key)
+        return Setting(value=host_zone(), source="host")
+
+    def _known(self, message: InboundMessage) -> Setting | None:
+        key = person_key(message.key, message.sender.user_id)
+        if chosen := self._settings.get(key).timezone:
+            return Setting(value=chosen, source="command", place=key)
+        return Setting(value=message.timezone, source="platform") if message.timezone else None
 
     async def choose(self, message: InboundMessage, name: str) -> None:
         """Store the sender's zone. `name` is a valid one. Raises StoreError."""

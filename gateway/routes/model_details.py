@@ -10,7 +10,7 @@ from agent.config.usage import ModelPriceConfig
 from agent.errors import AgentError
 from bots.common.diagnosis import CheckResult
 from bus.config import SessionConfig
-from bus.settings.sessions import merge_layers, session_layers
+from bus.settings.sessions import SessionLayer, merge_layers, session_layers
 from gateway.checks.models import call_model
 from gateway.dependencies import AgentServicesDep, ServicesDep
 from gateway.middleware import AUDIT_DETAIL
@@ -132,8 +132,8 @@ def _models_of(
 ) -> Iterator[str]:
     """Yield the models that a channel's sessions name: of the channel, and of its chats and people."""
     default = services.agent_services.config.get().chat_models[0].name
-    base = session_layers(services.config.bus.session, section, user_id="", chat="")
+    base = session_layers(services.config.bus.session, section, channel="", user_id="", chat="")
     for own in (SessionConfig(), *section.chats.values(), *section.users.values()):
-        session = merge_layers([*base, own])
+        session = merge_layers([*base, SessionLayer("channel", "", own)]).session
         agent = str(session.context.get("agent_name") or session.assistant_id or "").lower()
         yield str(session.context.get("model_name") or of_agents.get(agent, default))

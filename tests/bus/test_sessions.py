@@ -12,7 +12,8 @@ def merge_sessions(
     defaults: SessionConfig, channel: SessionConfig, *, user_id: str, chat: str = ""
 ) -> SessionConfig:
     """Return the session of one person in one chat."""
-    return merge_layers(session_layers(defaults, channel, user_id=user_id, chat=chat))
+    layers = session_layers(defaults, channel, channel="slack", user_id=user_id, chat=chat)
+    return merge_layers(layers).session
 
 
 def test_without_configuration_the_defaults_hold() -> None:
