@@ -16,8 +16,12 @@ WARNED_PERCENT = 80
 
 NO_LIMIT = -1
 
-GROUPS = ("day", "kind", "model", "agent", "person", "room", "topic")
-"""The columns by which totals can be filtered and grouped."""
+GROUPS = ("day", "kind", "model", "agent", "channel", "person", "room", "topic")
+"""The columns by which totals can be filtered and grouped. `channel` is the beginning of the room or person."""
+
+_PLACE = "coalesce(nullif(room, ''), person)"
+_CHANNEL_SQLITE = f"substr({_PLACE}, 1, instr({_PLACE}, ':') - 1)"
+_CHANNEL_POSTGRES = f"split_part({_PLACE}, ':', 1)"
 
 _SUMS = (
     *("calls", "estimated_calls", "unpriced_calls"),
@@ -41,6 +45,10 @@ FROM model_usage WHERE day >= :period AND day <= CAST(:period AS TEXT) || '-99' 
     WHEN 'person' THEN person = :name WHEN 'room' THEN room = :name WHEN 'agent' THEN agent = :name
     ELSE :name = '' END
 ON CONFLICT (scope, name, period) DO NOTHING
+"""
+_USED = """
+SELECT tokens + reserved_tokens AS tokens, cost_nano_usd + reserved_nano_usd AS cost_nano_usd FROM usage_counter
+WHERE scope = :scope AND name = :name AND period = :period
 """
 _EXISTS = "SELECT 1 FROM usage_counter WHERE scope = :scope AND name = :name AND period = :period"
 _RESERVE = """
@@ -231,7 +239,7 @@ class UsageStore:
         *,
         since: str = "",
         until: str = "",
-        filters: Mapping[str, str] | None = None,
+        filters: Mapping[str, str | Sequence[str]] | None = None,
         by: Sequence[str] = (),
     ) -> list[Mapping[str, Any]]:
         """Return sums of rows, one for each combination of the columns `by`, which are among `GROUPS`.
@@ -239,7 +247,7 @@ class UsageStore:
         Args:
             since: The first day, as 2026-11-28; "" = all.
             until: The last day; "" = all.
-            filters: Values that columns of `GROUPS` must have.
+            filters: Values that columns of `GROUPS` must have; of several, one.
             by: The columns to group by.
 
         Raises:
@@ -249,15 +257,30 @@ class UsageStore:
         filters = filters or {}
         if not {*filters, *by} <= set(GROUPS):
             raise ValueError(f"columns: {', '.join(GROUPS)}")
-        wanted = [f"{name} = :{name}" for name in filters]
+        is_postgres = self._database.engine.has_checkpoints
+        columns = {name: name for name in GROUPS}
+        columns["channel"] = _CHANNEL_POSTGRES if is_postgres else _CHANNEL_SQLITE
+        wanted = [
+            f"{columns[name]} = :{name}"
+            if isinstance(value, str)
+            else f"{columns[name]} IN (SELECT value FROM json_each(:{name}))"  # noqa: S608 - columns were checked
+            for name, value in filters.items()
+        ]
         wanted += ["day >= :since"] if since else []
         wanted += ["day <= :until"] if until else []
         where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
-        names = ", ".join(by)
-        grouped = f"GROUP BY {names} ORDER BY {names}" if by else ""
-        shown = f"{names}, {_TOTALS}" if by else _TOTALS
+        shown = ", ".join([*(f"{columns[name]} AS {name}" for name in by), _TOTALS])
+        numbers = ", ".join(str(at + 1) for at in range(len(by)))
+        grouped = f"GROUP BY {numbers} ORDER BY {numbers}" if by else ""
         sql = f"SELECT {shown} FROM model_usage {where} {grouped}"  # noqa: S608 - columns were checked
-        params: Params = {**filters, "since": since, "until": until}
+        params: Params = {
+            **{
+                name: value if isinstance(value, str) else orjson.dumps(list(value)).decode()
+                for name, value in filters.items()
+            },
+            "since": since,
+            "until": until,
+        }
         return list(await self._database.read(sql, params))
 
     async def list_of_runs(
@@ -267,6 +290,21 @@ class UsageStore:
         ids = orjson.dumps(list(run_ids)).decode()
         params: Params = {"run_ids": ids, "since": since, "until": until}
         return list(await self._database.read(_OF_RUNS, params))
+
+    async def used(self, counter: UsageCounter) -> tuple[int, int]:
+        """Return the tokens and the cost (billionths of a US dollar) that count against a limit, with reserved ones.
+
+        Raises StoreUnavailable.
+        """
+        if rows := await self._database.read(_USED, asdict(counter)):
+            return rows[0]["tokens"], rows[0]["cost_nano_usd"]
+        # The counter begins with the first call under its limit.
+        (total,) = await self.totals(
+            since=counter.period,
+            until=f"{counter.period}-99",
+            filters={counter.scope: counter.name} if counter.name else {},
+        )
+        return total["input_tokens"] + total["output_tokens"], total["cost_nano_usd"]
 
     async def forget_person(self, name: str) -> None:
         """Keep the sums of a person's usage without the person. Raises StoreUnavailable."""

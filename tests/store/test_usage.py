@@ -131,3 +131,29 @@ async def test_what_is_forgotten_stays_in_the_sums(database: Database) -> None:
     await store.forget_room("slack:T:C1")
     assert (await store.totals(by=["room", "person"]))[0]["room"] == ""
     assert (await store.totals())[0]["input_tokens"] == 90
+
+
+async def test_the_channel_is_the_beginning_of_the_room_or_person(database: Database) -> None:
+    store = UsageStore(database)
+    rows = [
+        ROW,
+        replace(ROW, run_id="r2", room="feishu:t:oc_1", person="feishu:t:ou_1"),
+        replace(ROW, run_id="r3", room="", person="telegram::7"),
+        replace(ROW, run_id="r4", room="", person=""),
+    ]
+    await store.add(FinishedUsage(row=row) for row in rows)
+    found = await store.totals(by=["channel"])
+    assert [row["channel"] for row in found] == ["", "feishu", "slack", "telegram"]
+    (one,) = await store.totals(by=["room"], filters={"channel": "feishu"})
+    assert one["room"] == "feishu:t:oc_1"
+    some = await store.totals(by=["person"], filters={"person": ["slack:T:ann", "telegram::7"]})
+    assert [row["person"] for row in some] == ["slack:T:ann", "telegram::7"]
+
+
+async def test_used_counts_reservations_and_what_was_before_the_limit(database: Database) -> None:
+    store = UsageStore(database)
+    assert await store.used(PERSON) == (0, 0)
+    await store.add([FinishedUsage(row=ROW)])
+    assert await store.used(PERSON) == (100, 5)
+    await store.reserve("a", ROW, [UsageLimit(counter=PERSON, max_tokens=1_000)])
+    assert await store.used(PERSON) == (200, 10)
