@@ -13,6 +13,7 @@ BusError
 │   ├── SteeringUnsupported       the server cannot inject messages into a run
 │   └── AgentUnavailable          the server cannot be reached or answered 5xx
 ├── RunMoves                      the run was stopped, and another node continues it
+├── InvalidChoice                 a model, agent or language that nobody can choose there
 ├── SpeechError                   a recording was not transcribed: the turn goes on without its words
 └── DeliveryError                 a platform refused, or may have refused, a message
     ├── MessageTooLong            a text needs several messages; nothing was sent
@@ -76,6 +77,10 @@ class IntakeFull(BusError):
 
 class IntakeClosed(BusError):
     """Parley is stopping and accepts nothing more."""
+
+
+class InvalidChoice(BusError):
+    """A value that cannot be chosen."""
 
 
 class ConversationFull(BusError):

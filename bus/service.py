@@ -48,6 +48,7 @@ from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.rows import text_key
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
+from bus.profiles import Profiles
 from bus.retry import Backoff, StoreRetry, retried
 from bus.runs.port import ThreadFiles
 from bus.runs.stream import messages_in
@@ -111,7 +112,7 @@ class Bus:
         local_intake: Handles events of this node's chats.
         takeover: Takes over chats of other nodes, and gives up this node's chats.
         dispatcher: Resumes messages that have no worker.
-        owners, inbox, outbox, conversations, pairings, refused, words: The journal's stores.
+        owners, inbox, outbox, conversations, pairings, refused, words, people, known_chats: The journal's stores.
         channels: The platforms, by channel.
         chats: The chats in which people have written to the bot.
         deliveries: What administrators do with messages to the platforms.
@@ -123,6 +124,7 @@ class Bus:
         schedules: Creates and changes the schedules of chats.
         scheduler: Sends what is due.
         takeovers: Lets people answer instead of the agent.
+        profiles: What applies to people and rooms.
     """
 
     def __init__(
@@ -144,6 +146,9 @@ class Bus:
         self.outbox = context.stores.outbox
         self.refused = context.stores.refused
         self.words = context.stores.words
+        self.people = context.stores.people
+        self.known_chats = context.stores.chats
+        self.profiles = Profiles(context)
         self.channels = {
             name: AdapterSupervisor(adapter, now=context.now, backoff=RESTARTS)
             for name, adapter in context.adapters.items()

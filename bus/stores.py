@@ -16,6 +16,7 @@ from store.message_words import MessageWords
 from store.notifications import NotificationStore
 from store.outbox import OutboxStore
 from store.pairings import PairingStore
+from store.people import PeopleStore
 from store.refused_messages import RefusedMessages
 from store.schedules import ScheduleStore
 from store.takeovers import TakeoverStore
@@ -40,6 +41,7 @@ class JournalStores:
     refused: RefusedMessages
     words: MessageWords
     takeovers: TakeoverStore
+    people: PeopleStore
 
     @classmethod
     def from_database(cls, database: Database, *, now: Clock) -> "JournalStores":
@@ -61,4 +63,5 @@ class JournalStores:
             refused=RefusedMessages(database),
             words=MessageWords(database),
             takeovers=TakeoverStore(database),
+            people=PeopleStore(database),
         )

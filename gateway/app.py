@@ -47,7 +47,6 @@ from gateway.routes import (
     notifications,
     overview,
     people,
-    places,
     prompt,
     schedules,
     sessions,
@@ -176,7 +175,7 @@ def included_routes() -> list[BaseRoute]:
     for module in (
         agents, artifacts, terminal, broadcasts, notifications, channels, conversations, events, people, prompt,
         markdown, mcp, memory, messages, models, schedules, skills, uploads, suggestions, sessions, tokens, usage,
-        guardrails, model_details, tools, audit, configuration, logs, overview, deliveries, takeovers, places,
+        guardrails, model_details, tools, audit, configuration, logs, overview, deliveries, takeovers,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

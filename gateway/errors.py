@@ -34,6 +34,7 @@ from bus.errors import (
     HookRejected,
     IntakeClosed,
     IntakeFull,
+    InvalidChoice,
     RunError,
 )
 from bus.recurrence import InvalidTimes
@@ -68,6 +69,7 @@ def _fixed_text(text: str) -> DetailText:
 STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     RowNotFound: (404, _error_text),
     InvalidTimes: (422, _error_text),
+    InvalidChoice: (422, _error_text),
     RowConflict: (409, _error_text),
     StoreError: (503, _fixed_text("The database is not available; see the log.")),
     IntakeFull: (503, _error_text),

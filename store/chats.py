@@ -1,12 +1,14 @@
 """Chats in which people have written to the bot. Their rows outlive the messages in the inbox."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
 from anyio import to_thread
 
 from store.database import Database, Params, Row, Statement, Transaction
+from store.people import search_pattern, search_text
 from store.rows import from_row
 
 # The newest message of a person in each recently used conversation; not an event of another system.
@@ -18,17 +20,20 @@ AND inbox.seq = (
     SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id AND event_id NOT LIKE 'hook:%')
 """
 _PUT = """
-INSERT INTO chat (channel, workspace, chat, is_private, user_id, user_kind, recipient, received_at)
-VALUES (:channel, :workspace, :chat, :is_private, :user_id, :user_kind, :recipient, :received_at)
+INSERT INTO chat (channel, workspace, chat, is_private, user_id, user_kind, recipient, room, title, search, received_at)
+VALUES (:channel, :workspace, :chat, :is_private, :user_id, :user_kind, :recipient, :room, :title, :search,
+    :received_at)
 ON CONFLICT (channel, workspace, chat) DO UPDATE SET is_private = excluded.is_private, user_id = excluded.user_id,
-    user_kind = excluded.user_kind, recipient = excluded.recipient, received_at = excluded.received_at
+    user_kind = excluded.user_kind, recipient = excluded.recipient, received_at = excluded.received_at,
+    title = CASE WHEN excluded.title = '' THEN chat.title ELSE excluded.title END,
+    search = CASE WHEN excluded.title = '' THEN chat.search ELSE excluded.search END
 WHERE excluded.received_at > chat.received_at
 """
 _NEWEST_TIME = "SELECT coalesce(max(received_at), 0.0) AS received_at FROM chat"
 # The direct chat of a person has another ID than they on some platforms.
 _FIND = """
 SELECT * FROM chat WHERE channel = :channel AND (chat = :chat OR (is_private = 1 AND user_id = :person))
-ORDER BY received_at DESC LIMIT 1
+AND (:workspace = '' OR workspace = :workspace) ORDER BY received_at DESC LIMIT 1
 """
 _FIND_WORKSPACE = """
 SELECT (SELECT min(workspace) FROM chat WHERE channel = :channel) AS first,
@@ -37,6 +42,12 @@ SELECT (SELECT min(workspace) FROM chat WHERE channel = :channel) AS first,
 _LIST = """
 SELECT * FROM chat WHERE channel = :channel AND received_at >= :since ORDER BY workspace, chat
 """
+_SEARCH = """
+SELECT * FROM chat WHERE (:channel = '' OR channel = :channel) AND is_private = :is_private
+AND search LIKE :search ESCAPE '!'
+ORDER BY received_at DESC, channel, workspace, chat LIMIT :limit OFFSET :offset
+"""
+_TITLES = "SELECT room, title FROM chat WHERE room IN (SELECT value FROM json_each(:rooms))"
 
 BATCH = 200
 """Chats per transaction."""
@@ -62,6 +73,8 @@ class KnownChat:
         user_id: The author of the newest message.
         user_kind: Their `SenderKind` (bus/messages.py).
         recipient: What the platform needs besides the chat's id to write to it (`ReplyTarget.user`).
+        room: Its name in the usage.
+        title: What people call it: a group's name, or the other person's; "" = unknown.
         received_at: When the newest message was accepted, Unix seconds.
     """
 
@@ -73,6 +86,8 @@ class KnownChat:
     user_kind: str
     recipient: str
     received_at: float
+    room: str = ""
+    title: str = ""
 
 
 class ChatStore:
@@ -98,9 +113,16 @@ class ChatStore:
         """Return when the newest message of all chats was accepted, Unix seconds; 0.0 = the table is empty."""
         return float((await self._database.read(_NEWEST_TIME))[0]["received_at"])
 
-    async def find(self, channel: str, *, chat: str, person: str) -> KnownChat | None:
+    async def find(
+        self, channel: str, *, chat: str, person: str, workspace: str = ""
+    ) -> KnownChat | None:
         """Return a chat by its ID, or the private chat with a person; None = no one has written in it."""
-        params: Params = {"channel": channel, "chat": chat, "person": person}
+        params: Params = {
+            "channel": channel,
+            "chat": chat,
+            "person": person,
+            "workspace": workspace,
+        }
         rows = await self._database.read(_FIND, params)
         return _known_chat(rows[0]) if rows else None
 
@@ -114,6 +136,24 @@ class ChatStore:
         rows = await self._database.read(_LIST, {"channel": channel, "since": since})
         return await to_thread.run_sync(lambda: [_known_chat(row) for row in rows])
 
+    async def search(
+        self, text: str, *, channel: str, is_private: bool, limit: int, offset: int
+    ) -> list[KnownChat]:
+        """Return chats whose name or ID contains a text, those with the newest message first. Raises StoreError."""
+        params: Params = {
+            "channel": channel,
+            "is_private": int(is_private),
+            "search": search_pattern(text),
+            "limit": limit,
+            "offset": offset,
+        }
+        return [_known_chat(row) for row in await self._database.read(_SEARCH, params)]
+
+    async def titles(self, rooms: Sequence[str]) -> Mapping[str, str]:
+        """Return what people call chats, by `room`. Raises StoreError."""
+        rows = await self._database.read(_TITLES, {"rooms": json.dumps(rooms)})
+        return {row["room"]: row["title"] for row in rows if row["title"]}
+
 
 def _batches(chats: Sequence[KnownChat]) -> list[list[Statement]]:
     """Return the statements that store chats, oldest message first."""
@@ -124,7 +164,13 @@ def _batches(chats: Sequence[KnownChat]) -> list[list[Statement]]:
 def _statements(chats: Sequence[KnownChat]) -> list[Statement]:
     """Return the statements of a batch, in the same order in every process, so that two processes cannot deadlock."""
     ordered = sorted(chats, key=lambda one: (one.channel, one.workspace, one.chat))
-    return [(_PUT, {**asdict(one), "is_private": int(one.is_private)}) for one in ordered]
+    return [chat_statement(one) for one in ordered]
+
+
+def chat_statement(chat: KnownChat) -> Statement:
+    """Return the statement that stores a chat, unless the table has a newer message."""
+    search = search_text(chat.title, chat.chat)
+    return _PUT, {**asdict(chat), "is_private": int(chat.is_private), "search": search}
 
 
 def _run_all(tx: Transaction, statements: list[Statement]) -> None:

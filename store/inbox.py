@@ -10,7 +10,6 @@ from store.database import Database, Params, Transaction
 from store.inbox_accept import (
     ANSWERED,
     SELECT_ROWS,
-    AcceptedBody,
     DuplicateMessage,
     InboxKind,
     InboxRow,
@@ -29,10 +28,8 @@ from store.outbox import (
     NewOutboxRow,
     insert_outbox_rows,
 )
-from store.rows import from_row
 
 __all__ = [
-    "AcceptedBody",
     "DuplicateMessage",
     "InboxKind",
     "InboxRow",
@@ -96,10 +93,6 @@ WHERE inbox.conversation_id = :conversation_id AND (inbox.thread_id = :thread_id
 """
 _EVENT_IDS_OF_THREAD = """
 SELECT event_id FROM inbox WHERE conversation_id = :conversation_id AND thread_id = :thread_id
-"""
-_BODIES = """
-SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
-WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit
 """
 _MARK_RUNNING = """
 UPDATE inbox SET state = 'running', starts = starts + 1, run_id = CASE WHEN state = 'running' THEN run_id END,
@@ -491,11 +484,6 @@ class InboxStore:
         """  # noqa: S608 - statements of the store only
         found: Params = params
         return [inbox_row_from(row) for row in await self._database.read(statement, found)]
-
-    async def list_bodies(self, *, limit: int) -> list[AcceptedBody]:
-        """Return the messages of the newest rows, newest first."""
-        rows = await self._database.read(_BODIES, {"limit": limit, "before": NEWEST})
-        return [from_row(AcceptedBody, row) for row in rows]
 
 
 def _finish(tx: Transaction, ending: Params, known: dict[ConversationKey, int]) -> str | None:

@@ -142,16 +142,6 @@ class InboxRow:
     open_from: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedBody:
-    """The encoded message of a row, and where and when (Unix seconds) it was accepted."""
-
-    channel: str
-    workspace: str
-    body: str
-    received_at: float
-
-
 @dataclass(frozen=True, slots=True)
 class DuplicateMessage:
     """The event, or its message, was accepted before."""

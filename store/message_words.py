@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import orjson
 
 from store.conversations import ConversationKey, key_from_row
-from store.database import Database, Params, Transaction
+from store.database import Database, Params, Statement, Transaction
 from store.inbox_accept import SELECT_ROWS, InboxRow, inbox_row_from
 from store.past_messages import MIN_PREFIX_CHARS, query_words, split_words
+from store.rows import from_row
 
 OVERLAP = 1000
 """Rows before the newest one that are looked at again: another node may have committed them later."""
@@ -33,7 +34,7 @@ RARE = SCANNED // 20
 """Number of these messages with a word below which the index finds it fast."""
 
 _MISSING = """
-SELECT inbox.id, inbox.body, channel, workspace, chat, topic
+SELECT inbox.id, inbox.body, inbox.received_at, channel, workspace, chat, topic
 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 LEFT JOIN message_words ON message_words.inbox_id = inbox.id
 WHERE inbox.id > (SELECT coalesce(max(inbox_id), 0) FROM message_words) - CAST(:overlap AS BIGINT)
@@ -68,11 +69,12 @@ _OUTCOMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnindexedMessage:
-    """A message without words: its ID, place and encoded message."""
+    """A message without words: its ID, place, encoded form, and when it was accepted (Unix seconds)."""
 
     id: int
     key: ConversationKey
     body: str
+    received_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +103,16 @@ class MessageWords:
     async def list_missing(self, *, limit: int) -> list[UnindexedMessage]:
         """Return messages without words, oldest first. Raises StoreError."""
         rows = await self._database.read(_MISSING, {"overlap": OVERLAP, "limit": limit})
-        return [
-            UnindexedMessage(id=row["id"], key=key_from_row(row), body=row["body"]) for row in rows
-        ]
+        return [from_row(UnindexedMessage, row, key=key_from_row(row)) for row in rows]
 
-    async def add(self, words: Sequence[tuple[int, str]]) -> None:
-        """Store the words of messages, as of `words_of`. Raises StoreError."""
+    async def add(self, words: Sequence[tuple[int, str]], more: Sequence[Statement] = ()) -> None:
+        """Store the words of messages, as of `words_of`, and run `more` statements with them. Raises StoreError."""
 
         def work(tx: Transaction) -> None:
-            tx.run_all([(_INSERT, {"inbox_id": row, "words": text}) for row, text in words])
+            rows: list[Statement] = [
+                (_INSERT, {"inbox_id": row, "words": text}) for row, text in words
+            ]
+            tx.run_all([*rows, *more])
 
         await self._database.transaction(work)
 

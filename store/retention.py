@@ -22,6 +22,7 @@
 | console_session | until it expires: a session 7 days after its last use, a link after 12 hours |
 | conversation_settings | kept: at most one small row per chat with a settings command |
 | chat | `retention_days` after the last message in it |
+| person | `retention_days` after their last message |
 | notification | to one chat: until its rows of the outbox are deleted; a broadcast: kept, a small row without text |
 | notification_chat | until its message is in the outbox, in seconds to minutes |
 | outbox_file | until its row of the outbox was delivered or is deleted, and for a day if it has no row |
@@ -126,6 +127,11 @@ LONG_TERM = (
     DELETE FROM chat WHERE (channel, workspace, chat) IN (
         SELECT channel, workspace, chat FROM chat WHERE received_at < :before LIMIT :rows)
     RETURNING received_at
+    """,
+    """
+    DELETE FROM person WHERE id IN (
+        SELECT id FROM person WHERE received_at < :before LIMIT :rows)
+    RETURNING id
     """,
     """
     DELETE FROM past_message WHERE id IN (

@@ -1,18 +1,17 @@
 """The chats in which people have written to the bot, copied from the inbox before retention deletes the messages."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import anyio
 from anyio import to_thread
-from pydantic import BaseModel, ValidationError
 
-from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, decode_inbound
+from bus.history.known_chats import chats_of
+from bus.messages import ConversationKey, InboundMessage, ReplyTarget, decode_inbound
 from bus.notifications.rows import Recipient
 from bus.platform import Clock
-from store.chats import ChatStore, KnownChat, NewestMessage
+from store.chats import ChatStore, KnownChat
 from store.inbox import InboxStore
 
 MARGIN_S = 7200.0
@@ -43,7 +42,7 @@ class ChatDirectory:
         """Store the chats of messages that any process has accepted since the last refresh. Raises StoreError."""
         since = min(await self._chats.find_newest_time(), self._now()) - MARGIN_S
         newest = await self._chats.list_newest(since=since)
-        await self._chats.put(await to_thread.run_sync(_chats_of, newest))
+        await self._chats.put(await to_thread.run_sync(chats_of, newest))
 
     async def find_recipient(
         self, channel: str, chat: str, *, topic: str = "", is_person: bool = False
@@ -98,39 +97,3 @@ def _topic_recipient(message: InboundMessage, key: ConversationKey) -> Recipient
         response_url="",
     )
     return Recipient(conversation=key, target=target, is_private=message.is_private)
-
-
-class _Target(BaseModel):
-    user: str = ""
-
-
-class _StoredChat(BaseModel):
-    """The part of a stored message that describes its chat."""
-
-    sender: Sender
-    is_private: bool
-    reply_target: _Target
-
-
-def _chats_of(newest: Iterable[NewestMessage]) -> list[KnownChat]:
-    """Return the chats of conversations, given the newest message of each.
-
-    In a chat with topics, the newest message in any of them counts.
-    """
-    found: dict[tuple[str, str, str], KnownChat] = {}
-    for message in sorted(newest, key=lambda one: one.received_at):
-        try:
-            written = _StoredChat.model_validate_json(message.body)
-        except ValidationError:
-            continue  # The row is damaged, which is reported elsewhere.
-        found[message.channel, message.workspace, message.chat] = KnownChat(
-            channel=message.channel,
-            workspace=message.workspace,
-            chat=message.chat,
-            is_private=written.is_private,
-            user_id=written.sender.user_id,
-            user_kind=written.sender.kind,
-            recipient=written.reply_target.user,
-            received_at=message.received_at,
-        )
-    return list(found.values())

@@ -5,14 +5,22 @@ from bus.messages import InboundMessage
 
 def global_user_id(inbound: InboundMessage) -> str:
     """Return the sender's ID across platforms: `{channel}:{workspace}:{platform user id}`."""
-    key = inbound.key
-    return ":".join((key.channel, _part(key.workspace), _part(inbound.sender.user_id)))
+    return platform_id(inbound.key.channel, inbound.key.workspace, inbound.sender.user_id)
 
 
 def global_room_id(inbound: InboundMessage) -> str:
     """Return the chat's ID across platforms: `{channel}:{workspace}:{chat}`, the same after a migration."""
     key = inbound.key
-    return ":".join((key.channel, _part(key.workspace), _part(inbound.original_chat or key.chat)))
+    return platform_id(key.channel, key.workspace, inbound.original_chat or key.chat)
+
+
+def platform_id(channel: str, workspace: str, name: str) -> str:
+    """Return the ID across platforms of a user or chat ID.
+
+    >>> platform_id("slack", "T", "U:1")
+    'slack:T:U%3A1'
+    """
+    return ":".join((channel, _part(workspace), _part(name)))
 
 
 def memory_scope(inbound: InboundMessage) -> str:

@@ -1,67 +1,11 @@
-"""What people call places, and GET /api/messages/places: those in which somebody wrote to the bot."""
+"""What people call the places of messages and conversations."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
-from anyio import to_thread
-from fastapi import APIRouter
-from pydantic import BaseModel
-
-from bus.history.people import MAX_MESSAGES
-from bus.messages import InboundMessage, Sender, decode_inbound
-from gateway.dependencies import BusDep
+from bus.messages import InboundMessage, decode_inbound
 from store.conversations import ConversationKey
-from store.inbox import AcceptedBody, InboxStore
-
-router = APIRouter(prefix="/messages/places")
-
-
-class PlaceView(BaseModel):
-    """A chat; `place` is what people call it, "" = unknown."""
-
-    channel: str
-    workspace: str
-    chat: str
-    place: str
-
-
-class PlaceList(BaseModel):
-    """Chats, the last used first."""
-
-    places: list[PlaceView]
-
-
-@router.get("", response_model=PlaceList)
-async def list_places(bus: BusDep) -> PlaceList:
-    """List the chats of the newest 20,000 messages, the last used first."""
-    rows = await bus.inbox.list_bodies(limit=MAX_MESSAGES)
-    return PlaceList(places=await to_thread.run_sync(_places, rows))
-
-
-class _StoredChat(BaseModel):
-    chat: str
-
-
-class _StoredPlace(BaseModel):
-    """The part of a stored message that names its place."""
-
-    key: _StoredChat
-    sender: Sender
-    is_private: bool
-    chat_title: str = ""
-
-
-def _places(rows: Iterable[AcceptedBody]) -> list[PlaceView]:
-    found: dict[tuple[str, str, str], PlaceView] = {}
-    for row in rows:
-        with suppress(ValueError):  # a damaged row
-            stored = _StoredPlace.model_validate_json(row.body)
-            name = stored.chat_title or (stored.sender.name if stored.is_private else "")
-            view = PlaceView(
-                channel=row.channel, workspace=row.workspace, chat=stored.key.chat, place=name
-            )
-            found.setdefault((view.channel, view.workspace, view.chat), view)
-    return list(found.values())
+from store.inbox import InboxStore
 
 
 def place_of(inbound: InboundMessage) -> str:

@@ -1,4 +1,4 @@
-"""GET /api/usage: what model calls used, by person, room, agent, model, kind and day."""
+"""GET /api/usage: what model calls used, by channel, person, room, agent, model, kind and day."""
 
 import csv
 import io
@@ -8,11 +8,12 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from agent.usage.limits import NANO
+from bus.service import Bus
 from gateway.dependencies import ServicesDep
 
 router = APIRouter()
 
-Column = Literal["day", "kind", "model", "agent", "person", "room", "topic"]
+Column = Literal["day", "kind", "model", "agent", "channel", "person", "room", "topic"]
 
 
 class UsageQuery(BaseModel):
@@ -23,6 +24,7 @@ class UsageQuery(BaseModel):
     kind: str | None = None
     model: str | None = None
     agent: str | None = None
+    channel: str | None = None
     person: str | None = None
     room: str | None = None
     topic: str | None = None
@@ -31,12 +33,16 @@ class UsageQuery(BaseModel):
 
 
 class UsageTotal(BaseModel):
-    """The usage of some calls; of the first fields, only those asked for in `by` are set."""
+    """The usage of some calls; of the first fields, only those asked for in `by` are set.
+
+    `person_name` and `room_name` are what people call them, if `by` names them and it is known.
+    """
 
     day: str | None = None
     kind: str | None = None
     model: str | None = None
     agent: str | None = None
+    channel: str | None = None
     person: str | None = None
     room: str | None = None
     topic: str | None = None
@@ -48,6 +54,8 @@ class UsageTotal(BaseModel):
     output_tokens: int
     reasoning_tokens: int
     cost_usd: float
+    person_name: str | None = None
+    room_name: str | None = None
 
 
 class UsageTotals(BaseModel):
@@ -77,11 +85,24 @@ async def get_usage(services: ServicesDep, query: Annotated[UsageQuery, Query()]
     totals = [
         UsageTotal.model_validate({**row, "cost_usd": row["cost_nano_usd"] / NANO}) for row in rows
     ]
+    await _add_names(services.bus, totals)
     return _csv(totals, columns) if query.format == "csv" else UsageTotals(totals=totals)
 
 
+async def _add_names(bus: Bus | None, totals: list[UsageTotal]) -> None:
+    if bus is None:
+        return
+    people = await bus.people.names(sorted({one.person for one in totals if one.person}))
+    rooms = await bus.known_chats.titles(sorted({one.room for one in totals if one.room}))
+    for one in totals:
+        one.person_name = people.get(one.person or "")
+        one.room_name = rooms.get(one.room or "")
+
+
 def _csv(totals: list[UsageTotal], columns: list[Column]) -> Response:
-    sums = [name for name in UsageTotal.model_fields if name not in get_args(Column)]
+    names = [f"{name}_name" for name in ("person", "room")]
+    sums = [name for name in UsageTotal.model_fields if name not in (*get_args(Column), *names)]
+    sums += [name for name in names if name.removesuffix("_name") in columns]
     text = io.StringIO()
     writer = csv.DictWriter(text, [*columns, *sums], extrasaction="ignore")
     writer.writeheader()

@@ -192,12 +192,31 @@ CREATE TABLE chat (
     user_id TEXT COLLATE "C" NOT NULL, -- who wrote last
     user_kind TEXT COLLATE "C" NOT NULL,
     recipient TEXT COLLATE "C" NOT NULL, -- ReplyTarget.user
+    room TEXT COLLATE "C" NOT NULL, -- its name in model_usage
+    title TEXT COLLATE "C" NOT NULL, -- what people call it; '': unknown
+    search TEXT COLLATE "C" NOT NULL, -- title and ID, case folded
     received_at DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (channel, workspace, chat)
 );
 CREATE INDEX chat_by_age ON chat (received_at);
 CREATE INDEX chat_by_id ON chat (channel, chat);
 CREATE INDEX chat_by_person ON chat (channel, user_id) WHERE is_private = 1;
+CREATE INDEX chat_by_room ON chat (room);
+
+-- People who wrote to the bot, as of their newest message.
+CREATE TABLE person (
+    id TEXT COLLATE "C" PRIMARY KEY, -- their name in model_usage
+    channel TEXT COLLATE "C" NOT NULL,
+    workspace TEXT COLLATE "C" NOT NULL,
+    user_id TEXT COLLATE "C" NOT NULL,
+    name TEXT COLLATE "C" NOT NULL, -- '': unknown
+    kind TEXT COLLATE "C" NOT NULL, -- SenderKind
+    search TEXT COLLATE "C" NOT NULL, -- name and ID, case folded
+    messages BIGINT NOT NULL, -- with commands
+    received_at DOUBLE PRECISION NOT NULL
+);
+CREATE INDEX person_by_age ON person (received_at);
+CREATE INDEX person_by_user ON person (channel, user_id);
 
 -- Messages that clients of the API send: to one chat, or to many (broadcasts). A broadcast's key is never used twice, and
 -- another key not while its row is kept.

@@ -199,12 +199,31 @@ CREATE TABLE chat (
     user_id TEXT NOT NULL, -- who wrote last
     user_kind TEXT NOT NULL,
     recipient TEXT NOT NULL, -- ReplyTarget.user
+    room TEXT NOT NULL, -- its name in model_usage
+    title TEXT NOT NULL, -- what people call it; '': unknown
+    search TEXT NOT NULL, -- title and ID, case folded
     received_at REAL NOT NULL,
     PRIMARY KEY (channel, workspace, chat)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX chat_by_age ON chat (received_at);
 CREATE INDEX chat_by_id ON chat (channel, chat);
 CREATE INDEX chat_by_person ON chat (channel, user_id) WHERE is_private = 1;
+CREATE INDEX chat_by_room ON chat (room);
+
+-- People who wrote to the bot, as of their newest message.
+CREATE TABLE person (
+    id TEXT NOT NULL PRIMARY KEY, -- their name in model_usage
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    name TEXT NOT NULL, -- '': unknown
+    kind TEXT NOT NULL, -- SenderKind
+    search TEXT NOT NULL, -- name and ID, case folded
+    messages INTEGER NOT NULL, -- with commands
+    received_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX person_by_age ON person (received_at);
+CREATE INDEX person_by_user ON person (channel, user_id);
 
 -- Messages that clients of the API send: to one chat, or to many (broadcasts). A broadcast's key is never used twice, and
 -- another key not while its row is kept.

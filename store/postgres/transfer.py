@@ -64,6 +64,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "run_webhook": ("run_id",),
     "run_request": ("run_id",),
     "chat": ("channel", "workspace", "chat"),
+    "person": ("id",),
     "notification": ("id",),
     "notification_chat": ("channel", "notification_id", "workspace", "chat"),
     "outbox_file": ("file_id", "part"),

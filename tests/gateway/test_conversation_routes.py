@@ -228,7 +228,3 @@ async def test_lists_name_the_places(tmp_path: Path, database_url: str) -> None:
         for path in ("channels/conversations", "channels/outbox"):
             rows = (await service.client.get(f"/api/{path}")).json()["rows"]
             assert {row["place"] for row in rows} == {"Ann <b>"}, path
-        places = (await service.client.get("/api/messages/places")).json()["places"]
-        assert places == [
-            {"channel": "terminal", "workspace": "local", "chat": "c1", "place": "Ann <b>"}
-        ]

@@ -44,7 +44,8 @@ VALUES (1, 'k1', 1, '{"text": "answer"}', 'delivered', 1, 0, 'p1', NULL, 13, 14,
 INSERT INTO message_topic VALUES ('slack', 'T1', 'C1', 'm9', '1.5', 50);
 INSERT INTO conversation_settings VALUES ('telegram', '7', '-4', '', 'gpt', 'researcher', 'zh', 'Europe/Berlin', 21);
 INSERT INTO chat_migration VALUES ('telegram', '7', '-4', '-100');
-INSERT INTO chat VALUES ('telegram', '7', '42', 1, 'u1', 'member', '', 90);
+INSERT INTO chat VALUES ('telegram', '7', '42', 1, 'u1', 'member', '', 'telegram:7:42', 'Ann', 'ann 42', 90);
+INSERT INTO person VALUES ('telegram:7:u1', 'telegram', '7', 'u1', 'Ann', 'member', 'ann u1', 3, 90);
 INSERT INTO notification VALUES (1, '', 'tonight', 'd', 'Down tonight', '{}', 91);
 INSERT INTO notification_chat VALUES ('telegram', 1, '7', '42', 1, '');
 INSERT INTO outbox_file VALUES ('f', 0, 'notification:telegram:k:1', x'00ff', 92);

@@ -35,7 +35,7 @@ export const texts = {
   "people.waiting": "Waiting for approval", "people.nobody-waits": "Nobody is waiting.", "people.approved-list": "Approved",
   "people.nobody-approved": "Nobody has been approved by code. The configuration of a channel says who else may use it.",
   "people.approved": "{name} is approved.", "people.revoked": "{name} has no access anymore.",
-  "people.active": "Active people: {count}", "people.nobody": "Nobody has written yet.",
+  "people.active": "People who write", "people.nobody": "Nobody has written yet.",
   "sessions.none": "Nobody is signed in.", "sessions.browser": "Browser", "sessions.link": "Sign-in link", "sessions.this": "This browser",
   "sessions.address": "Address", "sessions.opened-with": "Signed in with", "sessions.not-opened": "not opened yet", "sessions.admin": "admin token or link",
   "sessions.scope": "Scope", "sessions.ended": "The session has ended.", "sessions.new-link": "New sign-in link",

@@ -35,7 +35,7 @@ export const texts = {
   "people.waiting": "等待批准", "people.nobody-waits": "没有人在等待。", "people.approved-list": "已批准",
   "people.nobody-approved": "还没有用配对码批准的用户。渠道的配置决定还有谁可以使用。",
   "people.approved": "已批准 {name}。", "people.revoked": "{name} 不再有权限。",
-  "people.active": "活跃用户：{count}", "people.nobody": "还没有人写过消息。",
+  "people.active": "写过消息的人", "people.nobody": "还没有人写过消息。",
   "sessions.none": "没有人登录。", "sessions.browser": "浏览器", "sessions.link": "登录链接", "sessions.this": "当前浏览器",
   "sessions.address": "地址", "sessions.opened-with": "登录方式", "sessions.not-opened": "尚未打开", "sessions.admin": "管理员令牌或链接",
   "sessions.scope": "权限范围", "sessions.ended": "登录会话已结束。", "sessions.new-link": "新的登录链接",

@@ -46,13 +46,13 @@ export async function show(page) {
     filterBar(page, [
       { name: "state", label: t("column.state"), options: [["", t("filter.all")], ...states] },
       { name: "channel", label: t("column.channel"), options: [["", t("filter.all")], ...names] },
-      { name: "chat", label: t("column.where"), complete: named("api/messages/places", "places", "chat", "place") },
-      { name: "person", label: t("column.who"), complete: named("api/channels/people?limit=1000", "people", "user_id", "user_name") },
+      { name: "chat", label: t("column.where"), complete: named("api/rooms", "chat", "name") },
+      { name: "person", label: t("column.who"), complete: named("api/people", "user_id", "user_name") },
     ], { search: t("messages.search") }),
     table.element,
   ];
 }
 
-/** @param {string} path @param {string} list @param {string} id @param {string} name @returns {() => Promise<[string, string][]>} */
-const named = (path, list, id, name) => async () =>
-  (await request(path))[list].flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));
+/** @param {string} path @param {string} id @param {string} name @returns {() => Promise<[string, string][]>} */
+const named = (path, id, name) => async () =>
+  (await request(`${path}?limit=1000`)).rows.flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));

@@ -7,7 +7,7 @@ import { t } from "../kit/texts.mjs";
 
 /** @param {import("../console.mjs").Page} page */
 export async function show(page) {
-  const active = await request("api/channels/people?limit=100", { signal: page.signal });
+  const active = await request("api/people?limit=100", { signal: page.signal });
   const pairings = (/** @type {boolean} */ isApproved) => async () => {
     const { rows } = await request("api/channels/pairings", { signal: page.signal });
     return { rows: rows.filter((/** @type {any} */ row) => Boolean(row.approved_at) === isApproved) };
@@ -52,9 +52,9 @@ export async function show(page) {
     element("h2", {}, t("nav.people")),
     element("section", {}, element("h2", {}, t("people.waiting")), waiting.element),
     element("section", {}, element("h2", {}, t("people.approved-list")), approved.element),
-    element("section", {}, element("h2", {}, t("people.active", { count: active.count })),
+    element("section", {}, element("h2", {}, t("people.active")),
       simpleTable([t("column.last"), t("column.channel"), t("column.who"), t("column.messages"), t("column.kind")],
-        active.people.map((/** @type {any} */ row) => [ago(row.last_message_at), row.channel, who(row), row.messages.toLocaleString(), row.kind]),
+        active.rows.map((/** @type {any} */ row) => [ago(row.last_message_at), row.channel, who(row), row.messages.toLocaleString(), row.kind]),
         t("people.nobody"))),
   ];
 }
