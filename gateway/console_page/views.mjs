@@ -10,6 +10,12 @@
  * @property {() => Promise<{show: (page: import("./console.mjs").Page) => Promise<(Node | string | null)[]>}>} load
  */
 
+/** @type {(kind: "person" | "room") => Promise<{show: (page: import("./console.mjs").Page) => Promise<any[]>}>} */
+const profile = async (kind) => {
+  const { show } = await import("./views/profile.mjs");
+  return { show: (page) => show(page, kind) };
+};
+
 /** @type {View[]} */
 export const VIEWS = [
   { name: "overview", group: "watch", load: () => import("./views/overview.mjs") },
@@ -19,8 +25,11 @@ export const VIEWS = [
   { name: "deliveries", group: "watch", load: () => import("./views/deliveries.mjs") },
   { name: "logs", group: "watch", load: () => import("./views/logs.mjs") },
   { name: "chat", group: "act", load: () => import("./views/chat.mjs") },
-  { name: "people", group: "act", load: () => import("./views/people.mjs") },
   { name: "broadcast", group: "act", needs: "change", load: () => import("./views/broadcast.mjs") },
+  { name: "people", group: "manage", load: () => import("./views/people.mjs") },
+  { name: "person", partOf: "people", load: () => profile("person") },
+  { name: "room", partOf: "people", load: () => profile("room") },
+  { name: "usage", group: "manage", load: () => import("./views/usage.mjs") },
   { name: "configuration", group: "manage", icon: "settings", needs: "administer", load: () => import("./views/configuration.mjs") },
   { name: "audit", group: "manage", needs: "administer", load: () => import("./views/audit.mjs") },
   { name: "tokens", group: "manage", needs: "administer", load: () => import("./views/tokens.mjs") },

@@ -10,6 +10,7 @@ const TYPING_MS = 300;
  * @property {string} name in the address
  * @property {string} label
  * @property {[string, string][]} [options] a choice; the first one has the value "" and means all
+ * @property {"text" | "date"} [type] of a text
  * @property {() => Promise<[string, string][]>} [complete] completions: value and label; the label stands in the field
  */
 
@@ -22,7 +23,7 @@ const TYPING_MS = 300;
 export function filterBar(page, filters, { search } = {}) {
   const bar = element("form", { class: "filters", role: "search", onsubmit: (/** @type {Event} */ event) => event.preventDefault() });
   if (search) bar.append(textFilter(page, { name: "q", label: search }, "search"));
-  for (const filter of filters) bar.append(filter.options ? choiceFilter(page, filter) : textFilter(page, filter, "text"));
+  for (const filter of filters) bar.append(filter.options ? choiceFilter(page, filter) : textFilter(page, filter, filter.type ?? "text"));
   return bar;
 }
 
@@ -41,7 +42,7 @@ function choiceFilter(page, filter) {
 /**
  * @param {import("../console.mjs").Page} page
  * @param {Filter} filter
- * @param {"search" | "text"} type
+ * @param {"search" | "text" | "date"} type
  */
 function textFilter(page, filter, type) {
   let timer = 0;

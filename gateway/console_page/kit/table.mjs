@@ -221,7 +221,8 @@ function moveFocus(event, body, open) {
 export function simpleTable(headings, rows, nothing) {
   if (!rows.length) return empty(nothing);
   return element("div", { class: "scroll", tabindex: "0" }, element("table", { class: "rows" },
-    element("thead", {}, element("tr", {}, ...headings.map((text) => element("th", { scope: "col" }, text)))),
+    element("thead", {}, element("tr", {}, ...headings.map((text) =>
+      element("th", { scope: "col" }, text || element("span", { class: "unseen" }, t("table.actions")))))),
     element("tbody", {}, ...rows.map((cells) => element("tr", {}, ...cells.map((cell, at) =>
       element("td", { "data-label": headings[at] || null }, cell)))))));
 }

@@ -35,3 +35,10 @@ export function t(key, values = {}, otherwise) {
     return typeof value === "number" ? value.toLocaleString(language()) : String(value ?? "");
   });
 }
+
+/** Return a number as people read it. */
+export const whole = (/** @type {number} */ value) => value.toLocaleString(language());
+
+/** Return US dollars as people read them. */
+export const dollars = (/** @type {number} */ value) =>
+  value.toLocaleString(language(), { style: "currency", currency: "USD", maximumFractionDigits: value < 1 ? 4 : 2 });

@@ -35,7 +35,7 @@ export const texts = {
   "people.waiting": "Waiting for approval", "people.nobody-waits": "Nobody is waiting.", "people.approved-list": "Approved",
   "people.nobody-approved": "Nobody has been approved by code. The configuration of a channel says who else may use it.",
   "people.approved": "{name} is approved.", "people.revoked": "{name} has no access anymore.",
-  "people.active": "People who write", "people.nobody": "Nobody has written yet.",
+  "people.nobody": "Nobody has written yet.",
   "sessions.none": "Nobody is signed in.", "sessions.browser": "Browser", "sessions.link": "Sign-in link", "sessions.this": "This browser",
   "sessions.address": "Address", "sessions.opened-with": "Signed in with", "sessions.not-opened": "not opened yet", "sessions.admin": "admin token or link",
   "sessions.scope": "Scope", "sessions.ended": "The session has ended.", "sessions.new-link": "New sign-in link",
@@ -129,4 +129,17 @@ export const texts = {
   "timeline.sent": "Last sent", "timeline.event": "Event", "timeline.prompt": "Next prompt",
   "admitted.private": "private chat", "admitted.mention": "for the bot", "admitted.follow_up": "follows up in a thread",
   "admitted.answer": "answers a question", "admitted.schedule": "schedule", "admitted.hook": "another system",
+  // people, person and room
+  "people.rooms": "Rooms", "people.month": "This month", "people.members": "People answered",
+  "state.listed": "in allowed_users", "state.open": "open to all",
+  "profile.memory": "Memory", "profile.fact": "Fact", "profile.add": "Add a fact",
+  "profile.forget-one": "Forget", "profile.forget": "Forget everything", "profile.done": "Done.", "profile.configured": "as configured",
+  "profile.forget-text": "All facts are deleted, for all agents, and usage stays only in sums. This cannot be undone.",
+  "profile.settings": "Settings in force",
+  "source.model": "Model", "source.default": "Default", "source.service": "Service", "source.channel": "Channel", "source.room": "Room", "source.person": "Person",
+  "source.command": "Command", "source.agent": "Agent", "source.platform": "Platform", "source.message": "Last message", "source.host": "This machine",
+  // usage
+  "nav.usage": "Usage", "usage.input_tokens": "Input tokens", "usage.output_tokens": "Output tokens",
+  "usage.calls": "Calls", "usage.since": "From", "usage.until": "To",
+  "usage.others": "others",
 };

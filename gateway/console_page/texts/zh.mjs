@@ -35,7 +35,7 @@ export const texts = {
   "people.waiting": "等待批准", "people.nobody-waits": "没有人在等待。", "people.approved-list": "已批准",
   "people.nobody-approved": "还没有用配对码批准的用户。渠道的配置决定还有谁可以使用。",
   "people.approved": "已批准 {name}。", "people.revoked": "{name} 不再有权限。",
-  "people.active": "写过消息的人", "people.nobody": "还没有人写过消息。",
+  "people.nobody": "还没有人写过消息。",
   "sessions.none": "没有人登录。", "sessions.browser": "浏览器", "sessions.link": "登录链接", "sessions.this": "当前浏览器",
   "sessions.address": "地址", "sessions.opened-with": "登录方式", "sessions.not-opened": "尚未打开", "sessions.admin": "管理员令牌或链接",
   "sessions.scope": "权限范围", "sessions.ended": "登录会话已结束。", "sessions.new-link": "新的登录链接",
@@ -129,4 +129,17 @@ export const texts = {
   "timeline.sent": "最后发送", "timeline.event": "事件", "timeline.prompt": "下一条提示词",
   "admitted.private": "私聊", "admitted.mention": "发给机器人", "admitted.follow_up": "话题中的后续消息",
   "admitted.answer": "回答了提问", "admitted.schedule": "定时任务", "admitted.hook": "其他系统",
+  // people, person and room
+  "people.rooms": "聊天", "people.month": "本月", "people.members": "已回复人数",
+  "state.listed": "在 allowed_users 中", "state.open": "对所有人开放",
+  "profile.memory": "记忆", "profile.fact": "事实", "profile.add": "添加",
+  "profile.forget-one": "忘记", "profile.forget": "全部忘记", "profile.done": "完成。", "profile.configured": "按配置",
+  "profile.forget-text": "删除所有智能体的全部记忆，用量仅保留总和。无法撤销。",
+  "profile.settings": "生效的设置",
+  "source.model": "模型", "source.default": "默认", "source.service": "服务", "source.channel": "渠道", "source.room": "聊天", "source.person": "用户",
+  "source.command": "命令", "source.agent": "智能体", "source.platform": "平台", "source.message": "最近的消息", "source.host": "本机",
+  // usage
+  "nav.usage": "用量", "usage.input_tokens": "输入 Token", "usage.output_tokens": "输出 Token",
+  "usage.calls": "调用", "usage.since": "从", "usage.until": "到",
+  "usage.others": "其他",
 };

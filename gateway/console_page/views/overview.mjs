@@ -5,7 +5,7 @@ import { request } from "../kit/api.mjs";
 import { chart } from "../kit/chart.mjs";
 import { ago, button, duration, element, facts, pill } from "../kit/elements.mjs";
 import { filterBar } from "../kit/filters.mjs";
-import { language, t } from "../kit/texts.mjs";
+import { dollars, language, t, whole } from "../kit/texts.mjs";
 import { VIEWS } from "../views.mjs";
 
 const SPANS = ["day", "hour", "week"];
@@ -104,8 +104,6 @@ function charts({ span, total, periods }) {
   const format = new Intl.DateTimeFormat(language(), span === "week" ? { weekday: "short", hour: "numeric" } : { timeStyle: "short" });
   const times = periods.map((/** @type {any} */ one) => format.format(new Date(one.since)));
   const values = (/** @type {string} */ key) => periods.map((/** @type {any} */ one) => one[key]);
-  const whole = (/** @type {number} */ value) => value.toLocaleString(language());
-  const dollars = (/** @type {number} */ value) => value.toLocaleString(language(), { style: "currency", currency: "USD", maximumFractionDigits: value < 1 ? 4 : 2 });
   const card = (/** @type {string} */ key, /** @type {string} */ sum, /** @type {any[]} */ series, /** @type {any} */ more) =>
     element("section", { class: "card", "data-figure": key }, element("h3", {}, t(`overview.${key}`), element("span", {}, sum)),
       chart({ label: `${t(`overview.${key}`)}: ${sum}`, times, series, ...more }));

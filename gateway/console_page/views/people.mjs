@@ -1,13 +1,17 @@
 // Who may use the bot, who asks to, and who does.
 
+import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
-import { ago, button, element, person } from "../kit/elements.mjs";
-import { createTable, simpleTable } from "../kit/table.mjs";
-import { t } from "../kit/texts.mjs";
+import { ago, button, element, link, person } from "../kit/elements.mjs";
+import { filterBar } from "../kit/filters.mjs";
+import { createTable } from "../kit/table.mjs";
+import { dollars, t, whole } from "../kit/texts.mjs";
+import { each } from "./usage.mjs";
 
 /** @param {import("../console.mjs").Page} page */
 export async function show(page) {
-  const active = await request("api/people?limit=100", { signal: page.signal });
+  const { channels } = await request("api/channels", { signal: page.signal });
+  const seen = [people(page, "people", "messages"), people(page, "rooms", "people")];
   const pairings = (/** @type {boolean} */ isApproved) => async () => {
     const { rows } = await request("api/channels/pairings", { signal: page.signal });
     return { rows: rows.filter((/** @type {any} */ row) => Boolean(row.approved_at) === isApproved) };
@@ -46,15 +50,38 @@ export async function show(page) {
       }, { class: "small" }) },
     ],
   });
-  await Promise.all([waiting.restart(), approved.restart()]);
+  await Promise.all([waiting, approved, ...seen].map((one) => one.restart()));
+  page.onQuery(() => Promise.all(seen.map((one) => one.restart())));
   page.onLive(["access"], () => Promise.all([waiting.refresh(), approved.refresh()]));
+  page.onLive(["messages"], () => Promise.all(seen.map((one) => one.refresh())));
   return [
     element("h2", {}, t("nav.people")),
+    filterBar(page, [{ name: "channel", label: t("column.channel"), options: [["", t("filter.all")], ...each(Object.keys(channels), (one) => [one, one])] }],
+      { search: t("filter.search") }),
+    seen[0].element,
+    element("section", {}, element("h2", {}, t("people.rooms")), seen[1].element),
     element("section", {}, element("h2", {}, t("people.waiting")), waiting.element),
     element("section", {}, element("h2", {}, t("people.approved-list")), approved.element),
-    element("section", {}, element("h2", {}, t("people.active")),
-      simpleTable([t("column.last"), t("column.channel"), t("column.who"), t("column.messages"), t("column.kind")],
-        active.rows.map((/** @type {any} */ row) => [ago(row.last_message_at), row.channel, who(row), row.messages.toLocaleString(), row.kind]),
-        t("people.nobody"))),
   ];
+}
+
+/** @param {import("../console.mjs").Page} page @param {"people" | "rooms"} path @param {"messages" | "people"} number */
+function people(page, path, number) {
+  const address = (/** @type {any} */ row) => formatAddress(row.chat ? "room" : "person", `${row.channel}/${row.chat ?? row.user_id}`);
+  return createTable({
+    label: t(`nav.people`), key: address, empty: t("people.nobody"), open: address,
+    load: async (offset) => {
+      const query = new URLSearchParams({ ...Object.fromEntries(page.query), offset: offset ?? "0" });
+      const { rows, next } = await request(`api/${path}?${query}`, { signal: page.signal });
+      return { rows, next: next && String(next) };
+    },
+    columns: [
+      { label: t("column.who"), cell: (row) => link(address(row), person(row.user_name ?? row.name, row.chat ?? row.user_id)) },
+      { label: t("column.channel"), cell: (row) => row.channel },
+      { label: t("column.kind"), cell: (row) => row.kind },
+      { label: t("column.last"), cell: (row) => ago(row.last_message_at) },
+      { label: t(number === "people" ? "people.members" : "column.messages"), kind: "number", cell: (row) => whole(row[number]) },
+      { label: t("people.month"), kind: "number", cell: ({ usage }) => `${whole(usage.tokens)} · ${dollars(usage.cost_usd)}` },
+    ],
+  });
 }
