@@ -55,4 +55,4 @@ export async function show(page) {
 
 /** @param {string} path @param {string} id @param {string} name @returns {() => Promise<[string, string][]>} */
 const named = (path, id, name) => async () =>
-  (await request(`${path}?limit=1000`)).rows.flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));
+  (await request(`${path}?limit=200`)).rows.flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));
