@@ -21,6 +21,7 @@ import { VIEWS } from "./views.mjs";
  * @property {(text: string, undo?: () => unknown) => void} notify a short notice, with a button that undoes what it says
  * @property {(hash: string) => void} go
  * @property {() => Promise<void>} show show the view anew
+ * @property {() => Record<string, unknown>} [draft] options of runs of an agent that is tried out
  * @property {AbortSignal} signal aborted when another view is shown
  */
 

@@ -49,7 +49,8 @@ export const canBeSent = (/** @type {string} */ token) => /^[\x20-\xff]*$/.test(
 export async function request(path, { method = "GET", body, accepted = [], headers = {}, signal } = {}) {
   const response = await send(path, { method, body, headers, signal });
   const isJson = response.headers.get("Content-Type")?.startsWith("application/json");
-  const content = await (isJson ? response.json() : response.text());
+  const text = await response.text();
+  const content = isJson && text ? JSON.parse(text) : text;
   if (response.ok || accepted.includes(response.status)) return content;
   throw new ApiError(response.status, detailOf(content, response.status));
 }

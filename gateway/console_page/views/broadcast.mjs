@@ -1,8 +1,9 @@
 // Sends one message to many chats: count first, then send what was counted.
 
 import { request } from "../kit/api.mjs";
-import { button, element } from "../kit/elements.mjs";
+import { ago, button, element, pill } from "../kit/elements.mjs";
 import { form } from "../kit/dialog.mjs";
+import { act, list, preview, rowsOf } from "../kit/lists.mjs";
 import { simpleTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
@@ -41,8 +42,19 @@ export async function show(page) {
     { name: "audience", label: t("broadcast.to"), type: "choice", options: AUDIENCES.map((one) => [one, t(`broadcast.${one}`)]) },
     { name: "channel", label: t("column.channel"), type: "choice", options: [["", t("broadcast.every")], ...names.map((one) => /** @type {[string, string]} */ ([one, one]))] },
   ], { label: t("broadcast.count"), submit: count });
+  const past = await list("nav.broadcast", "key", () => rowsOf(PATH, "broadcasts"), [
+    ["column.created", (row) => ago(row.created_at)],
+    ["column.message", (row) => [preview(row.text || row.key)], "text"],
+    ["broadcast.chats", (row) => row.chats, "number"],
+    ["nav.deliveries", (row) => Object.entries({ ...(row.waiting && { waiting: row.waiting }), ...row.deliveries }).map(([state, count]) => [pill(state), ` ${count} `]).flat()],
+    ["", (row) => row.waiting > 0 && act("action.stop", async () => {
+      page.notify((await request(`${PATH}/${encodeURIComponent(row.key)}`, { method: "DELETE" })).message);
+      await past.refresh();
+    }), "actions"],
+  ]);
+  page.onLive(["deliveries"], past.refresh);
   // What was counted is not what would be sent now.
   made.addEventListener("input", () => result.replaceChildren());
   return [element("h2", {}, t("nav.broadcast")), element("p", { class: "soft" }, t("broadcast.about")),
-    element("div", { class: "card" }, made, result)];
+    element("div", { class: "card" }, made, result), element("h2", {}, t("broadcast.past")), past.element];
 }

@@ -143,7 +143,7 @@ export async function show(page) {
   const go = (/** @type {Record<string, unknown>} */ start) => {
     const assistant = start.assistant_id ?? chosen.value;
     const configurable = optionsOf(assistants.find((/** @type {any} */ one) => one.assistant_id === assistant));
-    return follow(() => startRun(id, { assistant_id: assistant, config: { configurable }, ...start }, onEvent, page.signal));
+    return follow(() => startRun(id, { assistant_id: assistant, config: { configurable: { ...configurable, ...page.draft?.() } }, ...start }, onEvent, page.signal));
   };
 
   const say = async (/** @type {string} */ text, /** @type {File[]} */ given, /** @type {Record<string, unknown>} */ more = {}) => {

@@ -1,0 +1,25 @@
+// The models: what they can do and cost, who uses them, and whether they answer.
+
+import { request } from "../kit/api.mjs";
+import { duration, element, pill } from "../kit/elements.mjs";
+import { act, head, list, problem, rowsOf, small } from "../kit/lists.mjs";
+import { t } from "../kit/texts.mjs";
+
+/** @param {import("../console.mjs").Page} page */
+export async function show(page) {
+  const test = async (/** @type {any} */ row) =>
+    table.update({ ...row, test: await request(`api/models/${encodeURIComponent(row.name)}/test`, { method: "POST" }) });
+  const table = await list("nav.models", "name", () => rowsOf("api/model-details", "models"), [
+    ["agents.model", (row) => [row.display_name ?? row.name, row.is_default && ` (${t("agents.default")})`, small(row.model), problem(row.problem), row.test && result(row.test)], "text"],
+    ["models.can", (row) => ["vision", "thinking"].filter((one) => row[`supports_${one}`]).map((one) => t(`models.${one}`)).join(", ")],
+    ["models.context", (row) => row.context_tokens?.toLocaleString() ?? "–", "number"],
+    ["models.price", (row) => (row.price ? `${row.price.input} / ${row.price.output}` : "–"), "number"],
+    ["models.used", (row) => [...row.channels, ...row.agents].join(", "), "text"],
+    ["", (row) => page.may("change") && act("models.test", () => test(row)), "actions"],
+  ]);
+  return [head(t("nav.models")), table.element];
+}
+
+/** Return what came of a test call. */
+const result = (/** @type {any} */ one) => element("small", { role: "status" }, pill(one.error ? "failed" : "answered"),
+  one.error ? ` ${one.error} – ${one.fix}` : ` “${one.answer}” · ${duration(one.seconds)} · ${one.input_tokens} + ${one.output_tokens} ${t("tools.tokens")}`);

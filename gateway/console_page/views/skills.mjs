@@ -1,0 +1,55 @@
+// The skills: which are enabled, what they say, and the changes of custom ones.
+
+import { request } from "../kit/api.mjs";
+import { ask, showDialog } from "../kit/dialog.mjs";
+import { ago, button, element, pill } from "../kit/elements.mjs";
+import { act, change, head, list, preview, problem, rowsOf, toggle } from "../kit/lists.mjs";
+import { markdown, parseMarkdown } from "../kit/markdown.mjs";
+import { t } from "../kit/texts.mjs";
+
+const PATH = "api/skills";
+const custom = (/** @type {string} */ name, more = "") => `${PATH}/custom/${encodeURIComponent(name)}${more}`;
+
+/** @param {import("../console.mjs").Page} page */
+export async function show(page) {
+  const mayWrite = page.may("administer");
+  /** @returns {Promise<void>} */
+  const refresh = () => table.refresh();
+  /** @type {import("../kit/table.mjs").Table} */
+  const table = await list("nav.skills", "name", () => rowsOf(PATH, "skills"), [
+    ["agents.name", (row) => row.name],
+    ["agents.about", (row) => [preview(row.description), problem(row.error)], "text"],
+    ["column.kind", (row) => t(`skills.${row.category}`)],
+    ["column.state", (row) => pill(row.error ? "failed" : row.enabled ? "ready" : "disabled")],
+    ["", (row) => [act("skills.read", () => read(row.name)), ...(row.category === "custom" ? [mayWrite && act("action.edit", () => edit(row.name)), act("skills.history", () => showHistory(row.name))] : []),
+      mayWrite && toggle(page, `${PATH}/${encodeURIComponent(row.name)}`, "PUT", row.enabled, refresh)], "actions"],
+  ]);
+  const edit = async (/** @type {string} */ name) => {
+    const { content } = await request(custom(name));
+    await ask({ title: name, label: t("action.save"), wide: true, fields: [{ name: "content", label: "SKILL.md", type: "area", rows: 20, value: content }],
+      submit: (values) => change(page, custom(name), "PUT", values, { content }, refresh) });
+  };
+  const showHistory = async (/** @type {string} */ name) =>
+    showDialog(name, ...(await rowsOf(custom(name, "/history"), "history")).map((one, index) => element("details", { class: "step" },
+      element("summary", {}, ago(one.ts), ` ${one.action} ${one.reason}`),
+      mayWrite && one.prev_content !== null && act("skills.rollback", () => change(page, custom(name, "/rollback"), "POST", { history_index: index }, null, refresh)),
+      element("pre", {}, one.new_content ?? one.prev_content))).reverse());
+  const picker = element("input", { type: "file", accept: ".skill,.zip", class: "unseen", tabindex: "-1", "aria-hidden": "true" });
+  picker.addEventListener("change", async () => {
+    const body = new FormData();
+    body.append("files", /** @type {FileList} */ (picker.files)[0]);
+    picker.value = "";
+    // Only the files of a thread can be installed.
+    const { thread_id } = await request("api/threads", { method: "POST", body: { ttl: 60 } });
+    const [file] = (await request(`api/threads/${thread_id}/uploads`, { method: "POST", body })).files;
+    page.notify((await request(`${PATH}/install`, { method: "POST", body: { thread_id, path: file.virtual_path } })).message);
+    await refresh();
+  });
+  return [head(t("nav.skills"), mayWrite && button(t("skills.install"), () => picker.click(), { class: "primary" }), picker), table.element];
+}
+
+async function read(/** @type {string} */ name) {
+  const { content } = await request(`${PATH}/${encodeURIComponent(name)}`);
+  const [tokens] = await parseMarkdown([content.replace(/^---\n[^]*?\n---\n/, "")]);
+  showDialog(name, markdown(tokens));
+}

@@ -1,0 +1,75 @@
+// The tools, the MCP servers that provide some of them, and what guardrails decided about calls.
+
+import { formatAddress } from "../kit/address.mjs";
+import { request } from "../kit/api.mjs";
+import { ask, showDialog } from "../kit/dialog.mjs";
+import { ago, button, duration, element, link, pill } from "../kit/elements.mjs";
+import { filterBar } from "../kit/filters.mjs";
+import { act, change, head, list, preview, problem, rowsOf, small, toggle } from "../kit/lists.mjs";
+import { t } from "../kit/texts.mjs";
+
+const POLL_MS = 5000;
+const NEW = { type: "http", url: "https://", headers: {} };
+const pathOf = (/** @type {string} */ name) => `api/mcp/config/${encodeURIComponent(name)}`;
+
+/** @param {import("../console.mjs").Page} page */
+export async function show(page) {
+  const mayWrite = page.may("administer");
+  const tools = await list("nav.tools", "name", async () => (await rowsOf("api/tools", "tools"))
+    .filter((one) => JSON.stringify(one).toLowerCase().includes((page.query.get("q") ?? "").toLowerCase())), [
+    ["agents.name", (row) => element("code", {}, row.name)],
+    ["agents.about", (row) => preview(row.description), "text"],
+    ["tools.from", (row) => `${t(`tools.${row.source}`)} ${row.server || row.group}`],
+    ["column.state", (row) => pill(row.deferred ? "deferred" : "in_prompt")],
+    ["tools.tokens", (row) => row.tokens.toLocaleString(), "number"],
+    ["", (row) => mayWrite && row.server && act("tools.call", () => call(row.name)), "actions"],
+  ]);
+  /** @returns {Promise<unknown>} */
+  const refresh = () => Promise.all([servers.refresh(), tools.refresh()]);
+  /** @type {import("../kit/table.mjs").Table} */
+  const servers = await list("tools.servers", "name", async () => {
+    const [config, { servers: states }] = await Promise.all([request("api/mcp/config"), request("api/mcp/status")]);
+    return Object.entries(config.mcp_servers).map(([name, entry]) => ({ name, entry, ...states[name] }));
+  }, [
+    ["agents.name", (row) => row.name],
+    ["tools.address", (row) => [element("code", {}, row.entry.url ?? `${row.entry.command} ${row.entry.args.join(" ")}`), preview(row.entry.description), problem(row.error)], "text"],
+    ["column.state", (row) => pill(row.state)],
+    ["nav.tools", (row) => element("span", { title: row.tools?.join(", ") }, row.tools?.length), "number"],
+    ["", (row) => mayWrite && [toggle(page, pathOf(row.name), "PATCH", row.entry.enabled, refresh), act("action.edit", () => edit(row)), act("action.delete", () => remove(row.name))], "actions"],
+  ]);
+  const remove = (/** @type {string} */ name) => ask({ title: name, text: t("tools.remove"), label: t("action.delete"), danger: true,
+    submit: async () => { await request(pathOf(name), { method: "DELETE" }); await refresh(); } });
+  const edit = (/** @type {any} */ row = { name: "", entry: NEW }) => ask({ title: t("tools.server"), text: t("tools.server-text"), label: t("action.save"), wide: true, fields: [
+    { name: "name", label: t("agents.name"), required: true, max: 64, value: row.name },
+    { name: "entry", label: "JSON", type: "area", rows: 12, value: JSON.stringify(row.entry, null, 2) },
+  ], submit: ({ name, entry }) => change(page, pathOf(name), "PUT", JSON.parse(entry), null, refresh) });
+  const decisions = await list("tools.decisions", "id", (before) => {
+    const outcome = page.query.get("outcome");
+    return request(`api/guardrails/decisions?${new URLSearchParams({ ...(before && { before }), ...(outcome && { outcome }) })}`);
+  }, [
+    ["column.created", (row) => ago(row.created_at)],
+    ["column.state", (row) => pill(row.outcome)],
+    ["speaker.tool", (row) => element("code", {}, row.tool)],
+    ["tools.reason", (row) => [row.reason, small(row.code, " ", row.policy)], "text"],
+    ["column.who", (row) => row.person],
+    ["column.where", (row) => (row.thread_id ? link(formatAddress("conversation", row.thread_id), row.room || t("conversation.title")) : row.room)],
+  ]);
+  page.onQuery(() => Promise.all([tools.restart(), decisions.restart()]));
+  page.onLive(["messages"], decisions.refresh);
+  const timer = setInterval(() => servers.refresh().catch(() => null), POLL_MS);
+  page.onLeave(() => clearInterval(timer));
+  const outcomes = ["denied", "rejected", "approved"].map((one) => /** @type {[string, string]} */ ([one, t(`state.${one}`)]));
+  return [
+    head(t("nav.tools")), filterBar(page, [], { search: t("filter.search") }), tools.element,
+    head(t("tools.servers"), mayWrite && button(t("tools.add"), () => edit())), servers.element,
+    head(t("tools.decisions")), filterBar(page, [{ name: "outcome", label: t("column.state"), options: [["", t("filter.all")], ...outcomes] }]), decisions.element,
+  ];
+}
+
+/** Ask for the arguments of a tool, call it, and show its result. */
+const call = (/** @type {string} */ name) => ask({ title: name, text: t("tools.call-text"), label: t("tools.call"), fields: [
+  { name: "given", label: "JSON", type: "area", value: "{}" },
+], submit: async ({ given }) => {
+  const one = await request(`api/mcp/tools/${encodeURIComponent(name)}/call`, { method: "POST", body: { arguments: JSON.parse(given) } });
+  showDialog(name, pill(one.is_error ? "failed" : "done"), small(duration(one.seconds)), element("pre", {}, one.text));
+} });
