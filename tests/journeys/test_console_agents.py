@@ -96,7 +96,7 @@ async def test_an_administrator_looks_after_agents_models_tools_and_skills(tmp_p
         await _a_model_answers_or_says_why_not(page, model)
         await _servers_and_their_tools_are_looked_after(page, service)
         await _decisions_of_guardrails_are_listed(page, service)
-        await _a_skill_is_installed_read_edited_and_rolled_back(page, service)
+        await _a_skill_is_installed_read_and_changed(page, service)
         assert await page.evaluate("document.title") == "Skills – Parley"
         # On a loaded machine, the service may say that it is not ready.
         assert [one for one in page.errors if "health/ready" not in one] == []
@@ -237,9 +237,7 @@ async def _decisions_of_guardrails_are_listed(page: BrowserPage, service: Servic
     await page.wait_for_text("tool 'bash' is denied by policy", "main")
 
 
-async def _a_skill_is_installed_read_edited_and_rolled_back(
-    page: BrowserPage, service: Service
-) -> None:
+async def _a_skill_is_installed_read_and_changed(page: BrowserPage, service: Service) -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as written:
         written.writestr("hostile/SKILL.md", SKILL)
@@ -263,6 +261,10 @@ async def _a_skill_is_installed_read_edited_and_rolled_back(
         await page.evaluate("document.querySelectorAll('dialog a[href^=javascript]').length") == 0
     )
     await page.click("✕", "dialog")
+    await _a_skill_is_switched_edited_and_rolled_back(page, service)
+
+
+async def _a_skill_is_switched_edited_and_rolled_back(page: BrowserPage, service: Service) -> None:
     await page.point_at("nav")
     await click_in_row(page, "data-report", "Disable")
     await page.wait_for_text("disabled", "main")
@@ -311,7 +313,10 @@ async def _a_token_that_may_only_read_has_no_buttons_that_change(
     await page.type(made.json()["token"])
     await page.press_enter()
     await page.wait_for_text("Read", "main")
-    labels = "[...new Set([...document.querySelectorAll('main button')].filter((one) => one.offsetParent).map((one) => one.innerText))]"
+    labels = (
+        "[...new Set([...document.querySelectorAll('main button')]"
+        ".filter((one) => one.offsetParent).map((one) => one.innerText))]"
+    )
     assert set(await page.evaluate(labels)) <= {"Read", "History", ""}
     await page.evaluate("location.hash = 'agents/poet'")
     await page.wait_for_text("SOUL.md", "main")

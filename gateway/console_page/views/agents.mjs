@@ -4,7 +4,7 @@ import { formatAddress } from "../kit/address.mjs";
 import { request, send } from "../kit/api.mjs";
 import { form, showDialog, valuesOf } from "../kit/dialog.mjs";
 import { button, element, link } from "../kit/elements.mjs";
-import { change, head, list, preview, rowsOf } from "../kit/lists.mjs";
+import { change, head, loadedTable, preview, rowsOf } from "../kit/manage.mjs";
 import { simpleTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 import { show as showChat } from "./chat.mjs";
@@ -17,7 +17,7 @@ const pathOf = (/** @type {string} */ name) => `${PATH}/${encodeURIComponent(nam
 /** @param {import("../console.mjs").Page} page */
 export async function show(page) {
   if (page.rest || page.query.has("new")) return edit(page);
-  const table = await list("nav.agents", "name", () => rowsOf(PATH, "agents"), [
+  const table = await loadedTable("nav.agents", "name", () => rowsOf(PATH, "agents"), [
     ["agents.name", (row) => link(address(row.name), row.name)],
     ["agents.about", (row) => preview(row.description), "text"],
     ["agents.model", (row) => row.model ?? t("agents.default")],

@@ -3,7 +3,7 @@
 import { request } from "../kit/api.mjs";
 import { ago, button, element, pill } from "../kit/elements.mjs";
 import { form } from "../kit/dialog.mjs";
-import { act, list, preview, rowsOf } from "../kit/lists.mjs";
+import { act, loadedTable, preview, rowsOf } from "../kit/manage.mjs";
 import { simpleTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
@@ -42,7 +42,7 @@ export async function show(page) {
     { name: "audience", label: t("broadcast.to"), type: "choice", options: AUDIENCES.map((one) => [one, t(`broadcast.${one}`)]) },
     { name: "channel", label: t("column.channel"), type: "choice", options: [["", t("broadcast.every")], ...names.map((one) => /** @type {[string, string]} */ ([one, one]))] },
   ], { label: t("broadcast.count"), submit: count });
-  const past = await list("nav.broadcast", "key", () => rowsOf(PATH, "broadcasts"), [
+  const past = await loadedTable("nav.broadcast", "key", () => rowsOf(PATH, "broadcasts"), [
     ["column.created", (row) => ago(row.created_at)],
     ["column.message", (row) => [preview(row.text || row.key)], "text"],
     ["broadcast.chats", (row) => row.chats, "number"],

@@ -2,14 +2,14 @@
 
 import { request } from "../kit/api.mjs";
 import { duration, element, pill } from "../kit/elements.mjs";
-import { act, head, list, problem, rowsOf, small } from "../kit/lists.mjs";
+import { act, head, loadedTable, problem, rowsOf, small } from "../kit/manage.mjs";
 import { t } from "../kit/texts.mjs";
 
 /** @param {import("../console.mjs").Page} page */
 export async function show(page) {
   const test = async (/** @type {any} */ row) =>
     table.update({ ...row, test: await request(`api/models/${encodeURIComponent(row.name)}/test`, { method: "POST" }) });
-  const table = await list("nav.models", "name", () => rowsOf("api/model-details", "models"), [
+  const table = await loadedTable("nav.models", "name", () => rowsOf("api/model-details", "models"), [
     ["agents.model", (row) => [row.display_name ?? row.name, row.is_default && ` (${t("agents.default")})`, small(row.model), problem(row.problem), row.test && result(row.test)], "text"],
     ["models.can", (row) => ["vision", "thinking"].filter((one) => row[`supports_${one}`]).map((one) => t(`models.${one}`)).join(", ")],
     ["models.context", (row) => row.context_tokens?.toLocaleString() ?? "–", "number"],

@@ -3,7 +3,7 @@
 import { request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
 import { ago, button, element, link, person, pill, place } from "../kit/elements.mjs";
-import { act, change, head, list, preview, rowsOf, small, toggle } from "../kit/lists.mjs";
+import { act, change, head, loadedTable, preview, rowsOf, small, toggle } from "../kit/manage.mjs";
 import { simpleTable } from "../kit/table.mjs";
 import { language, t } from "../kit/texts.mjs";
 
@@ -18,7 +18,7 @@ export async function show(page) {
   /** @returns {Promise<void>} */
   const refresh = () => table.refresh();
   /** @type {import("../kit/table.mjs").Table} */
-  const table = await list("nav.schedules", "id", async (before) => {
+  const table = await loadedTable("nav.schedules", "id", async (before) => {
     const rows = await rowsOf(`${PATH}?${new URLSearchParams({ ...Object.fromEntries(page.query), limit: String(ROWS), offset: before ?? "0" })}`, "schedules");
     return { rows, next: rows.length === ROWS ? String(Number(before) + ROWS) : null };
   }, [

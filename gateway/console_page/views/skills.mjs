@@ -3,7 +3,7 @@
 import { request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
 import { ago, button, element, pill } from "../kit/elements.mjs";
-import { act, change, head, list, preview, problem, rowsOf, toggle } from "../kit/lists.mjs";
+import { act, change, head, loadedTable, preview, problem, rowsOf, toggle } from "../kit/manage.mjs";
 import { markdown, parseMarkdown } from "../kit/markdown.mjs";
 import { t } from "../kit/texts.mjs";
 
@@ -16,7 +16,7 @@ export async function show(page) {
   /** @returns {Promise<void>} */
   const refresh = () => table.refresh();
   /** @type {import("../kit/table.mjs").Table} */
-  const table = await list("nav.skills", "name", () => rowsOf(PATH, "skills"), [
+  const table = await loadedTable("nav.skills", "name", () => rowsOf(PATH, "skills"), [
     ["agents.name", (row) => row.name],
     ["agents.about", (row) => [preview(row.description), problem(row.error)], "text"],
     ["column.kind", (row) => t(`skills.${row.category}`)],

@@ -5,7 +5,7 @@ import { request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
 import { ago, button, duration, element, link, pill } from "../kit/elements.mjs";
 import { filterBar } from "../kit/filters.mjs";
-import { act, change, head, list, preview, problem, rowsOf, small, toggle } from "../kit/lists.mjs";
+import { act, change, head, loadedTable, preview, problem, rowsOf, small, toggle } from "../kit/manage.mjs";
 import { t } from "../kit/texts.mjs";
 
 const POLL_MS = 5000;
@@ -15,7 +15,7 @@ const pathOf = (/** @type {string} */ name) => `api/mcp/config/${encodeURICompon
 /** @param {import("../console.mjs").Page} page */
 export async function show(page) {
   const mayWrite = page.may("administer");
-  const tools = await list("nav.tools", "name", async () => (await rowsOf("api/tools", "tools"))
+  const tools = await loadedTable("nav.tools", "name", async () => (await rowsOf("api/tools", "tools"))
     .filter((one) => JSON.stringify(one).toLowerCase().includes((page.query.get("q") ?? "").toLowerCase())), [
     ["agents.name", (row) => element("code", {}, row.name)],
     ["agents.about", (row) => preview(row.description), "text"],
@@ -27,7 +27,7 @@ export async function show(page) {
   /** @returns {Promise<unknown>} */
   const refresh = () => Promise.all([servers.refresh(), tools.refresh()]);
   /** @type {import("../kit/table.mjs").Table} */
-  const servers = await list("tools.servers", "name", async () => {
+  const servers = await loadedTable("tools.servers", "name", async () => {
     const [config, { servers: states }] = await Promise.all([request("api/mcp/config"), request("api/mcp/status")]);
     return Object.entries(config.mcp_servers).map(([name, entry]) => ({ name, entry, ...states[name] }));
   }, [
@@ -43,7 +43,7 @@ export async function show(page) {
     { name: "name", label: t("agents.name"), required: true, max: 64, value: row.name },
     { name: "entry", label: "JSON", type: "area", rows: 12, value: JSON.stringify(row.entry, null, 2) },
   ], submit: ({ name, entry }) => change(page, pathOf(name), "PUT", JSON.parse(entry), null, refresh) });
-  const decisions = await list("tools.decisions", "id", (before) => {
+  const decisions = await loadedTable("tools.decisions", "id", (before) => {
     const outcome = page.query.get("outcome");
     return request(`api/guardrails/decisions?${new URLSearchParams({ ...(before && { before }), ...(outcome && { outcome }) })}`);
   }, [

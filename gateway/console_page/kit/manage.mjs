@@ -13,7 +13,7 @@ import { t } from "./texts.mjs";
  * @param {[string, (row: any) => any, string?][]} columns the key of a label, a cell, and perhaps its kind
  * @param {Partial<import("./table.mjs").TableOptions>} more
  */
-export async function list(label, key, load, columns, more = {}) {
+export async function loadedTable(label, key, load, columns, more = {}) {
   const table = createTable({
     label: t(label), key: (row) => String(row[key]), empty: t("list.none"),
     load: async (before) => { const found = await load(before); return Array.isArray(found) ? { rows: found } : found; },
