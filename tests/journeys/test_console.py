@@ -1,9 +1,10 @@
 """The console in a real browser with the real service: what an administrator sees and can do."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
@@ -20,13 +21,20 @@ HOSTILE = '<img src=x onerror="document.title = 1"><script>document.title = 2</s
 
 @asynccontextmanager
 async def console(
-    folder: Path, *, has_broken_channel: bool = False
+    folder: Path,
+    *,
+    has_broken_channel: bool = False,
+    telegram: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[tuple[BrowserPage, Service, PlatformServers, FakeModelServer]]:
-    """Run the service on Slack and Telegram, where strangers need approval, and open its address in a browser."""
+    """Run the service on Slack and Telegram, where strangers need approval, and open its address in a browser.
+
+    `telegram`: further settings of that channel.
+    """
     async with PlatformServers() as platforms, FakeModelServer() as model:
-        telegram = {k: v for k, v in platforms.channels["telegram"].items() if k != "dm_policy"}
-        channels = {"telegram": telegram, "slack": platforms.channels["slack"]}
-        broken = {"old": {**telegram, "platform": "telegram", "bot_token": "1:revoked"}}
+        careful = {k: v for k, v in platforms.channels["telegram"].items() if k != "dm_policy"}
+        careful |= telegram or {}
+        channels = {"telegram": careful, "slack": platforms.channels["slack"]}
+        broken = {"old": {**careful, "platform": "telegram", "bot_token": "1:revoked"}}
         config = {
             **with_model(model.base_url),
             "channels": {**channels, **(broken if has_broken_channel else {})},

@@ -1,5 +1,6 @@
-// What can be done with a message: stop its turn, or answer it again, perhaps with other words.
+// What can be done with a message: stop its turn, answer it again, perhaps with other words, or let its sender in.
 
+import { letIn } from "./access.mjs";
 import { request } from "./api.mjs";
 import { ask } from "./dialog.mjs";
 import { button } from "./elements.mjs";
@@ -10,11 +11,12 @@ const REPEATABLE = ["answered", "failed", "silent", "stopped", "interrupted"];
 /**
  * Return the buttons of a message.
  * @param {import("../console.mjs").Page} page
- * @param {{id: string, kind: string, state: string, text?: string}} row `text`: its words, if all of them are known
+ * @param {{id: string, kind: string, state: string, text?: string, remedy?: any}} row `text`: its words, if all of them are known
  * @param {() => unknown} done called after something was done
  */
 export function messageActions(page, row, done) {
   if (!page.may("change")) return [];
+  if (row.remedy) return letIn(page, row, async () => done());
   const path = `api/messages/${row.id.slice(1)}`;
   const act = async (/** @type {string} */ what, /** @type {unknown} */ body) => {
     const { message } = await request(`${path}/${what}`, { method: "POST", body });

@@ -161,4 +161,16 @@ export const texts = {
   "schedules.hours": "Active hours", "schedules.due": "Due",
   "state.disabled": "disabled", "state.deferred": "on demand", "state.in_prompt": "in the prompt", "state.denied": "denied", "state.rejected": "rejected",
   "state.paused": "paused", "state.unchanged": "unchanged", "state.skipped": "skipped", "state.missed": "missed",
+
+  // views/deliveries.mjs and kit/access.mjs
+  "action.let-in-person": "Let this person in", "action.let-in-chat": "Let this chat in", "action.restore": "Restore",
+  "state.discarded": "discarded", "deliveries.search": "Part of the error", "deliveries.resend-all": "Send all {count} again",
+  "deliveries.discard-all": "Discard all {count}", "deliveries.resend-text": "Uncertain ones may appear twice. This cannot be undone.",
+  "deliveries.resend-done": "{changed} of {count} are sent again.", "deliveries.discard-done": "{changed} of {count} are discarded.",
+  "deliveries.remaining": "{count} more match: do it again.", "deliveries.restored": "Restored, as before.",
+  "deliveries.twice": "If it is sent again, it may appear twice.", "deliveries.once": "It changes a message: sent again, it does not appear twice.",
+  "deliveries.once-until": "Until {time}, {platform} drops a second send by its key: it cannot appear twice.",
+  "remedy.admitted": "The bot answers them by now.", "remedy.setting": "No approval changes that: {key} decides.",
+  "remedy.allowed_users": "To let this person in, add {id} to {key}.", "remedy.dm_policy": "No approval lets them in while {key} is disabled.",
+  "remedy.external_policy": "No approval lets them in: {key} decides about people from elsewhere.",
 };

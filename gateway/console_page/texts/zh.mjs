@@ -161,4 +161,14 @@ export const texts = {
   "schedules.hours": "有效时段", "schedules.due": "应运行于",
   "state.disabled": "已停用", "state.deferred": "按需加载", "state.in_prompt": "在提示词中", "state.denied": "已拦截", "state.rejected": "未批准",
   "state.paused": "已暂停", "state.unchanged": "无变化", "state.skipped": "已跳过", "state.missed": "已错过",
+
+  // views/deliveries.mjs and kit/access.mjs
+  "action.let-in-person": "允许此用户", "action.let-in-chat": "允许此群", "action.restore": "恢复", "state.discarded": "已丢弃",
+  "deliveries.search": "错误中的文字", "deliveries.resend-all": "全部重新发送（{count}）", "deliveries.discard-all": "全部丢弃（{count}）",
+  "deliveries.resend-text": "结果不明的消息可能出现两次。此操作无法撤销。", "deliveries.resend-done": "正在重新发送 {changed} 条，共 {count} 条。",
+  "deliveries.discard-done": "已丢弃 {changed} 条，共 {count} 条。", "deliveries.remaining": "还有 {count} 条符合条件，请再次操作。", "deliveries.restored": "已恢复原状。",
+  "deliveries.twice": "重新发送后可能出现两次。", "deliveries.once": "这是对已有消息的修改，重新发送不会重复出现。",
+  "deliveries.once-until": "{time} 之前，{platform} 会按幂等键丢弃重复发送，不会出现两次。", "remedy.admitted": "现在机器人会回答。", "remedy.setting": "批准不起作用，由配置项 {key} 决定。",
+  "remedy.allowed_users": "如要允许此用户，请将 {id} 加入 {key}。", "remedy.dm_policy": "{key} 为 disabled 时，批准不起作用。",
+  "remedy.external_policy": "批准不起作用：组织外人员由 {key} 决定。",
 };

@@ -1,5 +1,6 @@
 // Every message that reached the bot, and what became of it.
 
+import { remedy } from "../kit/access.mjs";
 import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
 import { ago, element, person, pill, place } from "../kit/elements.mjs";
@@ -31,6 +32,7 @@ export async function show(page) {
       { label: t("column.message"), kind: "text", cell: (row) => [
         element("span", { class: "preview" }, row.preview || t("messages.no-text")),
         row.reason && element("span", { class: "error" }, t(`reason.${row.reason}`, {}, row.reason)),
+        remedy(row),
       ] },
       { label: t("column.state"), cell: (row) => pill(row.state) },
       { label: "", kind: "actions", cell: (row) => messageActions(page, row, table.refresh) },
