@@ -1,4 +1,4 @@
-"""The console's modules: their types by JSDoc, and their texts in each language."""
+"""The modules of the console and of the playground's page: their types by JSDoc, and texts in each language."""
 
 import json
 import shutil
@@ -29,11 +29,12 @@ needs_node = pytest.mark.skipif(
 @pytest.mark.skipif(
     not (JS / "node_modules" / ".ready").exists(), reason="needs `make peers-js` (npm)"
 )
-async def test_the_modules_agree_with_their_types() -> None:
+@pytest.mark.parametrize("page", ["console", "playground"])
+async def test_the_modules_agree_with_their_types(page: str) -> None:
     assert NODE is not None
     with anyio.fail_after(300):
         done = await anyio.run_process(
-            [NODE, str(COMPILER), "-p", str(JS / "console.tsconfig.json")],
+            [NODE, str(COMPILER), "-p", str(JS / f"{page}.tsconfig.json")],
             check=False,
             stderr=subprocess.STDOUT,
         )

@@ -1,7 +1,7 @@
 // Behind the chat: the weather, and the inspector, which lists what happened in order.
 
 import { element } from "/console/kit/elements.mjs";
-import { act, state } from "./server.mjs";
+import { act, byId, state } from "./server.mjs";
 import { word } from "./words.mjs";
 
 const STANDING = ["rate limit", "server error", "lost answer", "slow", "outage"];
@@ -9,16 +9,16 @@ const ONCE = ["dropped connections", "redelivery"];
 const MODEL = ["model slow", "model broken", "model cut off", "model overflowing"];
 const SOURCES = ["person", "slack", "telegram", "feishu", "model", "service", "weather"];
 const MAX_ROWS = 500;
-const byId = (id) => document.getElementById(id);
-const rows = new Map(); // by number: the revision that was drawn, and its element
+/** @type {Map<number, {revision: number, made: HTMLElement}>} by number: the revision that was drawn, and its element */
+const rows = new Map();
 
 /** Show the weather of each platform and the model. */
 export function showWeather() {
-  if (byId("weather").contains(document.activeElement) && document.activeElement.tagName === "SELECT") return;
-  const change = (target, kind) => act({ do: "weather", target, kind });
-  const choice = (target, kinds) => element("select", { "aria-label": `${word("weather")}: ${target}`, onchange: (event) => { void change(target, event.target.value); event.target.blur(); } },
+  if (byId("weather").contains(document.activeElement) && document.activeElement?.tagName === "SELECT") return;
+  const change = (/** @type {string} */ target, /** @type {string} */ kind) => act({ do: "weather", target, kind });
+  const choice = (/** @type {string} */ target, /** @type {string[]} */ kinds) => element("select", { "aria-label": `${word("weather")}: ${target}`, onchange: (/** @type {any} */ event) => { void change(target, event.target.value); event.target.blur(); } },
     ["", ...kinds].map((kind) => element("option", { value: kind, selected: (state.weather[target] ?? "") === kind && "selected" }, word(kind || "fair"))));
-  const line = (target, kinds, once) => element("p", { "data-weather": target },
+  const line = (/** @type {string} */ target, /** @type {string[]} */ kinds, /** @type {string[]} */ once) => element("p", { "data-weather": target },
     element("span", {}, word(target)), choice(target, kinds),
     once.map((kind) => element("button", { type: "button", onclick: () => change(target, kind) }, word(kind))));
   byId("weather").replaceChildren(element("h3", {}, word("weather")),
@@ -53,7 +53,7 @@ export function showEntries() {
   if (isAtEnd) box.scrollTop = box.scrollHeight;
 }
 
-function row(entry) {
+function row(/** @type {import("./server.mjs").Entry} */ entry) {
   const known = rows.get(entry.number);
   if (known?.revision === entry.revision) return known.made;
   const isOpen = known?.made.querySelector("details")?.open;
@@ -68,7 +68,7 @@ function row(entry) {
   return made;
 }
 
-async function copy(text) {
+async function copy(/** @type {string} */ text) {
   await navigator.clipboard.writeText(text);
   document.dispatchEvent(new CustomEvent("notice", { detail: word("copied") }));
 }

@@ -2,18 +2,26 @@
 
 import { element } from "/console/kit/elements.mjs";
 import { plain } from "./messages.mjs";
-import { act, state } from "./server.mjs";
+import { act, byId, state } from "./server.mjs";
 import { word } from "./words.mjs";
 
-const byId = (id) => document.getElementById(id);
 const text = byId("text");
-let current = null; // { place, person }
-let context = null; // { what: reply | thread | edit, message }
+/** @typedef {import("./server.mjs").Message} Message */
+/** @type {{place: import("./server.mjs").Place, person: import("./server.mjs").Person} | null} */
+let current = null;
+/** @type {{what: "reply" | "thread" | "edit", message: Message} | null} */
+let context = null;
+/** @type {{name: string, mime: string, data: string}[]} */
 let files = [];
+/** @type {[string, string][]} */
 let choices = [];
 let chosen = 0;
 
-/** Write in another place, or as another person. */
+/**
+ * Write in another place, or as another person.
+ * @param {import("./server.mjs").Place} place
+ * @param {import("./server.mjs").Person} person
+ */
 export function composeIn(place, person) {
   const isNew = current?.place.id !== place.id || current?.person.key !== person.key;
   current = { place, person };
@@ -21,14 +29,18 @@ export function composeIn(place, person) {
   text.placeholder = `${word("write")}${place.calls_bot && ` (${place.calls_bot}…)`}`;
 }
 
-/** Set what the next message is for. */
+/**
+ * Set what the next message is for; null = nothing.
+ * @param {"reply" | "thread" | "edit" | null} what
+ * @param {Message | null} [message]
+ */
 export function setContext(what, message = null) {
-  context = what && { what, message };
-  const label = context && { reply: word("replyTo"), thread: word("inThread"), edit: word("editing") }[what];
+  context = what && message && { what, message };
+  const label = context && { reply: word("replyTo"), thread: word("inThread"), edit: word("editing") }[context.what];
   byId("context").hidden = !context;
   byId("context").replaceChildren(...(context
-    ? [`${label}: ${plain(message.body).slice(0, 80)} `, element("button", { type: "button", onclick: () => setContext(null) }, word("cancel"))] : []));
-  if (what === "edit") text.value = message.text;
+    ? [`${label}: ${plain(context.message.body).slice(0, 80)} `, element("button", { type: "button", onclick: () => setContext(null) }, word("cancel"))] : []));
+  if (context?.what === "edit") text.value = context.message.text;
   if (context) text.focus();
 }
 
@@ -38,7 +50,7 @@ function showFiles() {
     element("button", { type: "button", title: word("remove"), onclick: () => { files.splice(index, 1); showFiles(); } }, `${file.name} ×`)));
 }
 
-async function addFiles(list) {
+async function addFiles(/** @type {Iterable<File>} */ list) {
   for (const file of list) {
     const bytes = new Uint8Array(await file.arrayBuffer());
     let binary = "";
@@ -49,8 +61,9 @@ async function addFiles(list) {
 }
 
 async function send() {
+  if (!current || (!text.value.trim() && !files.length)) return;
   const { place, person } = current;
-  if (!text.value.trim() && !files.length) return;
+  /** @type {Record<string, unknown>} */
   const action = { do: context?.what === "edit" ? "edit" : "send", place: place.id, person: person.key, text: text.value };
   if (context?.what === "edit") action.message = context.message.id;
   if (context?.what === "reply") action.reply_to = context.message.id;
@@ -63,15 +76,18 @@ async function send() {
   if (context?.what !== "thread") setContext(null);
 }
 
-/** Return the word before the cursor that may be completed, and what it may become. */
+/**
+ * Return the word before the cursor that may be completed, and what it may become.
+ * @returns {{begun: string, found: [string, string][]}}
+ */
 function findChoices() {
   const before = text.value.slice(0, text.selectionStart);
   const begun = before.match(/(?:^|\s)([@/][\w-]*)$/)?.[1];
-  if (!begun) return { begun: "", found: [] };
+  if (!begun || !current) return { begun: "", found: [] };
   const { place } = current;
   const isCommand = begun[0] === "/" && before.trimStart() === begun;
   const people = state.people.map((one) => `@${place.platform === "telegram" ? one.key : one.name}`);
-  const names = [[place.calls_bot.trim(), "Parley"], ...people.map((one) => [one, ""])].filter(([name]) => name);
+  const names = /** @type {[string, string][]} */ ([[place.calls_bot.trim(), "Parley"], ...people.map((one) => [one, ""])]).filter(([name]) => name);
   const all = isCommand ? place.commands : begun[0] === "@" ? names : [];
   return { begun, found: all.filter(([name]) => name.toLowerCase().startsWith(begun.toLowerCase()) && name !== begun) };
 }
@@ -82,11 +98,11 @@ function complete() {
   chosen = Math.min(chosen, Math.max(found.length - 1, 0));
   byId("completion").hidden = !found.length;
   byId("completion").replaceChildren(...found.map(([name, about], index) =>
-    element("li", { role: "option", "aria-selected": String(index === chosen), onmousedown: (event) => { event.preventDefault(); take(index); } },
+    element("li", { role: "option", "aria-selected": String(index === chosen), onmousedown: (/** @type {Event} */ event) => { event.preventDefault(); take(index); } },
       element("strong", {}, name), ` ${about}`)));
 }
 
-function take(index) {
+function take(/** @type {number} */ index) {
   const { begun } = findChoices();
   const at = text.selectionStart;
   const name = `${choices[index][0]} `;
@@ -98,7 +114,7 @@ function take(index) {
 
 text.addEventListener("input", complete);
 text.addEventListener("blur", () => { byId("completion").hidden = true; });
-text.addEventListener("keydown", (event) => {
+text.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
   const isOpen = !byId("completion").hidden && choices.length > 0;
   if (isOpen && ["ArrowDown", "ArrowUp"].includes(event.key)) {
     chosen = (chosen + (event.key === "ArrowDown" ? 1 : choices.length - 1)) % choices.length;
@@ -109,8 +125,8 @@ text.addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
-text.addEventListener("paste", (event) => { if (event.clipboardData.files.length) void addFiles(event.clipboardData.files); });
-byId("composer").addEventListener("submit", (event) => { event.preventDefault(); void send(); });
-byId("file").addEventListener("change", (event) => { void addFiles(event.target.files); event.target.value = ""; });
-byId("chat").addEventListener("dragover", (event) => event.preventDefault());
-byId("chat").addEventListener("drop", (event) => { event.preventDefault(); void addFiles(event.dataTransfer.files); });
+text.addEventListener("paste", (/** @type {any} */ event) => { if (event.clipboardData.files.length) void addFiles(event.clipboardData.files); });
+byId("composer").addEventListener("submit", (/** @type {Event} */ event) => { event.preventDefault(); void send(); });
+byId("file").addEventListener("change", (/** @type {any} */ event) => { void addFiles(event.target.files); event.target.value = ""; });
+byId("chat").addEventListener("dragover", (/** @type {Event} */ event) => event.preventDefault());
+byId("chat").addEventListener("drop", (/** @type {any} */ event) => { event.preventDefault(); void addFiles(event.dataTransfer.files); });

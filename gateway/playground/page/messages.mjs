@@ -7,10 +7,21 @@ import { word } from "./words.mjs";
 
 const CAN = { telegram: ["reply", "edit"], slack: ["thread", "edit", "delete"], feishu: ["reply", "delete"] };
 const CODE = /\b[A-HJ-NP-Z2-9]{8}\b/;
-const drawn = new Map(); // by ID: what was drawn, so that a click on a button is not lost while another message grows
+/** @typedef {import("./server.mjs").Message} Message */
+/** @typedef {import("./server.mjs").Place} Place */
+/** @typedef {import("./server.mjs").Person} Person */
+/** @typedef {(what: "reply" | "thread" | "edit", message: Message) => void} Choose */
+/** @type {Map<string, {key: string, made: HTMLElement}>} by ID: what was drawn, so that no click is lost while another message grows */
+const drawn = new Map();
 let place = "";
 
-/** Show the messages of a place. `choose(what, message)` is called for reply, thread and edit. */
+/**
+ * Show the messages of a place. `choose(what, message)` is called for reply, thread and edit.
+ * @param {HTMLElement} box
+ * @param {Place} found
+ * @param {Person} person
+ * @param {Choose} choose
+ */
 export function showMessages(box, found, person, choose) {
   if (found.id !== place) drawn.clear();
   place = found.id;
@@ -26,12 +37,13 @@ export function showMessages(box, found, person, choose) {
 export const forgetDrawn = () => drawn.clear();
 
 /** Return the messages with the replies of a thread after its first message. */
-function inThreads(all) {
+function inThreads(/** @type {Message[]} */ all) {
   const ids = new Set(all.map((one) => one.id));
   const roots = all.filter((one) => !ids.has(one.thread));
   return roots.flatMap((root) => [root, ...all.filter((one) => one.thread === root.id)]);
 }
 
+/** @param {Message} message @param {Place} found @param {Person} person @param {Choose} choose */
 function messageElement(message, found, person, choose) {
   const key = JSON.stringify([message, person.key]);
   const known = drawn.get(message.id);
@@ -41,20 +53,21 @@ function messageElement(message, found, person, choose) {
   return made;
 }
 
+/** @param {Message} message @param {Place} found @param {Person} person @param {Choose} choose */
 function draw(message, found, person, choose) {
   const author = state.people.find((one) => one.key === message.author)?.name ?? (message.author === "parley" ? "Parley" : found.platform);
   const isOwn = message.author === person.key;
   const quoted = state.seen[found.id].messages.find((one) => one.id === message.reply_to);
-  const label = (text, onclick, kind = "") => element("button", { type: "button", class: kind, onclick }, text);
-  const press = (text) => label(text, () => act({ do: "press", place: found.id, person: person.key, message: message.id, label: text }), "press");
+  const label = (/** @type {string} */ text, /** @type {() => unknown} */ onclick, kind = "") => element("button", { type: "button", class: kind, onclick }, text);
+  const press = (/** @type {string} */ text) => label(text, () => act({ do: "press", place: found.id, person: person.key, message: message.id, label: text }), "press");
   const tools = CAN[found.platform].filter((what) => (what === "edit" || what === "delete" ? isOwn : what !== "thread" || found.kind !== "private"));
-  const use = (what) => (what === "delete" ? act({ do: "delete", place: found.id, person: person.key, message: message.id }) : choose(what, message));
+  const use = (/** @type {any} */ what) => (what === "delete" ? act({ do: "delete", place: found.id, person: person.key, message: message.id }) : choose(what, message));
   const code = message.author === "parley" && found.kind === "private" && message.body.map((one) => JSON.stringify(one)).join().match(CODE)?.[0];
   return element("article", { class: `message ${isOwn ? "own" : ""} ${message.thread ? "in-thread" : ""} ${message.grows ? "grows" : ""}`, "data-author": message.author },
     element("p", { class: "from" }, author,
       message.edited && element("span", { class: "soft" }, ` · ${word("edited")}`),
       message.only_for && element("span", { class: "soft" }, ` · ${word("only")} ${message.only_for}`)),
-    Boolean(quoted) && element("blockquote", { class: "quoted" }, plain(quoted.body).slice(0, 120)),
+    quoted && element("blockquote", { class: "quoted" }, plain(quoted.body).slice(0, 120)),
     element("div", { class: "body" }, message.body.map(treeNode)),
     message.files.map((file) => fileElement(file, found.platform)),
     message.buttons.length > 0 && element("div", { class: "buttons" }, message.buttons.map(press)),
@@ -63,9 +76,14 @@ function draw(message, found, person, choose) {
     message.id !== "draft" && element("p", { class: "tools" }, tools.map((what) => label(word(what), () => use(what)))));
 }
 
-/** Return the text of trees. */
-export const plain = (trees) => trees.map((tree) => (typeof tree === "string" ? tree : plain(tree.slice(2)))).join(" ");
+/**
+ * Return the text of trees.
+ * @param {import("./server.mjs").Tree[]} trees
+ * @returns {string}
+ */
+export const plain = (trees) => trees.map((tree) => (typeof tree === "string" ? tree : plain(/** @type {any} */ (tree.slice(2))))).join(" ");
 
+/** @param {Message["files"][number]} file @param {string} platform */
 function fileElement(file, platform) {
   const address = `/files/${platform}/${encodeURIComponent(file.id)}`;
   const isPicture = /^image\/(png|jpeg|gif|webp)$/.test(file.mime);

@@ -4,22 +4,22 @@ import { element } from "/console/kit/elements.mjs";
 import { showEntries, showFilter, showViolations, showWeather } from "./behind.mjs";
 import { composeIn, setContext } from "./composer.mjs";
 import { forgetDrawn, showMessages } from "./messages.mjs";
-import { act, follow, state } from "./server.mjs";
+import { act, byId, follow, state } from "./server.mjs";
 import { language, setLanguage, translatePage, word } from "./words.mjs";
 
 const PLATFORMS = ["telegram", "slack", "feishu"];
 const NOTICE_MS = 8000;
-const byId = (id) => document.getElementById(id);
 let personKey = "ann";
 let placeId = "";
 let noticeTimer = 0;
-const read = new Map(); // by place: how many messages were there when it was last shown
+/** @type {Map<string, number>} by place: how many messages were there when it was last shown */
+const read = new Map();
 
-function notify(text) {
+function notify(/** @type {string} */ text) {
   clearTimeout(noticeTimer);
   byId("notice").textContent = text;
   byId("notice").hidden = !text;
-  if (text) noticeTimer = setTimeout(() => notify(""), NOTICE_MS);
+  if (text) noticeTimer = window.setTimeout(() => notify(""), NOTICE_MS);
 }
 
 const person = () => state.people.find((one) => one.key === personKey) ?? state.people[0];
@@ -32,7 +32,7 @@ function showPeople() {
 }
 
 function showPlaces() {
-  const link = (one) => {
+  const link = (/** @type {import("./server.mjs").Place} */ one) => {
     const isCurrent = one.id === place()?.id;
     const count = state.seen[one.id]?.messages.length ?? 0;
     if (isCurrent) read.set(one.id, count);
@@ -45,7 +45,7 @@ function showPlaces() {
     [element("h2", {}, word(name)), ...places().filter((one) => one.platform === name).map(link)]));
 }
 
-function open(id) {
+function open(/** @type {string} */ id) {
   placeId = id;
   document.body.dataset.pane = "chat";
   showChat();
@@ -74,9 +74,10 @@ function showService() {
   byId("service-button").onclick = () => act({ do: isOn ? "kill" : "start" });
 }
 
+/** @type {Record<string, () => void>} */
 const SHOW = { people: showPeople, service: showService, weather: showWeather, violations: showViolations, entries: showEntries };
 
-function changed(parts) {
+function changed(/** @type {string[]} */ parts) {
   if (!byId("notice").hidden && byId("notice").textContent === word("gone")) notify("");
   for (const part of parts) SHOW[part]?.();
   if (parts.some((part) => part.startsWith("seen ") || ["people", "places"].includes(part))) showChat();
@@ -89,11 +90,11 @@ function showAll() {
   if (state.people.length) changed(["people", "places", "service", "weather", "violations", "entries"]);
 }
 
-byId("person").addEventListener("change", (event) => { personKey = event.target.value; showChat(); });
+byId("person").addEventListener("change", (/** @type {any} */ event) => { personKey = event.target.value; showChat(); });
 byId("language").value = language;
-byId("language").addEventListener("change", (event) => { setLanguage(event.target.value); showAll(); });
-for (const one of document.querySelectorAll("#panes button")) one.addEventListener("click", () => { document.body.dataset.pane = one.dataset.pane; });
-document.addEventListener("notice", (event) => notify(event.detail));
+byId("language").addEventListener("change", (/** @type {any} */ event) => { setLanguage(event.target.value); showAll(); });
+for (const one of /** @type {any} */ (document.querySelectorAll("#panes button"))) one.addEventListener("click", () => { document.body.dataset.pane = one.dataset.pane; });
+document.addEventListener("notice", (/** @type {any} */ event) => notify(event.detail));
 window.addEventListener("unhandledrejection", (event) => { notify(event.reason.message); event.preventDefault(); });
 showAll();
 follow(changed, () => notify(word("gone")));

@@ -1,5 +1,6 @@
 // The page's own words, in English and Chinese. What people and the bot write is not translated.
 
+/** @type {Record<string, Record<string, string>>} */
 const WORDS = {
   en: {
     title: "Parley playground", speakAs: "Speak as", recording: "Download recording", language: "Language",
@@ -36,19 +37,19 @@ const KEY = "parley.playground.language";
 
 export let language = localStorage.getItem(KEY) ?? (navigator.language.startsWith("zh") ? "zh" : "en");
 
-export function setLanguage(chosen) {
+export function setLanguage(/** @type {string} */ chosen) {
   language = chosen;
   localStorage.setItem(KEY, chosen);
 }
 
 /** Return the page's word for a key, or the key itself. */
-export const word = (key) => WORDS[language][key] ?? key;
+export const word = (/** @type {string} */ key) => WORDS[language][key] ?? key;
 
 /** Set the words of the static elements. */
 export function translatePage() {
   document.documentElement.lang = language;
-  for (const one of document.querySelectorAll("[data-word]")) one.textContent = word(one.dataset.word);
-  for (const one of document.querySelectorAll("[data-placeholder]")) {
+  for (const one of /** @type {any} */ (document.querySelectorAll("[data-word]"))) one.textContent = word(one.dataset.word);
+  for (const one of /** @type {any} */ (document.querySelectorAll("[data-placeholder]"))) {
     one.placeholder = word(one.dataset.placeholder);
     one.setAttribute("aria-label", one.placeholder);
   }
