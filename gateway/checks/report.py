@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from bots.common.diagnosis import CheckResult, Severity
 
 MACHINE, MODELS, VOICE, MCP = "this machine", "models", "voice", "MCP servers"
+SCHEDULES = "schedules"
 """Areas of the report, beside the channels."""
 
 _SEVERITY_WIDTH = max(len(severity.value) for severity in Severity)

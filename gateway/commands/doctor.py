@@ -20,7 +20,16 @@ from gateway.checks.configuration import find_config_problems
 from gateway.checks.mcp_servers import check_mcp_servers, server_result
 from gateway.checks.models import check_models
 from gateway.checks.references import PLATFORM_ADDRESSES
-from gateway.checks.report import MACHINE, MCP, MODELS, VOICE, DoctorReport, redact_report
+from gateway.checks.report import (
+    MACHINE,
+    MCP,
+    MODELS,
+    SCHEDULES,
+    VOICE,
+    DoctorReport,
+    redact_report,
+)
+from gateway.checks.schedules import check_schedules
 from gateway.checks.voice import check_voice
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
 from gateway.config import Config, load_config, prepare_process_for_agent
@@ -54,7 +63,7 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
     """Run all checks. Secrets are redacted from the report."""
     report = DoctorReport()
     report.add(MACHINE, *await anyio.to_thread.run_sync(_check_configuration, config))
-    states, service = await _check_service(config)
+    states, service, schedules = await _check_service(config)
     report.add(MACHINE, service)
     found: dict[str, Sequence[CheckResult]] = {}
 
@@ -79,6 +88,7 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
     report.add(MODELS, *found.get(MODELS, ()))
     report.add(VOICE, *found.get(VOICE, ()))
     report.add(MCP, *found[MCP])
+    report.add(SCHEDULES, *schedules)
     for name in enabled:
         report.add(name, *_service_channel_result(states, name), *found.get(name, ()))
         report.add(name, _check_access(config.bots.sections[name]))
@@ -149,20 +159,25 @@ def _list_hooks(config: Config, channel: str) -> list[CheckResult]:
     ]
 
 
-async def _check_service(config: Config) -> tuple[ChannelStatesByName | None, CheckResult]:
-    """Return the channel states of a running service (None = it is not running) and the result of the check."""
+async def _check_service(
+    config: Config,
+) -> tuple[ChannelStatesByName | None, CheckResult, Sequence[CheckResult]]:
+    """Check a running service.
+
+    Return its channel states (None = it is not running), the result, and the results of its schedules.
+    """
     try:
         async with open_service_client(config) as client:
             if client is None:
-                return None, CheckResult(subject="service", text="not running")
+                return None, CheckResult(subject="service", text="not running"), ()
             states: ChannelStatesByName = (await request_json(client, "GET", "channels"))[
                 "channels"
             ]
-            return states, CheckResult(
-                subject="service", text=f"running at {str(client.base_url).removesuffix('/api/')}"
-            )
+            running = f"running at {str(client.base_url).removesuffix('/api/')}"
+            result = CheckResult(subject="service", text=running)
+            return states, result, await check_schedules(client)
     except CommandFailed as error:
-        return None, problem("service", str(error))
+        return None, problem("service", str(error)), ()
 
 
 def _service_channel_result(states: ChannelStatesByName | None, name: str) -> list[CheckResult]:

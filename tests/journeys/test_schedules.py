@@ -182,6 +182,8 @@ async def test_a_schedule_whose_owner_left_the_group_is_paused_and_the_group_is_
                 [occurrence] = await occurrences(service, schedule)
                 assert (occurrence["outcome"], occurrence["detail"]) == ("failed", "owner_gone")
             assert len(model.requests) == asked
+            _, out, _ = await service.command("doctor", "--no-model")
+            assert out.count("paused: its owner left the chat") == len(groups)
         assert platforms.violations == []
 
 
