@@ -1,11 +1,14 @@
 """Open consoles: what three pages cost the real `parley serve` at 50 messages a second, and how soon a page is there.
 
 The pages are in real browsers and follow what changes: the overview, the messages and the deliveries. The messages are
-commands of people on two bots. Only the service's processor time counts. Needs Chromium.
+commands of people on two bots. The processor time that pages need is far below the noise of a loaded service. So their
+requests are counted under load, and what one costs is measured without; likewise for their streams. Needs Chromium.
 """
 
+import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,28 +18,45 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+import httpx
 import psutil
 
+from gateway.figures import FRESH_S
 from gateway.playground.telegram.server import TelegramServer
 from tests.browser import BrowserPage, open_browser
 from tests.fakes.model import FakeModelServer
 from tests.journeys.service import Service, serving, with_model
-from tests.lab.benchmarks.figures import Figure, paired, rounds
+from tests.lab.benchmarks.figures import Figure, rounds
 
 VIEWS = ("overview", "messages", "deliveries")
 RATE = 50
 """Messages a second."""
 
 SECONDS = 20.0
-"""How long to measure with and without pages, each time."""
+"""How long requests are counted, and the service's processor time is measured, each time."""
 
-SETTLE_S = 3.0
+SETTLE_S = 10.0
+"""After it, pages ask as rarely as they do while changes do not end (kit/live.mjs)."""
+
 PEOPLE = 2_000
 """People on each bot, so that none exceeds the limits of a person."""
 
-ROUNDS = rounds(5)
+ROUNDS = rounds(3)
 OPENED = 10
 """How often a page is opened."""
+
+REQUESTS = 40
+"""Requests of one kind whose processor time is measured."""
+
+QUIET_S, QUIET_WITHIN_S = 0.03, 60.0
+"""Processor time a second of a service without work, and how long to wait for it, seconds."""
+
+READERS = 60
+"""Open streams whose processor time is measured."""
+
+_REQUEST = re.compile(
+    r'parley_http_requests_total\{method="GET",route="(?P<route>/api/[^"]*)",status="200"\} (?P<count>\S+)'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +74,24 @@ def run() -> list[Figure]:
 async def _measure() -> list[Figure]:
     async with _scene() as scene:
         opened = [await _open(scene.pages[0], scene, "overview") for _ in range(OPENED)]
-        await _load(scene, has_pages=True)  # It fills pools and caches.
-        pairs = [
-            (await _load(scene, has_pages=False), await _load(scene, has_pages=True))
-            for _ in range(ROUNDS)
-        ]
-    name = f"console: CPU at {RATE} messages/s"
-    more = statistics.median(own - alone for alone, own in pairs)
+        loads = [await _load(scene) for _ in range(ROUNDS)]
+        for page in scene.pages:
+            await page.open("about:blank")
+        await _until_quiet(scene)
+        costs = {route: await _cost_s(scene, route) for route in loads[0].requests}
+        streams = max(0.0, await _streams_percent(scene))
+    asked = statistics.median(
+        100 * sum(rate * costs.get(route, 0.0) for route, rate in load.requests.items())
+        for load in loads
+    )
+    alone = statistics.median(load.percent for load in loads) - asked - streams
+    pages, rate = f"{len(VIEWS)} open pages", f"{RATE} messages/s"
+    requests = statistics.median(sum(load.requests.values()) for load in loads)
     return [
-        *paired(name, "%", "", pairs, sides=("no page", f"{len(VIEWS)} pages")),
-        Figure(f"console: CPU of {len(VIEWS)} open pages at {RATE} messages/s", more, "%", "< 1"),
+        Figure(f"console: CPU of the service at {rate}", alone, "%"),
+        Figure(f"console: requests of {pages}", requests, "/s"),
+        Figure(f"console: CPU of {pages} at {rate}", asked + streams, "%", "< 1"),
+        Figure(f"console: CPU with and without {pages}, ratio", 1 + (asked + streams) / alone, "x"),
         Figure("console: first view of a page, median", statistics.median(opened), "s", "< 1"),
         Figure("console: first view of a page, slowest", max(opened), "s"),
     ]
@@ -109,6 +137,14 @@ def _channel(bot: TelegramServer) -> Mapping[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """What pages asked while people wrote, requests a second by route, and the service's processor time, percent."""
+
+    requests: Mapping[str, float]
+    percent: float
+
+
 async def _open(page: BrowserPage, scene: _Scene, view: str) -> float:
     """Open a page; return the seconds until its view is there."""
     await page.open("about:blank")
@@ -125,26 +161,96 @@ _people = cycle(range(1, PEOPLE))
 _sent = count()
 
 
-async def _load(scene: _Scene, *, has_pages: bool) -> float:
-    """Return the service's share of a processor while people write, percent."""
+async def _load(scene: _Scene) -> _Load:
     for page, view in zip(scene.pages, VIEWS, strict=True):
-        if has_pages:
-            await _open(page, scene, view)
-        else:
-            await page.open("about:blank")
-    process = psutil.Process(scene.service.pid)
+        await _open(page, scene, view)
     await _write(scene, SETTLE_S)
-    before, began = process.cpu_times(), time.monotonic()
+    asked, busy, began = await _requests(scene), _busy_s(scene), time.monotonic()
     await _write(scene, SECONDS)
-    after, took = process.cpu_times(), time.monotonic() - began
-    return 100 * (after.user + after.system - before.user - before.system) / took
+    took, busy = time.monotonic() - began, _busy_s(scene) - busy
+    more = await _requests(scene) - asked
+    return _Load(
+        requests={route: number / took for route, number in more.items()},
+        percent=100 * busy / took,
+    )
 
 
-async def _write(scene: _Scene, seconds: float) -> None:
-    """Let people write `RATE` commands a second."""
+def _busy_s(scene: _Scene) -> float:
+    """Return the service's processor time so far, seconds."""
+    times = psutil.Process(scene.service.pid).cpu_times()
+    return times.user + times.system
+
+
+async def _requests(scene: _Scene) -> Counter[str]:
+    """Return the number of requests so far by route."""
+    async with scene.service.client() as client:
+        text = (await client.get("/metrics")).text
+    return Counter(
+        {found["route"]: int(float(found["count"])) for found in _REQUEST.finditer(text)}
+    )
+
+
+async def _cost_s(scene: _Scene, route: str) -> float:
+    """Return the processor time of a request, seconds. Figures are not those of the request before."""
+    is_shared = route == "/api/figures"
+    number, wait_s = (REQUESTS // 4, FRESH_S * 1.05) if is_shared else (REQUESTS, 0.0)
+    async with scene.service.client() as client:
+        await client.get(f"{route}?limit=50")
+        idle = _busy_s(scene)
+        await anyio.sleep(number * wait_s)
+        before = _busy_s(scene)
+        for _ in range(number):
+            (await client.get(f"{route}?limit=50")).raise_for_status()
+            await anyio.sleep(wait_s)
+    return max(0.0, _busy_s(scene) - before - (before - idle)) / number
+
+
+async def _until_quiet(scene: _Scene) -> None:
+    """Wait until the answers are sent."""
+    with anyio.move_on_after(QUIET_WITHIN_S):
+        while True:
+            before = _busy_s(scene)
+            await anyio.sleep(1)
+            if _busy_s(scene) - before < QUIET_S:
+                return
+
+
+async def _streams_percent(scene: _Scene) -> float:
+    """Return the processor time of as many streams as there are pages, each with two events a second, percent."""
+    alone = await _busy_percent(scene)
+    limits = httpx.Limits(max_connections=READERS + 1)
+    token = (scene.service.home / "admin_token").read_text().strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx.AsyncClient(base_url=scene.service.url, headers=headers, limits=limits) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        for _ in range(READERS):
+            tasks.start_soon(_read, client)
+        await anyio.sleep(2)
+        followed = await _busy_percent(scene)
+        tasks.cancel_scope.cancel()
+    return (followed - alone) * len(VIEWS) / READERS
+
+
+async def _read(client: httpx.AsyncClient) -> None:
+    async with client.stream("GET", "/api/events", timeout=None) as response:
+        async for _ in response.aiter_bytes():
+            pass
+
+
+async def _busy_percent(scene: _Scene) -> float:
+    """Return the service's processor time while somebody writes four times a second, percent."""
+    before, began = _busy_s(scene), time.monotonic()
+    await _write(scene, SECONDS / 2, rate=4)
+    return 100 * (_busy_s(scene) - before) / (time.monotonic() - began)
+
+
+async def _write(scene: _Scene, seconds: float, rate: int = RATE) -> None:
+    """Let people write `rate` commands a second."""
     began, sent = time.monotonic(), 0
-    while sent < seconds * RATE:
-        due = int((time.monotonic() - began) * RATE)
+    while sent < seconds * rate:
+        due = int((time.monotonic() - began) * rate)
         for _ in range(due - sent):
             scene.bots[next(_sent) % 2].dm("/help", user=next(_people))
         sent = max(sent, due)
