@@ -149,7 +149,9 @@ class MessageWords:
             f"term{number}": f" {term}" if _is_prefix(term) else f" {term} "
             for number, term in enumerate(terms)
         }
-        tests = {name: f"{position}(' ' || words || ' ', :{name}) > 0" for name in values}
+        tests = {
+            name: f"{position}(' ' || message_words.words || ' ', :{name}) > 0" for name in values
+        }
         newest = f"""
         FROM message_words WHERE inbox_id < :before AND inbox_id > (
             SELECT coalesce(max(inbox_id), 0) FROM message_words WHERE inbox_id < :before) - CAST({SCANNED} AS BIGINT)

@@ -1,6 +1,9 @@
 """GET /api/messages: accepted and refused messages in one list, with filters, words and pages."""
 
+import json
 from pathlib import Path
+
+import pytest
 
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
@@ -54,6 +57,36 @@ async def test_messages_are_found_by_words_and_names_and_paged(tmp_path: Path) -
                 break
         assert seen == [f"tides number {n}" for n in (4, 3, 2, 1, 0)]
         assert (await service.client.get("/api/messages?before=x")).status_code == 400
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_rare_and_frequent_words_are_found_together(
+    tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("url") if engine == "postgres" else ""
+    config = json.dumps({"database": {"url": url}} if url else {})
+    async with composed(tmp_path, config) as service:
+        database = service.services.database
+        await received(service, message(1, "the start"))
+        await eventually(lambda: rows(service, "?q=start"), lambda found: len(found) == 1)
+        # Frequent in the newest messages: more than the index is asked for.
+        fill = """
+        WITH RECURSIVE turn (n) AS (
+            SELECT CAST(1000 AS BIGINT) UNION ALL SELECT n + 1 FROM turn WHERE n < 3000)
+        """
+        insert = f"""INSERT INTO inbox (id, conversation_id, seq, event_id, kind, body, state, received_at)
+        {fill} SELECT n, 1, n, 'f' || n, 'chat', '{{}}', 'done', n FROM turn"""  # noqa: S608
+        words = f"""INSERT INTO message_words (inbox_id, words)
+        {fill} SELECT n, 'everywhere rare' || (n % 500) FROM turn"""  # noqa: S608
+        await database.transaction(lambda tx: tx.run_all([(insert, {}), (words, {})]))
+        for query, ids in (
+            ("everywhere+rare77", ["m2577", "m2077", "m1577", "m1077"]),
+            ("rare77+everywh", ["m2577", "m2077", "m1577", "m1077"]),
+            ("everywhere+start", []),
+            ("start", ["m1"]),
+        ):
+            assert [row["id"] for row in await rows(service, f"?q={query}")] == ids, query
+        assert len(await rows(service, "?q=everywhere&limit=200&state=answered")) == 200
 
 
 async def test_an_answered_message_is_answered_again_with_other_words(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ async def _tools_files_and_secrets_are_shown_safely(
     await page.click("✕", "dialog")
     await page.click("Next prompt", TIMELINE)
     await page.wait_for_text("conversation", "dialog")
-    await page.click("✕", "dialog")
     assert "hush-hush" not in await page.evaluate("document.body.textContent")
+    await page.click("✕", "dialog")
     assert await page.evaluate("document.title") == "Conversations – Parley"
 
 
