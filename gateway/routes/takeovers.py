@@ -24,7 +24,7 @@ class TakeoverView(ConversationAddress):
     """Who answers in a conversation.
 
     Attributes:
-        by: The person who has taken it over, by the name of their token or session; null = the agent answers.
+        by: The person who has taken it over, by the name of their token; null = the agent answers.
         since: When.
         summary: What people and the person said since the agent's last run: the agent reads it with the next message.
     """
@@ -86,9 +86,9 @@ async def hand_back(thread_id: str, request: Request, bus: BusDep) -> dict[str, 
 
 
 def _name_of(request: Request) -> str:
-    """Return the name of who sends a request: of their token, or of that which opened their session."""
+    """Return the name of the token that sends a request or opened the session. The audit log has its fingerprint."""
     caller: Caller | None = request.scope.get(CALLER)
-    return (caller and caller.token) or str(request.scope.get(AUTHENTICATED_AS, ""))
+    return (caller.token or "admin") if caller else str(request.scope.get(AUTHENTICATED_AS, ""))
 
 
 def _place(control: ConversationControl) -> str:

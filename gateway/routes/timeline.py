@@ -512,12 +512,21 @@ def _sent_row(row: OutboxRow) -> dict[str, Any]:
         kind="sent",
         at=iso_time(row.created_at),
         user_id="",
-        user_name="",
+        user_name=_author_of(row),
         text="",
         state=row.state,
         reason=row.error or "",
         deliveries=[delivery],
     )
+
+
+def _author_of(row: OutboxRow) -> str:
+    """Return the person who wrote a message as the bot; "" = nobody did."""
+    try:
+        body = decode_outbound(row.body)
+    except ValueError:  # a damaged row
+        return ""
+    return body.author if isinstance(body, OutboundText) else ""
 
 
 def _thread_row(turn: Sequence[Message], thread_id: str) -> dict[str, Any]:

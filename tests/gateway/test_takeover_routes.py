@@ -51,6 +51,10 @@ async def test_a_conversation_is_taken_over_written_in_and_handed_back(tmp_path:
             sent = await ok(await client.post(f"{address}/messages", json=asked), 202)
             assert (sent["is_repeat"], sent["chat"]) == (is_repeat, "c1")
         assert (await client.post(f"{address}/messages", json={"text": " "})).status_code == 422
+        timeline = await ok(await client.get(address.replace("takeover", "timeline")))
+        rows_of = [(one["kind"], one["user_name"], one["state"]) for one in timeline["rows"]]  # type: ignore[attr-defined]
+        assert ("chat", "Ann <b>", "taken_over") in rows_of
+        assert ("sent", "admin") in [(kind, name) for kind, name, _ in rows_of]
         [row] = await rows(service, "?state=taken_over")
         assert (row["state"], row["preview"]) == ("taken_over", "Is anybody there?")
         listed = (await client.get("/api/channels/conversations")).json()["rows"]

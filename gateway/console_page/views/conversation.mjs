@@ -69,7 +69,7 @@ const answers = ({ deliveries, messages }) => (deliveries.length
  * @param {() => unknown} refresh
  */
 function entry(page, row, conversation, opened, refresh) {
-  const name = row.kind === "sent" ? t("admitted.hook") : person(row.user_name, row.user_id);
+  const name = row.kind === "sent" ? row.user_name || t("admitted.hook") : person(row.user_name, row.user_id);
   const sent = row.deliveries.flatMap((one) => (one.is_shown && one.file ? [one.file] : []));
   return [
     element("div", { class: "who" },
