@@ -36,7 +36,7 @@ class InspectorEntry:
         title: What happened, in a line.
         detail: Its content.
         outcome: The response of a call.
-        curl: The command that repeats a call; "" = it is none.
+        curl: The command that repeats a call or an event; "" = it is neither.
     """
 
     number: int

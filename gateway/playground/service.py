@@ -1,6 +1,7 @@
 """The service of the playground: a `parley serve` with a folder of its own, which can be killed and started again."""
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -19,6 +20,7 @@ from agent.config import DEMO_MODEL_CLASS
 from bus.config import BusConfig
 from gateway.config import Config
 from gateway.config_file import read_yaml
+from gateway.playground import child
 from gateway.playground.model import DEFAULT_URLS
 from gateway.playground.ports import free_port
 
@@ -141,7 +143,9 @@ class PlaygroundService:
             "PARLEY_HOME": str(self._folder / DATA),
             "PYTHONUNBUFFERED": "1",
         }
-        command = [sys.executable, "-P", "-m", "gateway", "serve", "--no-chat"]
+        # A killed playground must not leave its service behind.
+        command = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
+        command += [sys.executable, "-P", "-m", "gateway", "serve", "--no-chat"]
         command += ["--config", str(self._folder / "config.yaml")]
         self._set("starting")
         self._process = await anyio.open_process(

@@ -144,6 +144,10 @@ class SimulatedPlatform(Protocol):
         """Do something as a person. Raises UnknownAction."""
         ...
 
+    async def push(self, content: Any) -> None:  # noqa: ANN401 - any JSON
+        """Send the bot an event with this content."""
+        ...
+
     async def weather(self, kind: str) -> None:
         """Break something: one of WEATHERS. Raises UnknownAction."""
         ...

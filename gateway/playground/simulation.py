@@ -3,9 +3,11 @@
 Everything that a person does is an `Action`: the page sends it, a recording holds it, a replay repeats it.
 """
 
+import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +27,9 @@ from gateway.playground.shown import (
     WEATHERS,
     Action,
     ChangeSignal,
+    SeenMessage,
     SeenPlace,
+    SimulatedPerson,
     SimulatedPlace,
     SimulatedPlatform,
     UnknownAction,
@@ -63,6 +67,8 @@ class Simulation:
         )
         self.weather: dict[str, str] = {}
         self.recorder = Recorder()
+        self.url = ""
+        self._reactions: dict[tuple[str, str], dict[str, str]] = {}
         self._config = config
         self._stack = AsyncExitStack()
 
@@ -91,7 +97,8 @@ class Simulation:
         await self._stack.__aexit__(kind, error, trace)
 
     async def start(self, model_url: str) -> None:
-        """Start the service. `model_url`: where `model` is served."""
+        """Start the service. `model_url`: where this playground, and with it `model`, is served."""
+        self.url = model_url
         channels = {name: platform.settings for name, platform in self.platforms.items()}
         url = f"{model_url}/model/{self.model.key}"
         await anyio.to_thread.run_sync(self.service.write_config, channels, url)
@@ -107,7 +114,14 @@ class Simulation:
 
     def seen(self, place: SimulatedPlace) -> SeenPlace:
         """Return what people see in a place."""
-        return self.platforms[place.platform].seen(place)
+        seen = self.platforms[place.platform].seen(place)
+        messages = [self._with_reactions(place, one) for one in seen.messages]
+        return replace(seen, messages=messages)
+
+    def _with_reactions(self, place: SimulatedPlace, message: SeenMessage) -> SeenMessage:
+        """Return a message with people's reactions after the bot's."""
+        found = self._reactions.get((place.id, message.id), {})
+        return replace(message, reactions=(*message.reactions, *found.values()))
 
     def view(self) -> dict[str, Any]:
         """Return all that the page shows, without the inspector, as JSON."""
@@ -145,6 +159,10 @@ class Simulation:
                 await self.service.start()
             case "approve":
                 await self._approve(str(action["code"]))
+            case "event":
+                if not isinstance(action["content"], dict):
+                    raise UnknownAction("The content of an event is an object.")
+                await self._platform(str(action["platform"])).push(action["content"])
             case _:
                 await self._act_as_person(action)
                 return
@@ -163,13 +181,35 @@ class Simulation:
         title = f"{person.name} in {place.name}: {action['do']} {action.get('text', '')[:80]}"
         self.inspector.add("person", "action", title, detail=_without_files(action))
         try:
-            await self.platforms[place.platform].act(place, person, action)
+            if action["do"] == "react":
+                self._react(place, person, action)
+            else:
+                await self.platforms[place.platform].act(place, person, action)
         except UnknownAction:
             self.recorder.drop_last()
             raise
         except (KeyError, ValueError, StopIteration) as error:
             self.recorder.drop_last()
             raise UnknownAction(f"This cannot be done: {error!r}") from error
+
+    def _react(self, place: SimulatedPlace, person: SimulatedPerson, action: Action) -> None:
+        """Set a person's reaction to a message, or take the same one back.
+
+        The bot learns nothing of it: it asks no platform for events of reactions.
+        """
+        message = next(one.id for one in self.seen(place).messages if one.id == action["message"])
+        found = self._reactions.setdefault((place.id, message), {})
+        if found.get(person.key) == action["emoji"]:
+            del found[person.key]
+        else:
+            found[person.key] = str(action["emoji"])
+        self.changed.set()
+
+    def _platform(self, name: str) -> SimulatedPlatform:
+        platform = self.platforms.get(name)
+        if platform is None:
+            raise UnknownAction(f"There is no platform {name}.")
+        return platform
 
     async def _approve(self, code: str) -> None:
         """Let in the person whom the bot gave this code."""
@@ -190,9 +230,7 @@ class Simulation:
                 raise UnknownAction(f"The model has no such weather: {kind}")
             self.model.weather = kind
         else:
-            platform = self.platforms.get(target)
-            if platform is None:
-                raise UnknownAction(f"There is no platform {target}.")
+            platform = self._platform(target)
             if not kind or kind in STANDING:
                 await platform.calm()
             if kind:
@@ -205,8 +243,19 @@ class Simulation:
 
     def _noticed(self, platform: SimulatedPlatform) -> None:
         for event in platform.new_events():
-            self.inspector.add(platform.name, event.kind, event.name, detail=event.content)
+            is_sent = event.kind in {"event", "redelivery"}
+            curl = self._curl(platform.name, event.content) if is_sent else ""
+            self.inspector.add(
+                platform.name, event.kind, event.name, detail=event.content, curl=curl
+            )
         self.changed.set()
+
+    def _curl(self, platform: str, content: object) -> str:
+        """Return the command that has a platform send an event again. It needs the link's token."""
+        action = {"do": "event", "platform": platform, "content": content}
+        data = json.dumps(action, ensure_ascii=False)
+        headers = ["-H", "Authorization: Bearer ***", "-H", "Content-Type: application/json"]
+        return shlex.join(["curl", f"{self.url}/api/actions", *headers, "--data-binary", data])
 
     def _logged(self, line: Line) -> None:
         logger = str(line.get("logger", ""))

@@ -1,16 +1,27 @@
 """The playground in a real browser: the platforms are simulated, the adapters and the service are real."""
 
 import json
+import sys
+from functools import partial
 from pathlib import Path
+from subprocess import STDOUT
 from typing import Any
 
+import anyio
 import httpx
 import yaml
 
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
-from tests.journeys.playground import RunningPlayground, playground, run_command
+from tests.journeys.playground import (
+    START_WITHIN_S,
+    RunningPlayground,
+    environment,
+    playground,
+    read_link,
+    run_command,
+)
 from tests.journeys.service import with_model
 from tests.journeys.test_terminal import CTRL_C, CTRL_D, PROMPT, at_a_terminal, write_config
 
@@ -226,6 +237,47 @@ def _buttons(state: dict[str, Any], place: str) -> list[str]:
     return [label for one in state["seen"][place]["messages"] for label in one["buttons"]]
 
 
+async def test_people_react_and_events_are_repeated_by_curl(tmp_path: Path) -> None:
+    async with playground(tmp_path) as running:
+        here = {"place": "telegram:1001", "person": "ann"}
+        await _say(running, "telegram:1001", "hello")
+        await running.wait_for("telegram:1001", "You said: hello")
+        message = (await running.state())["seen"]["telegram:1001"]["messages"][0]
+        for emoji, shown in (("👍", True), ("❤️", True), ("❤️", False)):
+            reacted = await running.act(do="react", message=message["id"], emoji=emoji, **here)
+            assert reacted.status_code == 200
+            found = (await running.state())["seen"]["telegram:1001"]["messages"][0]
+            assert (emoji in found["reactions"]) is shown
+            assert "👍" not in found["reactions"] or emoji == "👍"
+        wrong = await running.act(do="react", message="999", emoji="👍", **here)
+        assert wrong.status_code == 409
+
+        for platform, place in (*PLACES.items(), ("telegram", "telegram:1001")):
+            mention = "" if platform == "telegram" else "@Parley "
+            await _say(running, place, f"{mention}tides")
+            await running.wait_for(place, "You said: tides")
+            entries = (await running.state())["entries"]
+            event = next(
+                one["curl"]
+                for one in entries
+                if (one["source"], one["kind"]) == (platform, "event") and "tides" in one["curl"]
+            )
+            token = running.client.headers["Authorization"].removeprefix("Bearer ")
+            assert token not in event
+            command = ["sh", "-c", event.replace("***", token)]
+            done = await anyio.run_process(command, check=False)
+            assert b'"success": true' in done.stdout, done.stderr
+            await eventually(
+                partial(_outcomes, running, "service", "decision", after=entries[-1]["number"]),
+                partial(_is_duplicate, platform),
+            )
+            assert len([one for one in await running.texts(place) if "You said: tides" in one]) == 1
+
+
+def _is_duplicate(platform: str, titles: list[str]) -> bool:
+    return any(platform in title and "duplicate" in title for title in titles)
+
+
 async def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "recording.json").write_text('{"version": 7}')
     code, said = await run_command(tmp_path, "replay", str(tmp_path / "recording.json"))
@@ -273,6 +325,103 @@ async def test_the_operators_models_are_used_and_have_weather(tmp_path: Path) ->
             assert "sk-test" not in json.dumps(entries)
             await running.act(do="weather", target="model", kind="")
             await running.wait_for("telegram:1001", "You said: and now?")
+
+
+WEATHER = (
+    # Platform, weather, and what the inspector shows of it: the source, kind and outcome of an entry.
+    ("telegram", "rate limit", ("telegram", "call", "429")),
+    ("slack", "server error", ("slack", "call", "503")),
+    ("slack", "lost answer", ("slack", "call", "the connection broke")),
+    ("feishu", "slow", ("feishu", "call", "200")),
+    ("telegram", "outage", ("weather", "action", "")),
+    ("slack", "dropped connections", ("slack", "call", "opens its connection")),
+    ("slack", "redelivery", ("slack", "redelivery", "")),
+    ("model", "model slow", ("model", "call", "200")),
+    ("model", "model broken", ("model", "call", "500")),
+    ("model", "model cut off", ("model", "call", "200")),
+    ("model", "model overflowing", ("model", "call", "400")),
+)
+PLACES = {"slack": "slack:C1", "feishu": "feishu:oc_room"}
+
+
+async def test_each_message_is_answered_once_in_each_weather(tmp_path: Path) -> None:
+    async with playground(tmp_path) as running:
+        for number, (target, kind, shown) in enumerate(WEATHER):
+            is_overflowing = kind == "model overflowing"
+            place = PLACES.get("slack" if is_overflowing else target, "telegram:1001")
+            mention = "" if place.startswith("telegram") else "@Parley "
+            text = f"weather {chr(ord('a') + number)}"
+            if kind == "redelivery":  # of an event that has been delivered
+                await _say(running, place, f"{mention}{text}")
+                await running.wait_for(place, f"You said: {text}")
+            before = (await running.state())["entries"][-1]["number"]
+            done = await running.act(do="weather", target=target, kind=kind)
+            assert done.status_code == 200, done.text
+            if kind != "redelivery":
+                filler = " tide" * 4000 if is_overflowing else ""
+                await _say(running, place, f"{mention}{text}{filler}")
+            await eventually(
+                partial(_outcomes, running, *shown[:2], after=before),
+                partial(_has_outcome, shown[2]),
+            )
+            await running.act(do="weather", target=target, kind="")
+            if kind in {"model broken", "model cut off", "model overflowing"}:
+                text = f"{text} again"  # The attempts may have ended before.
+                await _say(running, place, f"{mention}{text}")
+            found = await running.wait_for(place, f"You said: {text}")
+            assert len([one for one in found if f"You said: {text}" in one]) == 1, kind
+        assert (await running.state())["violations"] == []
+
+
+async def _say(running: RunningPlayground, place: str, text: str) -> None:
+    done = await running.act(do="send", place=place, person="ann", text=text)
+    assert done.status_code == 200, done.text
+
+
+async def _outcomes(running: RunningPlayground, source: str, kind: str, *, after: int) -> list[str]:
+    return [
+        entry["outcome"] or entry["title"]
+        for entry in (await running.state())["entries"]
+        if entry["number"] > after and (entry["source"], entry["kind"]) == (source, kind)
+    ]
+
+
+def _has_outcome(begin: str, outcomes: list[str]) -> bool:
+    return any(outcome.startswith(begin) for outcome in outcomes)
+
+
+async def test_a_killed_playground_leaves_no_service_running(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "gateway", "playground")
+    process = await anyio.open_process(
+        command, env=environment(tmp_path), cwd=tmp_path, stderr=STDOUT
+    )
+    try:
+        base, token = (await read_link(process)).split("/?token=")
+        headers = {"Authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(headers=headers, timeout=30, trust_env=False) as client:
+
+            async def service() -> dict[str, Any]:
+                return dict((await client.get(f"{base}/api/state")).json()["service"])
+
+            found = await eventually(
+                service, lambda one: one["state"] == "running", within_s=START_WITHIN_S
+            )
+            assert (await client.get(f"{found['url']}/health")).status_code == 200
+            process.kill()
+
+            async def is_gone() -> bool:
+                try:
+                    await client.get(f"{found['url']}/health")
+                except httpx.TransportError:
+                    return True
+                return False
+
+            await eventually(is_gone)
+    finally:
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
 
 
 def _failed(state: dict[str, Any], *, source: str, outcome: str) -> list[dict[str, Any]]:

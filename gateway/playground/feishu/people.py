@@ -199,6 +199,10 @@ class SimulatedFeishu:
             raise UnknownAction("This message is gone.")
         return found
 
+    async def push(self, content: Any) -> None:  # noqa: ANN401 - any JSON
+        """Push the event of this content, as a new one."""
+        await self.server.push(str(content["header"]["event_type"]), content["event"])
+
     async def calm(self) -> None:
         """Break nothing anymore."""
         self.server.stop_failing()

@@ -6,6 +6,7 @@ import { treeNode } from "./text.mjs";
 import { word } from "./words.mjs";
 
 const CAN = { telegram: ["reply", "edit"], slack: ["thread", "edit", "delete"], feishu: ["reply", "delete"] };
+const REACTIONS = ["👍", "❤️", "🎉"];
 const CODE = /\b[A-HJ-NP-Z2-9]{8}\b/;
 /** @typedef {import("./server.mjs").Message} Message */
 /** @typedef {import("./server.mjs").Place} Place */
@@ -73,7 +74,8 @@ function draw(message, found, person, choose) {
     message.buttons.length > 0 && element("div", { class: "buttons" }, message.buttons.map(press)),
     Boolean(code) && label(`${word("approve")}: ${code}`, () => act({ do: "approve", code }), "operator"),
     message.reactions.length > 0 && element("p", { class: "reactions" }, message.reactions.join(" ")),
-    message.id !== "draft" && element("p", { class: "tools" }, tools.map((what) => label(word(what), () => use(what)))));
+    message.id !== "draft" && element("p", { class: "tools" }, tools.map((what) => label(word(what), () => use(what))),
+      REACTIONS.map((emoji) => label(emoji, () => act({ do: "react", place: found.id, person: person.key, message: message.id, emoji })))));
 }
 
 /**

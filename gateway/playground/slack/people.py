@@ -186,6 +186,12 @@ class SimulatedSlack:
             raise UnknownAction("This message is gone.")
         return found
 
+    async def push(self, content: Any) -> None:  # noqa: ANN401 - any JSON
+        """Send an envelope with this payload."""
+        kinds = {"event": "events_api", "command": "slash_commands"}
+        kind = next((kind for name, kind in kinds.items() if name in content), "interactive")
+        self.server.push(kind, content)
+
     async def calm(self) -> None:
         """Break nothing anymore."""
         self.server.stop_failing()

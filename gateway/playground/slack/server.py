@@ -450,6 +450,10 @@ class FakeSlack:
         for told in self.listeners:
             told()
 
+    def push(self, kind: str, payload: dict[str, Any]) -> SlackEnvelope:
+        """Send an envelope of any payload."""
+        return self._send(kind, payload)
+
     def _send(self, kind: str, payload: dict[str, Any]) -> SlackEnvelope:
         envelope = SlackEnvelope(kind=kind, payload=payload)
         self.sockets.envelopes.append(envelope)

@@ -165,6 +165,10 @@ class SimulatedTelegram:
         upload = TelegramUpload(name=file["name"], content=content, mime=file["mime"])
         return self.server.keep(kind, upload)
 
+    async def push(self, content: Any) -> None:  # noqa: ANN401 - any JSON
+        """Queue an update with this content, under the next number."""
+        self.server.push({name: value for name, value in content.items() if name != "update_id"})
+
     async def calm(self) -> None:
         """Break nothing anymore."""
         self.server.stop_failing()
