@@ -39,9 +39,12 @@ export async function show(page) {
     ],
   });
   const all = element("div", { class: "buttons" });
+  let asked = 0;
   const count = async () => {
     if (!page.may("change")) return;
+    const mine = ++asked;
     const { resendable, discardable } = await request(`${OUTBOX}/count?${query()}`, { signal: page.signal });
+    if (mine !== asked) return; // The filters changed meanwhile.
     all.replaceChildren(...[
       resendable > 1 && button(t("deliveries.resend-all", { count: resendable }), () => resendAll(resendable)),
       discardable > 1 && button(t("deliveries.discard-all", { count: discardable }), () => changeAll("discard")),
