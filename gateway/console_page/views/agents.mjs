@@ -76,7 +76,7 @@ async function tryOut(page, draft) {
 async function showPrompt(/** @type {string} */ name) {
   const { parts, tokens, system } = await request(`${pathOf(name)}/prompt`);
   const rows = [...parts, { part: "=", tokens }].map((one) => [one.part, one.name, one.tokens.toLocaleString()]);
-  showDialog(`${t("agents.prompt")}: ${name}`, simpleTable([t("column.kind"), t("agents.name"), t("tools.tokens")], rows, ""), element("pre", {}, system));
+  showDialog(`${t("agents.prompt")}: ${name}`, simpleTable([t("column.kind"), t("agents.name"), t("tool.tokens")], rows, ""), element("pre", {}, system));
 }
 
 const shown = (/** @type {string[] | null | undefined} */ names) => (names ? names.join(", ") || "-" : "");

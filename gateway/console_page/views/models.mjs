@@ -11,15 +11,15 @@ export async function show(page) {
     table.update({ ...row, test: await request(`api/models/${encodeURIComponent(row.name)}/test`, { method: "POST" }) });
   const table = await loadedTable("nav.models", "name", () => rowsOf("api/model-details", "models"), [
     ["agents.model", (row) => [row.display_name ?? row.name, row.is_default && ` (${t("agents.default")})`, small(row.model), problem(row.problem), row.test && result(row.test)], "text"],
-    ["models.can", (row) => ["vision", "thinking"].filter((one) => row[`supports_${one}`]).map((one) => t(`models.${one}`)).join(", ")],
-    ["models.context", (row) => row.context_tokens?.toLocaleString() ?? "–", "number"],
-    ["models.price", (row) => (row.price ? `${row.price.input} / ${row.price.output}` : "–"), "number"],
-    ["models.used", (row) => [...row.channels, ...row.agents].join(", "), "text"],
-    ["", (row) => page.may("change") && act("models.test", () => test(row)), "actions"],
+    ["model.can", (row) => ["vision", "thinking"].filter((one) => row[`supports_${one}`]).map((one) => t(`model.${one}`)).join(", ")],
+    ["model.context", (row) => row.context_tokens?.toLocaleString() ?? "–", "number"],
+    ["model.price", (row) => (row.price ? `${row.price.input} / ${row.price.output}` : "–"), "number"],
+    ["model.used", (row) => [...row.channels, ...row.agents].join(", "), "text"],
+    ["", (row) => page.may("change") && act("model.test", () => test(row)), "actions"],
   ]);
   return [head(t("nav.models")), table.element];
 }
 
 /** Return what came of a test call. */
 const result = (/** @type {any} */ one) => element("small", { role: "status" }, pill(one.error ? "failed" : "answered"),
-  one.error ? ` ${one.error} – ${one.fix}` : ` “${one.answer}” · ${duration(one.seconds)} · ${one.input_tokens} + ${one.output_tokens} ${t("tools.tokens")}`);
+  one.error ? ` ${one.error} – ${one.fix}` : ` “${one.answer}” · ${duration(one.seconds)} · ${one.input_tokens} + ${one.output_tokens} ${t("tool.tokens")}`);

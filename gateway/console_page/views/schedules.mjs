@@ -55,7 +55,7 @@ export async function show(page) {
     mayChange && button(t("schedules.new"), () => edit(null), { class: "primary" })), table.element];
 }
 
-const showRuns = async (/** @type {any} */ row) => showDialog(row.name, simpleTable([t("schedules.due"), t("column.state"), t("tools.reason")],
+const showRuns = async (/** @type {any} */ row) => showDialog(row.name, simpleTable([t("schedules.due"), t("column.state"), t("tool.reason")],
   (await rowsOf(`${PATH}/${row.id}/occurrences`, "occurrences")).map((one) => [atZone(one.due_at, row.timezone), states(one), one.detail]), ""));
 
 /** Return the state of a run, and apart from it that of the delivery of its answer. */

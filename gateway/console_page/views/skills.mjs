@@ -19,9 +19,9 @@ export async function show(page) {
   const table = await loadedTable("nav.skills", "name", () => rowsOf(PATH, "skills"), [
     ["agents.name", (row) => row.name],
     ["agents.about", (row) => [preview(row.description), problem(row.error)], "text"],
-    ["column.kind", (row) => t(`skills.${row.category}`)],
+    ["column.kind", (row) => t(`skill.${row.category}`)],
     ["column.state", (row) => pill(row.error ? "failed" : row.enabled ? "ready" : "disabled")],
-    ["", (row) => [act("skills.read", () => read(row.name)), ...(row.category === "custom" ? [mayWrite && act("action.edit", () => edit(row.name)), act("skills.history", () => showHistory(row.name))] : []),
+    ["", (row) => [act("skill.read", () => read(row.name)), ...(row.category === "custom" ? [mayWrite && act("action.edit", () => edit(row.name)), act("skill.history", () => showHistory(row.name))] : []),
       mayWrite && toggle(page, `${PATH}/${encodeURIComponent(row.name)}`, "PUT", row.enabled, refresh)], "actions"],
   ]);
   const edit = async (/** @type {string} */ name) => {
@@ -32,7 +32,7 @@ export async function show(page) {
   const showHistory = async (/** @type {string} */ name) =>
     showDialog(name, ...(await rowsOf(custom(name, "/history"), "history")).map((one, index) => element("details", { class: "step" },
       element("summary", {}, ago(one.ts), ` ${one.action} ${one.reason}`),
-      mayWrite && one.prev_content !== null && act("skills.rollback", () => change(page, custom(name, "/rollback"), "POST", { history_index: index }, null, refresh)),
+      mayWrite && one.prev_content !== null && act("skill.rollback", () => change(page, custom(name, "/rollback"), "POST", { history_index: index }, null, refresh)),
       element("pre", {}, one.new_content ?? one.prev_content))).reverse());
   const picker = element("input", { type: "file", accept: ".skill,.zip", class: "unseen", tabindex: "-1", "aria-hidden": "true" });
   picker.addEventListener("change", async () => {
@@ -45,7 +45,7 @@ export async function show(page) {
     page.notify((await request(`${PATH}/install`, { method: "POST", body: { thread_id, path: file.virtual_path } })).message);
     await refresh();
   });
-  return [head(t("nav.skills"), mayWrite && button(t("skills.install"), () => picker.click(), { class: "primary" }), picker), table.element];
+  return [head(t("nav.skills"), mayWrite && button(t("skill.install"), () => picker.click(), { class: "primary" }), picker), table.element];
 }
 
 async function read(/** @type {string} */ name) {

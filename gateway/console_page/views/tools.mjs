@@ -19,38 +19,38 @@ export async function show(page) {
     .filter((one) => JSON.stringify(one).toLowerCase().includes((page.query.get("q") ?? "").toLowerCase())), [
     ["agents.name", (row) => element("code", {}, row.name)],
     ["agents.about", (row) => preview(row.description), "text"],
-    ["tools.from", (row) => `${t(`tools.${row.source}`)} ${row.server || row.group}`],
+    ["tool.from", (row) => `${t(`tool.${row.source}`)} ${row.server || row.group}`],
     ["column.state", (row) => pill(row.deferred ? "deferred" : "in_prompt")],
-    ["tools.tokens", (row) => row.tokens.toLocaleString(), "number"],
-    ["", (row) => mayWrite && row.server && act("tools.call", () => call(row.name)), "actions"],
+    ["tool.tokens", (row) => row.tokens.toLocaleString(), "number"],
+    ["", (row) => mayWrite && row.server && act("tool.call", () => call(row.name)), "actions"],
   ]);
   /** @returns {Promise<unknown>} */
   const refresh = () => Promise.all([servers.refresh(), tools.refresh()]);
   /** @type {import("../kit/table.mjs").Table} */
-  const servers = await loadedTable("tools.servers", "name", async () => {
+  const servers = await loadedTable("tool.servers", "name", async () => {
     const [config, { servers: states }] = await Promise.all([request("api/mcp/config"), request("api/mcp/status")]);
     return Object.entries(config.mcp_servers).map(([name, entry]) => ({ name, entry, ...states[name] }));
   }, [
     ["agents.name", (row) => row.name],
-    ["tools.address", (row) => [element("code", {}, row.entry.url ?? `${row.entry.command} ${row.entry.args.join(" ")}`), preview(row.entry.description), problem(row.error)], "text"],
+    ["tool.address", (row) => [element("code", {}, row.entry.url ?? `${row.entry.command} ${row.entry.args.join(" ")}`), preview(row.entry.description), problem(row.error)], "text"],
     ["column.state", (row) => pill(row.state)],
     ["nav.tools", (row) => element("span", { title: row.tools?.join(", ") }, row.tools?.length), "number"],
     ["", (row) => mayWrite && [toggle(page, pathOf(row.name), "PATCH", row.entry.enabled, refresh), act("action.edit", () => edit(row)), act("action.delete", () => remove(row.name))], "actions"],
   ]);
-  const remove = (/** @type {string} */ name) => ask({ title: name, text: t("tools.remove"), label: t("action.delete"), danger: true,
+  const remove = (/** @type {string} */ name) => ask({ title: name, text: t("tool.remove"), label: t("action.delete"), danger: true,
     submit: async () => { await request(pathOf(name), { method: "DELETE" }); await refresh(); } });
-  const edit = (/** @type {any} */ row = { name: "", entry: NEW }) => ask({ title: t("tools.server"), text: t("tools.server-text"), label: t("action.save"), wide: true, fields: [
+  const edit = (/** @type {any} */ row = { name: "", entry: NEW }) => ask({ title: t("tool.server"), text: t("tool.server-text"), label: t("action.save"), wide: true, fields: [
     { name: "name", label: t("agents.name"), required: true, max: 64, value: row.name },
     { name: "entry", label: "JSON", type: "area", rows: 12, value: JSON.stringify(row.entry, null, 2) },
   ], submit: ({ name, entry }) => change(page, pathOf(name), "PUT", JSON.parse(entry), null, refresh) });
-  const decisions = await loadedTable("tools.decisions", "id", (before) => {
+  const decisions = await loadedTable("tool.decisions", "id", (before) => {
     const outcome = page.query.get("outcome");
     return request(`api/guardrails/decisions?${new URLSearchParams({ ...(before && { before }), ...(outcome && { outcome }) })}`);
   }, [
     ["column.created", (row) => ago(row.created_at)],
     ["column.state", (row) => pill(row.outcome)],
     ["speaker.tool", (row) => element("code", {}, row.tool)],
-    ["tools.reason", (row) => [row.reason, small(row.code, " ", row.policy)], "text"],
+    ["tool.reason", (row) => [row.reason, small(row.code, " ", row.policy)], "text"],
     ["column.who", (row) => row.person],
     ["column.where", (row) => (row.thread_id ? link(formatAddress("conversation", row.thread_id), row.room || t("conversation.title")) : row.room)],
   ]);
@@ -60,14 +60,14 @@ export async function show(page) {
   page.onLeave(() => clearInterval(timer));
   const outcomes = ["denied", "rejected", "approved"].map((one) => /** @type {[string, string]} */ ([one, t(`state.${one}`)]));
   return [
-    head(t("nav.tools")), filterBar(page, [], { search: t("filter.search") }), tools.element,
-    head(t("tools.servers"), mayWrite && button(t("tools.add"), () => edit())), servers.element,
-    head(t("tools.decisions")), filterBar(page, [{ name: "outcome", label: t("column.state"), options: [["", t("filter.all")], ...outcomes] }]), decisions.element,
+    head(t("nav.tools")), filterBar(page, [{ name: "outcome", label: t("tool.decisions"), options: [["", t("filter.all")], ...outcomes] }], { search: t("filter.search") }), tools.element,
+    head(t("tool.servers"), mayWrite && button(t("tool.add"), () => edit())), servers.element,
+    head(t("tool.decisions")), decisions.element,
   ];
 }
 
 /** Ask for the arguments of a tool, call it, and show its result. */
-const call = (/** @type {string} */ name) => ask({ title: name, text: t("tools.call-text"), label: t("tools.call"), fields: [
+const call = (/** @type {string} */ name) => ask({ title: name, text: t("tool.call-text"), label: t("tool.call"), fields: [
   { name: "given", label: "JSON", type: "area", value: "{}" },
 ], submit: async ({ given }) => {
   const one = await request(`api/mcp/tools/${encodeURIComponent(name)}/call`, { method: "POST", body: { arguments: JSON.parse(given) } });
