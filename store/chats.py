@@ -43,8 +43,8 @@ _LIST = """
 SELECT * FROM chat WHERE channel = :channel AND received_at >= :since ORDER BY workspace, chat
 """
 _SEARCH = """
-SELECT * FROM chat WHERE (:channel = '' OR channel = :channel) AND is_private = :is_private
-AND search LIKE :search ESCAPE '!'
+SELECT * FROM chat WHERE (:channel = '' OR channel = :channel)
+AND (:is_private < 0 OR is_private = :is_private) AND search LIKE :search ESCAPE '!'
 ORDER BY received_at DESC, channel, workspace, chat LIMIT :limit OFFSET :offset
 """
 _TITLES = "SELECT room, title FROM chat WHERE room IN (SELECT value FROM json_each(:rooms))"
@@ -137,12 +137,15 @@ class ChatStore:
         return await to_thread.run_sync(lambda: [_known_chat(row) for row in rows])
 
     async def search(
-        self, text: str, *, channel: str, is_private: bool, limit: int, offset: int
+        self, text: str, *, channel: str, is_private: bool | None, limit: int, offset: int
     ) -> list[KnownChat]:
-        """Return chats whose name or ID contains a text, those with the newest message first. Raises StoreError."""
+        """Return chats whose name or ID contains a text, those with the newest message first. Raises StoreError.
+
+        `is_private`: None = both groups and private chats.
+        """
         params: Params = {
             "channel": channel,
-            "is_private": int(is_private),
+            "is_private": -1 if is_private is None else int(is_private),
             "search": search_pattern(text),
             "limit": limit,
             "offset": offset,

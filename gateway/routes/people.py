@@ -248,12 +248,12 @@ async def list_rooms(
     *,
     q: Text = "",
     channel: Text = "",
-    kind: Literal["group", "private"] = "group",
+    kind: Literal["group", "private"] | None = None,
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> dict[str, Any]:
     """List the chats in which people wrote to the bot, those with the newest message first."""
-    is_private = kind == "private"
+    is_private = None if kind is None else kind == "private"
     found = await bus.known_chats.search(
         q, channel=channel, is_private=is_private, limit=limit, offset=offset
     )

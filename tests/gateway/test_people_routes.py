@@ -178,7 +178,7 @@ async def test_a_choice_has_the_effect_of_the_command(running: Running, tmp_path
             message(1, "hi"),
             message(2, "all", chat="g1", is_private=False, chat_title="Ops"),
         )
-        await eventually(lambda: rows(service, "/api/rooms"))
+        await eventually(lambda: rows(service, "/api/rooms?kind=group"))
         path = "/api/people/terminal/u1"
         body = {"model": "other", "language": "zh", "timezone": "Asia/Tokyo"}
         changed = await service.client.patch(path, json=body)
@@ -209,7 +209,7 @@ async def test_limits_say_how_much_is_used_and_usage_has_names(running: Running)
             message(1, "/status"),
             message(2, "/status", chat="g1", is_private=False, chat_title="Ops"),
         )
-        await eventually(lambda: rows(service, "/api/rooms"))
+        await eventually(lambda: rows(service, "/api/rooms?kind=group"))
         store = service.services.agent_services.usage.store
         assert store is not None
         person = await get(service, "/api/people/terminal/u1")
@@ -228,7 +228,7 @@ async def test_limits_say_how_much_is_used_and_usage_has_names(running: Running)
         ]  # fmt: skip
         assert person["usage"] == {"tokens": 100, "cost_usd": 2.0}
         assert (await rows(service, "/api/people"))[0]["usage"]["tokens"] == 100
-        (room,) = await rows(service, "/api/rooms")
+        (room,) = await rows(service, "/api/rooms?kind=group")
         assert (room["people"], room["usage"]["tokens"]) == (1, 100)
         totals = (await get(service, "/api/usage?by=channel&by=person&by=room"))["totals"]
         assert [(one["channel"], one["person_name"], one["room_name"]) for one in totals] == [

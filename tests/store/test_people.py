@@ -75,6 +75,8 @@ async def test_rooms_are_found_and_keep_their_names(database: Database) -> None:
     assert await found("ops", is_private=False) == ["Ops"]
     assert await found("", is_private=True) == ["Ann"]
     assert await found("ops", is_private=True) == []
+    every = await store.search("", channel="slack", is_private=None, limit=9, offset=0)
+    assert {one.title for one in every} == {"Ops", "Ann"}
     assert await store.titles(["slack:T:C1", "x"]) == {"slack:T:C1": "Ops"}
 
 

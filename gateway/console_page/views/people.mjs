@@ -35,7 +35,7 @@ function people(page, path, number) {
   return createTable({
     label: t(`nav.people`), key: address, empty: t("people.nobody"), open: address,
     load: async (offset) => {
-      const query = new URLSearchParams({ ...Object.fromEntries(page.query), offset: offset ?? "0" });
+      const query = new URLSearchParams({ ...Object.fromEntries(page.query), offset: offset ?? "0", kind: "group" });
       const { rows, next } = await request(`api/${path}?${query}`, { signal: page.signal });
       return { rows, next: next && String(next) };
     },
