@@ -72,7 +72,7 @@ class KeyList(BaseModel):
     rows: list[KeyView]
 
 
-class FileView(BaseModel):
+class ConfigFileView(BaseModel):
     """The configuration file.
 
     Attributes:
@@ -194,10 +194,10 @@ def _list(editor: ConfigEditor, sections: Mapping[str, PlatformConfig], wanted: 
 
 
 @router.get("/file")
-async def read_file(editor: EditorDep) -> FileView:
+async def read_file(editor: EditorDep) -> ConfigFileView:
     """Return the text of the configuration file, without its secrets."""
     try:
-        return FileView.model_validate(await editor.read())
+        return ConfigFileView.model_validate(await editor.read())
     except (ConfigNotSaved, ConfigError) as error:
         raise HTTPException(404, str(error)) from None
 

@@ -50,6 +50,12 @@ _IS_SHOWN = """(() => {
   const view = document.getElementById('view');
   return !view.hasAttribute('aria-busy') && view.innerText.trim() !== '' && document.title !== 'Parley console';
 })()"""
+_GO = """new Promise((gone) => {
+  const before = location.href;
+  addEventListener('hashchange', () => setTimeout(gone), { once: true });
+  location.hash = %s;
+  if (location.href === before) gone();
+})"""
 _VIEWS = "import('./views.mjs').then(({ VIEWS }) => VIEWS.map((one) => one.name))"
 _LINKS = (
     "[...document.querySelectorAll('main a[href^=\"#\"]')].map((one) => one.getAttribute('href'))"
@@ -112,8 +118,7 @@ async def _write_hostile_messages(platforms: PlatformServers, model: FakeModelSe
 
 async def show(page: BrowserPage, address: str) -> None:
     """Open an address of the console, and wait until the view is there."""
-    await page.evaluate(f"location.hash = {json.dumps(address)}")
-    await anyio.sleep(0.05)
+    await page.evaluate(_GO % json.dumps(address))
     await eventually(lambda: page.evaluate(_IS_SHOWN))
 
 
