@@ -27,6 +27,7 @@ from store.errors import RowConflict, RowNotFound
 from store.inbox import InboxRow
 from store.message_words import MessageFilter
 from store.outbox import NEWEST
+from store.pairings import Pairing
 from store.people import KnownPerson
 from store.schedules import Schedule
 
@@ -76,14 +77,14 @@ class Access:
     Attributes:
         disposition: ACCEPTED, or why not.
         pairing_id: The user ID of the approval.
-        approved_at: When they were approved, Unix seconds; None = they were not.
+        pairing: The approval; None = there is none.
     """
 
     disposition: Disposition
     means: AccessMeans
     is_admin: bool
     pairing_id: str
-    approved_at: float | None
+    pairing: Pairing | None
 
 
 class Profiles:
@@ -210,9 +211,9 @@ class Profiles:
         policy = self._bus.policies.get(message.key.channel, ChannelPolicy())
         name = pairing_id(message)
         pairings = await self._stores.pairings.list_all()
-        approved_at = next(
+        approved = next(
             (
-                one.approved_at
+                one
                 for one in pairings
                 if (one.channel, one.workspace, one.user_id)
                 == (message.key.channel, message.key.workspace, name)
@@ -233,7 +234,7 @@ class Profiles:
             means=means,
             is_admin=self._access.is_admin(message.key.channel, message.sender),
             pairing_id=name,
-            approved_at=approved_at,
+            pairing=approved,
         )
 
     async def messages(self, profile: Profile) -> list[InboxRow]:

@@ -127,12 +127,14 @@ class AccessView(BaseModel):
     Attributes:
         disposition: `accepted`, or why not.
         pairing_id: The `user_id` with which `DELETE /api/channels/pairings` revokes the approval.
+        code: Of the approval, with which it is restored; "" = there is none.
     """
 
     disposition: Disposition
     means: AccessMeans
     is_admin: bool
     pairing_id: str
+    code: str
     approved_at: str | None
 
 
@@ -472,7 +474,8 @@ async def _access_view(bus: Bus, found: Profile) -> dict[str, Any]:
         "means": access.means,
         "is_admin": access.is_admin,
         "pairing_id": access.pairing_id,
-        "approved_at": iso_time(access.approved_at),
+        "code": access.pairing.code if access.pairing else "",
+        "approved_at": iso_time(access.pairing.approved_at if access.pairing else None),
     }
 
 

@@ -256,8 +256,44 @@ async def test_conversations_and_people_of_a_room_are_links(running: Running) ->
         found = await eventually(room, lambda found: len(found["conversations"]) == 1)
         (conversation,) = found["conversations"]
         assert (conversation["chat"], len(conversation["thread_id"])) == ("g1", 36)
-        person = await get(service, "/api/people/terminal/u2")
+        person = await eventually(
+            lambda: get(service, "/api/people/terminal/u2"),
+            lambda found: bool(found["conversations"]),
+        )
         assert [one["thread_id"] for one in person["conversations"]] == [conversation["thread_id"]]
         assert list(person["choices"]) == ["language"]  # There is no private chat.
         refused = await service.client.patch("/api/people/terminal/u2", json={"model": None})
         assert refused.status_code == 409
+
+
+async def test_an_approval_is_shown_revoked_and_restored(running: Running) -> None:
+    async with running(
+        "channels: {terminal: {dm_policy: pairing, allowed_users: [boss]}}"
+    ) as service:
+        bus = service.services.bus
+        assert bus is not None
+        assert await bus.intake.receive(message(1, "let me in")) is Disposition.PAIRING
+        (asked,) = await bus.pairings.list_all()
+        await bus.approve(asked.code)
+        await received(service, message(2, "/status"), message(3, "/status", user="boss", chat="b"))
+        await eventually(
+            lambda: rows(service, "/api/people"), lambda found: len(found) == len(("u1", "boss"))
+        )
+
+        async def access(user: str) -> dict[str, Any]:
+            return dict((await get(service, f"/api/people/terminal/{user}"))["access"])
+
+        assert (await access("boss"))["means"] == "listed"
+        found = await access("u1")
+        assert (found["means"], found["code"], bool(found["approved_at"])) == (
+            "approved",
+            asked.code,
+            True,
+        )
+        path = f"/api/channels/pairings/terminal/{found['pairing_id']}"
+        assert (await service.client.delete(path)).status_code == 204
+        found = await access("u1")
+        assert (found["disposition"], found["means"], found["approved_at"]) == ("pairing", "", None)
+        restored = await service.client.post(f"/api/channels/pairings/{asked.code}/approve")
+        assert restored.status_code == 200, restored.text
+        assert (await access("u1"))["means"] == "approved"
