@@ -171,6 +171,8 @@ async def test_every_view_fits_on_a_phone_in_both_languages(tmp_path: Path) -> N
                 far = await page.evaluate(_OUT_OF_REACH)
                 shown = await page.text()
                 missing = re.findall(rf"(?:^|\s)(?:{keys})\.[a-z][a-z_.-]+(?=$|\s)", shown)
+                if address.startswith("#configuration"):
+                    missing = []  # It shows keys of the configuration.
                 if width > 390 or far or missing:
                     found[f"{address} {language}"] = (width, far[:3], missing)
             assert await page.evaluate("window.canaries") == 0

@@ -1,5 +1,6 @@
 // Filters of a list: a search field and choices, kept in the address.
 
+import { request } from "./api.mjs";
 import { element } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
@@ -68,3 +69,13 @@ function textFilter(page, filter, type) {
   });
   return element("label", { class: type === "search" ? "filter search" : "filter" }, element("span", {}, filter.label), field, list);
 }
+
+/**
+ * Return completions of names that a list of the service has.
+ * @param {string} path of the list
+ * @param {string} id the key of the values
+ * @param {string} name the key of the names; rows without one are left out
+ * @returns {() => Promise<[string, string][]>}
+ */
+export const named = (path, id, name) => async () =>
+  (await request(`${path}?limit=200`)).rows.flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));

@@ -16,7 +16,7 @@ const REPEATABLE = ["answered", "failed", "silent", "stopped", "interrupted"];
  */
 export function messageActions(page, row, done) {
   if (!page.may("change")) return [];
-  if (row.remedy) return letIn(page, row, async () => done());
+  if (row.remedy) return [letIn(page, row, async () => done())];
   const path = `api/messages/${row.id.slice(1)}`;
   const act = async (/** @type {string} */ what, /** @type {unknown} */ body) => {
     const { message } = await request(`${path}/${what}`, { method: "POST", body });

@@ -3,7 +3,7 @@
 import { request } from "../kit/api.mjs";
 import { ask } from "../kit/dialog.mjs";
 import { ago, button, element, pill, place } from "../kit/elements.mjs";
-import { filterBar } from "../kit/filters.mjs";
+import { filterBar, named } from "../kit/filters.mjs";
 import { createTable } from "../kit/table.mjs";
 import { language, t } from "../kit/texts.mjs";
 
@@ -83,17 +83,10 @@ export async function show(page) {
     filterBar(page, [
       { name: "state", label: t("column.state"), options: options(STATES.map((one) => [one, t(`state.${one}`)])) },
       { name: "channel", label: t("column.channel"), options: options(Object.keys(channels).map((one) => [one, one])) },
-      { name: "chat", label: t("column.where"), complete: completePlaces },
+      { name: "chat", label: t("column.where"), complete: named("api/rooms", "chat", "name") },
     ], { search: t("deliveries.search") }),
     table.element,
   ];
-}
-
-/** @param {string} text @returns {Promise<[string, string][]>} */
-async function completePlaces(text) {
-  const { rows } = await request(`${OUTBOX}?limit=200`);
-  const names = new Map(rows.map((/** @type {any} */ row) => [row.chat, `${row.place || row.chat} · ${row.channel}`]));
-  return [...names].filter((one) => one.join(" ").toLowerCase().includes(text.toLowerCase()));
 }
 
 /** Return what a second send may do. @param {{effect: string, platform: string, until: string | null}} send */

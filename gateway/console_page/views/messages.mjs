@@ -4,7 +4,7 @@ import { remedy } from "../kit/access.mjs";
 import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
 import { ago, element, person, pill, place } from "../kit/elements.mjs";
-import { filterBar } from "../kit/filters.mjs";
+import { filterBar, named } from "../kit/filters.mjs";
 import { messageActions } from "../kit/message_actions.mjs";
 import { createTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
@@ -54,7 +54,3 @@ export async function show(page) {
     table.element,
   ];
 }
-
-/** @param {string} path @param {string} id @param {string} name @returns {() => Promise<[string, string][]>} */
-const named = (path, id, name) => async () =>
-  (await request(`${path}?limit=200`)).rows.flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));
