@@ -3,7 +3,6 @@
 The views are found as a person finds them: those of the navigation, then whatever they link to.
 """
 
-import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,8 +14,8 @@ import pytest
 
 from gateway.playground.telegram.chats import user_json
 from tests.browser import BrowserPage, needs_chromium, open_browser
-from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.journeys.console_views import show_view, until_shown
 from tests.journeys.service import Service, serving, with_model
 from tests.people.feishu import FeishuPrivateUser
 from tests.people.platforms import PlatformServers
@@ -46,16 +45,6 @@ HOSTILE_TEXT = "\n\n".join(CANARIES)
 HOSTILE_NAME = f"{CANARIES[0]} \u202eeve"
 
 _PLANT = "window.canaries = 0; window.canary = () => { window.canaries += 1; }"
-_IS_SHOWN = """(() => {
-  const view = document.getElementById('view');
-  return !view.hasAttribute('aria-busy') && view.innerText.trim() !== '' && document.title !== 'Parley console';
-})()"""
-_GO = """new Promise((gone) => {
-  const before = location.href;
-  addEventListener('hashchange', () => setTimeout(gone), { once: true });
-  location.hash = %s;
-  if (location.href === before) gone();
-})"""
 _VIEWS = "import('./views.mjs').then(({ VIEWS }) => VIEWS.map((one) => one.name))"
 _LINKS = (
     "[...document.querySelectorAll('main a[href^=\"#\"]')].map((one) => one.getAttribute('href'))"
@@ -116,12 +105,6 @@ async def _write_hostile_messages(platforms: PlatformServers, model: FakeModelSe
     await failing.wait_for_message("rejected the request")
 
 
-async def show(page: BrowserPage, address: str) -> None:
-    """Open an address of the console, and wait until the view is there."""
-    await page.evaluate(_GO % json.dumps(address))
-    await eventually(lambda: page.evaluate(_IS_SHOWN))
-
-
 async def addresses(page: BrowserPage) -> list[str]:
     """Return one address for each view: of views that the navigation leaves out, the first that others link to."""
     names = await page.evaluate(_VIEWS)
@@ -130,7 +113,7 @@ async def addresses(page: BrowserPage) -> list[str]:
     )
     found = {name: f"#{name}" for name in linked}
     for address in list(found.values()):
-        await show(page, address)
+        await show_view(page, address)
         for href in await page.evaluate(_LINKS):
             found.setdefault(re.split("[/?]", href[1:])[0], href)
     assert set(names) <= set(found), "a view that nothing links to"
@@ -146,7 +129,7 @@ async def test_every_view_is_accessible_and_safe_in_light_and_dark(tmp_path: Pat
         for address in await addresses(page):
             for color in ("light", "dark"):
                 await page.prefer_color(color)
-                await show(page, address)
+                await show_view(page, address)
                 if findings := await page.evaluate(_AXE_RUN):
                     found[f"{address} {color}"] = findings
         assert found == {}
@@ -163,10 +146,10 @@ async def test_every_view_fits_on_a_phone_in_both_languages(tmp_path: Path) -> N
             await page.evaluate(f"localStorage.setItem('parley.language', '{language}')")
             await page.open(f"{service.url}/console/?{language}")
             await page.evaluate(_PLANT)
-            await eventually(lambda: page.evaluate(_IS_SHOWN))
+            await until_shown(page)
             assert ("概览" in await page.text("nav")) == (language == "zh")
             for address in await addresses(page):
-                await show(page, address)
+                await show_view(page, address)
                 width = await page.evaluate("document.documentElement.scrollWidth")
                 far = await page.evaluate(_OUT_OF_REACH)
                 shown = await page.text()

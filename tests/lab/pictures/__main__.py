@@ -14,10 +14,11 @@ def main() -> None:
     for name, draw in PICTURES.items():
         (FOLDER / name).write_text(draw(), "utf-8")
     if CHROMIUM is None:
-        sys.stderr.write(f"Left out: {', '.join(SCREENSHOTS)} (needs chromium).\n")
+        left_out = ", ".join(name for names in SCREENSHOTS.values() for name in names)
+        sys.stderr.write(f"Left out: {left_out} (needs chromium).\n")
         return
-    for name, take in SCREENSHOTS.items():
-        anyio.run(take, FOLDER / name)
+    for take in SCREENSHOTS:
+        anyio.run(take, FOLDER)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """All pictures by file name, and their folder."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.lab.pictures.architecture import architecture_diagram
 from tests.lab.pictures.chats import CHAT_PICTURES
-from tests.lab.pictures.console import take_console_screenshot
+from tests.lab.pictures.console import VIEWS, take_console_screenshots
 from tests.lab.pictures.playground import take_playground_screenshot
 from tests.lab.pictures.sequence import sequence_diagram
 from tests.lab.pictures.terminal import terminal_recording
@@ -19,8 +19,10 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     **CHAT_PICTURES,
 }
 
-SCREENSHOTS: Mapping[str, Callable[[Path], Awaitable[None]]] = {
-    "console.png": take_console_screenshot,
-    "playground.png": take_playground_screenshot,
+SCREENSHOTS: Mapping[Callable[[Path], Awaitable[None]], Sequence[str]] = {
+    take_console_screenshots: tuple(VIEWS),
+    take_playground_screenshot: ("playground.png",),
 }
-"""Taken in a real browser. Their bytes differ each time, so tests do not compare them."""
+"""What takes them in a real browser, and writes these files into a folder. Their bytes differ each time, so tests do
+not compare them.
+"""

@@ -9,11 +9,11 @@ from tests.journeys.playground import playground
 PLACE = "telegram:-1001000000002/2"
 
 
-async def take_playground_screenshot(file: Path) -> None:
+async def take_playground_screenshot(folder: Path) -> None:
     """Write a topic with a question of the bot and the inspector as a PNG file. Needs chromium."""
     with TemporaryDirectory() as name:
-        folder = Path(name)
-        async with playground(folder) as running, open_browser(folder) as page:
+        home = Path(name)
+        async with playground(home) as running, open_browser(home) as page:
             await page.open(running.link)
             await page.wait_for_text("Travel", "#places")
             for person, text in (("ben", "where shall we go?"), ("ann", "ask me something")):
@@ -21,4 +21,4 @@ async def take_playground_screenshot(file: Path) -> None:
                 await running.wait_for(PLACE, "You said" if person == "ben" else "Which color")
             await page.evaluate(f"document.querySelector('[data-place=\"{PLACE}\"]').click()")
             await page.wait_for_text("Green", "#messages .buttons")
-            await page.screenshot(file)
+            await page.screenshot(folder / "playground.png")
