@@ -447,7 +447,7 @@ async def _take_up(
     context.tasks.start_soon(_take_housekeeping, bus, database, context.now)
     context.tasks.start_soon(bus.broadcast_sender.run, context.nodes)
     context.tasks.start_soon(_reload, database.signals, BROADCASTS, bus.broadcast_sender.wake)
-    context.tasks.start_soon(bus.takeovers.run)
+    context.tasks.start_soon(_repeated, "takeovers", bus.takeovers.run)
     context.tasks.start_soon(_reload, database.signals, TAKEOVERS, bus.takeovers.wake)
     context.tasks.start_soon(bus.scheduler.run, context.nodes)
     context.tasks.start_soon(_reload, database.signals, SCHEDULES, bus.scheduler.wake)

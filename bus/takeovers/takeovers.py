@@ -27,7 +27,7 @@ from bus.notifications.notifications import (
     NotificationStatus,
 )
 from bus.notifications.rows import MAX_UNREAD, quote_unread
-from store.errors import RowConflict, StoreError
+from store.errors import RowConflict
 from store.outbox import NewOutboxRow
 from store.takeovers import ConversationControl
 
@@ -167,17 +167,13 @@ class Takeovers:
         self._signaled.set()
 
     async def run(self) -> None:
-        """Stop turns of conversations that were taken over, until canceled."""
+        """Stop turns of conversations that were taken over, until canceled. Raises StoreError."""
         while True:
             self._signaled = anyio.Event()
-            try:
-                taken = await self._store.list_all()
-            except StoreError as error:
-                log.warning("takeovers wait for the journal: %s", error)
-            else:
-                self._conversations.leave_to_people(
-                    {one.key: one.taken_over_at or 0.0 for one in taken}
-                )
+            taken = await self._store.list_all()
+            self._conversations.leave_to_people(
+                {one.key: one.taken_over_at or 0.0 for one in taken}
+            )
             with anyio.move_on_after(CHECK_S):
                 await self._signaled.wait()
 
