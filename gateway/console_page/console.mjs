@@ -195,7 +195,7 @@ function showSignIn(/** @type {string} */ problem) {
   const error = element("p", { class: "error", role: "alert" }, problem);
   const field = element("input", { id: "token", type: "password", autocomplete: "current-password", required: true });
   const form = element("form", { class: "card sign-in" },
-    element("h2", {}, t("sign-in.title")),
+    element("h2", {}, t("action.sign-in")),
     element("p", {}, t("sign-in.text")),
     element("label", { for: "token" }, t("sign-in.token")), field,
     element("p", { class: "hint soft" }, t("sign-in.hint")),

@@ -16,6 +16,7 @@ NODE = shutil.which("node")
 LIST_TEXTS = """
 const [en, zh] = await Promise.all(["en", "zh"].map((code) => import(`${process.argv[1]}/texts/${code}.mjs`)));
 const holes = (texts) => Object.entries(texts)
+  .flatMap(([group, named]) => Object.entries(named).map(([name, text]) => [`${group}.${name}`, text]))
   .map(([key, text]) => [key, [...new Set(text.match(/\\{\\w+\\}/g) ?? [])].sort()]);
 console.log(JSON.stringify([holes(en.texts), holes(zh.texts)]));
 """

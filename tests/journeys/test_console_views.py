@@ -49,7 +49,7 @@ _VIEWS = "import('./views.mjs').then(({ VIEWS }) => VIEWS.map((one) => one.name)
 _LINKS = (
     "[...document.querySelectorAll('main a[href^=\"#\"]')].map((one) => one.getAttribute('href'))"
 )
-_KEYS = "import('./texts/en.mjs').then(({ texts }) => [...new Set(Object.keys(texts).map((key) => key.split('.')[0]))])"
+_KEYS = "import('./texts/en.mjs').then(({ texts }) => Object.keys(texts))"
 _OUT_OF_REACH = """[...document.querySelectorAll('a, button, input, select, textarea, summary')].filter((one) => {
   const at = one.getBoundingClientRect();
   const overflow = (place) => getComputedStyle(place).overflowX;

@@ -27,7 +27,7 @@ export function messageActions(page, row, done) {
   if (row.kind !== "chat" || !REPEATABLE.includes(row.state)) return [];
   const words = row.text && !row.text.includes("•••") ? row.text : "";
   const edit = () => ask({
-    title: t("messages.repeat-title"), text: t("messages.repeat-text"), label: t("action.repeat"),
+    title: t("action.repeat"), text: t("messages.repeat-text"), label: t("action.repeat"),
     fields: [{ name: "text", label: t("messages.repeat-words"), type: "area", max: 20000, value: words }],
     submit: ({ text }) => act("repeat", { text: text.trim() && text !== words ? text : null }),
   });

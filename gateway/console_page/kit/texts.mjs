@@ -3,7 +3,7 @@
 const KEY = "parley.language";
 export const LANGUAGES = { en: "English", zh: "中文" };
 
-/** @type {Record<string, string>} */
+/** By group. @type {Record<string, Record<string, string>>} */
 let words = {};
 
 /** The language of this browser: chosen, or the browser's own. */
@@ -23,12 +23,13 @@ export async function loadTexts() {
 
 /**
  * Return a text with its values filled in: "{count} new". A text with "one|many" is chosen by `count`.
- * @param {string} key
+ * @param {string} key GROUP.NAME
  * @param {Record<string, string | number>} values
  * @param {string} [otherwise] what to say if the key is unknown
  */
 export function t(key, values = {}, otherwise) {
-  let text = words[key] ?? otherwise ?? key;
+  const [group] = key.split(".", 1);
+  let text = words[group]?.[key.slice(group.length + 1)] ?? otherwise ?? key;
   if (text.includes("|")) text = text.split("|")[values.count === 1 ? 0 : 1];
   return text.replace(/\{(\w+)\}/g, (_, name) => {
     const value = values[name];

@@ -18,9 +18,9 @@ const pathOf = (/** @type {string} */ name) => `${PATH}/${encodeURIComponent(nam
 export async function show(page) {
   if (page.rest || page.query.has("new")) return edit(page);
   const table = await loadedTable("nav.agents", "name", () => rowsOf(PATH, "agents"), [
-    ["agents.name", (row) => link(address(row.name), row.name)],
+    ["column.name", (row) => link(address(row.name), row.name)],
     ["agents.about", (row) => preview(row.description), "text"],
-    ["agents.model", (row) => row.model ?? t("agents.default")],
+    ["source.model", (row) => row.model ?? t("agents.default")],
     ["agents.groups", (row) => shown(row.tool_groups) || t("filter.all")],
   ], { open: (row) => address(row.name) });
   return [head(t("nav.agents"), button(t("agents.lead-prompt"), () => showPrompt("lead-agent")),
@@ -35,9 +35,9 @@ async function edit(page) {
     /** @type {any} */ (name ? request(pathOf(name)) : {})]);
   const groups = [...new Set(tools.map((one) => one.group).filter(Boolean))].join(", ");
   const fields = form([
-    { name: "name", label: t("agents.name"), required: true, max: 64, value: name, hint: name && t("agents.name-hint") },
+    { name: "name", label: t("column.name"), required: true, max: 64, value: name, hint: name && t("agents.name-hint") },
     { name: "description", label: t("agents.about"), value: agent.description, max: 1024 },
-    { name: "model", label: t("agents.model"), type: "choice", value: agent.model ?? "", options: [["", t("agents.default")], ...models.map((one) => /** @type {[string, string]} */ ([one.name, one.name]))] },
+    { name: "model", label: t("source.model"), type: "choice", value: agent.model ?? "", options: [["", t("agents.default")], ...models.map((one) => /** @type {[string, string]} */ ([one.name, one.name]))] },
     { name: "tool_groups", label: t("agents.groups"), value: shown(agent.tool_groups), hint: t("agents.list-hint", { groups }) },
     { name: "skills", label: t("nav.skills"), value: shown(agent.skills) },
     { name: "soul", label: "SOUL.md", type: "area", rows: 14, value: agent.soul, max: 20000 },
@@ -76,7 +76,7 @@ async function tryOut(page, draft) {
 async function showPrompt(/** @type {string} */ name) {
   const { parts, tokens, system } = await request(`${pathOf(name)}/prompt`);
   const rows = [...parts, { part: "=", tokens }].map((one) => [one.part, one.name, one.tokens.toLocaleString()]);
-  showDialog(`${t("agents.prompt")}: ${name}`, simpleTable([t("column.kind"), t("agents.name"), t("tool.tokens")], rows, ""), element("pre", {}, system));
+  showDialog(`${t("agents.prompt")}: ${name}`, simpleTable([t("column.kind"), t("column.name"), t("tool.tokens")], rows, ""), element("pre", {}, system));
 }
 
 const shown = (/** @type {string[] | null | undefined} */ names) => (names ? names.join(", ") || "-" : "");

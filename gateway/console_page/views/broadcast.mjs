@@ -20,7 +20,7 @@ export async function show(page) {
     text: values.text, audience: values.audience, channels: values.channel ? [values.channel] : null,
   });
   const count = async (/** @type {Record<string, string>} */ values) => {
-    if (!values.text.trim()) throw new Error(t("broadcast.empty"));
+    if (!values.text.trim()) throw new Error(t("chat.no-text"));
     const found = await request(PATH, { method: "POST", body: { ...body(values), dry_run: true } });
     // The ID is that of one message: a second click sends nothing.
     const key = crypto.randomUUID?.() ?? `console-${Date.now()}`;

@@ -43,7 +43,7 @@ export async function show(page) {
   const log = element("div", { class: "log", role: "log", "aria-label": t("nav.chat"), tabindex: "0" });
   const chosen = element("select", { "aria-label": t("chat.agent") }, ...assistants.map((/** @type {any} */ one) =>
     element("option", { value: one.assistant_id, selected: thread?.metadata?.assistant_id ? one.assistant_id === thread.metadata.assistant_id : one.name === DEFAULT }, one.name)));
-  const field = element("textarea", { rows: 3, "aria-label": t("chat.message"), placeholder: t("chat.message") });
+  const field = element("textarea", { rows: 3, "aria-label": t("column.message"), placeholder: t("column.message") });
   const picker = element("input", { type: "file", multiple: true, class: "unseen", tabindex: "-1", "aria-hidden": "true" });
   const dropped = element("ul", { class: "files" });
   const stop = button(t("action.stop"), async () => {

@@ -102,7 +102,7 @@ function why(row, conversation, opened) {
       [t("timeline.decision"), decision],
       [t("timeline.queue"), row.queue_s !== null && duration(row.queue_s)],
       [t("timeline.run"), run && element("span", {}, pill({ success: "done", error: "failed" }[/** @type {"error"} */ (run.status)] ?? run.status), ` ${run.run_id} ${run.error}${row.starts > 1 ? ` × ${row.starts}` : ""}`)],
-      ...used.map((one) => [t("timeline.model"), one]),
+      ...used.map((one) => [t("source.model"), one]),
     ]).filter(([, value]) => value)),
     ...row.messages.filter((one) => one.type === "ai").flatMap((one) => [
       element("p", { class: "plain" }, element("span", { class: "soft" }, `${one.model} ${one.input_tokens ?? "?"} (${one.cached_tokens ?? 0}) → ${one.output_tokens ?? "?"} `), seen.includes(one.content) ? "" : one.content),

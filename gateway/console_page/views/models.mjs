@@ -10,7 +10,7 @@ export async function show(page) {
   const test = async (/** @type {any} */ row) =>
     table.update({ ...row, test: await request(`api/models/${encodeURIComponent(row.name)}/test`, { method: "POST" }) });
   const table = await loadedTable("nav.models", "name", () => rowsOf("api/model-details", "models"), [
-    ["agents.model", (row) => [row.display_name ?? row.name, row.is_default && ` (${t("agents.default")})`, small(row.model), problem(row.problem), row.test && result(row.test)], "text"],
+    ["source.model", (row) => [row.display_name ?? row.name, row.is_default && ` (${t("agents.default")})`, small(row.model), problem(row.problem), row.test && result(row.test)], "text"],
     ["model.can", (row) => ["vision", "thinking"].filter((one) => row[`supports_${one}`]).map((one) => t(`model.${one}`)).join(", ")],
     ["model.context", (row) => row.context_tokens?.toLocaleString() ?? "–", "number"],
     ["model.price", (row) => (row.price ? `${row.price.input} / ${row.price.output}` : "–"), "number"],

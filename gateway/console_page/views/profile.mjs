@@ -27,7 +27,7 @@ export async function show(page, kind) {
   /** @type {(url: string, method: string, body?: unknown, undo?: () => unknown) => Promise<void>} */
   const send = async (url, method, body, undo) => {
     await request(url, { method, body });
-    page.notify(t("profile.done"), undo);
+    page.notify(t("list.saved"), undo);
     await page.show();
   };
   /** @type {(label: string, call: () => unknown) => Node} */

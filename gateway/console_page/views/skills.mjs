@@ -17,7 +17,7 @@ export async function show(page) {
   const refresh = () => table.refresh();
   /** @type {import("../kit/table.mjs").Table} */
   const table = await loadedTable("nav.skills", "name", () => rowsOf(PATH, "skills"), [
-    ["agents.name", (row) => row.name],
+    ["column.name", (row) => row.name],
     ["agents.about", (row) => [preview(row.description), problem(row.error)], "text"],
     ["column.kind", (row) => t(`skill.${row.category}`)],
     ["column.state", (row) => pill(row.error ? "failed" : row.enabled ? "ready" : "disabled")],

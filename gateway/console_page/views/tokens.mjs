@@ -25,7 +25,7 @@ export async function show(page) {
   const create = button(t("tokens.new"), () => ask({
     title: t("tokens.new"), label: t("tokens.new"),
     fields: [
-      { name: "name", label: t("tokens.name"), required: true, max: 64 },
+      { name: "name", label: t("column.name"), required: true, max: 64 },
       { name: "scope", label: t("sessions.scope"), type: "choice", options: [["read", "read"], ["operator", "operator"], ["admin", "admin"]] },
       { name: "days", label: t("tokens.days"), type: "number" },
     ],
@@ -34,7 +34,7 @@ export async function show(page) {
   const { table, content } = await list(page, {
     name: "tokens", path: "api/tokens", actions: [create], key: (row) => row.name,
     columns: [
-      { label: t("tokens.name"), cell: (row) => row.name },
+      { label: t("column.name"), cell: (row) => row.name },
       { label: t("sessions.scope"), cell: (row) => row.scope },
       { label: t("column.created"), cell: (row) => ago(row.created_at) },
       { label: t("tokens.expires"), cell: (row) => (row.expires_at ? new Date(row.expires_at).toLocaleString() : t("time.never")) },

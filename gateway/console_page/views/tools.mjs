@@ -17,7 +17,7 @@ export async function show(page) {
   const mayWrite = page.may("administer");
   const tools = await loadedTable("nav.tools", "name", async () => (await rowsOf("api/tools", "tools"))
     .filter((one) => JSON.stringify(one).toLowerCase().includes((page.query.get("q") ?? "").toLowerCase())), [
-    ["agents.name", (row) => element("code", {}, row.name)],
+    ["column.name", (row) => element("code", {}, row.name)],
     ["agents.about", (row) => preview(row.description), "text"],
     ["tool.from", (row) => `${t(`tool.${row.source}`)} ${row.server || row.group}`],
     ["column.state", (row) => pill(row.deferred ? "deferred" : "in_prompt")],
@@ -31,7 +31,7 @@ export async function show(page) {
     const [config, { servers: states }] = await Promise.all([request("api/mcp/config"), request("api/mcp/status")]);
     return Object.entries(config.mcp_servers).map(([name, entry]) => ({ name, entry, ...states[name] }));
   }, [
-    ["agents.name", (row) => row.name],
+    ["column.name", (row) => row.name],
     ["tool.address", (row) => [element("code", {}, row.entry.url ?? `${row.entry.command} ${row.entry.args.join(" ")}`), preview(row.entry.description), problem(row.error)], "text"],
     ["column.state", (row) => pill(row.state)],
     ["nav.tools", (row) => element("span", { title: row.tools?.join(", ") }, row.tools?.length), "number"],
@@ -40,7 +40,7 @@ export async function show(page) {
   const remove = (/** @type {string} */ name) => ask({ title: name, text: t("tool.remove"), label: t("action.delete"), danger: true,
     submit: async () => { await request(pathOf(name), { method: "DELETE" }); await refresh(); } });
   const edit = (/** @type {any} */ row = { name: "", entry: NEW }) => ask({ title: t("tool.server"), text: t("tool.server-text"), label: t("action.save"), wide: true, fields: [
-    { name: "name", label: t("agents.name"), required: true, max: 64, value: row.name },
+    { name: "name", label: t("column.name"), required: true, max: 64, value: row.name },
     { name: "entry", label: "JSON", type: "area", rows: 12, value: JSON.stringify(row.entry, null, 2) },
   ], submit: ({ name, entry }) => change(page, pathOf(name), "PUT", JSON.parse(entry), null, refresh) });
   const decisions = await loadedTable("tool.decisions", "id", (before) => {
