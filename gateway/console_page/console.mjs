@@ -8,23 +8,6 @@ import { startLive, stopLive, subscribe, watchState } from "./kit/live.mjs";
 import { LANGUAGES, chooseLanguage, language, loadTexts, t } from "./kit/texts.mjs";
 import { VIEWS } from "./views.mjs";
 
-/**
- * What a view gets.
- * @typedef {object} Page
- * @property {string} rest the address after the view's name: #name/rest
- * @property {URLSearchParams} query the filters in the address; current in `onQuery`
- * @property {(changes: Record<string, string>, options?: {replace?: boolean}) => void} setQuery change filters
- * @property {(call: () => unknown) => void} onQuery called after filters changed; without it, the view is shown anew
- * @property {(topics: string[], call: () => unknown) => void} onLive called after something changed, while the view is shown
- * @property {(call: () => unknown) => void} onLeave called once when another view is shown
- * @property {(what: "change" | "administer") => boolean} may whether to show a button for it
- * @property {(text: string, undo?: () => unknown) => void} notify a short notice, with a button that undoes what it says
- * @property {(hash: string) => void} go
- * @property {() => Promise<void>} show show the view anew
- * @property {() => Record<string, unknown>} [draft] options of runs of an agent that is tried out
- * @property {AbortSignal} signal aborted when another view is shown
- */
-
 const NOTICE_MS = 8000;
 const STATUS_MS = 15000;
 const byId = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -55,13 +38,13 @@ async function showView() {
   const mine = current = { name, rest, query, abort: new AbortController(), leave: [], onQuery: null };
   markNavigation(name);
   const page = pageOf(mine);
-  const view = /** @type {import("./views.mjs").View} */ (VIEWS.find((one) => one.name === name));
+  const view = /** @type {View} */ (VIEWS.find((one) => one.name === name));
   const place = byId("view");
   place.setAttribute("aria-busy", "true");
   try {
     const content = await (await view.load()).show(page);
     if (mine !== current) return;
-    place.replaceChildren(...content.filter((one) => one !== null));
+    place.replaceChildren(...content.filter((one) => one !== null && one !== false));
     document.title = `${t(`nav.${view.partOf ?? name}`)} – Parley`;
   } catch (error) {
     if (mine === current) fail(/** @type {Error} */ (error));
@@ -76,10 +59,7 @@ function leaveView() {
   current = null;
 }
 
-/**
- * @param {NonNullable<typeof current>} mine
- * @returns {Page}
- */
+/** @param {NonNullable<typeof current>} mine @returns {Page} */
 function pageOf(mine) {
   return {
     rest: mine.rest,
@@ -172,10 +152,7 @@ async function showStatus() {
   }
 }
 
-/**
- * @param {string} state
- * @param {number} [problems]
- */
+/** @param {string} state @param {number} [problems] */
 function showReady(state, problems = 0) {
   const place = byId("ready");
   const shown = pill(state);

@@ -1,16 +1,6 @@
-// The views, in the order of the navigation. A view is one file: its `show` gets a Page (console.mjs) and returns elements.
+// The views, in the order of the navigation. A view is one file: its `show` gets a Page (../console_types.d.ts) and returns elements.
 
-/**
- * @typedef {object} View
- * @property {string} name the first part of its address, and of its texts: `nav.NAME`
- * @property {string} [group] its group in the navigation (`nav.group.GROUP`); without one, it is not there
- * @property {string} [icon] of kit/icons.mjs, if it has another name
- * @property {string} [partOf] the view that the navigation marks instead
- * @property {"change" | "administer"} [needs] what the session must be allowed to do for the navigation to offer it
- * @property {() => Promise<{show: (page: import("./console.mjs").Page) => Promise<(Node | string | null)[]>}>} load
- */
-
-/** @type {(kind: "person" | "room") => Promise<{show: (page: import("./console.mjs").Page) => Promise<any[]>}>} */
+/** @type {(kind: "person" | "room") => Promise<{show: (page: Page) => Promise<any[]>}>} */
 const profile = async (kind) => {
   const { show } = await import("./views/profile.mjs");
   return { show: (page) => show(page, kind) };

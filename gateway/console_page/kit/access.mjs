@@ -7,12 +7,9 @@ import { t } from "./texts.mjs";
 
 const ROWS = 50;
 
-/** @typedef {(page: import("../console.mjs").Page, pairing: any, refresh: () => Promise<unknown>) => Promise<void>} Action */
+/** @typedef {(page: Page, pairing: any, refresh: () => Promise<unknown>) => Promise<void>} Action */
 
-/**
- * Return the tables of open requests and of approvals. Approving and revoking ask nothing, and can be undone.
- * @param {import("../console.mjs").Page} page
- */
+/** Return the tables of open requests and of approvals. Approving and revoking ask nothing, and can be undone. @param {Page} page */
 export function pairingTables(page) {
   const refresh = () => Promise.all([waiting.refresh(), approved.refresh()]);
   const load = (/** @type {boolean} */ isApproved) => async (/** @type {string | null} */ before) => {
@@ -67,7 +64,7 @@ async function revoke(page, pairing, refresh) {
 
 /**
  * Return the button that lets in the sender of a refused message, or the chat, if an approval does.
- * @param {import("../console.mjs").Page} page
+ * @param {Page} page
  * @param {any} row
  * @param {() => Promise<unknown>} refresh
  */

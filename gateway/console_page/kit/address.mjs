@@ -2,11 +2,7 @@
 
 /** @typedef {{name: string, rest: string, query: URLSearchParams}} Address */
 
-/**
- * Read an address.
- * @param {string} hash
- * @returns {Address}
- */
+/** Read an address. @param {string} hash @returns {Address} */
 export function parseAddress(hash) {
   const text = hash.replace(/^#/, "");
   const at = text.indexOf("?");

@@ -3,22 +3,9 @@
 /** The page is at BASE/console/, also below a proxy's path. */
 export const BASE = new URL("../", document.baseURI);
 
-/**
- * @typedef {object} Session
- * @property {string | null} id null: no sign-in is needed
- * @property {"read" | "operator" | "admin"} scope
- * @property {string} csrf
- * @property {boolean} may_change
- * @property {boolean} may_administer
- * @property {boolean} can_sign_out
- */
-
 /** What the API answered instead of what was asked for; status 0 = there was no answer. */
 export class ApiError extends Error {
-  /**
-   * @param {number} status
-   * @param {string} message
-   */
+  /** @param {number} status @param {string} message */
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -79,10 +66,7 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
   });
 }
 
-/**
- * @param {any} content
- * @param {number} status
- */
+/** @param {any} content @param {number} status */
 function detailOf(content, status) {
   const detail = content?.detail ?? content?.message;
   if (Array.isArray(detail)) return detail.map((one) => `${one.loc?.at(-1) ?? ""}: ${one.msg ?? ""}`).join("; ");

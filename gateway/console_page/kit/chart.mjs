@@ -5,17 +5,7 @@ import { element, svg } from "./elements.mjs";
 const WIDTH = 320;
 const HEIGHT = 64;
 
-/**
- * @typedef {object} Series
- * @property {string} label
- * @property {string} kind names the color: "good", "bad", "warn", "accent" or "soft"
- * @property {(number | null)[]} values one for each time; null: there is none
- */
-
-/**
- * Return a chart.
- * @param {{label: string, times: string[], series: Series[], format: (value: number) => string, isLines?: boolean}} chart
- */
+/** Return a chart. @param {{label: string, times: string[], series: Series[], format: (value: number) => string, isLines?: boolean}} chart */
 export function chart({ label, times, series, format, isLines = false }) {
   const known = series.map((one) => one.values.map((value) => value ?? 0));
   const sums = times.map((_, at) => known.reduce((sum, values) => sum + values[at], 0));

@@ -3,40 +3,14 @@
 import { button, element } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
-/**
- * @typedef {object} Field
- * @property {string} name
- * @property {string} label
- * @property {"text" | "password" | "number" | "area" | "choice" | "check"} [type]
- * @property {string} [value]
- * @property {string} [hint]
- * @property {[string, string][]} [options] value and label, for a choice
- * @property {boolean} [required]
- * @property {number} [max] longest text, characters
- * @property {number} [rows]
- * @property {string[]} [suggestions] completions of a text
- * @property {(value: string) => void} [oninput]
- */
-
 let lastId = 0;
 
-/**
- * Return a labelled input.
- * @param {Field} field
- */
+/** Return a labelled input. @param {Field} field */
 export function input(field) {
   const id = `field-${++lastId}`;
-  const shared = {
-    id,
-    name: field.name,
-    required: field.required,
-    maxlength: field.max,
-    oninput: field.oninput && ((/** @type {any} */ event) => field.oninput?.(event.target.value)),
-  };
+  const shared = { id, name: field.name, required: field.required, maxlength: field.max };
   /** @type {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} */
   let made;
-  /** @type {HTMLElement | null} */
-  let list = null;
   if (field.type === "area") {
     made = element("textarea", { ...shared, rows: field.rows ?? 5 });
     made.value = field.value ?? "";
@@ -48,13 +22,9 @@ export function input(field) {
     made = element("input", { ...shared, type: isCheck ? "checkbox" : field.type ?? "text", autocomplete: "off" });
     if (isCheck) /** @type {HTMLInputElement} */ (made).checked = field.value === "true";
     else made.value = field.value ?? "";
-    if (field.suggestions) {
-      list = element("datalist", { id: `${id}-list` }, field.suggestions.map((one) => element("option", { value: one })));
-      made.setAttribute("list", list.id);
-    }
   }
   return element("label", { class: field.type === "check" ? "field check" : "field", for: id },
-    element("span", {}, field.label), made, list, field.hint && element("small", { class: "soft" }, field.hint));
+    element("span", {}, field.label), made, field.hint && element("small", { class: "soft" }, field.hint));
 }
 
 /**
@@ -82,11 +52,7 @@ export function form(fields, { label, submit, more = [] }) {
   return made;
 }
 
-/**
- * Return what a form holds; a check is "true" or "false".
- * @param {HTMLFormElement} made
- * @returns {Record<string, string>}
- */
+/** Return what a form holds; a check is "true" or "false". @param {HTMLFormElement} made @returns {Record<string, string>} */
 export function valuesOf(made) {
   const found = [...made.elements].filter((one) => /** @type {any} */ (one).name);
   return Object.fromEntries(found.map((one) => {
@@ -131,11 +97,7 @@ export function ask({ title, text, fields = [], label, danger = false, wide = fa
   });
 }
 
-/**
- * Show something in a dialog, such as a raw payload.
- * @param {string} title
- * @param {...Node} content
- */
+/** Show something in a dialog, such as a raw payload. @param {string} title @param {...Node} content */
 export function showDialog(title, ...content) {
   const dialog = element("dialog", { class: "wide", "aria-label": title });
   dialog.append(

@@ -2,8 +2,6 @@
 
 import { t } from "./texts.mjs";
 
-/** @typedef {Node | string | number | null | undefined | false} Child */
-
 /**
  * Return an element. Attributes that begin with "on" are listeners; null and false leave one out, or a child.
  * @template {keyof HTMLElementTagNameMap} T
@@ -21,12 +19,7 @@ export function element(tag, attributes = {}, ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/**
- * Return an SVG element.
- * @param {string} tag
- * @param {Record<string, any>} attributes
- * @param {(Child | Child[])[]} children
- */
+/** Return an SVG element. @param {string} tag @param {Record<string, any>} attributes @param {(Child | Child[])[]} children */
 export function svg(tag, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, tag);
   setAll(made, attributes);
@@ -34,10 +27,7 @@ export function svg(tag, attributes = {}, ...children) {
   return made;
 }
 
-/**
- * @param {Element} made
- * @param {Record<string, any>} attributes
- */
+/** @param {Element} made @param {Record<string, any>} attributes */
 function setAll(made, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
@@ -46,10 +36,7 @@ function setAll(made, attributes) {
   }
 }
 
-/**
- * @param {Element} made
- * @param {(Child | Child[])[]} children
- */
+/** @param {Element} made @param {(Child | Child[])[]} children */
 function append(made, children) {
   for (const child of children.flat()) {
     if (child === null || child === undefined || child === false || child === "") continue;
@@ -67,20 +54,13 @@ const GRADES = {
   bad: ["failed", "not ready", "dead", "error", "unreachable", "refused", "full", "slow", "timeout", "problem"],
 };
 
-/**
- * Return a state as a colored label, in the reader's language.
- * @param {string} state
- * @param {string} [title]
- */
+/** Return a state as a colored label, in the reader's language. @param {string} state @param {string} [title] */
 export function pill(state, title) {
   const grade = Object.keys(GRADES).find((one) => GRADES[one].includes(state)) ?? "";
   return element("span", { class: `pill ${grade}`, "data-state": state, title }, t(`state.${state}`, {}, state.replaceAll("_", " ")));
 }
 
-/**
- * Return a time as "5 min ago", with the full time as its title. It is kept current by the shell.
- * @param {string | null | undefined} iso
- */
+/** Return a time as "5 min ago", with the full time as its title. It is kept current by the shell. @param {string | null | undefined} iso */
 export function ago(iso) {
   if (!iso) return element("span", { class: "soft" }, t("time.never"));
   return element("time", { datetime: iso, title: new Date(iso).toLocaleString() }, agoText(iso));
@@ -102,10 +82,7 @@ export function duration(/** @type {number | null | undefined} */ seconds) {
   return seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }
 
-/**
- * Return a list of names and values.
- * @param {[Child, Child][]} pairs
- */
+/** Return a list of names and values. @param {[Child, Child][]} pairs */
 export const facts = (pairs) =>
   element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 
@@ -129,11 +106,7 @@ export function button(label, onclick, attributes = {}) {
   return made;
 }
 
-/**
- * Return a link to a view.
- * @param {string} hash
- * @param {...Child} children
- */
+/** Return a link to a view. @param {string} hash @param {...Child} children */
 export const link = (hash, ...children) => element("a", { href: hash }, ...children);
 
 /**
@@ -150,9 +123,5 @@ export function place(row) {
 export const person = (/** @type {string} */ name, /** @type {string} */ id) =>
   element("span", { title: id }, name || id);
 
-/**
- * Return a note that stands where nothing is.
- * @param {string} text
- * @param {...Child} more
- */
+/** Return a note that stands where nothing is. @param {string} text @param {...Child} more */
 export const empty = (text, ...more) => element("p", { class: "empty soft" }, text, ...more);

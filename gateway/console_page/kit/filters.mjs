@@ -7,17 +7,8 @@ import { t } from "./texts.mjs";
 const TYPING_MS = 300;
 
 /**
- * @typedef {object} Filter
- * @property {string} name in the address
- * @property {string} label
- * @property {[string, string][]} [options] a choice; the first one has the value "" and means all
- * @property {"text" | "date"} [type] of a text
- * @property {() => Promise<[string, string][]>} [complete] completions: value and label; the label stands in the field
- */
-
-/**
  * Return the filters of a view.
- * @param {import("../console.mjs").Page} page
+ * @param {Page} page
  * @param {Filter[]} filters
  * @param {{search?: string}} options the label of a search field, whose name is "q"
  */
@@ -28,10 +19,7 @@ export function filterBar(page, filters, { search } = {}) {
   return bar;
 }
 
-/**
- * @param {import("../console.mjs").Page} page
- * @param {Filter} filter
- */
+/** @param {Page} page @param {Filter} filter */
 function choiceFilter(page, filter) {
   const chosen = page.query.get(filter.name) ?? "";
   return element("label", { class: "filter" }, element("span", {}, filter.label), element("select", {
@@ -40,11 +28,7 @@ function choiceFilter(page, filter) {
   }, (filter.options ?? []).map(([value, label]) => element("option", { value, selected: value === chosen }, label))));
 }
 
-/**
- * @param {import("../console.mjs").Page} page
- * @param {Filter} filter
- * @param {"search" | "text" | "date"} type
- */
+/** @param {Page} page @param {Filter} filter @param {"search" | "text" | "date"} type */
 function textFilter(page, filter, type) {
   let timer = 0;
   const list = filter.complete ? element("datalist", { id: `complete-${filter.name}` }) : null;

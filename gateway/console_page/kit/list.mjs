@@ -8,8 +8,8 @@ import { t } from "./texts.mjs";
 
 /**
  * Return a list's table, and the elements of its view.
- * @param {import("../console.mjs").Page} page
- * @param {Omit<import("./table.mjs").TableOptions, "label" | "load" | "empty"> & {name: string, path: string, filters?: import("./filters.mjs").Filter[], search?: string, formats?: string[], actions?: Node[]}} options `formats`: to download
+ * @param {Page} page
+ * @param {Omit<TableOptions, "label" | "load" | "empty"> & {name: string, path: string, filters?: Filter[], search?: string, formats?: string[], actions?: Node[]}} options `formats`: to download
  */
 export async function list(page, { name, path, filters, search, formats = [], actions = [], ...options }) {
   const label = t(`nav.${name}`);
@@ -30,7 +30,7 @@ export async function list(page, { name, path, filters, search, formats = [], ac
   ] };
 }
 
-/** Return a filter for a time, as a duration before now. @returns {import("./filters.mjs").Filter} */
+/** Return a filter for a time, as a duration before now. @returns {Filter} */
 export const since = () => ({
   name: "since", label: t("list.time"),
   options: [["", t("filter.all")], ["PT5M", t("time.min", { count: 5 })], ["PT1H", t("time.h", { count: 1 })], ["P1D", t("time.d", { count: 1 })]],

@@ -11,7 +11,7 @@ import { t } from "./texts.mjs";
  * @param {string} key the field by which a row is known
  * @param {(before: string | null) => Promise<any>} load returns all rows, or a page of them
  * @param {[string, (row: any) => any, string?][]} columns the key of a label, a cell, and perhaps its kind
- * @param {Partial<import("./table.mjs").TableOptions>} more
+ * @param {Partial<TableOptions>} more
  */
 export async function loadedTable(label, key, load, columns, more = {}) {
   const table = createTable({
@@ -27,18 +27,18 @@ export async function loadedTable(label, key, load, columns, more = {}) {
 export const rowsOf = async (/** @type {string} */ path, /** @type {string} */ field) => (await request(path))[field];
 
 /** Return a heading with buttons beside it. */
-export const head = (/** @type {string} */ title, /** @type {import("./elements.mjs").Child[]} */ ...buttons) =>
+export const head = (/** @type {string} */ title, /** @type {Child[]} */ ...buttons) =>
   element("div", { class: "head" }, element("h2", {}, title), element("div", { class: "buttons" }, ...buttons));
 
 /** Return a small button of a row. */
 export const act = (/** @type {string} */ key, /** @type {() => unknown} */ onclick) => button(t(key), onclick, { class: "small" });
-export const small = (/** @type {import("./elements.mjs").Child[]} */ ...text) => element("small", { class: "soft" }, ...text);
+export const small = (/** @type {Child[]} */ ...text) => element("small", { class: "soft" }, ...text);
 export const preview = (/** @type {string} */ text) => element("span", { class: "preview", title: text }, text);
 export const problem = (/** @type {string} */ text) => element("span", { class: "error" }, text);
 
 /**
  * Change something, say so, and offer to change it back.
- * @param {import("../console.mjs").Page} page
+ * @param {Page} page
  * @param {string} path
  * @param {string} method
  * @param {unknown} body
@@ -52,6 +52,6 @@ export async function change(page, path, method, body, back, refresh) {
 }
 
 /** As `change`, for something whose `enabled` is switched. */
-export const toggle = (/** @type {import("../console.mjs").Page} */ page, /** @type {string} */ path, /** @type {string} */ method,
+export const toggle = (/** @type {Page} */ page, /** @type {string} */ path, /** @type {string} */ method,
   /** @type {boolean} */ isOn, /** @type {() => unknown} */ refresh, words = ["list.disable", "list.enable"]) =>
   act(words[isOn ? 0 : 1], () => change(page, path, method, { enabled: !isOn }, { enabled: isOn }, refresh));

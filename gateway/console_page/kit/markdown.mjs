@@ -3,32 +3,20 @@
 import { request } from "./api.mjs";
 import { element } from "./elements.mjs";
 
-/** @typedef {string | {t: string, c?: Token[], [name: string]: any}} Token */
-
 const SCHEMES = ["http:", "https:", "mailto:"];
 
-/**
- * Return the parsed form of texts, in order.
- * @param {string[]} texts
- * @returns {Promise<Token[][]>}
- */
+/** Return the parsed form of texts, in order. @param {string[]} texts @returns {Promise<Token[][]>} */
 export async function parseMarkdown(texts) {
   return (await request("api/markdown", { method: "POST", body: { texts } })).documents;
 }
 
-/**
- * Return parsed Markdown as an element.
- * @param {Token[]} tokens
- */
+/** Return parsed Markdown as an element. @param {Token[]} tokens */
 export const markdown = (tokens) => element("div", { class: "markdown" }, ...tokens.map(node));
 
 /** @type {Record<string, keyof HTMLElementTagNameMap>} */
 const PLAIN = { p: "p", quote: "blockquote", strong: "strong", em: "em", strike: "s", sub: "sub", sup: "sup" };
 
-/**
- * @param {Token} token
- * @returns {Node | string}
- */
+/** @param {Token} token @returns {Node | string} */
 function node(token) {
   if (typeof token === "string") return token;
   const children = () => (token.c ?? []).map(node);
@@ -70,27 +58,15 @@ function node(token) {
   }
 }
 
-/**
- * Return the content of a list item; a tight list has no paragraphs.
- * @param {Token[]} tokens
- * @param {boolean} isTight
- */
+/** Return the content of a list item; a tight list has no paragraphs. @param {Token[]} tokens @param {boolean} isTight */
 const tight = (tokens, isTight) => tokens.flatMap((one) =>
   (isTight && typeof one !== "string" && one.t === "p" ? (one.c ?? []).map(node) : [node(one)]));
 
-/**
- * @param {Token[][]} cells
- * @param {string[]} align
- * @param {"th" | "td"} tag
- */
+/** @param {Token[][]} cells @param {string[]} align @param {"th" | "td"} tag */
 const row = (cells, align, tag) => element("tr", {}, ...cells.map((cell, at) =>
   element(tag, { class: align[at] ? `align-${align[at]}` : null }, ...cell.map(node))));
 
-/**
- * Return a link; one whose scheme could run something is shown as text.
- * @param {string} url
- * @param {(Node | string)[]} children
- */
+/** Return a link; one whose scheme could run something is shown as text. @param {string} url @param {(Node | string)[]} children */
 function anchor(url, children) {
   let scheme = "";
   try {

@@ -10,7 +10,7 @@ const REPEATABLE = ["answered", "failed", "silent", "stopped", "interrupted"];
 
 /**
  * Return the buttons of a message.
- * @param {import("../console.mjs").Page} page
+ * @param {Page} page
  * @param {{id: string, kind: string, state: string, text?: string, remedy?: any}} row `text`: its words, if all of them are known
  * @param {() => unknown} done called after something was done
  */

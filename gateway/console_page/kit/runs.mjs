@@ -2,8 +2,6 @@
 
 import { ApiError, request, send } from "./api.mjs";
 
-/** @typedef {{name: string, data: any, id: string}} RunEvent */
-
 const MODES = ["messages-tuple", "values", "custom"];
 const MAX_JOINS = 20;
 const PAUSE_MS = 1000;
@@ -32,22 +30,11 @@ export async function joinRun(thread, run, report, signal) {
   await follow(thread, run, await join(thread, run, "", signal), report, signal);
 }
 
-/**
- * @param {string} thread
- * @param {string} run
- * @param {string} last the ID of the last event that arrived
- * @param {AbortSignal} signal
- */
+/** @param {string} thread @param {string} run @param {string} last the ID of the last event that arrived @param {AbortSignal} signal */
 const join = (thread, run, last, signal) =>
   send(`api/threads/${thread}/runs/${run}/stream`, { headers: last ? { "Last-Event-ID": last } : {}, signal });
 
-/**
- * @param {string} thread
- * @param {string} run
- * @param {Response} response
- * @param {(event: RunEvent) => void} report
- * @param {AbortSignal} signal
- */
+/** @param {string} thread @param {string} run @param {Response} response @param {(event: RunEvent) => void} report @param {AbortSignal} signal */
 async function follow(thread, run, response, report, signal) {
   let [last, ended] = ["", false];
   for (let joins = 0; ; joins++) {
@@ -79,11 +66,7 @@ async function refuse(/** @type {Response} */ response) {
   throw new ApiError(response.status, typeof detail === "string" ? detail : `The request failed with status ${response.status}.`);
 }
 
-/**
- * Read server-sent events.
- * @param {Response} response
- * @returns {AsyncGenerator<RunEvent>}
- */
+/** Read server-sent events. @param {Response} response @returns {AsyncGenerator<RunEvent>} */
 async function* readEvents(response) {
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();

@@ -3,37 +3,7 @@
 import { button, element, empty } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
-/**
- * @typedef {object} Column
- * @property {string} label "" for actions
- * @property {(row: any) => import("./elements.mjs").Child | import("./elements.mjs").Child[]} cell
- * @property {string} [kind] "text" (wraps), "number" or "actions"
- */
-
-/**
- * @typedef {object} TableOptions
- * @property {string} label what is listed, for screen readers
- * @property {Column[]} columns
- * @property {(row: any) => string} key what a row is known by when it changes
- * @property {(before: string | null) => Promise<{rows: any[], next?: string | null}>} load a page; `before`: the last page's `next`
- * @property {string} empty what to say if there are no rows
- * @property {(row: any) => string | null} [open] the address that Enter and a click on the row open
- * @property {(row: any) => string} [rowClass]
- */
-
-/**
- * @typedef {object} Table
- * @property {HTMLElement} element
- * @property {() => Promise<void>} restart load the first page anew, for other filters
- * @property {() => Promise<void>} refresh look for changes; rows stay where they are while they are pointed at
- * @property {(row: any) => void} update show a row anew, in its place
- */
-
-/**
- * Return a table; await its first `restart`.
- * @param {TableOptions} options
- * @returns {Table}
- */
+/** Return a table; await its first `restart`. @param {TableOptions} options @returns {Table} */
 export function createTable(options) {
   const { columns, key, load, open } = options;
   /** @type {Map<string, {row: any, line: HTMLTableRowElement, text: string}>} */
@@ -212,12 +182,7 @@ function moveFocus(event, body, open) {
   target.focus();
 }
 
-/**
- * Return a plain table for a few rows.
- * @param {string[]} headings
- * @param {(import("./elements.mjs").Child)[][]} rows
- * @param {string} nothing
- */
+/** Return a plain table for a few rows. @param {string[]} headings @param {(Child)[][]} rows @param {string} nothing */
 export function simpleTable(headings, rows, nothing) {
   if (!rows.length) return empty(nothing);
   return element("div", { class: "scroll", tabindex: "0" }, element("table", { class: "rows" },

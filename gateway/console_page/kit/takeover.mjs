@@ -9,7 +9,7 @@ const MAX_CHARS = 60000;
 
 /**
  * Return the panel of the conversation that continues in a thread, which keeps itself current; null if none does.
- * @param {import("../console.mjs").Page} page
+ * @param {Page} page
  * @param {string} thread
  * @returns {Promise<HTMLElement | null>}
  */
@@ -52,10 +52,7 @@ export async function takeoverPanel(page, thread) {
   return panel;
 }
 
-/**
- * @param {import("../console.mjs").Page} page
- * @param {string} path
- */
+/** @param {Page} page @param {string} path */
 function writeForm(page, path) {
   // The key is that of one text: a repeated request sends nothing.
   let key = "";

@@ -10,14 +10,10 @@ const MAX_PARSED = 500;
 const IMAGE = /\.(png|jpe?g|gif|webp)$/i;
 export const QUESTION = "ask_clarification";
 
-/** @type {Map<string, import("./markdown.mjs").Token[]>} */
+/** @type {Map<string, Token[]>} */
 const parsed = new Map();
 
-/**
- * Return the text of a message.
- * @param {any} content
- * @returns {string}
- */
+/** Return the text of a message. @param {any} content @returns {string} */
 export function textOf(content) {
   if (typeof content === "string") return content;
   return (content ?? []).map((/** @type {any} */ block) => (typeof block === "string" ? block : block.type === "text" ? block.text : "")).join("");
@@ -40,10 +36,7 @@ export function speech(/** @type {string} */ text) {
   return tokens ? markdown(tokens) : element("div", { class: "plain" }, text);
 }
 
-/**
- * Return an answer that is being written, and a function that adds to it.
- * @returns {{node: HTMLElement, add: (text: string) => void}}
- */
+/** Return an answer that is being written, and a function that adds to it. @returns {{node: HTMLElement, add: (text: string) => void}} */
 export function growing() {
   const text = document.createTextNode("");
   const node = element("article", { class: "turn ai" }, element("div", { class: "who soft" }, t("speaker.ai")), element("div", { class: "plain" }, text));
@@ -94,19 +87,12 @@ export function step(call, result, subagent, isRunning) {
     result ? element("pre", { class: "result" }, textOf(result.content)) : null);
 }
 
-/**
- * Return links to files of a thread.
- * @param {string} thread
- * @param {string[]} paths as the agent sees them
- */
+/** Return links to files of a thread. @param {string} thread @param {string[]} paths as the agent sees them */
 export const fileLinks = (thread, paths) => element("ul", { class: "files" }, ...paths.map((path) => element("li", {},
   element("a", { href: fileAddress(thread, path), target: "_blank", rel: "noopener" },
     IMAGE.test(path) ? element("img", { src: fileAddress(thread, path), alt: "", loading: "lazy" }) : null, path.split("/").at(-1)))));
 
-/**
- * @param {string} thread
- * @param {string} path
- */
+/** @param {string} thread @param {string} path */
 const fileAddress = (thread, path) =>
   new URL(`api/threads/${thread}/artifacts/${path.split("/").filter(Boolean).map(encodeURIComponent).join("/")}`, BASE).href;
 
@@ -145,10 +131,7 @@ function reply(/** @type {(answer: string) => unknown} */ answer) {
   return form;
 }
 
-/**
- * @param {any} value
- * @param {((answer: unknown) => unknown) | null} answer
- */
+/** @param {any} value @param {((answer: unknown) => unknown) | null} answer */
 function approvals(value, answer) {
   /** @type {unknown[]} */
   const decisions = [];

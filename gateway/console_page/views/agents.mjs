@@ -14,7 +14,7 @@ const TRIED_MINUTES = 1440;
 const address = (/** @type {string} */ name) => formatAddress("agents", name);
 const pathOf = (/** @type {string} */ name) => `${PATH}/${encodeURIComponent(name)}`;
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   if (page.rest || page.query.has("new")) return edit(page);
   const table = await loadedTable("nav.agents", "name", () => rowsOf(PATH, "agents"), [
@@ -27,7 +27,7 @@ export async function show(page) {
     page.may("administer") && button(t("agents.new"), () => page.go("#agents?new=1"), { class: "primary" })), table.element];
 }
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 async function edit(page) {
   const name = page.rest;
   const mayWrite = page.may("administer");
@@ -58,7 +58,7 @@ async function edit(page) {
 
 /**
  * Return a conversation with an agent that need not be stored. Its thread is deleted when the view is left, or after a day.
- * @param {import("../console.mjs").Page} page
+ * @param {Page} page
  * @param {() => unknown} draft
  */
 async function tryOut(page, draft) {

@@ -4,7 +4,7 @@ import { ago, element, link } from "../kit/elements.mjs";
 import { list, since } from "../kit/list.mjs";
 import { t } from "../kit/texts.mjs";
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export const show = async (page) => (await list(page, {
   name: "audit", path: "api/audit", formats: ["csv", "jsonl"], search: t("filter.search"),
   key: (row) => `${row.time} ${row.request_id}`,

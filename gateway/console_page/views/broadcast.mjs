@@ -11,7 +11,7 @@ const PATH = "api/channels/broadcast";
 const AUDIENCES = ["private", "groups", "all"];
 const MAX_CHARS = 60000;
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const { channels } = await request("api/channels", { signal: page.signal });
   const names = Object.keys(channels).filter((name) => channels[name].enabled && name !== "terminal");

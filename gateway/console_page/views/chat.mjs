@@ -17,7 +17,7 @@ const SUBJECT_CHARS = 80;
 /** What is said first in a thread that was just made: {thread, start}. @type {{thread: string, start: Record<string, unknown>} | null} */
 let first = null;
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const id = encodeURIComponent(page.rest);
   const options = { signal: page.signal };
@@ -95,7 +95,7 @@ export async function show(page) {
     state = found;
   };
 
-  const onEvent = (/** @type {import("../kit/runs.mjs").RunEvent} */ { name, data }) => {
+  const onEvent = (/** @type {RunEvent} */ { name, data }) => {
     if (name === "metadata") run = data.run_id ?? run;
     else if (name === "messages" && String(data[0]?.type).startsWith("AI")) {
       const text = textOf(data[0].content);

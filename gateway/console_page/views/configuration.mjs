@@ -12,10 +12,10 @@ const LINE_PX = 20;
 /** A key to set in the editor, which opens next. @type {{key: string, value: string} | null} */
 let wanted = null;
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export const show = (page) => (page.rest === "file" ? showEditor(page) : showKeys(page));
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 const showKeys = async (page) => (await list(page, {
   name: "configuration", path: "api/configuration", actions: [link("#configuration/file", t("configuration.edit"))],
   key: (row) => row.key,
@@ -38,7 +38,7 @@ const showKeys = async (page) => (await list(page, {
   filters: [{ name: "key", label: t("configuration.key") }],
 })).content;
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 async function showEditor(page) {
   /** @type {(path: string, body: unknown, method?: string) => Promise<any>} */
   const send = (path, body, method = "POST") => request(`api/configuration/${path}`, { method, body });

@@ -17,7 +17,7 @@ import { fileLinks, parseAll, speech, step } from "../kit/turns.mjs";
  *   deliveries: (Record<string, any> & {failed_attempts: any[]})[], [name: string]: any}} Row
  */
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const path = `api/conversations/${encodeURIComponent(page.rest)}`;
   /** @type {any} */
@@ -61,13 +61,7 @@ const answers = ({ deliveries, messages }) => (deliveries.length
   ? deliveries.filter((one) => one.is_shown && !one.file).map((one) => one.text)
   : messages.filter((one) => one.type === "ai").map((one) => one.content)).filter(Boolean);
 
-/**
- * @param {import("../console.mjs").Page} page
- * @param {Row} row
- * @param {any} conversation
- * @param {Set<string>} opened
- * @param {() => unknown} refresh
- */
+/** @param {Page} page @param {Row} row @param {any} conversation @param {Set<string>} opened @param {() => unknown} refresh */
 function entry(page, row, conversation, opened, refresh) {
   const name = row.kind === "sent" ? row.user_name || t("admitted.hook") : person(row.user_name, row.user_id);
   const sent = row.deliveries.flatMap((one) => (one.is_shown && one.file ? [one.file] : []));
@@ -83,7 +77,7 @@ function entry(page, row, conversation, opened, refresh) {
   ];
 }
 
-/** @param {import("../console.mjs").Page} page @param {Row[]} found */
+/** @param {Page} page @param {Row[]} found */
 const files = (page, found) => found.length > 0 && element("div", {},
   fileLinks(page.rest, found.flatMap((one) => one.path ?? [])), found.flatMap((one) => (one.path ? [] : one.name)).join(", "));
 
@@ -136,14 +130,14 @@ async function showPrompt({ channel, chat, topic }, user) {
     element("pre", {}, system), json(messages), json(tools));
 }
 
-/** Open a copy of the thread in the chat of this page. @param {import("../console.mjs").Page} page */
+/** Open a copy of the thread in the chat of this page. @param {Page} page */
 async function fork(page) {
   const { thread_id } = await request(`api/threads/${page.rest}/copy`, { method: "POST" });
   await request(`api/threads/${thread_id}`, { method: "PATCH", body: { metadata: { source: "console" } } });
   page.go(formatAddress("chat", thread_id));
 }
 
-/** @param {import("../console.mjs").Page} page @param {string} scope */
+/** @param {Page} page @param {string} scope */
 const forget = (page, scope) => ask({
   title: t("timeline.forget"), text: t("timeline.forget-text", { scope }), label: t("timeline.forget"), danger: true,
   submit: async () => {

@@ -8,7 +8,7 @@ import { t } from "../kit/texts.mjs";
 
 const ROWS = 50;
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const table = createTable({
     label: t("nav.conversations"),

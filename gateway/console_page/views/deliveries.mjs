@@ -12,7 +12,7 @@ const STATES = ["pending", "sending", "uncertain", "failed", "delivered", "disca
 const FILTERS = ["state", "channel", "chat", "q"];
 const OUTBOX = "api/channels/outbox";
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const query = (/** @type {Record<string, string>} */ more = {}) => new URLSearchParams({
     ...Object.fromEntries([...page.query].filter(([name, value]) => FILTERS.includes(name) && value)), ...more,

@@ -7,7 +7,7 @@ import { t } from "../kit/texts.mjs";
 const EVERY_MS = 1000;
 const TARGETS = new Map([["thread", "#conversation/"], ["request", "#logs?request_id="]]);
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const { table, content } = await list(page, {
     name: "logs", path: "api/logs", formats: ["jsonl"], search: t("filter.search"),

@@ -12,7 +12,7 @@ import { t } from "../kit/texts.mjs";
 const FILTERS = ["q", "state", "channel", "chat", "person"];
 const STATES = ["answered", "failed", "waiting", "silent", "stopped", "running", "taken_over", "refused", "not_addressed"];
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const table = createTable({
     label: t("nav.messages"),

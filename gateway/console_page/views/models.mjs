@@ -5,7 +5,7 @@ import { duration, element, pill } from "../kit/elements.mjs";
 import { act, head, loadedTable, problem, rowsOf, small } from "../kit/manage.mjs";
 import { t } from "../kit/texts.mjs";
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const test = async (/** @type {any} */ row) =>
     table.update({ ...row, test: await request(`api/models/${encodeURIComponent(row.name)}/test`, { method: "POST" }) });

@@ -11,7 +11,7 @@ import { VIEWS } from "../views.mjs";
 const SPANS = ["day", "hour", "week"];
 const FINDINGS_MS = 30000;
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const findings = findingCard(() => look(true));
   const waiting = numbers();
@@ -121,11 +121,7 @@ function charts({ span, total, periods }) {
   ];
 }
 
-/**
- * @param {import("../console.mjs").Page} page
- * @param {string} name
- * @param {any} one
- */
+/** @param {Page} page @param {string} name @param {any} one */
 function channelCard(page, name, one) {
   const restart = async () => {
     const { message } = await request(`api/channels/${encodeURIComponent(name)}/restart`, { method: "POST" });

@@ -9,7 +9,7 @@ import { createTable } from "../kit/table.mjs";
 import { dollars, t, whole } from "../kit/texts.mjs";
 import { each } from "./usage.mjs";
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const { channels } = await request("api/channels", { signal: page.signal });
   const seen = [people(page, "people", "messages"), people(page, "rooms", "people")];
@@ -29,7 +29,7 @@ export async function show(page) {
   ];
 }
 
-/** @param {import("../console.mjs").Page} page @param {"people" | "rooms"} path @param {"messages" | "people"} number */
+/** @param {Page} page @param {"people" | "rooms"} path @param {"messages" | "people"} number */
 function people(page, path, number) {
   const address = (/** @type {any} */ row) => formatAddress(row.chat ? "room" : "person", `${row.channel}/${row.chat ?? row.user_id}`);
   return createTable({

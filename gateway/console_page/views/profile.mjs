@@ -11,7 +11,7 @@ import { charts, each, firstDay } from "./usage.mjs";
 /** @type {(value: any) => string} */
 const words = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
-/** @param {import("../console.mjs").Page} page @param {"person" | "room"} kind */
+/** @param {Page} page @param {"person" | "room"} kind */
 export async function show(page, kind) {
   const [channel, ...rest] = page.rest.split("/");
   const id = rest.join("/");

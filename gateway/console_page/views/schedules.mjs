@@ -12,12 +12,12 @@ const ROWS = 50;
 const CHAT = ["channel", "chat", "topic"];
 const FIELDS = [...CHAT, "owner", "name", "prompt", "kind", "expression", "timezone", "end_at", "active_hours", "missed", "overlap", "check"];
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const mayChange = page.may("change");
   /** @returns {Promise<void>} */
   const refresh = () => table.refresh();
-  /** @type {import("../kit/table.mjs").Table} */
+  /** @type {Table} */
   const table = await loadedTable("nav.schedules", "id", async (before) => {
     const rows = await rowsOf(`${PATH}?${new URLSearchParams({ ...Object.fromEntries(page.query), limit: String(ROWS), offset: before ?? "0" })}`, "schedules");
     return { rows, next: rows.length === ROWS ? String(Number(before) + ROWS) : null };

@@ -6,7 +6,7 @@ import { showDialog } from "../kit/dialog.mjs";
 import { createTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const table = createTable({
     label: t("nav.sessions"),

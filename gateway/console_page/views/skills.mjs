@@ -10,12 +10,12 @@ import { t } from "../kit/texts.mjs";
 const PATH = "api/skills";
 const custom = (/** @type {string} */ name, more = "") => `${PATH}/custom/${encodeURIComponent(name)}${more}`;
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const mayWrite = page.may("administer");
   /** @returns {Promise<void>} */
   const refresh = () => table.refresh();
-  /** @type {import("../kit/table.mjs").Table} */
+  /** @type {Table} */
   const table = await loadedTable("nav.skills", "name", () => rowsOf(PATH, "skills"), [
     ["column.name", (row) => row.name],
     ["agents.about", (row) => [preview(row.description), problem(row.error)], "text"],

@@ -6,7 +6,7 @@ import { ago, button, element } from "../kit/elements.mjs";
 import { list } from "../kit/list.mjs";
 import { t } from "../kit/texts.mjs";
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   /** Change a token. @param {string} path @param {string} method @param {unknown} [body] */
   const send = async (path, method, body) => {

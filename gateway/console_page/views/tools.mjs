@@ -12,7 +12,7 @@ const POLL_MS = 5000;
 const NEW = { type: "http", url: "https://", headers: {} };
 const pathOf = (/** @type {string} */ name) => `api/mcp/config/${encodeURIComponent(name)}`;
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   const mayWrite = page.may("administer");
   const tools = await loadedTable("nav.tools", "name", async () => (await rowsOf("api/tools", "tools"))
@@ -26,7 +26,7 @@ export async function show(page) {
   ]);
   /** @returns {Promise<unknown>} */
   const refresh = () => Promise.all([servers.refresh(), tools.refresh()]);
-  /** @type {import("../kit/table.mjs").Table} */
+  /** @type {Table} */
   const servers = await loadedTable("tool.servers", "name", async () => {
     const [config, { servers: states }] = await Promise.all([request("api/mcp/config"), request("api/mcp/status")]);
     return Object.entries(config.mcp_servers).map(([name, entry]) => ({ name, entry, ...states[name] }));

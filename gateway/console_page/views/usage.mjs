@@ -20,20 +20,16 @@ export const each = (rows, make) => rows.map(make);
 const dayOf = (at) => new Date(at).toISOString().slice(0, 10);
 export const firstDay = () => dayOf(Date.now() - 29 * DAY_MS);
 
-/**
- * Return the cost and the tokens of each day as charts.
- * @param {URLSearchParams} filters of api/usage, with `since`
- * @param {AbortSignal} signal
- */
+/** Return the cost and the tokens of each day as charts. @param {URLSearchParams} filters of api/usage, with `since` @param {AbortSignal} signal */
 export async function charts(filters, signal) {
   const { totals } = await request(`api/usage?by=day&${filters}`, { signal });
   const last = Date.parse(filters.get("until") || dayOf(Date.now()));
   const times = Array.from({ length: MAX_DAYS }, (_, at) => dayOf(last - (MAX_DAYS - 1 - at) * DAY_MS)).filter((one) => one >= (filters.get("since") ?? ""));
-  /** @type {(name: string, label: string, kind: string) => import("../kit/chart.mjs").Series} */
+  /** @type {(name: string, label: string, kind: string) => Series} */
   const series = (name, label, kind) => ({
     label: t(label), kind, values: times.map((day) => totals.find((/** @type {any} */ one) => one.day === day)?.[name] ?? 0),
   });
-  /** @type {(label: string, format: typeof whole, ...all: import("../kit/chart.mjs").Series[]) => Node} */
+  /** @type {(label: string, format: typeof whole, ...all: Series[]) => Node} */
   const card = (label, format, ...all) => element("div", { class: "card" }, element("h3", {}, label), chart({ label, times, series: all, format }));
   return element("div", { class: "cards" }, card(t("overview.cost"), dollars, series("cost_usd", "overview.cost", "accent")),
     card(t("overview.tokens"), whole, series("input_tokens", "usage.input_tokens", "accent"), series("output_tokens", "usage.output_tokens", "good")));
@@ -46,7 +42,7 @@ function name(row, column) {
   return link(formatAddress(column, `${channel}/${last}`), row[`${column}_name`] ?? last);
 }
 
-/** @param {import("../console.mjs").Page} page */
+/** @param {Page} page */
 export async function show(page) {
   if (!page.query.has("since")) page.query.set("since", firstDay());
   const filters = new URLSearchParams([...page.query].filter(([, value]) => value));
