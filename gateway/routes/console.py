@@ -6,6 +6,7 @@ The page gets its data from the REST API with the token that the person enters. 
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -38,10 +39,10 @@ class ConsoleFiles(StaticFiles):
 
 
 def mount_console(app: FastAPI) -> None:
-    """Serve the console under /console/ without a token, and redirect / to it."""
+    """Serve the console under /console/ without a token, compressed, and redirect / to it."""
     app.get("/", include_in_schema=False)(_open_console)
     app.get(CONSOLE_PREFIX, include_in_schema=False)(_open_console)
-    app.mount(f"{CONSOLE_PREFIX}/", ConsoleFiles(directory=PAGE, html=True))
+    app.mount(f"{CONSOLE_PREFIX}/", GZipMiddleware(ConsoleFiles(directory=PAGE, html=True)))
 
 
 async def _open_console() -> RedirectResponse:

@@ -25,6 +25,26 @@ async def test_the_page_needs_no_token_and_contains_none(tmp_path: Path) -> None
             assert TOKEN not in response.text
 
 
+async def test_the_page_is_compressed(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        packed = await service.stranger.get("/console/console.mjs")
+        plain = await service.stranger.get(
+            "/console/console.mjs", headers={"Accept-Encoding": "identity"}
+        )
+        again = await service.stranger.get(
+            "/console/console.mjs", headers={"If-None-Match": packed.headers["etag"]}
+        )
+        answer = await service.stranger.get("/health")
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.headers["vary"] == "Accept-Encoding"
+    assert packed.headers["x-content-type-options"] == "nosniff"
+    assert packed.content == plain.content == (PAGE / "console.mjs").read_bytes()
+    assert 0 < int(packed.headers["content-length"]) < len(packed.content) / 2
+    assert "content-encoding" not in plain.headers
+    assert again.status_code == 304
+    assert "content-encoding" not in answer.headers
+
+
 async def test_only_its_own_scripts_run_and_nobody_frames_it(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         page = await service.stranger.get("/console/")
