@@ -21,12 +21,30 @@ interface Page {
   /** A short notice, with a button that undoes what it says. */
   notify: (text: string, undo?: () => unknown) => void;
   go: (hash: string) => void;
+  /** Get from the API, while the view is shown. */
+  get: (path: string) => Promise<Answer>;
   /** Show the view anew. */
   show: () => Promise<void>;
   /** Options of runs of an agent that is tried out. */
   draft?: () => Record<string, unknown>;
   /** Aborted when another view is shown. */
   signal: AbortSignal;
+}
+
+/** What the API answers: the fields that are lists, so that their rows need no type. */
+interface Answer {
+  rows: any[];
+  findings: any[];
+  totals: any[];
+  models: any[];
+  facts: any[];
+  settings: any[];
+  limits: any[];
+  conversations: any[];
+  schedules: any[];
+  people: any[];
+  channels: Record<string, any>;
+  [name: string]: any;
 }
 
 interface View {
@@ -54,24 +72,19 @@ interface Session {
   can_sign_out: boolean;
 }
 
-interface Column {
-  /** "" for actions. */
-  label: string;
-  cell: (row: any) => Child | Child[];
-  /** "text" (wraps), "number" or "actions". */
-  kind?: string;
-}
+/** The key of a label ("" for actions), what a cell shows, and its kind: "text" (wraps), "number" or "actions". */
+type Column = [label: string, cell: (row: any) => Child | Child[], kind?: string];
 
 interface TableOptions {
-  /** What is listed, for screen readers. */
+  /** The key of what is listed, for screen readers. */
   label: string;
   columns: Column[];
-  /** What a row is known by when it changes. */
-  key: (row: any) => string;
-  /** Load a page; `before`: the last page's `next`. */
-  load: (before: string | null) => Promise<{ rows: any[]; next?: string | null }>;
-  /** What to say if there are no rows. */
-  empty: string;
+  /** What a row is known by when it changes: a field, or what makes a key of it. */
+  key: string | ((row: any) => string);
+  /** Load all rows, or a page; `before`: the last page's `next`. */
+  load: (before: string | null) => Promise<any[] | { rows: any[]; next?: string | null }>;
+  /** The key of what to say if there are no rows. */
+  empty?: string;
   /** The address that Enter and a click on the row open. */
   open?: (row: any) => string | null;
   rowClass?: (row: any) => string;

@@ -21,7 +21,7 @@ function notify(text, undo) {
   clearTimeout(noticeTimer);
   const notice = byId("notice");
   const end = () => notice.replaceChildren();
-  notice.replaceChildren(...(text ? [element("div", { class: "toast" }, element("span", {}, text),
+  notice.replaceChildren(...(text ? [element("div.toast", {}, element("span", {}, text),
     undo ? button(t("action.undo"), async () => { end(); await undo(); }) : null)] : []));
   noticeTimer = window.setTimeout(end, NOTICE_MS);
 }
@@ -77,6 +77,7 @@ function pageOf(mine) {
     onLeave: (call) => { mine.leave.push(call); },
     may,
     notify,
+    get: (path) => request(path, { signal: mine.abort.signal }),
     go: (hash) => { location.hash = hash; },
     show: showView,
     signal: mine.abort.signal,
@@ -112,7 +113,7 @@ async function onAddress() {
 /** Show why a view could not be shown. */
 function fail(/** @type {Error} */ error) {
   if (error instanceof ApiError && error.status === 401) return void showSignIn(t("sign-in.ended"));
-  byId("view").replaceChildren(element("p", { class: "error card", role: "alert" }, error.message),
+  byId("view").replaceChildren(element("p.error.card", { role: "alert" }, error.message),
     button(t("action.again"), showView));
 }
 
@@ -125,7 +126,7 @@ function buildNavigation() {
       icon(view.icon ?? view.name), element("span", {}, t(`nav.${view.name}`))));
   }
   byId("views").replaceChildren(...[...groups].map(([group, links]) =>
-    element("div", { class: "group" }, element("h2", {}, t(`nav.group.${group}`)), ...links)));
+    element("div.group", {}, element("h2", {}, t(`nav.group.${group}`)), ...links)));
 }
 
 function markNavigation(/** @type {string} */ name) {
@@ -169,13 +170,13 @@ function showSignIn(/** @type {string} */ problem) {
   leaveView();
   stopLive();
   byId("shell").classList.add("signed-out");
-  const error = element("p", { class: "error", role: "alert" }, problem);
+  const error = element("p.error", { role: "alert" }, problem);
   const field = element("input", { id: "token", type: "password", autocomplete: "current-password", required: true });
-  const form = element("form", { class: "card sign-in" },
+  const form = element("form.card.sign-in", {},
     element("h2", {}, t("action.sign-in")),
     element("p", {}, t("sign-in.text")),
     element("label", { for: "token" }, t("sign-in.token")), field,
-    element("p", { class: "hint soft" }, t("sign-in.hint")),
+    element("p.hint.soft", {}, t("sign-in.hint")),
     element("button", { type: "submit", class: "primary" }, t("action.sign-in")), error);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();

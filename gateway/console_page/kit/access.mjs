@@ -1,7 +1,7 @@
 // Who may use the bot: people and groups that ask, that are approved, and what lets in those that were refused.
 
 import { request } from "./api.mjs";
-import { ago, button, element, link } from "./elements.mjs";
+import { act, ago, element, link, preview, small } from "./elements.mjs";
 import { createTable } from "./table.mjs";
 import { t } from "./texts.mjs";
 
@@ -13,29 +13,29 @@ const ROWS = 50;
 export function pairingTables(page) {
   const refresh = () => Promise.all([waiting.refresh(), approved.refresh()]);
   const load = (/** @type {boolean} */ isApproved) => async (/** @type {string | null} */ before) => {
-    const { rows } = await request("api/channels/pairings", { signal: page.signal });
-    const found = rows.filter((/** @type {any} */ row) => Boolean(row.approved_at) === isApproved);
+    const { rows } = await page.get("api/channels/pairings");
+    const found = rows.filter((row) => Boolean(row.approved_at) === isApproved);
     const end = Number(before) + ROWS;
     return { rows: found.slice(end - ROWS, end), next: end < found.length ? String(end) : null };
   };
-  const key = (/** @type {any} */ row) => row.code;
-  const where = { label: t("column.channel"), cell: (/** @type {any} */ row) => [row.channel, row.workspace].filter(Boolean).join(" · ") };
-  const act = (/** @type {Action} */ action, /** @type {string} */ label, kind = "") => ({
-    label: "", kind: "actions", cell: (/** @type {any} */ row) => page.may("change") && button(label, () => action(page, row, refresh), { class: `${kind} small` }),
-  });
-  const who = { label: t("column.who"), kind: "text", cell: (/** @type {any} */ row) => [row.user_name, element("small", { class: "soft" }, row.user_id)] };
+  /** @type {Column} */
+  const where = ["column.channel", (row) => [row.channel, row.workspace].filter(Boolean).join(" · ")];
+  /** @type {Column} */
+  const who = ["column.who", (row) => [row.user_name, small(row.user_id)], "text"];
+  /** @type {(action: Action, label: string, kind?: string) => Column} */
+  const button = (action, label, kind) => ["", (row) => page.may("change") && act(label, () => action(page, row, refresh), kind), "actions"];
   const waiting = createTable({
-    label: t("people.waiting"), key, load: load(false), empty: t("people.nobody-waits"),
+    label: "people.waiting", key: "code", load: load(false), empty: "people.nobody-waits",
     columns: [
-      { label: t("column.asked"), cell: (row) => ago(row.created_at) }, where, who,
-      { label: t("column.message"), kind: "text", cell: (row) => element("span", { class: "preview" }, row.text) },
-      { label: t("column.code"), cell: (row) => element("code", {}, row.code) },
-      act(approve, t("action.approve"), "primary"),
+      ["column.asked", (row) => ago(row.created_at)], where, who,
+      ["column.message", (row) => preview(row.text), "text"],
+      ["column.code", (row) => element("code", {}, row.code)],
+      button(approve, "action.approve", "primary"),
     ],
   });
   const approved = createTable({
-    label: t("people.approved-list"), key, load: load(true), empty: t("people.nobody-approved"),
-    columns: [{ label: t("column.approved"), cell: (row) => ago(row.approved_at) }, where, who, act(revoke, t("action.revoke"))],
+    label: "people.approved-list", key: "code", load: load(true), empty: "people.nobody-approved",
+    columns: [["column.approved", (row) => ago(row.approved_at)], where, who, button(revoke, "action.revoke")],
   });
   return { waiting, approved, refresh };
 }
@@ -69,14 +69,14 @@ async function revoke(page, pairing, refresh) {
  * @param {() => Promise<unknown>} refresh
  */
 export const letIn = (page, row, refresh) => ["person", "chat"].includes(row.remedy.kind) &&
-  button(t(`action.let-in-${row.remedy.kind}`), async () => {
+  act(`action.let-in-${row.remedy.kind}`, async () => {
     await sayApproved(page, await request(`api/messages/refused/${row.id.slice(1)}/let-in`, { method: "POST" }), refresh);
-  }, { class: "small" });
+  });
 
 /** Return what would make the bot answer a refused message if no approval does: a configuration; null for others. */
 export function remedy(/** @type {any} */ row) {
   const { kind, setting } = row.remedy ?? {};
-  if (kind === "admitted") return element("small", { class: "soft" }, t("remedy.admitted"));
+  if (kind === "admitted") return small(t("remedy.admitted"));
   if (kind !== "setting") return null;
   const text = t(`remedy.${setting.split(".").at(-1)}`, { key: setting, id: row.user_id }, t("remedy.setting", { key: setting }));
   return element("small", {}, link(`#configuration?key=${encodeURIComponent(setting)}`, text));

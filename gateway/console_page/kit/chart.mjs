@@ -27,7 +27,7 @@ export function chart({ label, times, series, format, isLines = false }) {
     if (value === null) return "";
     return `${at && one.values[at - 1] !== null ? "L" : "M"}${at * step} ${HEIGHT - 1 - scale(value)}h${step}`; // A step for each time.
   }).join("") })) : [];
-  return element("figure", { class: "chart" },
+  return element("figure.chart", {},
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
       svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5, class: "axis" }), lines, columns),
     element("figcaption", {}, element("span", {}, times[0] ?? ""), element("span", {}, top ? `≤ ${format(top)}` : "–"), element("span", {}, times.at(-1) ?? "")));

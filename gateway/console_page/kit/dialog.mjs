@@ -1,6 +1,6 @@
 // Forms, and dialogs that ask for something. An action that can be undone asks nothing: it offers to undo it instead.
 
-import { button, element } from "./elements.mjs";
+import { button, element, small } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
 let lastId = 0;
@@ -24,7 +24,7 @@ export function input(field) {
     else made.value = field.value ?? "";
   }
   return element("label", { class: field.type === "check" ? "field check" : "field", for: id },
-    element("span", {}, field.label), made, field.hint && element("small", { class: "soft" }, field.hint));
+    element("span", {}, field.label), made, field.hint && small(field.hint));
 }
 
 /**
@@ -33,9 +33,9 @@ export function input(field) {
  * @param {{label: string, submit: (values: Record<string, string>) => unknown, more?: Node[]}} options
  */
 export function form(fields, { label, submit, more = [] }) {
-  const error = element("p", { class: "error", role: "alert" });
+  const error = element("p.error", { role: "alert" });
   const send = element("button", { type: "submit", class: "primary" }, label);
-  const made = element("form", { class: "form" }, ...fields.map(input), ...more, error, send);
+  const made = element("form.form", {}, ...fields.map(input), ...more, error, send);
   made.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (send.disabled) return;
@@ -81,7 +81,7 @@ export function ask({ title, text, fields = [], label, danger = false, wide = fa
     });
     const send = /** @type {HTMLButtonElement} */ (body.querySelector("button[type=submit]"));
     if (danger) send.className = "danger";
-    const buttons = element("div", { class: "buttons" }, cancel);
+    const buttons = element("div.buttons", {}, cancel);
     send.replaceWith(buttons);
     buttons.append(send);
     const heading = element("h2", { id: `dialog-${++lastId}` }, title);
@@ -99,11 +99,18 @@ export function ask({ title, text, fields = [], label, danger = false, wide = fa
 
 /** Show something in a dialog, such as a raw payload. @param {string} title @param {...Node} content */
 export function showDialog(title, ...content) {
-  const dialog = element("dialog", { class: "wide", "aria-label": title });
+  const dialog = element("dialog.wide", { "aria-label": title });
   dialog.append(
     element("header", {}, element("h2", {}, title), button("✕", () => dialog.close(), { class: "quiet", "aria-label": t("action.close") })),
-    element("div", { class: "dialog-body", tabindex: "0" }, ...content));
+    element("div.dialog-body", { tabindex: "0" }, ...content));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
+}
+
+/** Show a value to copy, once. @param {string} title @param {string} text @param {string} value */
+export function showValue(title, text, value) {
+  const field = element("input", { type: "text", readonly: true, value, "aria-label": title, class: "wide" });
+  showDialog(title, element("p", {}, text), field);
+  field.select();
 }

@@ -3,15 +3,17 @@
 import { t } from "./texts.mjs";
 
 /**
- * Return an element. Attributes that begin with "on" are listeners; null and false leave one out, or a child.
+ * Return an element: "div.card" has a class. Attributes that begin with "on" are listeners; null and false leave one out, or a child.
  * @template {keyof HTMLElementTagNameMap} T
- * @param {T} tag
+ * @param {T | `${T}.${string}`} selector
  * @param {Record<string, any>} attributes
  * @param {(Child | Child[])[]} children
  * @returns {HTMLElementTagNameMap[T]}
  */
-export function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+export function element(selector, attributes = {}, ...children) {
+  const [tag, ...classes] = selector.split(".");
+  const made = /** @type {HTMLElementTagNameMap[T]} */ (document.createElement(tag));
+  if (classes.length) made.className = classes.join(" ");
   setAll(made, attributes);
   append(made, children);
   return made;
@@ -62,7 +64,7 @@ export function pill(state, title) {
 
 /** Return a time as "5 min ago", with the full time as its title. It is kept current by the shell. @param {string | null | undefined} iso */
 export function ago(iso) {
-  if (!iso) return element("span", { class: "soft" }, t("time.never"));
+  if (!iso) return element("span.soft", {}, t("time.never"));
   return element("time", { datetime: iso, title: new Date(iso).toLocaleString() }, agoText(iso));
 }
 
@@ -106,6 +108,19 @@ export function button(label, onclick, attributes = {}) {
   return made;
 }
 
+/** Return a small button; its label is the key of a text. @param {string} key @param {() => unknown} onclick @param {string} [kind] */
+export const act = (key, onclick, kind = "") => button(t(key), onclick, { class: `small ${kind}` });
+
+/** Return a heading with buttons beside it. @param {string} title @param {(Child | Child[])[]} buttons */
+export const head = (title, ...buttons) =>
+  element("div.head", {}, element("h2", {}, title), element("div.buttons", {}, ...buttons));
+
+export const soft = (/** @type {Child[]} */ ...text) => element("p.soft", {}, ...text);
+export const small = (/** @type {Child[]} */ ...text) => element("small.soft", {}, ...text);
+export const preview = (/** @type {string} */ text) => element("span.preview", { title: text }, text);
+export const problem = (/** @type {Child} */ text) => element("span.error", {}, text);
+export const json = (/** @type {unknown} */ value) => element("pre", {}, JSON.stringify(value, null, 2));
+
 /** Return a link to a view. @param {string} hash @param {...Child} children */
 export const link = (hash, ...children) => element("a", { href: hash }, ...children);
 
@@ -124,4 +139,4 @@ export const person = (/** @type {string} */ name, /** @type {string} */ id) =>
   element("span", { title: id }, name || id);
 
 /** Return a note that stands where nothing is. @param {string} text @param {...Child} more */
-export const empty = (text, ...more) => element("p", { class: "empty soft" }, text, ...more);
+export const empty = (text, ...more) => element("p.empty.soft", {}, text, ...more);

@@ -5,6 +5,7 @@ import { element } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
 const TYPING_MS = 300;
+const ROWS = 50;
 
 /**
  * Return the filters of a view.
@@ -13,7 +14,7 @@ const TYPING_MS = 300;
  * @param {{search?: string}} options the label of a search field, whose name is "q"
  */
 export function filterBar(page, filters, { search } = {}) {
-  const bar = element("form", { class: "filters", role: "search", onsubmit: (/** @type {Event} */ event) => event.preventDefault() });
+  const bar = element("form.filters", { role: "search", onsubmit: (/** @type {Event} */ event) => event.preventDefault() });
   if (search) bar.append(textFilter(page, { name: "q", label: search }, "search"));
   for (const filter of filters) bar.append(filter.options ? choiceFilter(page, filter) : textFilter(page, filter, filter.type ?? "text"));
   return bar;
@@ -22,7 +23,7 @@ export function filterBar(page, filters, { search } = {}) {
 /** @param {Page} page @param {Filter} filter */
 function choiceFilter(page, filter) {
   const chosen = page.query.get(filter.name) ?? "";
-  return element("label", { class: "filter" }, element("span", {}, filter.label), element("select", {
+  return element("label.filter", {}, element("span", {}, filter.label), element("select", {
     name: filter.name,
     onchange: (/** @type {any} */ event) => page.setQuery({ [filter.name]: event.target.value }),
   }, (filter.options ?? []).map(([value, label]) => element("option", { value, selected: value === chosen }, label))));
@@ -63,3 +64,25 @@ function textFilter(page, filter, type) {
  */
 export const named = (path, id, name) => async () =>
   (await request(`${path}?limit=200`)).rows.flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));
+
+/** The option that stands for all. @returns {Option} */
+export const ALL = () => ["", t("filter.all")];
+
+/** Return values as options. @param {readonly string[]} values @param {(value: string) => string} [label] @returns {Option[]} */
+export const choices = (values, label = (value) => value) => values.map((one) => [one, label(one)]);
+
+/** Return a filter for states. @param {string} name @param {string} label @param {string[]} states @returns {Filter} */
+export const stateFilter = (name, label, states) =>
+  ({ name, label: t(label), options: [ALL(), ...choices(states, (one) => t(`state.${one}`))] });
+
+/** Return a filter for the channels. @param {Page} page @returns {Promise<Filter>} */
+export const channelFilter = async (page) => ({
+  name: "channel", label: t("column.channel"), options: [ALL(), ...choices(Object.keys((await page.get("api/channels")).channels))],
+});
+
+/** Load a list by pages of 50 from a route with `offset`; `path` ends with "?" or a filter. @param {Page} page @param {(query: string) => string} path @param {string} field */
+export const byOffset = (page, path, field) => async (/** @type {string | null} */ before) => {
+  const at = Number(before);
+  const rows = (await page.get(path(`limit=${ROWS}&offset=${at}`)))[field];
+  return { rows, next: rows.length === ROWS ? String(at + ROWS) : null };
+};

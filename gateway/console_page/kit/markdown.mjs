@@ -11,7 +11,7 @@ export async function parseMarkdown(texts) {
 }
 
 /** Return parsed Markdown as an element. @param {Token[]} tokens */
-export const markdown = (tokens) => element("div", { class: "markdown" }, ...tokens.map(node));
+export const markdown = (tokens) => element("div.markdown", {}, ...tokens.map(node));
 
 /** @type {Record<string, keyof HTMLElementTagNameMap>} */
 const PLAIN = { p: "p", quote: "blockquote", strong: "strong", em: "em", strike: "s", sub: "sub", sup: "sup" };
@@ -36,17 +36,17 @@ function node(token) {
     case "pre":
       return element("pre", { "data-language": token.language || null }, element("code", {}, token.text));
     case "formula":
-      return element("code", { class: "formula" }, token.text);
+      return element("code.formula", {}, token.text);
     case "link":
       return anchor(token.url, children());
     case "image":
       return anchor(token.url, [`🖼 ${token.alt || token.url}`]);
     case "spoiler":
-      return element("span", { class: "spoiler", tabindex: "0" }, ...children());
+      return element("span.spoiler", { tabindex: "0" }, ...children());
     case "details":
       return element("details", {}, element("summary", {}, ...token.summary.map(node)), ...children());
     case "table":
-      return element("div", { class: "scroll", tabindex: "0" }, element("table", {},
+      return element("div.scroll", { tabindex: "0" }, element("table", {},
         element("thead", {}, row(token.header, token.align, "th")),
         element("tbody", {}, ...token.rows.map((/** @type {Token[][]} */ cells) => row(cells, token.align, "td")))));
     case "rule":

@@ -5,7 +5,12 @@ import { t } from "./texts.mjs";
 
 /** Return a table; await its first `restart`. @param {TableOptions} options @returns {Table} */
 export function createTable(options) {
-  const { columns, key, load, open } = options;
+  const { columns, open } = options;
+  const key = (/** @type {any} */ row) => String(typeof options.key === "string" ? row[options.key] : options.key(row));
+  const load = async (/** @type {string | null} */ before) => {
+    const found = await options.load(before);
+    return Array.isArray(found) ? { rows: found } : found;
+  };
   /** @type {Map<string, {row: any, line: HTMLTableRowElement, text: string}>} */
   const shown = new Map();
   /** @type {any[] | null} */
@@ -18,17 +23,13 @@ export function createTable(options) {
   const news = button("", () => apply(waiting ?? []), { class: "news", hidden: true });
   const older = button(t("table.older"), loadOlder, { class: "older", hidden: true });
   const note = element("div");
-  const head = element("thead", {}, element("tr", {}, ...columns.map((one) =>
-    element("th", { scope: "col", class: one.kind }, one.label || element("span", { class: "unseen" }, t("table.actions"))))));
-  const table = element("div", { class: "scroll" }, element("table", { class: "rows", "aria-label": options.label }, head, body));
-  const whole = element("div", { class: "table" }, element("div", { class: "news-place" }, news), table, note, older);
+  const table = element("div.scroll", {}, element("table.rows", { "aria-label": t(options.label) }, headings(columns), body));
+  const whole = element("div.table", {}, element("div.news-place", {}, news), table, note, older);
 
   /** @param {any} row */
   function fill(row) {
-    return columns.map((one) => {
-      const content = one.cell(row);
-      return element("td", { class: one.kind, "data-label": one.label || null }, ...(Array.isArray(content) ? content : [content]));
-    });
+    return columns.map(([label, cell, kind]) =>
+      element("td", { class: kind, "data-label": t(label) || null }, kind === "actions" ? element("div.buttons", {}, cell(row)) : cell(row)));
   }
 
   /** @param {any} row */
@@ -95,7 +96,7 @@ export function createTable(options) {
   }
 
   function finish() {
-    note.replaceChildren(...(shown.size ? [] : [empty(options.empty)]));
+    note.replaceChildren(...(shown.size ? [] : [empty(t(options.empty ?? "list.none"))]));
     table.hidden = !shown.size;
     older.hidden = !next;
     if (shown.size && !body.querySelector("tr[tabindex='0']")) /** @type {HTMLElement} */ (body.firstElementChild).tabIndex = 0;
@@ -182,12 +183,27 @@ function moveFocus(event, body, open) {
   target.focus();
 }
 
-/** Return a plain table for a few rows. @param {string[]} headings @param {(Child)[][]} rows @param {string} nothing */
-export function simpleTable(headings, rows, nothing) {
-  if (!rows.length) return empty(nothing);
-  return element("div", { class: "scroll", tabindex: "0" }, element("table", { class: "rows" },
-    element("thead", {}, element("tr", {}, ...headings.map((text) =>
-      element("th", { scope: "col" }, text || element("span", { class: "unseen" }, t("table.actions")))))),
-    element("tbody", {}, ...rows.map((cells) => element("tr", {}, ...cells.map((cell, at) =>
-      element("td", { "data-label": headings[at] || null }, cell)))))));
+/**
+ * Return a table that is loaded.
+ * @param {string} label
+ * @param {TableOptions["key"]} key
+ * @param {TableOptions["load"]} load
+ * @param {Column[]} columns
+ * @param {Partial<TableOptions>} more
+ * @returns {Promise<Table>}
+ */
+export async function loadedTable(label, key, load, columns, more = {}) {
+  const table = createTable({ label, key, load, columns, ...more });
+  await table.restart();
+  return table;
 }
+
+/** Return the names of columns. @param {[label: string, cell?: unknown, kind?: string][]} columns */
+const headings = (columns) => element("thead", {}, element("tr", {}, columns.map(([label, , kind]) =>
+  element("th", { scope: "col", class: kind }, t(label) || element("span.unseen", {}, t("table.actions"))))));
+
+/** Return a plain table for a few rows. @param {string[]} labels keys of texts @param {Child[][]} rows @param {string} [nothing] */
+export const simpleTable = (labels, rows, nothing = "–") => (!rows.length ? empty(nothing)
+  : element("div.scroll", { tabindex: "0" }, element("table.rows", {}, headings(labels.map((one) => [one])),
+    element("tbody", {}, rows.map((cells) => element("tr", {}, cells.map((cell, at) =>
+      element("td", { "data-label": labels[at] && t(labels[at]) }, cell))))))));

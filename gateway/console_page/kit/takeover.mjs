@@ -18,7 +18,7 @@ export async function takeoverPanel(page, thread) {
   const load = () => request(path, { accepted: [404], signal: page.signal });
   const first = await load();
   if (!("by" in first)) return null;
-  const panel = element("section", { class: "card", "aria-label": t("takeover.title"), "aria-live": "polite" });
+  const panel = element("section.card", { "aria-label": t("takeover.title"), "aria-live": "polite" });
   const writing = writeForm(page, path);
   /** @type {string | null | undefined} */
   let shown;
@@ -40,7 +40,7 @@ export async function takeoverPanel(page, thread) {
     if (found.by === shown) return;
     shown = found.by;
     panel.hidden = !shown && !page.may("change");
-    if (!shown) return panel.replaceChildren(element("p", { class: "soft" }, t("takeover.about")), button(t("takeover.begin"), begin));
+    if (!shown) return panel.replaceChildren(element("p.soft", {}, t("takeover.about")), button(t("takeover.begin"), begin));
     head.replaceChildren(pill("taken_over"), " ", t("takeover.by", { by: shown }), " ", ago(found.since));
     panel.replaceChildren(head, ...(page.may("change") ? [writing, element("p", {}, button(t("takeover.end"), end))] : []), read);
   };

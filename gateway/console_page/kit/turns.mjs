@@ -1,7 +1,7 @@
 // What was said in a thread, as elements: messages, tool steps, the plan, files, and what a person is asked.
 
 import { BASE } from "./api.mjs";
-import { button, element, pill } from "./elements.mjs";
+import { button, element, json, pill } from "./elements.mjs";
 import { markdown, parseMarkdown } from "./markdown.mjs";
 import { t } from "./texts.mjs";
 
@@ -33,13 +33,13 @@ export async function parseAll(/** @type {any[]} */ messages) {
 /** Return a text as Markdown; as it is until it is parsed. */
 export function speech(/** @type {string} */ text) {
   const tokens = parsed.get(text);
-  return tokens ? markdown(tokens) : element("div", { class: "plain" }, text);
+  return tokens ? markdown(tokens) : element("div.plain", {}, text);
 }
 
 /** Return an answer that is being written, and a function that adds to it. @returns {{node: HTMLElement, add: (text: string) => void}} */
 export function growing() {
   const text = document.createTextNode("");
-  const node = element("article", { class: "turn ai" }, element("div", { class: "who soft" }, t("speaker.ai")), element("div", { class: "plain" }, text));
+  const node = element("article.turn.ai", {}, element("div.who.soft", {}, t("speaker.ai")), element("div.plain", {}, text));
   return { node, add: (more) => text.appendData(more) };
 }
 
@@ -59,7 +59,7 @@ export function turns(thread, messages, subagents, isRunning, edit) {
     const files = /** @type {any[]} */ (message.additional_kwargs?.files ?? []).filter((file) => file.path ?? file.virtual_path);
     if (!text && !calls.length && !files.length) return [];
     return [element("article", { class: `turn ${message.type}` },
-      element("div", { class: "who soft" }, element("span", {}, t(`speaker.${message.type}`)),
+      element("div.who.soft", {}, element("span", {}, t(`speaker.${message.type}`)),
         message.type === "human" && edit ? button(t("action.edit"), (event) => edit(message, /** @type {Element} */ (/** @type {Element} */ (event.target).closest("article"))), { class: "quiet small" }) : null),
       text ? speech(text) : null,
       files.length ? fileLinks(thread, files.map((file) => file.path ?? file.virtual_path)) : null,
@@ -80,15 +80,15 @@ export function step(call, result, subagent, isRunning) {
   const state = result ? (result.status === "error" ? "failed" : "done") : isRunning ? "running" : "waiting";
   const about = call.args?.description ?? subagent?.description;
   const now = !result && subagent?.message ? textOf(subagent.message.content) : "";
-  return element("details", { class: "step", "data-call": call.id },
+  return element("details.step", { "data-call": call.id },
     element("summary", {}, element("code", {}, call.name), " ", typeof about === "string" ? `${about} ` : "", pill(state),
-      now ? element("span", { class: "now soft" }, now.slice(-160)) : null),
-    element("pre", {}, JSON.stringify(call.args, null, 2)),
-    result ? element("pre", { class: "result" }, textOf(result.content)) : null);
+      now ? element("span.now.soft", {}, now.slice(-160)) : null),
+    json(call.args),
+    result ? element("pre.result", {}, textOf(result.content)) : null);
 }
 
 /** Return links to files of a thread. @param {string} thread @param {string[]} paths as the agent sees them */
-export const fileLinks = (thread, paths) => element("ul", { class: "files" }, ...paths.map((path) => element("li", {},
+export const fileLinks = (thread, paths) => element("ul.files", {}, ...paths.map((path) => element("li", {},
   element("a", { href: fileAddress(thread, path), target: "_blank", rel: "noopener" },
     IMAGE.test(path) ? element("img", { src: fileAddress(thread, path), alt: "", loading: "lazy" }) : null, path.split("/").at(-1)))));
 
@@ -99,7 +99,7 @@ const fileAddress = (thread, path) =>
 /** Return the agent's plan; null without one. */
 export function plan(/** @type {any[] | undefined} */ todos) {
   if (!todos?.length) return null;
-  return element("section", { class: "card plan" }, element("h3", {}, t("chat.plan")),
+  return element("section.card.plan", {}, element("h3", {}, t("chat.plan")),
     element("ol", {}, ...todos.map((one) => element("li", { class: one.status }, pill(one.status), " ", String(one.title ?? one.content ?? "")))));
 }
 
@@ -109,21 +109,21 @@ export function plan(/** @type {any[] | undefined} */ todos) {
  * @param {((answer: unknown) => unknown) | null} answer null: this person may not answer
  */
 export function asked({ id, value }, answer) {
-  const card = (/** @type {(Node | null)[]} */ ...content) => element("section", { class: "card asked", "data-interrupt": id }, ...content);
+  const card = (/** @type {(Node | null)[]} */ ...content) => element("section.card.asked", { "data-interrupt": id }, ...content);
   if (Array.isArray(value?.action_requests)) return card(element("h3", {}, t("chat.approval")), ...approvals(value, answer));
   const question = typeof value === "string" ? value : value?.question ?? value?.description;
   const options = /** @type {any[]} */ (Array.isArray(value?.options) ? value.options : []);
   return card(
     element("h3", {}, t("chat.question")),
-    question ? element("p", { class: "plain" }, String(question)) : element("pre", {}, JSON.stringify(value, null, 2)),
-    answer && options.length ? element("div", { class: "buttons" }, ...options.map((one) => button(String(one.label ?? one), () => answer(one.value ?? one)))) : null,
+    question ? element("p.plain", {}, String(question)) : json(value),
+    answer && options.length ? element("div.buttons", {}, ...options.map((one) => button(String(one.label ?? one), () => answer(one.value ?? one)))) : null,
     answer ? reply(answer) : null);
 }
 
 /** Return a form for an answer in words. */
 function reply(/** @type {(answer: string) => unknown} */ answer) {
   const field = element("input", { "aria-label": t("chat.answer"), placeholder: t("chat.answer"), required: true });
-  const form = element("form", { class: "reply" }, field, element("button", { type: "submit" }, t("action.send")));
+  const form = element("form.reply", {}, field, element("button", { type: "submit" }, t("action.send")));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (field.value.trim()) void answer(field.value.trim());
@@ -142,10 +142,10 @@ function approvals(value, answer) {
       if (answer && Object.keys(decisions).length === value.action_requests.length) await answer({ decisions });
       else buttons.replaceWith(pill(decision.type === "approve" ? "approved" : "refused"));
     };
-    const buttons = element("div", { class: "buttons" }, reason,
+    const buttons = element("div.buttons", {}, reason,
       button(t("action.reject"), () => decide({ type: "reject", ...(reason.value.trim() ? { message: reason.value.trim() } : {}) })),
       button(t("action.approve"), () => decide({ type: "approve" }), { class: "primary" }));
     return element("div", {}, element("p", {}, element("code", {}, action.name), " ", action.description ?? ""),
-      element("pre", {}, JSON.stringify(action.args ?? {}, null, 2)), answer ? buttons : null);
+      json(action.args ?? {}), answer ? buttons : null);
   });
 }

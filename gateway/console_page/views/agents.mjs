@@ -3,9 +3,10 @@
 import { formatAddress } from "../kit/address.mjs";
 import { request, send } from "../kit/api.mjs";
 import { form, showDialog, valuesOf } from "../kit/dialog.mjs";
-import { button, element, link } from "../kit/elements.mjs";
-import { change, head, loadedTable, preview, rowsOf } from "../kit/manage.mjs";
-import { simpleTable } from "../kit/table.mjs";
+import { button, element, head, link, preview, soft } from "../kit/elements.mjs";
+import { choices } from "../kit/filters.mjs";
+import { change, rowsOf } from "../kit/manage.mjs";
+import { loadedTable, simpleTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 import { show as showChat } from "./chat.mjs";
 
@@ -37,7 +38,7 @@ async function edit(page) {
   const fields = form([
     { name: "name", label: t("column.name"), required: true, max: 64, value: name, hint: name && t("agents.name-hint") },
     { name: "description", label: t("agents.about"), value: agent.description, max: 1024 },
-    { name: "model", label: t("source.model"), type: "choice", value: agent.model ?? "", options: [["", t("agents.default")], ...models.map((one) => /** @type {[string, string]} */ ([one.name, one.name]))] },
+    { name: "model", label: t("source.model"), type: "choice", value: agent.model ?? "", options: [["", t("agents.default")], ...choices(models.map((one) => one.name))] },
     { name: "tool_groups", label: t("agents.groups"), value: shown(agent.tool_groups), hint: t("agents.list-hint", { groups }) },
     { name: "skills", label: t("nav.skills"), value: shown(agent.skills) },
     { name: "soul", label: "SOUL.md", type: "area", rows: 14, value: agent.soul, max: 20000 },
@@ -53,7 +54,7 @@ async function edit(page) {
     page.notify(t("list.deleted"), () => change(page, PATH, "POST", agent, null, () => page.go(address(name))));
   };
   return [head(name || t("agents.new"), name && button(t("agents.prompt"), () => showPrompt(name)), name && mayWrite && button(t("action.delete"), remove)),
-    element("div", { class: "cards beside" }, element("section", { class: "card" }, fields), page.may("change") && await tryOut(page, () => bodyOf(valuesOf(fields))))];
+    element("div.cards.beside", {}, element("section.card", {}, fields), page.may("change") && await tryOut(page, () => bodyOf(valuesOf(fields))))];
 }
 
 /**
@@ -69,14 +70,14 @@ async function tryOut(page, draft) {
   const [, chat] = await showChat({ ...page, rest, draft: () => ({ agent_draft: draft() }) });
   const talk = /** @type {Element} */ (/** @type {Element} */ (chat).querySelector(".talk"));
   talk.querySelector("select")?.remove();
-  return element("section", {}, element("p", { class: "soft" }, t("agents.try")), talk);
+  return element("section", {}, soft(t("agents.try")), talk);
 }
 
 /** Show what the first message to an agent costs, part by part. */
 async function showPrompt(/** @type {string} */ name) {
   const { parts, tokens, system } = await request(`${pathOf(name)}/prompt`);
   const rows = [...parts, { part: "=", tokens }].map((one) => [one.part, one.name, one.tokens.toLocaleString()]);
-  showDialog(`${t("agents.prompt")}: ${name}`, simpleTable([t("column.kind"), t("column.name"), t("tool.tokens")], rows, ""), element("pre", {}, system));
+  showDialog(`${t("agents.prompt")}: ${name}`, simpleTable(["column.kind", "column.name", "tool.tokens"], rows), element("pre", {}, system));
 }
 
 const shown = (/** @type {string[] | null | undefined} */ names) => (names ? names.join(", ") || "-" : "");

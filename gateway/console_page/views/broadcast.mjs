@@ -1,10 +1,11 @@
 // Sends one message to many chats: count first, then send what was counted.
 
 import { request } from "../kit/api.mjs";
-import { ago, button, element, pill } from "../kit/elements.mjs";
 import { form } from "../kit/dialog.mjs";
-import { act, loadedTable, preview, rowsOf } from "../kit/manage.mjs";
-import { simpleTable } from "../kit/table.mjs";
+import { act, ago, button, element, pill, preview, soft } from "../kit/elements.mjs";
+import { choices } from "../kit/filters.mjs";
+import { rowsOf } from "../kit/manage.mjs";
+import { loadedTable, simpleTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
 const PATH = "api/channels/broadcast";
@@ -13,7 +14,7 @@ const MAX_CHARS = 60000;
 
 /** @param {Page} page */
 export async function show(page) {
-  const { channels } = await request("api/channels", { signal: page.signal });
+  const { channels } = await page.get("api/channels");
   const names = Object.keys(channels).filter((name) => channels[name].enabled && name !== "terminal");
   const result = element("div", { "aria-live": "polite" });
   const body = (/** @type {Record<string, string>} */ values) => ({
@@ -34,13 +35,13 @@ export async function show(page) {
     };
     const rows = Object.entries(found.channels).map(([name, one]) => [name, one.chats.toLocaleString(), one.denied.toLocaleString(), one.left_out]);
     result.replaceChildren(
-      simpleTable([t("column.channel"), t("broadcast.chats"), t("broadcast.denied"), t("broadcast.left-out")], rows, t("broadcast.no-channel")),
-      found.chats ? button(t("broadcast.send", { count: found.chats }), send, { class: "primary" }) : element("p", { class: "soft" }, t("broadcast.nobody")));
+      simpleTable(["column.channel", "broadcast.chats", "broadcast.denied", "broadcast.left-out"], rows, t("broadcast.no-channel")),
+      found.chats ? button(t("broadcast.send", { count: found.chats }), send, { class: "primary" }) : soft(t("broadcast.nobody")));
   };
   const made = form([
     { name: "text", label: t("broadcast.text"), type: "area", max: MAX_CHARS },
-    { name: "audience", label: t("broadcast.to"), type: "choice", options: AUDIENCES.map((one) => [one, t(`broadcast.${one}`)]) },
-    { name: "channel", label: t("column.channel"), type: "choice", options: [["", t("broadcast.every")], ...names.map((one) => /** @type {[string, string]} */ ([one, one]))] },
+    { name: "audience", label: t("broadcast.to"), type: "choice", options: choices(AUDIENCES, (one) => t(`broadcast.${one}`)) },
+    { name: "channel", label: t("column.channel"), type: "choice", options: [["", t("broadcast.every")], ...choices(names)] },
   ], { label: t("broadcast.count"), submit: count });
   const past = await loadedTable("nav.broadcast", "key", () => rowsOf(PATH, "broadcasts"), [
     ["column.created", (row) => ago(row.created_at)],
@@ -55,6 +56,6 @@ export async function show(page) {
   page.onLive(["deliveries"], past.refresh);
   // What was counted is not what would be sent now.
   made.addEventListener("input", () => result.replaceChildren());
-  return [element("h2", {}, t("nav.broadcast")), element("p", { class: "soft" }, t("broadcast.about")),
-    element("div", { class: "card" }, made, result), element("h2", {}, t("broadcast.past")), past.element];
+  return [element("h2", {}, t("nav.broadcast")), soft(t("broadcast.about")),
+    element("div.card", {}, made, result), element("h2", {}, t("broadcast.past")), past.element];
 }

@@ -3,7 +3,7 @@
 import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
 import { form as fields } from "../kit/dialog.mjs";
-import { ago, button, element, empty, link } from "../kit/elements.mjs";
+import { ago, button, element, empty, link, small } from "../kit/elements.mjs";
 import { activeRun, checkpointBefore, joinRun, startRun } from "../kit/runs.mjs";
 import { t } from "../kit/texts.mjs";
 import { QUESTION, asked, fileLinks, growing, parseAll, plan, textOf, turns } from "../kit/turns.mjs";
@@ -39,18 +39,18 @@ export async function show(page) {
   /** @type {Map<string, ReturnType<typeof growing>>} */
   const live = new Map();
 
-  const list = element("ul", { class: "threads" });
-  const log = element("div", { class: "log", role: "log", "aria-label": t("nav.chat"), tabindex: "0" });
+  const list = element("ul.threads", {});
+  const log = element("div.log", { role: "log", "aria-label": t("nav.chat"), tabindex: "0" });
   const chosen = element("select", { "aria-label": t("chat.agent") }, ...assistants.map((/** @type {any} */ one) =>
     element("option", { value: one.assistant_id, selected: thread?.metadata?.assistant_id ? one.assistant_id === thread.metadata.assistant_id : one.name === DEFAULT }, one.name)));
   const field = element("textarea", { rows: 3, "aria-label": t("column.message"), placeholder: t("column.message") });
   const picker = element("input", { type: "file", multiple: true, class: "unseen", tabindex: "-1", "aria-hidden": "true" });
-  const dropped = element("ul", { class: "files" });
+  const dropped = element("ul.files", {});
   const stop = button(t("action.stop"), async () => {
     if (run) await request(`api/threads/${id}/runs/${run}/cancel`, { method: "POST" });
   }, { class: "danger" });
   const sendButton = element("button", { type: "submit", class: "primary" }, t("action.send"));
-  const form = element("form", { class: "compose card" }, field, dropped, picker, element("div", { class: "buttons" },
+  const form = element("form.compose.card", {}, field, dropped, picker, element("div.buttons", {},
     chosen, button(t("chat.files"), () => picker.click(), { class: "quiet" }), stop, sendButton));
 
   const draw = () => {
@@ -66,11 +66,11 @@ export async function show(page) {
       ...turns(id, messages, subagents, isRunning, mayChange && !isRunning ? edit : null),
       ...[...live.values()].map((one) => one.node),
       ...[plan(state.values?.todos)].filter((one) => one !== null),
-      ...(artifacts.length ? [element("section", { class: "card artifacts" }, element("h3", {}, t("chat.artifacts")), fileLinks(id, artifacts))] : []),
+      ...(artifacts.length ? [element("section.card.artifacts", {}, element("h3", {}, t("chat.artifacts")), fileLinks(id, artifacts))] : []),
       ...interrupts.map((one) => asked(one, mayChange ? (answer) => go({ command: { resume: { [one.id]: answer } } }) : null)),
       ...choices(messages),
-      ...(isRunning ? [element("p", { class: "soft working" }, t("chat.working"))] : []),
-      ...(problem ? [element("p", { class: "error", role: "alert" }, problem)] : []));
+      ...(isRunning ? [element("p.soft.working", {}, t("chat.working"))] : []),
+      ...(problem ? [element("p.error", { role: "alert" }, problem)] : []));
     for (const one of log.querySelectorAll("details")) one.open = opened.has(one.dataset.call);
     stop.hidden = !isRunning;
     sendButton.disabled = isRunning;
@@ -85,7 +85,7 @@ export async function show(page) {
     if (isRunning || !mayChange || last?.name !== QUESTION) return [];
     const call = messages.flatMap((one) => one.tool_calls ?? []).find((one) => one.id === last.tool_call_id);
     const offered = Array.isArray(call?.args?.options) ? call.args.options : [];
-    return offered.length ? [element("div", { class: "buttons offered" }, ...offered.map((/** @type {any} */ one) =>
+    return offered.length ? [element("div.buttons.offered", {}, ...offered.map((/** @type {any} */ one) =>
       button(String(one), () => say(String(one), []))))] : [];
   };
 
@@ -207,9 +207,9 @@ export async function show(page) {
     list.replaceChildren(...found.map((/** @type {any} */ one) => {
       const made = link(formatAddress("chat", one.thread_id), one.values?.title || one.metadata?.subject || one.thread_id);
       if (one.thread_id === page.rest) made.setAttribute("aria-current", "page");
-      return element("li", {}, made, element("small", { class: "soft" }, ago(one.updated_at)));
+      return element("li", {}, made, small(ago(one.updated_at)));
     }));
-    if (!found.length) list.replaceChildren(element("li", { class: "soft" }, t("chat.no-threads")));
+    if (!found.length) list.replaceChildren(element("li.soft", {}, t("chat.no-threads")));
   };
 
   form.addEventListener("submit", async (event) => {
@@ -230,7 +230,7 @@ export async function show(page) {
   });
   picker.addEventListener("change", () => { addFiles(picker.files); picker.value = ""; });
 
-  const conversation = element("div", { class: "talk" }, log, mayChange ? form : null);
+  const conversation = element("div.talk", {}, log, mayChange ? form : null);
   conversation.addEventListener("dragover", (event) => event.preventDefault());
   conversation.addEventListener("drop", (event) => {
     event.preventDefault();
@@ -253,9 +253,9 @@ export async function show(page) {
   requestAnimationFrame(showEnd);
   const isWide = window.matchMedia("(min-width: 52rem)").matches;
   return [
-    element("div", { class: "head" }, element("h2", {}, t("nav.chat")), mayChange ? link("#chat", t("chat.new")) : null),
-    element("div", { class: "chat" },
-      element("details", { class: "card aside", open: isWide }, element("summary", {}, t("chat.threads")), list), conversation),
+    element("div.head", {}, element("h2", {}, t("nav.chat")), mayChange ? link("#chat", t("chat.new")) : null),
+    element("div.chat", {},
+      element("details.card.aside", { open: isWide }, element("summary", {}, t("chat.threads")), list), conversation),
   ];
 }
 

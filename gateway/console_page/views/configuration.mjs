@@ -2,7 +2,7 @@
 
 import { request } from "../kit/api.mjs";
 import { ask } from "../kit/dialog.mjs";
-import { button, element, link, pill } from "../kit/elements.mjs";
+import { act, button, element, head, link, pill, small } from "../kit/elements.mjs";
 import { list } from "../kit/list.mjs";
 import { t } from "../kit/texts.mjs";
 
@@ -18,22 +18,22 @@ export const show = (page) => (page.rest === "file" ? showEditor(page) : showKey
 /** @param {Page} page */
 const showKeys = async (page) => (await list(page, {
   name: "configuration", path: "api/configuration", actions: [link("#configuration/file", t("configuration.edit"))],
-  key: (row) => row.key,
+  key: "key",
   columns: [
-    { label: t("configuration.key"), kind: "text", cell: (row) => [element("code", {}, row.key), element("small", { class: "soft" }, row.description)] },
-    { label: t("configuration.value"), kind: "value", cell: (row) => [
-      element("code", { class: "preview" }, typeof row.value === "string" ? row.value : JSON.stringify(row.value)), row.waits_for_restart && pill("restart")] },
-    { label: t("configuration.source"), kind: "value", cell: (row) => [
+    ["configuration.key", (row) => [element("code", {}, row.key), small(row.description)], "text"],
+    ["configuration.value", (row) => [
+      element("code.preview", {}, typeof row.value === "string" ? row.value : JSON.stringify(row.value)), row.waits_for_restart && pill("restart")], "value"],
+    ["configuration.source", (row) => [
       row.line ? link(`#configuration/file?line=${row.line}`, row.source) : t(`configuration.${row.source}`, {}, row.source),
-      row.needs_restart && element("small", { class: "soft" }, t("configuration.restart"))] },
-    { label: "", kind: "actions", cell: (row) => button(t("action.edit"), () => ask({
+      row.needs_restart && small(t("configuration.restart"))], "value"],
+    ["", (row) => act("action.edit", () => ask({
       title: row.key, text: row.description, label: t("action.edit"),
       fields: [{ name: "value", label: "YAML", required: true, value: /^\*|\$/.test(row.value) ? "" : JSON.stringify(row.value) }],
       submit: ({ value }) => {
         wanted = { key: row.key, value };
         page.go("#configuration/file");
       },
-    }), { class: "small" }) },
+    })), "actions"],
   ],
   filters: [{ name: "key", label: t("configuration.key") }],
 })).content;
@@ -45,8 +45,8 @@ async function showEditor(page) {
   const file = await request("api/configuration/file");
   const area = element("textarea", { "aria-label": file.path, spellcheck: "false", wrap: "off", readonly: Boolean(file.problem) });
   area.value = file.text;
-  const numbers = element("pre", { class: "soft", "aria-hidden": "true" });
-  const notes = element("div", { class: "notes", "aria-live": "polite" });
+  const numbers = element("pre.soft", { "aria-hidden": "true" });
+  const notes = element("div.notes", { "aria-live": "polite" });
   /** @type {any} */
   let checked = null;
   let timer = 0;
@@ -76,7 +76,7 @@ async function showEditor(page) {
   const undo = async (/** @type {string} */ version) => done(await send("undo", { version }));
   const save = button(t("action.save"), () => ask({
     title: t("configuration.difference"), wide: true, label: t("action.save"),
-    text: element("div", { class: "dialog-body", tabindex: "0" }, checked.restart.length ? `${t("state.restart")}: ${checked.restart.join()}` : null,
+    text: element("div.dialog-body", { tabindex: "0" }, checked.restart.length ? `${t("state.restart")}: ${checked.restart.join()}` : null,
       element("pre", {}, ...checked.difference.map((/** @type {string} */ line) =>
         element("span", { class: { "+": "added", "-": "error" }[line[0]] }, `${line}\n`)))),
     submit: async () => void done(await send("file", { text: area.value, version: file.version }, "PUT")),
@@ -91,10 +91,9 @@ async function showEditor(page) {
   draw();
   setTimeout(() => scrollTo(0, Number(page.query.get("line")) * LINE_PX));
   return [
-    element("p", { class: "crumbs" }, link("#configuration", t("nav.configuration"))),
-    element("div", { class: "head" }, element("h2", {}, file.path), !file.problem && element("div", { class: "buttons" },
-      file.has_previous && button(t("action.undo"), () => undo(file.version)), save)),
+    element("p.crumbs", {}, link("#configuration", t("nav.configuration"))),
+    head(file.path, !file.problem && [file.has_previous && button(t("action.undo"), () => undo(file.version)), save]),
     element("p", { class: file.problem ? "error" : "soft" }, file.problem || t("configuration.about")),
-    element("div", { class: "editor card" }, numbers, area, notes),
+    element("div.editor.card", {}, numbers, area, notes),
   ];
 }

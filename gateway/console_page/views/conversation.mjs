@@ -3,7 +3,7 @@
 import { formatAddress } from "../kit/address.mjs";
 import { BASE, request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
-import { ago, button, duration, element, facts, link, person, pill, place } from "../kit/elements.mjs";
+import { act, ago, button, duration, element, facts, head, json, link, person, pill, place, problem, soft } from "../kit/elements.mjs";
 import { filterBar } from "../kit/filters.mjs";
 import { messageActions } from "../kit/message_actions.mjs";
 import { createTable, simpleTable } from "../kit/table.mjs";
@@ -21,35 +21,33 @@ import { fileLinks, parseAll, speech, step } from "../kit/turns.mjs";
 export async function show(page) {
   const path = `api/conversations/${encodeURIComponent(page.rest)}`;
   /** @type {any} */
-  let head;
+  let found;
   /** @type {Set<string>} */
   const opened = new Set();
   const table = createTable({
-    label: t("conversation.title"),
-    key: (row) => row.id,
+    label: "conversation.title", key: "id",
     load: async (before) => {
       const all = page.query.get("all");
-      head = await request(`${path}/timeline?${new URLSearchParams({ before: before ?? "", ...(all ? { not_addressed: all } : {}) })}`, { signal: page.signal });
-      await parseAll(head.rows.flatMap((/** @type {Row} */ row) => [row.text, ...answers(row)].map((content) => ({ content }))));
-      return head;
+      found = await request(`${path}/timeline?${new URLSearchParams({ before: before ?? "", ...(all ? { not_addressed: all } : {}) })}`, { signal: page.signal });
+      await parseAll(found.rows.flatMap((/** @type {Row} */ row) => [row.text, ...answers(row)].map((content) => ({ content }))));
+      return found;
     },
-    empty: t("conversation.none"),
+    empty: "conversation.none",
     rowClass: (row) => (row.state === "failed" ? "failed" : ""),
-    columns: [{ label: t("column.message"), kind: "text", cell: (row) => entry(page, row, head.conversation, opened, table.refresh) }],
+    columns: [["column.message", (row) => entry(page, row, found.conversation, opened, table.refresh), "text"]],
   });
   await table.restart();
   page.onQuery(table.restart);
   page.onLive(["messages", "deliveries", "runs"], table.refresh);
-  const { conversation, memory_scope: scope } = head;
+  const { conversation, memory_scope: scope } = found;
   const file = (/** @type {string} */ format, /** @type {string} */ label) =>
     element("a", { href: new URL(`${path}/export?format=${format}`, BASE).href, download: true }, label);
   return [
-    element("div", { class: "head" }, element("h2", {}, head.title || t("conversation.title")), element("div", { class: "buttons" },
-      file("markdown", "Markdown"), file("json", "JSON"),
+    head(found.title || t("conversation.title"), file("markdown", "Markdown"), file("json", "JSON"),
       page.may("change") && button(t("timeline.fork"), () => fork(page)),
-      page.may("change") && scope && button(t("timeline.forget"), () => forget(page, scope)))),
-    element("p", { class: "soft" }, conversation ? place(conversation) : "API", " · ", page.rest),
-    head.is_thread_known ? null : element("p", { class: "error" }, t("timeline.unknown")),
+      page.may("change") && scope && button(t("timeline.forget"), () => forget(page, scope))),
+    soft(conversation ? place(conversation) : "API", " · ", page.rest),
+    found.is_thread_known ? null : problem(t("timeline.unknown")),
     conversation?.is_private === false ? filterBar(page, [{ name: "all", label: t("nav.messages"), options: [["", t("admitted.mention")], ["true", t("filter.all")]] }]) : null,
     conversation && await takeoverPanel(page, page.rest),
     table.element,
@@ -66,12 +64,12 @@ function entry(page, row, conversation, opened, refresh) {
   const name = row.kind === "sent" ? row.user_name || t("admitted.hook") : person(row.user_name, row.user_id);
   const sent = row.deliveries.flatMap((one) => (one.is_shown && one.file ? [one.file] : []));
   return [
-    element("div", { class: "who" },
+    element("div.who", {},
       element("span", {}, conversation && row.user_id ? link(formatAddress("person", `${conversation.channel}/${row.user_id}`), name) : name, " ", row.at && ago(row.at)),
       element("span", {}, pill(row.state), " ", ...messageActions(page, row, refresh))),
-    row.kind === "sent" ? null : element("article", { class: "turn human" }, row.text ? speech(row.text) : t("messages.no-text"), files(page, row.files)),
-    row.reason && element("span", { class: "error" }, t(`reason.${row.reason}`, {}, row.reason)),
-    ...answers(row).map((text) => element("article", { class: "turn ai" }, speech(text))),
+    row.kind === "sent" ? null : element("article.turn.human", {}, row.text ? speech(row.text) : t("messages.no-text"), files(page, row.files)),
+    row.reason && problem(t(`reason.${row.reason}`, {}, row.reason)),
+    ...answers(row).map((text) => element("article.turn.ai", {}, speech(text))),
     files(page, sent),
     row.kind === "refused" ? null : why(row, conversation, opened),
   ];
@@ -89,8 +87,8 @@ function why(row, conversation, opened) {
   const seconds = run?.ended_at && (Date.parse(run.ended_at) - Date.parse(run.created_at)) / 1000;
   const used = row.usage.map((one) => t("timeline.used", { ...one, count: one.calls, cost: one.cost_usd.toFixed(4) }));
   const results = new Map(row.messages.map((one) => [one.tool_call_id, one]));
-  const box = element("details", { class: "step", open: opened.has(row.id) },
-    element("summary", { class: "soft" }, [t("timeline.why"), decision, seconds && duration(seconds), used[0]].filter(Boolean).join(" · ")));
+  const box = element("details.step", { open: opened.has(row.id) },
+    element("summary.soft", {}, [t("timeline.why"), decision, seconds && duration(seconds), used[0]].filter(Boolean).join(" · ")));
   const fill = () => box.append(
     facts(/** @type {[string, any][]} */ ([
       [t("timeline.decision"), decision],
@@ -99,14 +97,14 @@ function why(row, conversation, opened) {
       ...used.map((one) => [t("source.model"), one]),
     ]).filter(([, value]) => value)),
     ...row.messages.filter((one) => one.type === "ai").flatMap((one) => [
-      element("p", { class: "plain" }, element("span", { class: "soft" }, `${one.model} ${one.input_tokens ?? "?"} (${one.cached_tokens ?? 0}) → ${one.output_tokens ?? "?"} `), seen.includes(one.content) ? "" : one.content),
+      element("p.plain", {}, element("span.soft", {}, `${one.model} ${one.input_tokens ?? "?"} (${one.cached_tokens ?? 0}) → ${one.output_tokens ?? "?"} `), seen.includes(one.content) ? "" : one.content),
       ...one.tool_calls.map((call) => step(call, results.get(call.id), null, row.state === "running")),
     ]),
-    run && !row.is_in_thread ? element("p", { class: "soft" }, t("timeline.gone")) : "",
-    row.deliveries.length ? simpleTable([t("nav.deliveries"), t("column.state"), t("column.attempts"), t("timeline.sent"), "ID"], row.deliveries.map(delivery), "") : "",
-    element("div", { class: "buttons" },
-      event && button(t("timeline.event"), () => showDialog(t("timeline.event"), json(event)), { class: "small" }),
-      event && conversation && button(t("timeline.prompt"), () => showPrompt(conversation, row.user_id), { class: "small" })));
+    run && !row.is_in_thread ? element("p.soft", {}, t("timeline.gone")) : "",
+    row.deliveries.length ? simpleTable(["nav.deliveries", "column.state", "column.attempts", "timeline.sent", "ID"], row.deliveries.map(delivery)) : "",
+    element("div.buttons", {},
+      event && act("timeline.event", () => showDialog(t("timeline.event"), json(event))),
+      event && conversation && act("timeline.prompt", () => showPrompt(conversation, row.user_id))));
   box.addEventListener("toggle", () => {
     if (box.open && box.childElementCount === 1) fill();
     box.open ? opened.add(row.id) : opened.delete(row.id);
@@ -114,19 +112,18 @@ function why(row, conversation, opened) {
   return box;
 }
 
-const json = (/** @type {unknown} */ value) => element("pre", {}, JSON.stringify(value, null, 2));
 const clock = (/** @type {string | null} */ at) => (at ? new Date(at).toLocaleTimeString() : "–");
 
 /** @param {Row["deliveries"][0]} one */
 const delivery = (one) => [
   element("span", {}, one.kind === "text" ? "" : `[${one.kind}] `, (one.file?.name ?? one.text).slice(0, 80), ...one.failed_attempts.map(
-    (failed) => element("span", { class: "error" }, `${clock(failed.at)} ${failed.error}`))),
+    (failed) => problem(`${clock(failed.at)} ${failed.error}`))),
   pill(one.state), one.attempts, clock(one.last_sent_at), one.platform_id];
 
 /** Show the prompt that the next message of a person would get there. @param {any} conversation @param {string} user */
 async function showPrompt({ channel, chat, topic }, user) {
   const { system, parts, messages, tools } = await request(`api/channels/${encodeURIComponent(channel)}/prompt?${new URLSearchParams({ chat, topic, user })}`);
-  showDialog(t("timeline.prompt"), simpleTable([], parts.map(Object.values), ""),
+  showDialog(t("timeline.prompt"), simpleTable([], parts.map(Object.values)),
     element("pre", {}, system), json(messages), json(tools));
 }
 

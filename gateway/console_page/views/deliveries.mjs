@@ -2,8 +2,8 @@
 
 import { request } from "../kit/api.mjs";
 import { ask } from "../kit/dialog.mjs";
-import { ago, button, element, pill, place } from "../kit/elements.mjs";
-import { filterBar, named } from "../kit/filters.mjs";
+import { act, ago, button, element, head, pill, place, problem, small } from "../kit/elements.mjs";
+import { channelFilter, filterBar, named, stateFilter } from "../kit/filters.mjs";
 import { createTable } from "../kit/table.mjs";
 import { language, t } from "../kit/texts.mjs";
 
@@ -18,34 +18,33 @@ export async function show(page) {
     ...Object.fromEntries([...page.query].filter(([name, value]) => FILTERS.includes(name) && value)), ...more,
   });
   const table = createTable({
-    label: t("nav.deliveries"),
-    key: (row) => String(row.id),
+    label: "nav.deliveries", key: "id",
     load: async (before) => {
       const { rows } = await request(`${OUTBOX}?${query({ limit: String(ROWS), ...(before && { before }) })}`, { signal: page.signal });
       return { rows, next: rows.length === ROWS ? String(rows.at(-1).id) : null };
     },
-    empty: t("deliveries.none"),
+    empty: "deliveries.none",
     columns: [
-      { label: t("column.created"), cell: (row) => ago(row.created_at) },
-      { label: t("column.where"), cell: place },
-      { label: t("column.content"), kind: "text", cell: (row) => [
-        element("span", { class: "preview" }, row.kind === "text" ? "" : `[${row.kind}] `, row.preview),
-        row.error && element("span", { class: "error" }, row.error),
-        row.second_send && element("small", { class: "soft" }, secondSend(row.second_send)),
-      ] },
-      { label: t("column.state"), cell: (row) => pill(row.state) },
-      { label: t("column.attempts"), kind: "number", cell: (row) => row.attempts },
-      { label: "", kind: "actions", cell: (row) => actions(row) },
+      ["column.created", (row) => ago(row.created_at)],
+      ["column.where", place],
+      ["column.content", (row) => [
+        element("span.preview", {}, row.kind === "text" ? "" : `[${row.kind}] `, row.preview),
+        row.error && problem(row.error),
+        row.second_send && small(secondSend(row.second_send)),
+      ], "text"],
+      ["column.state", (row) => pill(row.state)],
+      ["column.attempts", (row) => row.attempts, "number"],
+      ["", (row) => actions(row), "actions"],
     ],
   });
-  const all = element("div", { class: "buttons" });
+  const title = head(t("nav.deliveries"));
   let asked = 0;
   const count = async () => {
     if (!page.may("change")) return;
     const mine = ++asked;
-    const { resendable, discardable } = await request(`${OUTBOX}/count?${query()}`, { signal: page.signal });
+    const { resendable, discardable } = await page.get(`${OUTBOX}/count?${query()}`);
     if (mine !== asked) return; // The filters changed meanwhile.
-    all.replaceChildren(...[
+    title.lastElementChild?.replaceChildren(...[
       resendable > 1 && button(t("deliveries.resend-all", { count: resendable }), () => resendAll(resendable)),
       discardable > 1 && button(t("deliveries.discard-all", { count: discardable }), () => changeAll("discard")),
     ].filter((one) => one !== false));
@@ -69,20 +68,18 @@ export async function show(page) {
     submit: () => changeAll("resend"),
   });
   const actions = (/** @type {any} */ { id, state }) => page.may("change") && [
-    ["failed", "uncertain"].includes(state) && button(t("action.resend"), () => change(`${id}/resend`, "deliveries.sent-again"), { class: "small" }),
+    ["failed", "uncertain"].includes(state) && act("action.resend", () => change(`${id}/resend`, "deliveries.sent-again")),
     ["failed", "uncertain", "pending"].includes(state) &&
-      button(t("action.discard"), () => change(id, "deliveries.discarded", `${id}/restore`, "DELETE"), { class: "small" }),
-    state === "discarded" && button(t("action.restore"), () => change(`${id}/restore`, "deliveries.restored"), { class: "small" }),
+      act("action.discard", () => change(id, "deliveries.discarded", `${id}/restore`, "DELETE")),
+    state === "discarded" && act("action.restore", () => change(`${id}/restore`, "deliveries.restored")),
   ];
-  const [{ channels }] = await Promise.all([request("api/channels", { signal: page.signal }), table.restart(), count()]);
+  const [channels] = await Promise.all([channelFilter(page), table.restart(), count()]);
   page.onQuery(() => Promise.all([table.restart(), count()]));
   page.onLive(["deliveries"], refresh);
-  const options = (/** @type {[string, string][]} */ more) => /** @type {[string, string][]} */ ([["", t("filter.all")], ...more]);
   return [
-    element("div", { class: "head" }, element("h2", {}, t("nav.deliveries")), all),
+    title,
     filterBar(page, [
-      { name: "state", label: t("column.state"), options: options(STATES.map((one) => [one, t(`state.${one}`)])) },
-      { name: "channel", label: t("column.channel"), options: options(Object.keys(channels).map((one) => [one, one])) },
+      stateFilter("state", "column.state", STATES), channels,
       { name: "chat", label: t("column.where"), complete: named("api/rooms", "chat", "name") },
     ], { search: t("deliveries.search") }),
     table.element,

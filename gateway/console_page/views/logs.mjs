@@ -1,6 +1,7 @@
 // The last lines of the service's own log, as they come.
 
-import { element, link, pill } from "../kit/elements.mjs";
+import { element, link, pill, small } from "../kit/elements.mjs";
+import { ALL, choices } from "../kit/filters.mjs";
 import { list, since } from "../kit/list.mjs";
 import { t } from "../kit/texts.mjs";
 
@@ -11,20 +12,20 @@ const TARGETS = new Map([["thread", "#conversation/"], ["request", "#logs?reques
 export async function show(page) {
   const { table, content } = await list(page, {
     name: "logs", path: "api/logs", formats: ["jsonl"], search: t("filter.search"),
-    key: (row) => String(row.id),
+    key: "id",
     rowClass: (row) => (row.level === "error" ? "failed" : ""),
     columns: [
-      { label: t("list.time"), cell: (row) => element("span", { title: row.time }, new Date(row.time).toLocaleTimeString()) },
-      { label: t("logs.level"), cell: (row) => pill(row.level) },
-      { label: t("column.message"), kind: "text", cell: (row) => [row.message,
+      ["list.time", (row) => element("span", { title: row.time }, new Date(row.time).toLocaleTimeString())],
+      ["logs.level", (row) => pill(row.level)],
+      ["column.message", (row) => [row.message,
         row.error && element("details", {}, element("summary", {}, row.error.trim().split("\n").at(-1)), element("pre", {}, row.error)),
-        element("small", { class: "soft" }, row.logger, ...Object.entries(row.context).flatMap(([name, value]) => {
+        small(row.logger, ...Object.entries(row.context).flatMap(([name, value]) => {
           const target = TARGETS.get(name);
           return [" · ", target ? link(target + encodeURIComponent(value), `${name} ${value}`) : `${name} ${value}`];
-        }))] },
+        }))], "text"],
     ],
     filters: [
-      { name: "level", label: t("logs.level"), options: [["", t("filter.all")], ["info", "info"], ["warning", "warning"], ["error", "error"]] },
+      { name: "level", label: t("logs.level"), options: [ALL(), ...choices(["info", "warning", "error"])] },
       since(), { name: "logger", label: t("logs.logger") }, { name: "request_id", label: "request" }, { name: "thread_id", label: "thread" },
     ],
   });

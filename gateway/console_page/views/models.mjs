@@ -1,8 +1,9 @@
 // The models: what they can do and cost, who uses them, and whether they answer.
 
 import { request } from "../kit/api.mjs";
-import { duration, element, pill } from "../kit/elements.mjs";
-import { act, head, loadedTable, problem, rowsOf, small } from "../kit/manage.mjs";
+import { act, duration, element, head, pill, problem, small } from "../kit/elements.mjs";
+import { rowsOf } from "../kit/manage.mjs";
+import { loadedTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
 /** @param {Page} page */

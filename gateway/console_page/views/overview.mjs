@@ -3,7 +3,7 @@
 import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
 import { chart } from "../kit/chart.mjs";
-import { ago, button, duration, element, facts, pill } from "../kit/elements.mjs";
+import { act, ago, button, duration, element, facts, pill } from "../kit/elements.mjs";
 import { filterBar } from "../kit/filters.mjs";
 import { dollars, language, t, whole } from "../kit/texts.mjs";
 import { VIEWS } from "../views.mjs";
@@ -15,9 +15,9 @@ const FINDINGS_MS = 30000;
 export async function show(page) {
   const findings = findingCard(() => look(true));
   const waiting = numbers();
-  const figures = element("div", { class: "cards" });
-  const channels = element("div", { class: "cards" });
-  const ask = (/** @type {string} */ path) => request(path, { signal: page.signal });
+  const figures = element("div.cards", {});
+  const channels = element("div.cards", {});
+  const ask = (/** @type {string} */ path) => page.get(path);
   const look = async (/** @type {boolean} */ again = false) => {
     findings.update(await ask(`api/findings${again ? "?again=true" : ""}`));
   };
@@ -47,12 +47,12 @@ export async function show(page) {
 
 /** Return the card of the findings; what did not change stays, so that nothing moves under the pointer. */
 function findingCard(/** @type {() => unknown} */ again) {
-  const [title, time, list, rest] = [element("span"), element("span", { class: "soft" }), element("div"), element("div")];
+  const [title, time, list, rest] = [element("span"), element("span.soft", {}), element("div"), element("div")];
   const summary = element("summary");
   let shown = "";
   return {
-    element: element("section", { class: "card findings" },
-      element("h3", {}, title, element("span", { class: "buttons" }, time, button(t("overview.again"), again, { class: "small" }))),
+    element: element("section.card.findings", {},
+      element("h3", {}, title, element("span.buttons", {}, time, act("overview.again", again))),
       list, element("details", {}, summary, rest)),
     update(/** @type {any} */ { findings, looked_at: at }) {
       time.replaceChildren(ago(at));
@@ -71,16 +71,16 @@ function findingCard(/** @type {() => unknown} */ again) {
 function finding({ area, subject, severity, text, fix }) {
   const address = formatAddress("configuration", "", { key: `channels.${area}` });
   const isLinked = VIEWS.some((view) => view.name === "configuration") && /^[\w-]+$/.test(area) && !["models", "voice", "nodes"].includes(area);
-  return element("div", { class: "finding plain", "data-severity": severity },
+  return element("div.finding.plain", { "data-severity": severity },
     pill(severity), " ", element("strong", {}, isLinked ? element("a", { href: address }, area) : area), ` · ${subject}: ${text}`,
-    fix && element("div", { class: "soft" }, `→ ${fix}`));
+    fix && element("div.soft", {}, `→ ${fix}`));
 }
 
 /** Return the numbers of what waits for somebody, each a link to it. */
 function numbers() {
   const number = (/** @type {string} */ key, /** @type {string} */ href, /** @type {(found: any) => number} */ count, /** @type {string} */ kind = "bad") => {
-    const [strong, more] = [element("strong"), element("span", { class: "soft" })];
-    const card = element("a", { class: "card number", href }, strong, t(`overview.${key}`), more);
+    const [strong, more] = [element("strong"), element("span.soft", {})];
+    const card = element("a.card.number", { href }, strong, t(`overview.${key}`), more);
     return { card, update: (/** @type {any} */ found) => {
       strong.textContent = count(found).toLocaleString(language());
       card.className = `card number ${count(found) ? kind : ""}`;
@@ -94,7 +94,7 @@ function numbers() {
     number("people", "#people", ({ now }) => now.people, ""),
   ];
   return {
-    element: element("div", { class: "numbers" }, ...made.map((one) => one.card)),
+    element: element("div.numbers", {}, ...made.map((one) => one.card)),
     update: (/** @type {any} */ found) => made.forEach((one) => one.update(found)),
   };
 }
@@ -105,7 +105,7 @@ function charts({ span, total, periods }) {
   const times = periods.map((/** @type {any} */ one) => format.format(new Date(one.since)));
   const values = (/** @type {string} */ key) => periods.map((/** @type {any} */ one) => one[key]);
   const card = (/** @type {string} */ key, /** @type {string} */ sum, /** @type {any[]} */ series, /** @type {any} */ more) =>
-    element("section", { class: "card", "data-figure": key }, element("h3", {}, t(`overview.${key}`), element("span", {}, sum)),
+    element("section.card", { "data-figure": key }, element("h3", {}, t(`overview.${key}`), element("span", {}, sum)),
       chart({ label: `${t(`overview.${key}`)}: ${sum}`, times, series, ...more }));
   const one = (/** @type {string} */ label, /** @type {string} */ kind, /** @type {any[]} */ given) => ({ label: t(`overview.${label}`), kind, values: given });
   const others = periods.map((/** @type {any} */ each) => Math.max(0, each.messages - each.answers - each.errors));
@@ -127,9 +127,9 @@ function channelCard(page, name, one) {
     const { message } = await request(`api/channels/${encodeURIComponent(name)}/restart`, { method: "POST" });
     page.notify(message);
   };
-  return element("section", { class: "card", "data-channel": name },
+  return element("section.card", { "data-channel": name },
     element("h3", {}, name, pill(one.state)),
     one.detail && element("p", { class: one.running ? "soft" : "error" }, one.detail),
     one.enabled && facts([[t("overview.since"), ago(one.since)], [t("overview.last-event"), ago(one.last_event_at)]]),
-    one.enabled && name !== "terminal" && page.may("change") && element("div", { class: "buttons" }, button(t("action.reconnect"), restart)));
+    one.enabled && name !== "terminal" && page.may("change") && element("div.buttons", {}, button(t("action.reconnect"), restart)));
 }

@@ -2,16 +2,13 @@
 
 import { pairingTables } from "../kit/access.mjs";
 import { formatAddress } from "../kit/address.mjs";
-import { request } from "../kit/api.mjs";
 import { ago, element, link, person } from "../kit/elements.mjs";
-import { filterBar } from "../kit/filters.mjs";
+import { channelFilter, filterBar } from "../kit/filters.mjs";
 import { createTable } from "../kit/table.mjs";
 import { dollars, t, whole } from "../kit/texts.mjs";
-import { each } from "./usage.mjs";
 
 /** @param {Page} page */
 export async function show(page) {
-  const { channels } = await request("api/channels", { signal: page.signal });
   const seen = [people(page, "people", "messages"), people(page, "rooms", "people")];
   const { waiting, approved, refresh } = pairingTables(page);
   await Promise.all([waiting, approved, ...seen].map((one) => one.restart()));
@@ -20,8 +17,7 @@ export async function show(page) {
   page.onLive(["messages"], () => Promise.all(seen.map((one) => one.refresh())));
   return [
     element("h2", {}, t("nav.people")),
-    filterBar(page, [{ name: "channel", label: t("column.channel"), options: [["", t("filter.all")], ...each(Object.keys(channels), (one) => [one, one])] }],
-      { search: t("filter.search") }),
+    filterBar(page, [await channelFilter(page)], { search: t("filter.search") }),
     seen[0].element,
     element("section", {}, element("h2", {}, t("people.rooms")), seen[1].element),
     element("section", {}, element("h2", {}, t("people.waiting")), waiting.element),
@@ -33,19 +29,19 @@ export async function show(page) {
 function people(page, path, number) {
   const address = (/** @type {any} */ row) => formatAddress(row.chat ? "room" : "person", `${row.channel}/${row.chat ?? row.user_id}`);
   return createTable({
-    label: t(`nav.people`), key: address, empty: t("people.nobody"), open: address,
+    label: "nav.people", key: address, empty: "people.nobody", open: address,
     load: async (offset) => {
       const query = new URLSearchParams({ ...Object.fromEntries(page.query), offset: offset ?? "0", kind: "group" });
-      const { rows, next } = await request(`api/${path}?${query}`, { signal: page.signal });
+      const { rows, next } = await page.get(`api/${path}?${query}`);
       return { rows, next: next && String(next) };
     },
     columns: [
-      { label: t("column.who"), cell: (row) => link(address(row), person(row.user_name ?? row.name, row.chat ?? row.user_id)) },
-      { label: t("column.channel"), cell: (row) => row.channel },
-      { label: t("column.kind"), cell: (row) => row.kind },
-      { label: t("column.last"), cell: (row) => ago(row.last_message_at) },
-      { label: t(number === "people" ? "people.members" : "column.messages"), kind: "number", cell: (row) => whole(row[number]) },
-      { label: t("people.month"), kind: "number", cell: ({ usage }) => `${whole(usage.tokens)} · ${dollars(usage.cost_usd)}` },
+      ["column.who", (row) => link(address(row), person(row.user_name ?? row.name, row.chat ?? row.user_id))],
+      ["column.channel", (row) => row.channel],
+      ["column.kind", (row) => row.kind],
+      ["column.last", (row) => ago(row.last_message_at)],
+      [number === "people" ? "people.members" : "nav.messages", (row) => whole(row[number]), "number"],
+      ["people.month", ({ usage }) => `${whole(usage.tokens)} · ${dollars(usage.cost_usd)}`, "number"],
     ],
   });
 }

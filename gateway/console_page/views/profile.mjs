@@ -3,10 +3,11 @@
 import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
 import { ask } from "../kit/dialog.mjs";
-import { ago, button, element, facts, link, person, pill, place } from "../kit/elements.mjs";
+import { act, ago, element, facts, head, link, person, pill, place } from "../kit/elements.mjs";
+import { choices } from "../kit/filters.mjs";
 import { simpleTable } from "../kit/table.mjs";
 import { dollars, t, whole } from "../kit/texts.mjs";
-import { charts, each, firstDay } from "./usage.mjs";
+import { charts, firstDay } from "./usage.mjs";
 
 /** @type {(value: any) => string} */
 const words = (value) => (typeof value === "string" ? value : JSON.stringify(value));
@@ -16,12 +17,12 @@ export async function show(page, kind) {
   const [channel, ...rest] = page.rest.split("/");
   const id = rest.join("/");
   const path = `api/${kind === "person" ? "people" : "rooms"}/${encodeURIComponent(channel)}/${encodeURIComponent(id)}`;
-  const found = await request(path, { signal: page.signal });
-  const { access, choices } = found;
+  const found = await page.get(path);
+  const { access } = found;
   const memory = new URLSearchParams({ scope: found.memory_scope, agent: found.memory_agent });
   const [{ facts: known }, usage] = await Promise.all([
-    request(`api/memory?${memory}`, { signal: page.signal }),
-    charts(new URLSearchParams({ [kind]: found.usage_id, since: firstDay() }), page.signal),
+    page.get(`api/memory?${memory}`),
+    charts(page, new URLSearchParams({ [kind]: found.usage_id, since: firstDay() })),
   ]);
 
   /** @type {(url: string, method: string, body?: unknown, undo?: () => unknown) => Promise<void>} */
@@ -30,12 +31,10 @@ export async function show(page, kind) {
     page.notify(t("list.saved"), undo);
     await page.show();
   };
-  /** @type {(label: string, call: () => unknown) => Node} */
-  const act = (label, call) => button(t(label), call, { class: "small" });
   /** @type {(...buttons: (Node | false | null)[]) => Node | false} */
-  const can = (...buttons) => page.may("change") && element("div", { class: "buttons" }, ...buttons);
+  const can = (...buttons) => page.may("change") && element("div.buttons", {}, ...buttons);
   /** @type {(title: string, buttons: any, ...content: any[]) => Node} */
-  const section = (title, buttons, ...content) => element("section", {}, element("div", { class: "head" }, element("h2", {}, t(title)), buttons), ...content);
+  const section = (title, buttons, ...content) => element("section", {}, head(t(title), buttons), ...content);
 
   const url = (/** @type {any} */ fact) => `api/memory/facts${fact ? `/${fact.id}` : ""}?${memory}`;
   const write = (/** @type {any} */ fact) => ask({
@@ -52,7 +51,7 @@ export async function show(page, kind) {
 
   const choose = (/** @type {any} */ { name, value, source }) => {
     const before = source === "command" ? value : null;
-    const options = choices[name] && [["", t("profile.configured")], ...each(choices[name], (one) => [one, one])];
+    const options = found.choices[name] && [["", t("profile.configured")], ...choices(found.choices[name])];
     return ask({
       title: name, label: t("action.save"),
       fields: [{ name, label: name, value: before ?? "", options, type: options ? "choice" : "text", hint: options ? "" : "Europe/Berlin" }],
@@ -61,29 +60,29 @@ export async function show(page, kind) {
   };
   const origin = (/** @type {any} */ { source, key, file, line }) => element("span", { title: key }, t(`source.${source}`), " ",
     line && page.may("administer") ? link(formatAddress("configuration", "", { key }), `${file.split("/").at(-1)}:${line}`) : key && element("code", {}, key));
-  const amount = (/** @type {any} */ limit) => each([limit.used, limit.limit], limit.unit === "usd" ? dollars : whole).join(" / ");
+  const amount = (/** @type {any} */ limit) => [limit.used, limit.limit].map(limit.unit === "usd" ? dollars : whole).join(" / ");
 
   return [
-    element("p", { class: "crumbs" }, link("#people", t("nav.people"))),
-    element("div", { class: "head" },
+    element("p.crumbs", {}, link("#people", t("nav.people"))),
+    element("div.head", {},
       element("h2", { title: id }, found.name || id, " ", pill(access.means || "refused"), " ", access.is_admin && pill("admin")),
       can(access.code && act("action.revoke", () => send(`api/channels/pairings/${encodeURIComponent(channel)}/${encodeURIComponent(access.pairing_id)}`, "DELETE",
         undefined, () => send(`api/channels/pairings/${access.code}/approve`, "POST"))))),
-    element("p", { class: "soft" }, `${channel} · ${id} · ${found.kind} · `, ago(found.last_message_at), " ", !access.means && t(`reason.${access.disposition}`),
+    element("p.soft", {}, `${channel} · ${id} · ${found.kind} · `, ago(found.last_message_at), " ", !access.means && t(`reason.${access.disposition}`),
       access.approved_at && ` · ${t("column.approved")} `, access.approved_at && ago(access.approved_at)),
-    section("profile.memory", can(act("profile.add", () => write(null)), known.length > 0 && act("profile.forget", forgetAll)), simpleTable([t("profile.fact"), t("column.who"), t("column.created"), ""], each(known, (fact) => [
-      element("span", { class: "plain" }, fact.content), person(fact.speaker, fact.speakerId), ago(fact.createdAt),
+    section("profile.memory", can(act("profile.add", () => write(null)), known.length > 0 && act("profile.forget", forgetAll)), simpleTable(["profile.fact", "column.who", "column.created", ""], known.map((fact) => [
+      element("span.plain", {}, fact.content), person(fact.speaker, fact.speakerId), ago(fact.createdAt),
       can(act("action.edit", () => write(fact)), act("profile.forget-one", () => forget(fact))),
     ]), t("list.none"))),
-    section("nav.usage", null, usage, facts(each(found.limits, (one) => [`${t(`source.${one.scope}`)} ${one.period}`, amount(one)]))),
-    section("profile.settings", null, simpleTable([t("configuration.key"), t("configuration.value"), t("configuration.source"), ""], each(found.settings, (one) => [
-      element("code", {}, one.name), element("span", { class: "plain" }, words(one.value)), origin(one),
-      (choices[one.name] || one.name === "timezone") && can(act("action.edit", () => choose(one))),
-    ]), "")),
-    section("nav.conversations", null, element("ul", {}, ...each(found.conversations, (one) =>
+    section("nav.usage", null, usage, facts(found.limits.map((one) => [`${t(`source.${one.scope}`)} ${one.period}`, amount(one)]))),
+    section("profile.settings", null, simpleTable(["configuration.key", "configuration.value", "configuration.source", ""], found.settings.map((one) => [
+      element("code", {}, one.name), element("span.plain", {}, words(one.value)), origin(one),
+      (found.choices[one.name] || one.name === "timezone") && can(act("action.edit", () => choose(one))),
+    ]))),
+    section("nav.conversations", null, element("ul", {}, ...found.conversations.map((one) =>
       element("li", {}, link(formatAddress("conversation", one.thread_id), place(one)), " ", ago(one.last_message_at))),
-    ...each(found.schedules, (one) => element("li", {}, link("#schedules", one.name), " ", one.next_at ?? "")))),
-    found.people.length ? section("nav.people", null, element("ul", {}, ...each(found.people, (one) =>
+    ...found.schedules.map((one) => element("li", {}, link("#schedules", one.name), " ", one.next_at ?? "")))),
+    found.people.length ? section("nav.people", null, element("ul", {}, ...found.people.map((one) =>
       element("li", {}, link(formatAddress("person", `${channel}/${one.user_id}`), person(one.user_name, one.user_id)))))) : null,
   ];
 }

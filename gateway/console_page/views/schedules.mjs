@@ -2,13 +2,13 @@
 
 import { request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
-import { ago, button, element, link, person, pill, place } from "../kit/elements.mjs";
-import { act, change, head, loadedTable, preview, rowsOf, small, toggle } from "../kit/manage.mjs";
-import { simpleTable } from "../kit/table.mjs";
+import { act, ago, button, element, head, link, person, pill, place, preview, small } from "../kit/elements.mjs";
+import { byOffset, choices } from "../kit/filters.mjs";
+import { change, rowsOf, toggle } from "../kit/manage.mjs";
+import { loadedTable, simpleTable } from "../kit/table.mjs";
 import { language, t } from "../kit/texts.mjs";
 
 const PATH = "api/schedules";
-const ROWS = 50;
 const CHAT = ["channel", "chat", "topic"];
 const FIELDS = [...CHAT, "owner", "name", "prompt", "kind", "expression", "timezone", "end_at", "active_hours", "missed", "overlap", "check"];
 
@@ -17,11 +17,7 @@ export async function show(page) {
   const mayChange = page.may("change");
   /** @returns {Promise<void>} */
   const refresh = () => table.refresh();
-  /** @type {Table} */
-  const table = await loadedTable("nav.schedules", "id", async (before) => {
-    const rows = await rowsOf(`${PATH}?${new URLSearchParams({ ...Object.fromEntries(page.query), limit: String(ROWS), offset: before ?? "0" })}`, "schedules");
-    return { rows, next: rows.length === ROWS ? String(Number(before) + ROWS) : null };
-  }, [
+  const table = await loadedTable("nav.schedules", "id", byOffset(page, (query) => `${PATH}?${page.query}&${query}`, "schedules"), [
     ["column.where", (row) => [place(row), small(person(row.owner.name, row.owner.user_id))]],
     ["column.message", (row) => preview(row.prompt), "text"],
     ["schedules.next", (row) => [row.enabled ? atZone(row.next_at, row.timezone) : pill("paused", row.paused_because), small(`${row.expression} · ${row.timezone}`)]],
@@ -42,7 +38,7 @@ export async function show(page) {
     await ask({ title: t("nav.schedules"), label: t("action.save"), wide: true, fields: [
       { name: "at", label: t("column.where"), type: "choice", options: chats.map((one, index) => [String(index), place(one).innerText]) },
       { name: "prompt", label: t("column.message"), type: "area", required: true, value: row?.prompt, max: 20000 },
-      { name: "kind", label: t("column.kind"), type: "choice", value: row?.kind, options: ["cron", "every", "once"].map((one) => [one, t(`schedules.${one}`)]) },
+      { name: "kind", label: t("column.kind"), type: "choice", value: row?.kind, options: choices(["cron", "every", "once"], (one) => t(`schedules.${one}`)) },
       { name: "expression", label: t("schedules.times"), required: true, value: row?.expression ?? "0 9 * * *", hint: t("schedules.times-hint") },
       { name: "timezone", label: t("schedules.timezone"), value: row?.timezone, hint: t("schedules.timezone-hint") },
       { name: "active_hours", label: t("schedules.hours"), value: row?.active_hours, hint: "09:00-18:00" },
@@ -55,8 +51,8 @@ export async function show(page) {
     mayChange && button(t("schedules.new"), () => edit(null), { class: "primary" })), table.element];
 }
 
-const showRuns = async (/** @type {any} */ row) => showDialog(row.name, simpleTable([t("schedules.due"), t("column.state"), t("tool.reason")],
-  (await rowsOf(`${PATH}/${row.id}/occurrences`, "occurrences")).map((one) => [atZone(one.due_at, row.timezone), states(one), one.detail]), ""));
+const showRuns = async (/** @type {any} */ row) => showDialog(row.name, simpleTable(["schedules.due", "column.state", "tool.reason"],
+  (await rowsOf(`${PATH}/${row.id}/occurrences`, "occurrences")).map((one) => [atZone(one.due_at, row.timezone), states(one), one.detail])));
 
 /** Return the state of a run, and apart from it that of the delivery of its answer. */
 const states = (/** @type {any} */ one) => element("span", { title: one.detail }, pill(one.outcome), " ", one.delivery && pill(one.delivery));

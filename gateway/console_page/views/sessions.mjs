@@ -1,45 +1,36 @@
 // The browsers that are signed in, and new sign-in links.
 
 import { BASE, request } from "../kit/api.mjs";
-import { ago, button, element, pill } from "../kit/elements.mjs";
-import { showDialog } from "../kit/dialog.mjs";
-import { createTable } from "../kit/table.mjs";
+import { showValue } from "../kit/dialog.mjs";
+import { act, ago, button, pill, soft } from "../kit/elements.mjs";
+import { list } from "../kit/list.mjs";
 import { t } from "../kit/texts.mjs";
 
 /** @param {Page} page */
 export async function show(page) {
-  const table = createTable({
-    label: t("nav.sessions"),
-    key: (row) => row.id,
-    load: () => request("api/sessions", { signal: page.signal }),
-    empty: t("sessions.none"),
+  const newLink = async () => {
+    const { path } = await request("api/sessions/links", { method: "POST" });
+    showValue(t("sessions.new-link"), t("sessions.link-text"), new URL(path, BASE).href);
+    await table.refresh();
+  };
+  const { table, content: [heading, ...content] } = await list(page, {
+    name: "sessions", path: "api/sessions", key: "id", empty: "sessions.none",
+    actions: [button(t("sessions.new-link"), newLink, { class: "primary" })],
     columns: [
-      { label: t("column.used"), cell: (row) => ago(row.used_at) },
-      { label: t("sessions.browser"), kind: "text", cell: (row) => [row.is_link ? t("sessions.link") : browserName(row.browser),
-        row.is_current && pill("on", t("sessions.this"))] },
-      { label: t("sessions.address"), cell: (row) => row.address },
-      { label: t("sessions.opened-with"), cell: (row) => row.token || t(row.is_link ? "sessions.not-opened" : "sessions.admin") },
-      { label: t("sessions.scope"), cell: (row) => row.scope },
-      { label: "", kind: "actions", cell: (row) => !row.is_current && button(t("action.end"), async () => {
+      ["column.used", (row) => ago(row.used_at)],
+      ["sessions.browser", (row) => [row.is_link ? t("sessions.link") : browserName(row.browser),
+        row.is_current && pill("on", t("sessions.this"))], "text"],
+      ["sessions.address", (row) => row.address],
+      ["sessions.opened-with", (row) => row.token || t(row.is_link ? "sessions.not-opened" : "sessions.admin")],
+      ["sessions.scope", (row) => row.scope],
+      ["", (row) => !row.is_current && act("action.end", async () => {
         await request(`api/sessions/${row.id}`, { method: "DELETE" });
         page.notify(t("sessions.ended"));
         await table.refresh();
-      }, { class: "small" }) },
+      }), "actions"],
     ],
   });
-  await table.restart();
-  const newLink = async () => {
-    const { path } = await request("api/sessions/links", { method: "POST" });
-    const field = element("input", { type: "text", readonly: true, value: new URL(path, BASE).href, "aria-label": t("sessions.link"), class: "wide" });
-    showDialog(t("sessions.new-link"), element("p", {}, t("sessions.link-text")), field);
-    field.select();
-    await table.refresh();
-  };
-  return [
-    element("div", { class: "head" }, element("h2", {}, t("nav.sessions")), button(t("sessions.new-link"), newLink, { class: "primary" })),
-    element("p", { class: "soft" }, t("sessions.text")),
-    table.element,
-  ];
+  return [heading, soft(t("sessions.text")), ...content];
 }
 
 /** Return a browser's name from its User-Agent. */

@@ -2,9 +2,10 @@
 
 import { request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
-import { ago, button, element, pill } from "../kit/elements.mjs";
-import { act, change, head, loadedTable, preview, problem, rowsOf, toggle } from "../kit/manage.mjs";
+import { act, ago, button, element, head, pill, preview, problem } from "../kit/elements.mjs";
+import { change, rowsOf, toggle } from "../kit/manage.mjs";
 import { markdown, parseMarkdown } from "../kit/markdown.mjs";
+import { loadedTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
 const PATH = "api/skills";
@@ -30,7 +31,7 @@ export async function show(page) {
       submit: (values) => change(page, custom(name), "PUT", values, { content }, refresh) });
   };
   const showHistory = async (/** @type {string} */ name) =>
-    showDialog(name, ...(await rowsOf(custom(name, "/history"), "history")).map((one, index) => element("details", { class: "step" },
+    showDialog(name, ...(await rowsOf(custom(name, "/history"), "history")).map((one, index) => element("details.step", {},
       element("summary", {}, ago(one.ts), ` ${one.action} ${one.reason}`),
       mayWrite && one.prev_content !== null && act("skill.rollback", () => change(page, custom(name, "/rollback"), "POST", { history_index: index }, null, refresh)),
       element("pre", {}, one.new_content ?? one.prev_content))).reverse());

@@ -3,9 +3,10 @@
 import { formatAddress } from "../kit/address.mjs";
 import { request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
-import { ago, button, duration, element, link, pill } from "../kit/elements.mjs";
-import { filterBar } from "../kit/filters.mjs";
-import { act, change, head, loadedTable, preview, problem, rowsOf, small, toggle } from "../kit/manage.mjs";
+import { act, ago, button, duration, element, head, link, pill, preview, problem, small } from "../kit/elements.mjs";
+import { filterBar, stateFilter } from "../kit/filters.mjs";
+import { change, rowsOf, toggle } from "../kit/manage.mjs";
+import { loadedTable } from "../kit/table.mjs";
 import { t } from "../kit/texts.mjs";
 
 const POLL_MS = 5000;
@@ -39,7 +40,7 @@ export async function show(page) {
   ]);
   const remove = (/** @type {string} */ name) => ask({ title: name, text: t("tool.remove"), label: t("action.delete"), danger: true,
     submit: async () => { await request(pathOf(name), { method: "DELETE" }); await refresh(); } });
-  const edit = (/** @type {any} */ row = { name: "", entry: NEW }) => ask({ title: t("tool.server"), text: t("tool.server-text"), label: t("action.save"), wide: true, fields: [
+  const edit = (row = { name: "", entry: NEW }) => ask({ title: t("tool.server"), text: t("tool.server-text"), label: t("action.save"), wide: true, fields: [
     { name: "name", label: t("column.name"), required: true, max: 64, value: row.name },
     { name: "entry", label: "JSON", type: "area", rows: 12, value: JSON.stringify(row.entry, null, 2) },
   ], submit: ({ name, entry }) => change(page, pathOf(name), "PUT", JSON.parse(entry), null, refresh) });
@@ -58,9 +59,8 @@ export async function show(page) {
   page.onLive(["messages"], decisions.refresh);
   const timer = setInterval(() => servers.refresh().catch(() => null), POLL_MS);
   page.onLeave(() => clearInterval(timer));
-  const outcomes = ["denied", "rejected", "approved"].map((one) => /** @type {[string, string]} */ ([one, t(`state.${one}`)]));
   return [
-    head(t("nav.tools")), filterBar(page, [{ name: "outcome", label: t("tool.decisions"), options: [["", t("filter.all")], ...outcomes] }], { search: t("filter.search") }), tools.element,
+    head(t("nav.tools")), filterBar(page, [stateFilter("outcome", "tool.decisions", ["denied", "rejected", "approved"])], { search: t("filter.search") }), tools.element,
     head(t("tool.servers"), mayWrite && button(t("tool.add"), () => edit())), servers.element,
     head(t("tool.decisions")), decisions.element,
   ];

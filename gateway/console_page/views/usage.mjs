@@ -1,10 +1,10 @@
 // What model calls cost: by day, and by model, agent, channel, room and person.
 
 import { formatAddress } from "../kit/address.mjs";
-import { BASE, request } from "../kit/api.mjs";
+import { BASE } from "../kit/api.mjs";
 import { chart } from "../kit/chart.mjs";
-import { element, link } from "../kit/elements.mjs";
-import { filterBar } from "../kit/filters.mjs";
+import { element, head, link } from "../kit/elements.mjs";
+import { channelFilter, filterBar } from "../kit/filters.mjs";
 import { simpleTable } from "../kit/table.mjs";
 import { dollars, t, whole } from "../kit/texts.mjs";
 
@@ -13,25 +13,22 @@ const [MAX_DAYS, MAX_ROWS] = [400, 50];
 const TABLES = ["model", "agent", "channel", "room", "person"];
 const NUMBERS = ["calls", "input_tokens", "output_tokens"];
 
-/** @typedef {(rows: any[], make: (row: any) => any) => any[]} Each */
-/** @type {Each} */
-export const each = (rows, make) => rows.map(make);
 /** @type {(at: number) => string} */
 const dayOf = (at) => new Date(at).toISOString().slice(0, 10);
 export const firstDay = () => dayOf(Date.now() - 29 * DAY_MS);
 
-/** Return the cost and the tokens of each day as charts. @param {URLSearchParams} filters of api/usage, with `since` @param {AbortSignal} signal */
-export async function charts(filters, signal) {
-  const { totals } = await request(`api/usage?by=day&${filters}`, { signal });
+/** Return the cost and the tokens of each day as charts. @param {Page} page @param {URLSearchParams} filters of api/usage, with `since` */
+export async function charts(page, filters) {
+  const { totals } = await page.get(`api/usage?by=day&${filters}`);
   const last = Date.parse(filters.get("until") || dayOf(Date.now()));
   const times = Array.from({ length: MAX_DAYS }, (_, at) => dayOf(last - (MAX_DAYS - 1 - at) * DAY_MS)).filter((one) => one >= (filters.get("since") ?? ""));
   /** @type {(name: string, label: string, kind: string) => Series} */
   const series = (name, label, kind) => ({
-    label: t(label), kind, values: times.map((day) => totals.find((/** @type {any} */ one) => one.day === day)?.[name] ?? 0),
+    label: t(label), kind, values: times.map((day) => totals.find((one) => one.day === day)?.[name] ?? 0),
   });
   /** @type {(label: string, format: typeof whole, ...all: Series[]) => Node} */
-  const card = (label, format, ...all) => element("div", { class: "card" }, element("h3", {}, label), chart({ label, times, series: all, format }));
-  return element("div", { class: "cards" }, card(t("overview.cost"), dollars, series("cost_usd", "overview.cost", "accent")),
+  const card = (label, format, ...all) => element("div.card", {}, element("h3", {}, label), chart({ label, times, series: all, format }));
+  return element("div.cards", {}, card(t("overview.cost"), dollars, series("cost_usd", "overview.cost", "accent")),
     card(t("overview.tokens"), whole, series("input_tokens", "usage.input_tokens", "accent"), series("output_tokens", "usage.output_tokens", "good")));
 }
 
@@ -46,21 +43,21 @@ function name(row, column) {
 export async function show(page) {
   if (!page.query.has("since")) page.query.set("since", firstDay());
   const filters = new URLSearchParams([...page.query].filter(([, value]) => value));
-  const [shown, { channels }, ...tables] = await Promise.all([
-    charts(filters, page.signal), request("api/channels", { signal: page.signal }),
-    ...TABLES.map((column) => request(`api/usage?by=${column}&${filters}`, { signal: page.signal })),
+  const [shown, channels, ...tables] = await Promise.all([
+    charts(page, filters), channelFilter(page),
+    ...TABLES.map((column) => page.get(`api/usage?by=${column}&${filters}`)),
   ]);
   const csv = new URL(`api/usage?format=csv&by=day&by=${TABLES.join("&by=")}&${filters}`, BASE).href;
   return [
-    element("div", { class: "head" }, element("h2", {}, t("nav.usage")), element("a", { href: csv, download: "usage.csv" }, "CSV")),
+    head(t("nav.usage"), element("a", { href: csv, download: "usage.csv" }, "CSV")),
     filterBar(page, [
       { name: "since", label: t("usage.since"), type: "date" }, { name: "until", label: t("usage.until"), type: "date" },
-      { name: "channel", label: t("column.channel"), options: [["", t("filter.all")], ...each(Object.keys(channels), (one) => [one, one])] },
+      channels,
     ]),
     shown,
     ...TABLES.map((column, at) => element("section", {}, simpleTable(
-      [t(`source.${column}`), ...NUMBERS.map((one) => t(`usage.${one}`)), t("overview.cost")],
-      each(tables[at].totals.sort((/** @type {any} */ a, /** @type {any} */ b) => b.cost_usd - a.cost_usd || b.input_tokens - a.input_tokens).slice(0, MAX_ROWS),
+      [`source.${column}`, ...NUMBERS.map((one) => `usage.${one}`), "overview.cost"],
+      tables[at].totals.sort((a, b) => b.cost_usd - a.cost_usd || b.input_tokens - a.input_tokens).slice(0, MAX_ROWS).map(
         (row) => [name(row, column), ...NUMBERS.map((one) => whole(row[one])), row.unpriced_calls < row.calls ? dollars(row.cost_usd) : "–"]),
       `${t(`source.${column}`)}: –`))),
   ];
