@@ -22,9 +22,12 @@ class SkillsApi(ClientApi):
         return {"skills": [_to_json(skill) for skill in listed]}
 
     async def get_skill(self, name: str) -> JsonObject | None:
-        """Return one skill; None if it does not exist."""
-        found = (await self._services.skills.load()).find(name)
-        return _to_json(found) if found is not None else None
+        """Return one skill with its text, `content`; None if it does not exist."""
+        try:
+            skill, content = await self._services.skills.content(name)
+        except SkillNotFound:
+            return None
+        return {**_to_json(skill), "content": content}
 
     async def update_skill(self, name: str, *, enabled: bool) -> JsonObject:
         """Enable or disable a skill for the next turns, and return it.

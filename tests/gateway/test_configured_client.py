@@ -123,8 +123,11 @@ async def test_skills(tmp_path: Path) -> None:
         off = await agent.client.update_skill("prose", enabled=False)
         parsed(skills.SkillView, off)
         assert off["enabled"] is False
-        assert off == await agent.client.get_skill("prose")
-        assert off == await agent.http("GET", "/skills/prose")
+        read = await agent.client.get_skill("prose")
+        assert read is not None
+        parsed(skills.SkillDetail, read)
+        assert read == await agent.http("GET", "/skills/prose")
+        assert read == {**off, "content": read["content"]}
         assert await agent.client.get_skill("nobody") is None
         with pytest.raises(ValueError, match="nobody"):
             await agent.client.update_skill("nobody", enabled=True)
