@@ -22,7 +22,7 @@ MAX_WORDS = 300
 """Words of a message that are indexed."""
 
 MAX_FOUND = 2000
-"""Newest messages with the words of a query among which those of an outcome are looked for."""
+"""How many of the newest messages with the words of a query are searched for an outcome."""
 
 SCANNED = 20_000
 """Newest messages that are searched without the index, in 30 ms.
