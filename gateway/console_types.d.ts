@@ -149,3 +149,92 @@ interface RunEvent {
   data: any;
   id: string;
 }
+
+/** The functions of the kit; what each does stands with it. */
+interface Kit {
+  // kit/access.mjs
+  letIn: (page: Page, row: any, refresh: () => Promise<unknown>) => false | HTMLButtonElement;
+
+  // kit/address.mjs
+  formatAddress: (name: string, rest?: string, query?: Record<string, string | null | undefined> | URLSearchParams) => string;
+
+  // kit/api.mjs
+  /** @param path relative to the service: "api/channels" */
+  request: (path: string, options?: { method?: string; body?: unknown; accepted?: number[]; headers?: Record<string, string>; signal?: AbortSignal; }) => Promise<any>;
+  send: (path: string, options?: { method?: string; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal; }) => Promise<Response>;
+
+  // kit/chart.mjs
+  chart: (options: { label: string; times: string[]; series: Series[]; format: (value: number) => string; isLines?: boolean; }) => HTMLElement;
+
+  // kit/dialog.mjs
+  form: (fields: Field[], options: { label: string; submit: (values: Record<string, string>) => unknown; more?: Node[]; }) => HTMLFormElement;
+  valuesOf: (made: HTMLFormElement) => Record<string, string>;
+  ask: (options: { title: string; text?: string | Node; fields?: Field[]; label: string; danger?: boolean; wide?: boolean; submit: (values: Record<string, string>) => unknown; }) => Promise<any>;
+  showValue: (title: string, text: string, value: string) => void;
+
+  // kit/elements.mjs
+  svg: (tag: string, attributes?: Record<string, any>, ...children: (Child | Child[])[]) => SVGElement;
+  button: (label: Child, onclick: (event: MouseEvent) => unknown, attributes?: Record<string, any>) => HTMLButtonElement;
+  place: (row: { channel: string; chat: string; topic?: string; place?: string; }) => HTMLSpanElement;
+  act: (key: string, onclick: () => unknown, kind?: string) => HTMLButtonElement;
+  head: (title: string, ...buttons: (Child | Child[])[]) => HTMLDivElement;
+
+  // kit/filters.mjs
+  /** @param options the label of a search field, whose name is "q" */
+  filterBar: (page: Page, filters: Filter[], options?: { search?: string; }) => HTMLFormElement;
+  /** @param path of the list @param id the key of the values @param name the key of the names; rows without one are left out */
+  named: (path: string, id: string, name: string) => () => Promise<[string, string][]>;
+  choices: (values: readonly string[], label?: (value: string) => string) => Option[];
+  stateFilter: (name: string, label: string, states: string[]) => Filter;
+  byOffset: (page: Page, path: (query: string) => string, field: string) => (before: string | null) => Promise<{ rows: any; next: string | null; }>;
+
+  // kit/list.mjs
+  list: (page: Page, options: Omit<TableOptions, "label" | "load"> & { name: string; path: string; filters?: Filter[]; search?: string; formats?: string[]; actions?: Node[]; }) => Promise<{ table: Table; content: (HTMLElement | null)[]; }>;
+
+  // kit/live.mjs
+  /** @param topics "messages", "deliveries", "access", "channels", "runs", "takeovers" */
+  subscribe: (topics: string[], call: () => unknown) => () => void;
+
+  // kit/manage.mjs
+  /** @param back the body that undoes it; null: nothing does */
+  change: (page: Page, path: string, method: string, body: unknown, back: unknown, refresh: () => unknown) => Promise<void>;
+  rowsOf: (path: string, field: string) => Promise<any[]>;
+  toggle: (page: Page, path: string, method: string, isOn: boolean, refresh: () => unknown, words?: string[]) => HTMLButtonElement;
+
+  // kit/markdown.mjs
+  parseMarkdown: (texts: string[]) => Promise<Token[][]>;
+
+  // kit/message_actions.mjs
+  /** @param row `text`: its words, if all of them are known @param done called after something was done */
+  messageActions: (page: Page, row: { id: string; kind: string; state: string; text?: string; remedy?: any; }, done: () => unknown) => (false | HTMLButtonElement)[];
+
+  // kit/runs.mjs
+  /** @param body the run: `assistant_id`, and `input` or `command`, perhaps `checkpoint` @param signal ends the reading, not the run */
+  startRun: (thread: string, body: Record<string, unknown>, report: (event: RunEvent) => void, signal: AbortSignal) => Promise<void>;
+  joinRun: (thread: string, run: string, report: (event: RunEvent) => void, signal: AbortSignal) => Promise<void>;
+  activeRun: (thread: string, signal: AbortSignal) => Promise<string | null>;
+  /** @param message its ID @param gone what to say if the service does not keep it anymore */
+  checkpointBefore: (thread: string, message: string, gone: string) => Promise<any>;
+
+  // kit/table.mjs
+  loadedTable: (label: string, key: TableOptions["key"], load: TableOptions["load"], columns: Column[], more?: Partial<TableOptions>) => Promise<Table>;
+  /** @param labels keys of texts */
+  simpleTable: (labels: string[], rows: Child[][], nothing?: string) => HTMLDivElement;
+
+  // kit/takeover.mjs
+  takeoverPanel: (page: Page, thread: string) => Promise<HTMLElement | null>;
+
+  // kit/texts.mjs
+  /** @param key GROUP.NAME @param otherwise what to say if the key is unknown */
+  t: (key: string, values?: Record<string, string | number>, otherwise?: string) => string;
+
+  // kit/turns.mjs
+  growing: () => { node: HTMLElement; add: (text: string) => void; };
+  /** @param subagents the last event of each, by the tool call that started it @param edit what the button of a person's message does */
+  turns: (thread: string, messages: any[], subagents: Map<string, any>, isRunning: boolean, edit: ((message: any, article: Element) => void) | null) => HTMLElement[];
+  step: (call: any, result: any, subagent: any, isRunning: boolean) => HTMLDetailsElement;
+  /** @param answer null: this person may not answer */
+  asked: (interrupt: { id: string; value: any; }, answer: ((answer: unknown) => unknown) | null) => HTMLElement;
+  /** @param paths as the agent sees them */
+  fileLinks: (thread: string, paths: string[]) => HTMLUListElement;
+}

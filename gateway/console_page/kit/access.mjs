@@ -1,6 +1,6 @@
 // Who may use the bot: people and groups that ask, that are approved, and what lets in those that were refused.
 
-import { request } from "./api.mjs";
+import { drop, post } from "./api.mjs";
 import { act, ago, element, link, preview, small } from "./elements.mjs";
 import { createTable } from "./table.mjs";
 import { t } from "./texts.mjs";
@@ -44,7 +44,7 @@ const nameOf = (/** @type {any} */ pairing) => pairing.user_name || pairing.user
 
 /** @type {Action} */
 async function approve(page, pairing, refresh) {
-  await request(`api/channels/pairings/${encodeURIComponent(pairing.code)}/approve`, { method: "POST" });
+  await post(`api/channels/pairings/${encodeURIComponent(pairing.code)}/approve`);
   await sayApproved(page, pairing, refresh);
 }
 
@@ -57,20 +57,15 @@ async function sayApproved(page, pairing, refresh) {
 /** @type {Action} */
 async function revoke(page, pairing, refresh) {
   const path = [pairing.channel, pairing.user_id].map(encodeURIComponent).join("/");
-  await request(`api/channels/pairings/${path}`, { method: "DELETE" });
+  await drop(`api/channels/pairings/${path}`);
   page.notify(t("people.revoked", { name: nameOf(pairing) }), () => approve(page, pairing, refresh));
   await refresh();
 }
 
-/**
- * Return the button that lets in the sender of a refused message, or the chat, if an approval does.
- * @param {Page} page
- * @param {any} row
- * @param {() => Promise<unknown>} refresh
- */
+/** Return the button that lets in the sender of a refused message, or the chat, if an approval does. @type {Kit["letIn"]} */
 export const letIn = (page, row, refresh) => ["person", "chat"].includes(row.remedy.kind) &&
   act(`action.let-in-${row.remedy.kind}`, async () => {
-    await sayApproved(page, await request(`api/messages/refused/${row.id.slice(1)}/let-in`, { method: "POST" }), refresh);
+    await sayApproved(page, await post(`api/messages/refused/${row.id.slice(1)}/let-in`), refresh);
   });
 
 /** Return what would make the bot answer a refused message if no approval does: a configuration; null for others. */

@@ -27,12 +27,7 @@ export const may = (what) => Boolean(what === "administer" ? session?.may_admini
 /** Whether a header can carry the text: `fetch` refuses others as if there were no network. */
 export const canBeSent = (/** @type {string} */ token) => /^[\x20-\xff]*$/.test(token);
 
-/**
- * Send a request and return its JSON, or its text if it is not JSON. Statuses in `accepted` are no errors.
- * @param {string} path relative to the service: "api/channels"
- * @param {{method?: string, body?: unknown, accepted?: number[], headers?: Record<string, string>, signal?: AbortSignal}} options
- * @returns {Promise<any>}
- */
+/** Send a request and return its JSON, or its text if it is not JSON. Statuses in `accepted` are no errors. @type {Kit["request"]} */
 export async function request(path, { method = "GET", body, accepted = [], headers = {}, signal } = {}) {
   const response = await send(path, { method, body, headers, signal });
   const isJson = response.headers.get("Content-Type")?.startsWith("application/json");
@@ -42,12 +37,10 @@ export async function request(path, { method = "GET", body, accepted = [], heade
   throw new ApiError(response.status, detailOf(content, response.status));
 }
 
-/**
- * Send a request and return the response, whatever its status: for streams and files. Raises ApiError without an answer.
- * `body`: a FormData or Blob is sent as it is, everything else as JSON.
- * @param {string} path
- * @param {{method?: string, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal}} options
- */
+export const post = (/** @type {string} */ path, /** @type {unknown} */ body = undefined) => request(path, { method: "POST", body });
+export const drop = (/** @type {string} */ path) => request(path, { method: "DELETE" });
+
+/** Send a request and return the response, whatever its status: for streams and files. Raises ApiError without an answer. `body`: a FormData or Blob is sent as it is, everything else as JSON. @type {Kit["send"]} */
 export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
   const isRaw = body instanceof FormData || body instanceof Blob;
   const more = { ...headers };

@@ -27,11 +27,7 @@ export function input(field) {
     element("span", {}, field.label), made, field.hint && small(field.hint));
 }
 
-/**
- * Return a form. `submit` gets its values; what it throws is shown below the fields.
- * @param {Field[]} fields
- * @param {{label: string, submit: (values: Record<string, string>) => unknown, more?: Node[]}} options
- */
+/** Return a form. `submit` gets its values; what it throws is shown below the fields. @type {Kit["form"]} */
 export function form(fields, { label, submit, more = [] }) {
   const error = element("p.error", { role: "alert" });
   const send = element("button", { type: "submit", class: "primary" }, label);
@@ -52,7 +48,7 @@ export function form(fields, { label, submit, more = [] }) {
   return made;
 }
 
-/** Return what a form holds; a check is "true" or "false". @param {HTMLFormElement} made @returns {Record<string, string>} */
+/** Return what a form holds; a check is "true" or "false". @type {Kit["valuesOf"]} */
 export function valuesOf(made) {
   const found = [...made.elements].filter((one) => /** @type {any} */ (one).name);
   return Object.fromEntries(found.map((one) => {
@@ -61,12 +57,7 @@ export function valuesOf(made) {
   }));
 }
 
-/**
- * Open a dialog with a form. Resolves with what `submit` returned, or null if it was closed.
- * @param {{title: string, text?: string | Node, fields?: Field[], label: string, danger?: boolean, wide?: boolean,
- *   submit: (values: Record<string, string>) => unknown}} options
- * @returns {Promise<any>}
- */
+/** Open a dialog with a form. Resolves with what `submit` returned, or null if it was closed. @type {Kit["ask"]} */
 export function ask({ title, text, fields = [], label, danger = false, wide = false, submit }) {
   return new Promise((resolve) => {
     /** @type {any} */
@@ -108,7 +99,7 @@ export function showDialog(title, ...content) {
   dialog.showModal();
 }
 
-/** Show a value to copy, once. @param {string} title @param {string} text @param {string} value */
+/** Show a value to copy, once. @type {Kit["showValue"]} */
 export function showValue(title, text, value) {
   const field = element("input", { type: "text", readonly: true, value, "aria-label": title, class: "wide" });
   showDialog(title, element("p", {}, text), field);

@@ -21,7 +21,7 @@ export function element(selector, attributes = {}, ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Return an SVG element. @param {string} tag @param {Record<string, any>} attributes @param {(Child | Child[])[]} children */
+/** Return an SVG element. @type {Kit["svg"]} */
 export function svg(tag, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, tag);
   setAll(made, attributes);
@@ -88,12 +88,7 @@ export function duration(/** @type {number | null | undefined} */ seconds) {
 export const facts = (pairs) =>
   element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 
-/**
- * Return a button whose promise is awaited: it is disabled meanwhile, and a failure is shown as a notice.
- * @param {Child} label
- * @param {(event: MouseEvent) => unknown} onclick
- * @param {Record<string, any>} attributes
- */
+/** Return a button whose promise is awaited: it is disabled meanwhile, and a failure is shown as a notice. @type {Kit["button"]} */
 export function button(label, onclick, attributes = {}) {
   const made = element("button", { type: "button", ...attributes }, label);
   made.addEventListener("click", async (event) => {
@@ -108,10 +103,10 @@ export function button(label, onclick, attributes = {}) {
   return made;
 }
 
-/** Return a small button; its label is the key of a text. @param {string} key @param {() => unknown} onclick @param {string} [kind] */
+/** Return a small button; its label is the key of a text. @type {Kit["act"]} */
 export const act = (key, onclick, kind = "") => button(t(key), onclick, { class: `small ${kind}` });
 
-/** Return a heading with buttons beside it. @param {string} title @param {(Child | Child[])[]} buttons */
+/** Return a heading with buttons beside it. @type {Kit["head"]} */
 export const head = (title, ...buttons) =>
   element("div.head", {}, element("h2", {}, title), element("div.buttons", {}, ...buttons));
 
@@ -124,10 +119,7 @@ export const json = (/** @type {unknown} */ value) => element("pre", {}, JSON.st
 /** Return a link to a view. @param {string} hash @param {...Child} children */
 export const link = (hash, ...children) => element("a", { href: hash }, ...children);
 
-/**
- * Return where a conversation is, as people call it; the platform's own names are its title.
- * @param {{channel: string, chat: string, topic?: string, place?: string}} row
- */
+/** Return where a conversation is, as people call it; the platform's own names are its title. @type {Kit["place"]} */
 export function place(row) {
   const ids = [row.channel, row.chat, row.topic].filter(Boolean).join(" · ");
   const known = row.place ? `${row.channel} · ${row.place}` : ids;

@@ -7,12 +7,7 @@ import { t } from "./texts.mjs";
 const TYPING_MS = 300;
 const ROWS = 50;
 
-/**
- * Return the filters of a view.
- * @param {Page} page
- * @param {Filter[]} filters
- * @param {{search?: string}} options the label of a search field, whose name is "q"
- */
+/** Return the filters of a view. @type {Kit["filterBar"]} */
 export function filterBar(page, filters, { search } = {}) {
   const bar = element("form.filters", { role: "search", onsubmit: (/** @type {Event} */ event) => event.preventDefault() });
   if (search) bar.append(textFilter(page, { name: "q", label: search }, "search"));
@@ -55,23 +50,17 @@ function textFilter(page, filter, type) {
   return element("label", { class: type === "search" ? "filter search" : "filter" }, element("span", {}, filter.label), field, list);
 }
 
-/**
- * Return completions of names that a list of the service has.
- * @param {string} path of the list
- * @param {string} id the key of the values
- * @param {string} name the key of the names; rows without one are left out
- * @returns {() => Promise<[string, string][]>}
- */
+/** Return completions of names that a list of the service has. @type {Kit["named"]} */
 export const named = (path, id, name) => async () =>
   (await request(`${path}?limit=200`)).rows.flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));
 
 /** The option that stands for all. @returns {Option} */
 export const ALL = () => ["", t("filter.all")];
 
-/** Return values as options. @param {readonly string[]} values @param {(value: string) => string} [label] @returns {Option[]} */
+/** Return values as options. @type {Kit["choices"]} */
 export const choices = (values, label = (value) => value) => values.map((one) => [one, label(one)]);
 
-/** Return a filter for states. @param {string} name @param {string} label @param {string[]} states @returns {Filter} */
+/** Return a filter for states. @type {Kit["stateFilter"]} */
 export const stateFilter = (name, label, states) =>
   ({ name, label: t(label), options: [ALL(), ...choices(states, (one) => t(`state.${one}`))] });
 
@@ -80,7 +69,7 @@ export const channelFilter = async (page) => ({
   name: "channel", label: t("column.channel"), options: [ALL(), ...choices(Object.keys((await page.get("api/channels")).channels))],
 });
 
-/** Load a list by pages of 50 from a route with `offset`; `path` ends with "?" or a filter. @param {Page} page @param {(query: string) => string} path @param {string} field */
+/** Load a list by pages of 50 from a route with `offset`; `path` ends with "?" or a filter. @type {Kit["byOffset"]} */
 export const byOffset = (page, path, field) => async (/** @type {string | null} */ before) => {
   const at = Number(before);
   const rows = (await page.get(path(`limit=${ROWS}&offset=${at}`)))[field];

@@ -44,11 +44,7 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
-/**
- * Call a function after something of these topics changed, at most once a second, or every 5 s if it never ends. Returns a function that ends it.
- * @param {string[]} topics "messages", "deliveries", "access", "channels", "runs", "takeovers"
- * @param {() => unknown} call
- */
+/** Call a function after something of these topics changed, at most once a second, or every 5 s if it never ends. Returns a function that ends it. @type {Kit["subscribe"]} */
 export function subscribe(topics, call) {
   const one = { topics: new Set(topics), call, timer: 0, last: 0, every: AT_MOST_EVERY_MS };
   subscribers.add(one);

@@ -1,13 +1,13 @@
 // Markdown as elements. The service parses it; this only makes an element for each part of its tree.
 
-import { request } from "./api.mjs";
+import { post } from "./api.mjs";
 import { element } from "./elements.mjs";
 
 const SCHEMES = ["http:", "https:", "mailto:"];
 
-/** Return the parsed form of texts, in order. @param {string[]} texts @returns {Promise<Token[][]>} */
+/** Return the parsed form of texts, in order. @type {Kit["parseMarkdown"]} */
 export async function parseMarkdown(texts) {
-  return (await request("api/markdown", { method: "POST", body: { texts } })).documents;
+  return (await post("api/markdown", { texts })).documents;
 }
 
 /** Return parsed Markdown as an element. @param {Token[]} tokens */

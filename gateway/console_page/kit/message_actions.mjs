@@ -1,25 +1,20 @@
 // What can be done with a message: stop its turn, answer it again, perhaps with other words, or let its sender in.
 
 import { letIn } from "./access.mjs";
-import { request } from "./api.mjs";
+import { post } from "./api.mjs";
 import { ask } from "./dialog.mjs";
 import { act } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
 const REPEATABLE = ["answered", "failed", "silent", "stopped", "interrupted"];
 
-/**
- * Return the buttons of a message.
- * @param {Page} page
- * @param {{id: string, kind: string, state: string, text?: string, remedy?: any}} row `text`: its words, if all of them are known
- * @param {() => unknown} done called after something was done
- */
+/** Return the buttons of a message. @type {Kit["messageActions"]} */
 export function messageActions(page, row, done) {
   if (!page.may("change")) return [];
   if (row.remedy) return [letIn(page, row, async () => done())];
   const path = `api/messages/${row.id.slice(1)}`;
   const send = async (/** @type {string} */ what, /** @type {unknown} */ body) => {
-    const { message } = await request(`${path}/${what}`, { method: "POST", body });
+    const { message } = await post(`${path}/${what}`, body);
     page.notify(message);
     await done();
   };

@@ -1,31 +1,19 @@
 // Runs of the LangGraph-compatible API: starts them, reads their events, and takes them up again where a stream broke off.
 
-import { ApiError, request, send } from "./api.mjs";
+import { ApiError, post, request, send } from "./api.mjs";
 
 const MODES = ["messages-tuple", "values", "custom"];
 const MAX_JOINS = 20;
 const PAUSE_MS = 1000;
 
-/**
- * Start a run and report its events until it ends.
- * @param {string} thread
- * @param {Record<string, unknown>} body the run: `assistant_id`, and `input` or `command`, perhaps `checkpoint`
- * @param {(event: RunEvent) => void} report
- * @param {AbortSignal} signal ends the reading, not the run
- */
+/** Start a run and report its events until it ends. @type {Kit["startRun"]} */
 export async function startRun(thread, body, report, signal) {
   const response = await send(`api/threads/${thread}/runs/stream`, { method: "POST", signal,
     body: { ...body, stream_mode: MODES, stream_resumable: true, multitask_strategy: "reject" } });
   await follow(thread, "", response, report, signal);
 }
 
-/**
- * Report the events of a run that goes on, from its beginning.
- * @param {string} thread
- * @param {string} run
- * @param {(event: RunEvent) => void} report
- * @param {AbortSignal} signal
- */
+/** Report the events of a run that goes on, from its beginning. @type {Kit["joinRun"]} */
 export async function joinRun(thread, run, report, signal) {
   await follow(thread, run, await join(thread, run, "", signal), report, signal);
 }
@@ -88,12 +76,7 @@ async function* readEvents(response) {
   }
 }
 
-/**
- * Return the run of a thread that goes on; null if there is none.
- * @param {string} thread
- * @param {AbortSignal} signal
- * @returns {Promise<string | null>}
- */
+/** Return the run of a thread that goes on; null if there is none. @type {Kit["activeRun"]} */
 export async function activeRun(thread, signal) {
   for (const status of ["running", "pending"]) {
     const [found] = await request(`api/threads/${thread}/runs?status=${status}&limit=1`, { signal });
@@ -102,15 +85,10 @@ export async function activeRun(thread, signal) {
   return null;
 }
 
-/**
- * Return the checkpoint before a message: a run from there forgets the message and what followed. Raises ApiError 404.
- * @param {string} thread
- * @param {string} message its ID
- * @param {string} gone what to say if the service does not keep it anymore
- */
+/** Return the checkpoint before a message: a run from there forgets the message and what followed. Raises ApiError 404. @type {Kit["checkpointBefore"]} */
 export async function checkpointBefore(thread, message, gone) {
-  const states = await request(`api/threads/${thread}/history`, { method: "POST", body: {
-    limit: 100, select: ["values.messages", "parent_checkpoint"] } });
+  const states = await post(`api/threads/${thread}/history`, {
+    limit: 100, select: ["values.messages", "parent_checkpoint"] });
   const first = states.filter((/** @type {any} */ one) => one.values?.messages?.some((/** @type {any} */ said) => said.id === message)).at(-1);
   if (!first?.parent_checkpoint) throw new ApiError(404, gone);
   return first.parent_checkpoint;

@@ -183,15 +183,7 @@ function moveFocus(event, body, open) {
   target.focus();
 }
 
-/**
- * Return a table that is loaded.
- * @param {string} label
- * @param {TableOptions["key"]} key
- * @param {TableOptions["load"]} load
- * @param {Column[]} columns
- * @param {Partial<TableOptions>} more
- * @returns {Promise<Table>}
- */
+/** Return a table that is loaded. @type {Kit["loadedTable"]} */
 export async function loadedTable(label, key, load, columns, more = {}) {
   const table = createTable({ label, key, load, columns, ...more });
   await table.restart();
@@ -202,7 +194,7 @@ export async function loadedTable(label, key, load, columns, more = {}) {
 const headings = (columns) => element("thead", {}, element("tr", {}, columns.map(([label, , kind]) =>
   element("th", { scope: "col", class: kind }, t(label) || element("span.unseen", {}, t("table.actions"))))));
 
-/** Return a plain table for a few rows. @param {string[]} labels keys of texts @param {Child[][]} rows @param {string} [nothing] */
+/** Return a plain table for a few rows. @type {Kit["simpleTable"]} */
 export const simpleTable = (labels, rows, nothing = "–") => (!rows.length ? empty(nothing)
   : element("div.scroll", { tabindex: "0" }, element("table.rows", {}, headings(labels.map((one) => [one])),
     element("tbody", {}, rows.map((cells) => element("tr", {}, cells.map((cell, at) =>

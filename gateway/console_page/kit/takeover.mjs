@@ -1,18 +1,13 @@
 // A person answers in a conversation instead of the agent: takes it over, writes as the bot, and hands it back.
 
-import { request } from "./api.mjs";
+import { drop, post, request } from "./api.mjs";
 import { form } from "./dialog.mjs";
 import { ago, button, element, pill } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
 const MAX_CHARS = 60000;
 
-/**
- * Return the panel of the conversation that continues in a thread, which keeps itself current; null if none does.
- * @param {Page} page
- * @param {string} thread
- * @returns {Promise<HTMLElement | null>}
- */
+/** Return the panel of the conversation that continues in a thread, which keeps itself current; null if none does. @type {Kit["takeoverPanel"]} */
 export async function takeoverPanel(page, thread) {
   const path = `api/conversations/${encodeURIComponent(thread)}/takeover`;
   const load = () => request(path, { accepted: [404], signal: page.signal });
@@ -27,11 +22,11 @@ export async function takeoverPanel(page, thread) {
   const read = element("details", {}, element("summary", {}, t("takeover.summary")), summary);
 
   const begin = async () => {
-    show(await request(path, { method: "POST" }));
+    show(await post(path));
     page.notify(t("takeover.begun"), end);
   };
   const end = async () => {
-    show(await request(path, { method: "DELETE" }));
+    show(await drop(path));
     page.notify(t("takeover.ended"), begin);
   };
   const show = (/** @type {any} */ found) => {
@@ -60,7 +55,7 @@ function writeForm(page, path) {
     label: t("takeover.send"),
     submit: async ({ text }) => {
       key ||= crypto.randomUUID?.() ?? `console-${Date.now()}`;
-      await request(`${path}/messages`, { method: "POST", body: { text, key } });
+      await post(`${path}/messages`, { text, key });
       key = "";
       made.reset();
       page.notify(t("takeover.sent"));

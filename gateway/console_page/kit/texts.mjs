@@ -21,12 +21,7 @@ export async function loadTexts() {
   document.documentElement.lang = language();
 }
 
-/**
- * Return a text with its values filled in: "{count} new". A text with "one|many" is chosen by `count`.
- * @param {string} key GROUP.NAME
- * @param {Record<string, string | number>} values
- * @param {string} [otherwise] what to say if the key is unknown
- */
+/** Return a text with its values filled in: "{count} new". A text with "one|many" is chosen by `count`. @type {Kit["t"]} */
 export function t(key, values = {}, otherwise) {
   const [group] = key.split(".", 1);
   let text = words[group]?.[key.slice(group.length + 1)] ?? otherwise ?? key;

@@ -36,21 +36,14 @@ export function speech(/** @type {string} */ text) {
   return tokens ? markdown(tokens) : element("div.plain", {}, text);
 }
 
-/** Return an answer that is being written, and a function that adds to it. @returns {{node: HTMLElement, add: (text: string) => void}} */
+/** Return an answer that is being written, and a function that adds to it. @type {Kit["growing"]} */
 export function growing() {
   const text = document.createTextNode("");
   const node = element("article.turn.ai", {}, element("div.who.soft", {}, t("speaker.ai")), element("div.plain", {}, text));
   return { node, add: (more) => text.appendData(more) };
 }
 
-/**
- * Return the elements of a thread's messages.
- * @param {string} thread
- * @param {any[]} messages
- * @param {Map<string, any>} subagents the last event of each, by the tool call that started it
- * @param {boolean} isRunning
- * @param {((message: any, article: Element) => void) | null} edit what the button of a person's message does
- */
+/** Return the elements of a thread's messages. @type {Kit["turns"]} */
 export function turns(thread, messages, subagents, isRunning, edit) {
   const results = new Map(messages.filter((one) => one.type === "tool").map((one) => [one.tool_call_id, one]));
   return messages.filter((one) => one.type === "human" || one.type === "ai").flatMap((message) => {
@@ -69,13 +62,7 @@ export function turns(thread, messages, subagents, isRunning, edit) {
   });
 }
 
-/**
- * Return one tool call: its name and state, and inside its arguments and result.
- * @param {any} call
- * @param {any} result
- * @param {any} subagent
- * @param {boolean} isRunning
- */
+/** Return one tool call: its name and state, and inside its arguments and result. @type {Kit["step"]} */
 export function step(call, result, subagent, isRunning) {
   const state = result ? (result.status === "error" ? "failed" : "done") : isRunning ? "running" : "waiting";
   const about = call.args?.description ?? subagent?.description;
@@ -87,7 +74,7 @@ export function step(call, result, subagent, isRunning) {
     result ? element("pre.result", {}, textOf(result.content)) : null);
 }
 
-/** Return links to files of a thread. @param {string} thread @param {string[]} paths as the agent sees them */
+/** Return links to files of a thread. @type {Kit["fileLinks"]} */
 export const fileLinks = (thread, paths) => element("ul.files", {}, ...paths.map((path) => element("li", {},
   element("a", { href: fileAddress(thread, path), target: "_blank", rel: "noopener" },
     IMAGE.test(path) ? element("img", { src: fileAddress(thread, path), alt: "", loading: "lazy" }) : null, path.split("/").at(-1)))));
@@ -103,11 +90,7 @@ export function plan(/** @type {any[] | undefined} */ todos) {
     element("ol", {}, ...todos.map((one) => element("li", { class: one.status }, pill(one.status), " ", String(one.title ?? one.content ?? "")))));
 }
 
-/**
- * Return what a run asks a person.
- * @param {{id: string, value: any}} interrupt
- * @param {((answer: unknown) => unknown) | null} answer null: this person may not answer
- */
+/** Return what a run asks a person. @type {Kit["asked"]} */
 export function asked({ id, value }, answer) {
   const card = (/** @type {(Node | null)[]} */ ...content) => element("section.card.asked", { "data-interrupt": id }, ...content);
   if (Array.isArray(value?.action_requests)) return card(element("h3", {}, t("chat.approval")), ...approvals(value, answer));

@@ -1,7 +1,7 @@
 // The custom agents: one is written here, and tried beside it before it is saved.
 
 import { formatAddress } from "../kit/address.mjs";
-import { request, send } from "../kit/api.mjs";
+import { drop, post, request, send } from "../kit/api.mjs";
 import { form, showDialog, valuesOf } from "../kit/dialog.mjs";
 import { button, element, head, link, preview, soft } from "../kit/elements.mjs";
 import { choices } from "../kit/filters.mjs";
@@ -45,11 +45,11 @@ async function edit(page) {
   ], { label: t("action.save"), submit: async (values) => {
     const body = bodyOf(values);
     if (values.name === name) return change(page, pathOf(name), "PUT", body, agent, page.show);
-    page.go(address((await request(PATH, { method: "POST", body })).name));
+    page.go(address((await post(PATH, body)).name));
   } });
   if (!mayWrite) fields.querySelector("button")?.remove();
   const remove = async () => {
-    await request(pathOf(name), { method: "DELETE" });
+    await drop(pathOf(name));
     page.go("#agents");
     page.notify(t("list.deleted"), () => change(page, PATH, "POST", agent, null, () => page.go(address(name))));
   };
@@ -63,7 +63,7 @@ async function edit(page) {
  * @param {() => unknown} draft
  */
 async function tryOut(page, draft) {
-  const { thread_id: rest } = await request("api/threads", { method: "POST", body: { metadata: { source: "try-out" }, ttl: TRIED_MINUTES } });
+  const { thread_id: rest } = await post("api/threads", { metadata: { source: "try-out" }, ttl: TRIED_MINUTES });
   const drop = () => send(`api/threads/${rest}`, { method: "DELETE" });
   if (page.signal.aborted) await drop();
   page.onLeave(drop);

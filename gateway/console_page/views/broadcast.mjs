@@ -1,6 +1,6 @@
 // Sends one message to many chats: count first, then send what was counted.
 
-import { request } from "../kit/api.mjs";
+import { drop, post } from "../kit/api.mjs";
 import { form } from "../kit/dialog.mjs";
 import { act, ago, button, element, pill, preview, soft } from "../kit/elements.mjs";
 import { choices } from "../kit/filters.mjs";
@@ -22,13 +22,13 @@ export async function show(page) {
   });
   const count = async (/** @type {Record<string, string>} */ values) => {
     if (!values.text.trim()) throw new Error(t("chat.no-text"));
-    const found = await request(PATH, { method: "POST", body: { ...body(values), dry_run: true } });
+    const found = await post(PATH, { ...body(values), dry_run: true });
     // The ID is that of one message: a second click sends nothing.
     const key = crypto.randomUUID?.() ?? `console-${Date.now()}`;
     const send = async () => {
-      const sent = await request(PATH, { method: "POST", body: { ...body(values), key } });
+      const sent = await post(PATH, { ...body(values), key });
       page.notify(t("broadcast.sent", { count: sent.chats }), async () => {
-        await request(`${PATH}/${encodeURIComponent(key)}`, { method: "DELETE" });
+        await drop(`${PATH}/${encodeURIComponent(key)}`);
         page.notify(t("broadcast.stopped"));
       });
       await page.show();
@@ -49,7 +49,7 @@ export async function show(page) {
     ["broadcast.chats", (row) => row.chats, "number"],
     ["nav.deliveries", (row) => Object.entries({ ...(row.waiting && { waiting: row.waiting }), ...row.deliveries }).map(([state, count]) => [pill(state), ` ${count} `]).flat()],
     ["", (row) => row.waiting > 0 && act("action.stop", async () => {
-      page.notify((await request(`${PATH}/${encodeURIComponent(row.key)}`, { method: "DELETE" })).message);
+      page.notify((await drop(`${PATH}/${encodeURIComponent(row.key)}`)).message);
       await past.refresh();
     }), "actions"],
   ]);

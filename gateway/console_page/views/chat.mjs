@@ -1,7 +1,7 @@
 // Talk to an agent or graph: the threads of this page, and one of them, through the LangGraph-compatible API.
 
 import { formatAddress } from "../kit/address.mjs";
-import { request } from "../kit/api.mjs";
+import { post, request } from "../kit/api.mjs";
 import { form as fields } from "../kit/dialog.mjs";
 import { ago, button, element, empty, link, small } from "../kit/elements.mjs";
 import { activeRun, checkpointBefore, joinRun, startRun } from "../kit/runs.mjs";
@@ -47,7 +47,7 @@ export async function show(page) {
   const picker = element("input", { type: "file", multiple: true, class: "unseen", tabindex: "-1", "aria-hidden": "true" });
   const dropped = element("ul.files", {});
   const stop = button(t("action.stop"), async () => {
-    if (run) await request(`api/threads/${id}/runs/${run}/cancel`, { method: "POST" });
+    if (run) await post(`api/threads/${id}/runs/${run}/cancel`);
   }, { class: "danger" });
   const sendButton = element("button", { type: "submit", class: "primary" }, t("action.send"));
   const form = element("form.compose.card", {}, field, dropped, picker, element("div.buttons", {},
@@ -147,14 +147,14 @@ export async function show(page) {
   };
 
   const say = async (/** @type {string} */ text, /** @type {File[]} */ given, /** @type {Record<string, unknown>} */ more = {}) => {
-    const target = id || (await request("api/threads", { method: "POST", body: { metadata: {
-      source: SOURCE, subject: text.slice(0, SUBJECT_CHARS) || given[0]?.name, assistant_id: chosen.value } } })).thread_id;
+    const target = id || (await post("api/threads", { metadata: {
+      source: SOURCE, subject: text.slice(0, SUBJECT_CHARS) || given[0]?.name, assistant_id: chosen.value } })).thread_id;
     /** @type {any} */
     const message = { type: "human", content: text, id: newId() };
     if (given.length) {
       const body = new FormData();
       for (const file of given) body.append("files", file);
-      const stored = await request(`api/threads/${target}/uploads`, { method: "POST", body });
+      const stored = await post(`api/threads/${target}/uploads`, body);
       message.additional_kwargs = { files: stored.files };
     }
     field.value = "";
@@ -175,7 +175,7 @@ export async function show(page) {
       label: t("action.send"),
       submit: async ({ text, fork }) => {
         if (!text.trim()) throw new Error(t("chat.no-text"));
-        const target = fork === "true" ? (await request(`api/threads/${id}/copy`, { method: "POST" })).thread_id : id;
+        const target = fork === "true" ? (await post(`api/threads/${id}/copy`)).thread_id : id;
         const checkpoint = await checkpointBefore(target, message.id, t("chat.gone"));
         const changed = { type: "human", content: text, id: newId(), additional_kwargs: message.additional_kwargs ?? {} };
         const start = { input: { messages: [changed] }, checkpoint };

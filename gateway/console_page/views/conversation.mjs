@@ -1,7 +1,7 @@
 // One conversation as a timeline: what people saw, and why it came so.
 
 import { formatAddress } from "../kit/address.mjs";
-import { BASE, request } from "../kit/api.mjs";
+import { BASE, drop, post, request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
 import { act, ago, button, duration, element, facts, head, json, link, person, pill, place, problem, soft } from "../kit/elements.mjs";
 import { filterBar } from "../kit/filters.mjs";
@@ -129,7 +129,7 @@ async function showPrompt({ channel, chat, topic }, user) {
 
 /** Open a copy of the thread in the chat of this page. @param {Page} page */
 async function fork(page) {
-  const { thread_id } = await request(`api/threads/${page.rest}/copy`, { method: "POST" });
+  const { thread_id } = await post(`api/threads/${page.rest}/copy`);
   await request(`api/threads/${thread_id}`, { method: "PATCH", body: { metadata: { source: "console" } } });
   page.go(formatAddress("chat", thread_id));
 }
@@ -138,7 +138,7 @@ async function fork(page) {
 const forget = (page, scope) => ask({
   title: t("timeline.forget"), text: t("timeline.forget-text", { scope }), label: t("timeline.forget"), danger: true,
   submit: async () => {
-    await request(`api/memory?${new URLSearchParams({ scope })}`, { method: "DELETE" });
+    await drop(`api/memory?${new URLSearchParams({ scope })}`);
     page.notify(t("timeline.forgotten"));
   },
 });

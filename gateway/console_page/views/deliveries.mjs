@@ -1,6 +1,6 @@
 // What the bot sends: on its way, failed, uncertain, delivered, discarded. One, or all that match, are sent again or discarded.
 
-import { request } from "../kit/api.mjs";
+import { post, request } from "../kit/api.mjs";
 import { ask } from "../kit/dialog.mjs";
 import { act, ago, button, element, head, pill, place, problem, small } from "../kit/elements.mjs";
 import { channelFilter, filterBar, named, stateFilter } from "../kit/filters.mjs";
@@ -57,7 +57,7 @@ export async function show(page) {
     await refresh();
   };
   const changeAll = async (/** @type {string} */ what) => {
-    const done = await request(`${OUTBOX}/${what}?${query()}`, { method: "POST" });
+    const done = await post(`${OUTBOX}/${what}?${query()}`);
     const said = t(`deliveries.${what}-done`, { changed: done.changed, count: done.matched });
     page.notify(done.remaining ? `${said} ${t("deliveries.remaining", { count: done.remaining })}` : said,
       done.batch ? () => change(`restore?batch=${done.batch}`, "deliveries.restored") : undefined);

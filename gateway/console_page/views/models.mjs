@@ -1,6 +1,6 @@
 // The models: what they can do and cost, who uses them, and whether they answer.
 
-import { request } from "../kit/api.mjs";
+import { post } from "../kit/api.mjs";
 import { act, duration, element, head, pill, problem, small } from "../kit/elements.mjs";
 import { rowsOf } from "../kit/manage.mjs";
 import { loadedTable } from "../kit/table.mjs";
@@ -9,7 +9,7 @@ import { t } from "../kit/texts.mjs";
 /** @param {Page} page */
 export async function show(page) {
   const test = async (/** @type {any} */ row) =>
-    table.update({ ...row, test: await request(`api/models/${encodeURIComponent(row.name)}/test`, { method: "POST" }) });
+    table.update({ ...row, test: await post(`api/models/${encodeURIComponent(row.name)}/test`) });
   const table = await loadedTable("nav.models", "name", () => rowsOf("api/model-details", "models"), [
     ["source.model", (row) => [row.display_name ?? row.name, row.is_default && ` (${t("agents.default")})`, small(row.model), problem(row.problem), row.test && result(row.test)], "text"],
     ["model.can", (row) => ["vision", "thinking"].filter((one) => row[`supports_${one}`]).map((one) => t(`model.${one}`)).join(", ")],

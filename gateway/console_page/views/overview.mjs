@@ -1,7 +1,7 @@
 // Whether the service is well, and if not, what to do; and how much it does.
 
 import { formatAddress } from "../kit/address.mjs";
-import { request } from "../kit/api.mjs";
+import { post } from "../kit/api.mjs";
 import { chart } from "../kit/chart.mjs";
 import { act, ago, button, duration, element, facts, pill } from "../kit/elements.mjs";
 import { filterBar } from "../kit/filters.mjs";
@@ -124,7 +124,7 @@ function charts({ span, total, periods }) {
 /** @param {Page} page @param {string} name @param {any} one */
 function channelCard(page, name, one) {
   const restart = async () => {
-    const { message } = await request(`api/channels/${encodeURIComponent(name)}/restart`, { method: "POST" });
+    const { message } = await post(`api/channels/${encodeURIComponent(name)}/restart`);
     page.notify(message);
   };
   return element("section.card", { "data-channel": name },

@@ -1,6 +1,6 @@
 // The schedules of all chats, or of one: when they are due, and what came of it.
 
-import { request } from "../kit/api.mjs";
+import { drop, request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
 import { act, ago, button, element, head, link, person, pill, place, preview, small } from "../kit/elements.mjs";
 import { byOffset, choices } from "../kit/filters.mjs";
@@ -29,7 +29,7 @@ export async function show(page) {
   const remove = async (/** @type {any} */ row) => {
     const path = `${PATH}/${row.id}`;
     const kept = only(await request(path), FIELDS); // The row may be older.
-    await request(path, { method: "DELETE" });
+    await drop(path);
     page.notify(t("list.deleted"), () => change(page, PATH, "POST", kept, null, refresh));
     await refresh();
   };

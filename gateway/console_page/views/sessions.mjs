@@ -1,6 +1,6 @@
 // The browsers that are signed in, and new sign-in links.
 
-import { BASE, request } from "../kit/api.mjs";
+import { BASE, drop, post } from "../kit/api.mjs";
 import { showValue } from "../kit/dialog.mjs";
 import { act, ago, button, pill, soft } from "../kit/elements.mjs";
 import { list } from "../kit/list.mjs";
@@ -9,7 +9,7 @@ import { t } from "../kit/texts.mjs";
 /** @param {Page} page */
 export async function show(page) {
   const newLink = async () => {
-    const { path } = await request("api/sessions/links", { method: "POST" });
+    const { path } = await post("api/sessions/links");
     showValue(t("sessions.new-link"), t("sessions.link-text"), new URL(path, BASE).href);
     await table.refresh();
   };
@@ -24,7 +24,7 @@ export async function show(page) {
       ["sessions.opened-with", (row) => row.token || t(row.is_link ? "sessions.not-opened" : "sessions.admin")],
       ["sessions.scope", (row) => row.scope],
       ["", (row) => !row.is_current && act("action.end", async () => {
-        await request(`api/sessions/${row.id}`, { method: "DELETE" });
+        await drop(`api/sessions/${row.id}`);
         page.notify(t("sessions.ended"));
         await table.refresh();
       }), "actions"],

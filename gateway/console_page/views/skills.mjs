@@ -1,6 +1,6 @@
 // The skills: which are enabled, what they say, and the changes of custom ones.
 
-import { request } from "../kit/api.mjs";
+import { post, request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
 import { act, ago, button, element, head, pill, preview, problem } from "../kit/elements.mjs";
 import { change, rowsOf, toggle } from "../kit/manage.mjs";
@@ -41,9 +41,9 @@ export async function show(page) {
     body.append("files", /** @type {FileList} */ (picker.files)[0]);
     picker.value = "";
     // Only the files of a thread can be installed.
-    const { thread_id } = await request("api/threads", { method: "POST", body: { ttl: 60 } });
-    const [file] = (await request(`api/threads/${thread_id}/uploads`, { method: "POST", body })).files;
-    page.notify((await request(`${PATH}/install`, { method: "POST", body: { thread_id, path: file.virtual_path } })).message);
+    const { thread_id } = await post("api/threads", { ttl: 60 });
+    const [file] = (await post(`api/threads/${thread_id}/uploads`, body)).files;
+    page.notify((await post(`${PATH}/install`, { thread_id, path: file.virtual_path })).message);
     await refresh();
   });
   return [head(t("nav.skills"), mayWrite && button(t("skill.install"), () => picker.click(), { class: "primary" }), picker), table.element];

@@ -1,7 +1,7 @@
 // The tools, the MCP servers that provide some of them, and what guardrails decided about calls.
 
 import { formatAddress } from "../kit/address.mjs";
-import { request } from "../kit/api.mjs";
+import { drop, post, request } from "../kit/api.mjs";
 import { ask, showDialog } from "../kit/dialog.mjs";
 import { act, ago, button, duration, element, head, link, pill, preview, problem, small } from "../kit/elements.mjs";
 import { filterBar, stateFilter } from "../kit/filters.mjs";
@@ -39,7 +39,7 @@ export async function show(page) {
     ["", (row) => mayWrite && [toggle(page, pathOf(row.name), "PATCH", row.entry.enabled, refresh), act("action.edit", () => edit(row)), act("action.delete", () => remove(row.name))], "actions"],
   ]);
   const remove = (/** @type {string} */ name) => ask({ title: name, text: t("tool.remove"), label: t("action.delete"), danger: true,
-    submit: async () => { await request(pathOf(name), { method: "DELETE" }); await refresh(); } });
+    submit: async () => { await drop(pathOf(name)); await refresh(); } });
   const edit = (row = { name: "", entry: NEW }) => ask({ title: t("tool.server"), text: t("tool.server-text"), label: t("action.save"), wide: true, fields: [
     { name: "name", label: t("column.name"), required: true, max: 64, value: row.name },
     { name: "entry", label: "JSON", type: "area", rows: 12, value: JSON.stringify(row.entry, null, 2) },
@@ -70,6 +70,6 @@ export async function show(page) {
 const call = (/** @type {string} */ name) => ask({ title: name, text: t("tool.call-text"), label: t("tool.call"), fields: [
   { name: "given", label: "JSON", type: "area", value: "{}" },
 ], submit: async ({ given }) => {
-  const one = await request(`api/mcp/tools/${encodeURIComponent(name)}/call`, { method: "POST", body: { arguments: JSON.parse(given) } });
+  const one = await post(`api/mcp/tools/${encodeURIComponent(name)}/call`, { arguments: JSON.parse(given) });
   showDialog(name, pill(one.is_error ? "failed" : "done"), small(duration(one.seconds)), element("pre", {}, one.text));
 } });
