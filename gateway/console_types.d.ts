@@ -150,55 +150,78 @@ interface RunEvent {
   id: string;
 }
 
-/** The functions of the kit; what each does stands with it. */
+/** The functions of the kit that views call: what they do, and with what. */
 interface Kit {
   // kit/access.mjs
+  /** Return the button that lets in the sender of a refused message, or the chat, if an approval does. */
   letIn: (page: Page, row: any, refresh: () => Promise<unknown>) => false | HTMLButtonElement;
 
   // kit/address.mjs
+  /** Write an address. Empty filters are left out. */
   formatAddress: (name: string, rest?: string, query?: Record<string, string | null | undefined> | URLSearchParams) => string;
 
   // kit/api.mjs
-  /** @param path relative to the service: "api/channels" */
+  /**
+   * Send a request and return its JSON, or its text if it is not JSON. Statuses in `accepted` are no errors.
+   * @param path relative to the service: "api/channels"
+   */
   request: (path: string, options?: { method?: string; body?: unknown; accepted?: number[]; headers?: Record<string, string>; signal?: AbortSignal; }) => Promise<any>;
+  /** Send a request and return the response, whatever its status: for streams and files. Raises ApiError without an answer. `body`: a FormData or Blob is sent as it is, everything else as JSON. */
   send: (path: string, options?: { method?: string; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal; }) => Promise<Response>;
 
   // kit/chart.mjs
   chart: (options: { label: string; times: string[]; series: Series[]; format: (value: number) => string; isLines?: boolean; }) => HTMLElement;
 
   // kit/dialog.mjs
+  /** Return a form. `submit` gets its values; what it throws is shown below the fields. */
   form: (fields: Field[], options: { label: string; submit: (values: Record<string, string>) => unknown; more?: Node[]; }) => HTMLFormElement;
+  /** Return what a form holds; a check is "true" or "false". */
   valuesOf: (made: HTMLFormElement) => Record<string, string>;
+  /** Open a dialog with a form. Resolves with what `submit` returned, or null if it was closed. */
   ask: (options: { title: string; text?: string | Node; fields?: Field[]; label: string; danger?: boolean; wide?: boolean; submit: (values: Record<string, string>) => unknown; }) => Promise<any>;
   showValue: (title: string, text: string, value: string) => void;
 
   // kit/elements.mjs
   svg: (tag: string, attributes?: Record<string, any>, ...children: (Child | Child[])[]) => SVGElement;
+  /** Return a button whose promise is awaited: it is disabled meanwhile, and a failure is shown as a notice. */
   button: (label: Child, onclick: (event: MouseEvent) => unknown, attributes?: Record<string, any>) => HTMLButtonElement;
+  /** Return where a conversation is, as people call it; the platform's own names are its title. */
   place: (row: { channel: string; chat: string; topic?: string; place?: string; }) => HTMLSpanElement;
+  /** Return a small button; its label is the key of a text. */
   act: (key: string, onclick: () => unknown, kind?: string) => HTMLButtonElement;
   head: (title: string, ...buttons: (Child | Child[])[]) => HTMLDivElement;
 
   // kit/filters.mjs
   /** @param options the label of a search field, whose name is "q" */
   filterBar: (page: Page, filters: Filter[], options?: { search?: string; }) => HTMLFormElement;
-  /** @param path of the list @param id the key of the values @param name the key of the names; rows without one are left out */
+  /**
+   * Return completions of names that a list of the service has.
+   * @param path of the list
+   * @param id the key of the values
+   * @param name the key of the names; rows without one are left out
+   */
   named: (path: string, id: string, name: string) => () => Promise<[string, string][]>;
   choices: (values: readonly string[], label?: (value: string) => string) => Option[];
   stateFilter: (name: string, label: string, states: string[]) => Filter;
+  /** Load a list by pages of 50 from a route with `offset`; `path` ends with "?" or a filter. */
   byOffset: (page: Page, path: (query: string) => string, field: string) => (before: string | null) => Promise<{ rows: any; next: string | null; }>;
 
   // kit/list.mjs
+  /** Return a list's table, and the elements of its view. `formats`: to download. */
   list: (page: Page, options: Omit<TableOptions, "label" | "load"> & { name: string; path: string; filters?: Filter[]; search?: string; formats?: string[]; actions?: Node[]; }) => Promise<{ table: Table; content: (HTMLElement | null)[]; }>;
 
   // kit/live.mjs
-  /** @param topics "messages", "deliveries", "access", "channels", "runs", "takeovers" */
+  /**
+   * Call a function after something of these topics changed, at most once a second, or every 5 s if it never ends. Returns a function that ends it.
+   * @param topics "messages", "deliveries", "access", "channels", "runs", "takeovers"
+   */
   subscribe: (topics: string[], call: () => unknown) => () => void;
 
   // kit/manage.mjs
-  /** @param back the body that undoes it; null: nothing does */
+  /** Change something, say so, and offer to change it back. @param back the body that undoes it; null: nothing does */
   change: (page: Page, path: string, method: string, body: unknown, back: unknown, refresh: () => unknown) => Promise<void>;
   rowsOf: (path: string, field: string) => Promise<any[]>;
+  /** As `change`, for something whose `enabled` is switched. */
   toggle: (page: Page, path: string, method: string, isOn: boolean, refresh: () => unknown, words?: string[]) => HTMLButtonElement;
 
   // kit/markdown.mjs
@@ -209,11 +232,21 @@ interface Kit {
   messageActions: (page: Page, row: { id: string; kind: string; state: string; text?: string; remedy?: any; }, done: () => unknown) => (false | HTMLButtonElement)[];
 
   // kit/runs.mjs
-  /** @param body the run: `assistant_id`, and `input` or `command`, perhaps `checkpoint` @param signal ends the reading, not the run */
+  /**
+   * Start a run and report its events until it ends.
+   * @param body the run: `assistant_id`, and `input` or `command`, perhaps `checkpoint`
+   * @param signal ends the reading, not the run
+   */
   startRun: (thread: string, body: Record<string, unknown>, report: (event: RunEvent) => void, signal: AbortSignal) => Promise<void>;
+  /** Report the events of a run that goes on, from its beginning. */
   joinRun: (thread: string, run: string, report: (event: RunEvent) => void, signal: AbortSignal) => Promise<void>;
+  /** Return the run of a thread that goes on; null if there is none. */
   activeRun: (thread: string, signal: AbortSignal) => Promise<string | null>;
-  /** @param message its ID @param gone what to say if the service does not keep it anymore */
+  /**
+   * Return the checkpoint before a message: a run from there forgets the message and what followed. Raises ApiError 404.
+   * @param message its ID
+   * @param gone what to say if the service does not keep it anymore
+   */
   checkpointBefore: (thread: string, message: string, gone: string) => Promise<any>;
 
   // kit/table.mjs
@@ -222,16 +255,23 @@ interface Kit {
   simpleTable: (labels: string[], rows: Child[][], nothing?: string) => HTMLDivElement;
 
   // kit/takeover.mjs
+  /** Return the panel of the conversation that continues in a thread, which keeps itself current; null if none does. */
   takeoverPanel: (page: Page, thread: string) => Promise<HTMLElement | null>;
 
   // kit/texts.mjs
-  /** @param key GROUP.NAME @param otherwise what to say if the key is unknown */
+  /**
+   * Return a text with its values filled in: "{count} new". A text with "one|many" is chosen by `count`.
+   * @param key GROUP.NAME
+   * @param otherwise what to say if the key is unknown
+   */
   t: (key: string, values?: Record<string, string | number>, otherwise?: string) => string;
 
   // kit/turns.mjs
+  /** Return an answer that is being written, and a function that adds to it. */
   growing: () => { node: HTMLElement; add: (text: string) => void; };
   /** @param subagents the last event of each, by the tool call that started it @param edit what the button of a person's message does */
   turns: (thread: string, messages: any[], subagents: Map<string, any>, isRunning: boolean, edit: ((message: any, article: Element) => void) | null) => HTMLElement[];
+  /** Return one tool call: its name and state, and inside its arguments and result. */
   step: (call: any, result: any, subagent: any, isRunning: boolean) => HTMLDetailsElement;
   /** @param answer null: this person may not answer */
   asked: (interrupt: { id: string; value: any; }, answer: ((answer: unknown) => unknown) | null) => HTMLElement;

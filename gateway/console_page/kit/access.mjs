@@ -62,7 +62,7 @@ async function revoke(page, pairing, refresh) {
   await refresh();
 }
 
-/** Return the button that lets in the sender of a refused message, or the chat, if an approval does. @type {Kit["letIn"]} */
+/** @type {Kit["letIn"]} */
 export const letIn = (page, row, refresh) => ["person", "chat"].includes(row.remedy.kind) &&
   act(`action.let-in-${row.remedy.kind}`, async () => {
     await sayApproved(page, await post(`api/messages/refused/${row.id.slice(1)}/let-in`), refresh);

@@ -11,7 +11,7 @@ export function parseAddress(hash) {
   return { name, rest: decode(rest.join("/")), query: new URLSearchParams(at < 0 ? "" : text.slice(at + 1)) };
 }
 
-/** Write an address. Empty filters are left out. @type {Kit["formatAddress"]} */
+/** @type {Kit["formatAddress"]} */
 export function formatAddress(name, rest = "", query = {}) {
   const given = query instanceof URLSearchParams ? [...query] : Object.entries(query);
   const kept = new URLSearchParams(given.filter(([, value]) => value).map(([key, value]) => [key, String(value)]));

@@ -27,7 +27,7 @@ export const may = (what) => Boolean(what === "administer" ? session?.may_admini
 /** Whether a header can carry the text: `fetch` refuses others as if there were no network. */
 export const canBeSent = (/** @type {string} */ token) => /^[\x20-\xff]*$/.test(token);
 
-/** Send a request and return its JSON, or its text if it is not JSON. Statuses in `accepted` are no errors. @type {Kit["request"]} */
+/** @type {Kit["request"]} */
 export async function request(path, { method = "GET", body, accepted = [], headers = {}, signal } = {}) {
   const response = await send(path, { method, body, headers, signal });
   const isJson = response.headers.get("Content-Type")?.startsWith("application/json");
@@ -40,7 +40,7 @@ export async function request(path, { method = "GET", body, accepted = [], heade
 export const post = (/** @type {string} */ path, /** @type {unknown} */ body = undefined) => request(path, { method: "POST", body });
 export const drop = (/** @type {string} */ path) => request(path, { method: "DELETE" });
 
-/** Send a request and return the response, whatever its status: for streams and files. Raises ApiError without an answer. `body`: a FormData or Blob is sent as it is, everything else as JSON. @type {Kit["send"]} */
+/** @type {Kit["send"]} */
 export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
   const isRaw = body instanceof FormData || body instanceof Blob;
   const more = { ...headers };

@@ -27,7 +27,7 @@ export function input(field) {
     element("span", {}, field.label), made, field.hint && small(field.hint));
 }
 
-/** Return a form. `submit` gets its values; what it throws is shown below the fields. @type {Kit["form"]} */
+/** @type {Kit["form"]} */
 export function form(fields, { label, submit, more = [] }) {
   const error = element("p.error", { role: "alert" });
   const send = element("button", { type: "submit", class: "primary" }, label);
@@ -48,7 +48,7 @@ export function form(fields, { label, submit, more = [] }) {
   return made;
 }
 
-/** Return what a form holds; a check is "true" or "false". @type {Kit["valuesOf"]} */
+/** @type {Kit["valuesOf"]} */
 export function valuesOf(made) {
   const found = [...made.elements].filter((one) => /** @type {any} */ (one).name);
   return Object.fromEntries(found.map((one) => {
@@ -57,7 +57,7 @@ export function valuesOf(made) {
   }));
 }
 
-/** Open a dialog with a form. Resolves with what `submit` returned, or null if it was closed. @type {Kit["ask"]} */
+/** @type {Kit["ask"]} */
 export function ask({ title, text, fields = [], label, danger = false, wide = false, submit }) {
   return new Promise((resolve) => {
     /** @type {any} */

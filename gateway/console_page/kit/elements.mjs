@@ -88,7 +88,7 @@ export function duration(/** @type {number | null | undefined} */ seconds) {
 export const facts = (pairs) =>
   element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 
-/** Return a button whose promise is awaited: it is disabled meanwhile, and a failure is shown as a notice. @type {Kit["button"]} */
+/** @type {Kit["button"]} */
 export function button(label, onclick, attributes = {}) {
   const made = element("button", { type: "button", ...attributes }, label);
   made.addEventListener("click", async (event) => {
@@ -103,7 +103,7 @@ export function button(label, onclick, attributes = {}) {
   return made;
 }
 
-/** Return a small button; its label is the key of a text. @type {Kit["act"]} */
+/** @type {Kit["act"]} */
 export const act = (key, onclick, kind = "") => button(t(key), onclick, { class: `small ${kind}` });
 
 /** Return a heading with buttons beside it. @type {Kit["head"]} */
@@ -119,7 +119,7 @@ export const json = (/** @type {unknown} */ value) => element("pre", {}, JSON.st
 /** Return a link to a view. @param {string} hash @param {...Child} children */
 export const link = (hash, ...children) => element("a", { href: hash }, ...children);
 
-/** Return where a conversation is, as people call it; the platform's own names are its title. @type {Kit["place"]} */
+/** @type {Kit["place"]} */
 export function place(row) {
   const ids = [row.channel, row.chat, row.topic].filter(Boolean).join(" · ");
   const known = row.place ? `${row.channel} · ${row.place}` : ids;

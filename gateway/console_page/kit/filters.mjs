@@ -50,7 +50,7 @@ function textFilter(page, filter, type) {
   return element("label", { class: type === "search" ? "filter search" : "filter" }, element("span", {}, filter.label), field, list);
 }
 
-/** Return completions of names that a list of the service has. @type {Kit["named"]} */
+/** @type {Kit["named"]} */
 export const named = (path, id, name) => async () =>
   (await request(`${path}?limit=200`)).rows.flatMap((/** @type {any} */ one) => (one[name] ? [[one[id], `${one[name]} · ${one.channel}`]] : []));
 
@@ -69,7 +69,7 @@ export const channelFilter = async (page) => ({
   name: "channel", label: t("column.channel"), options: [ALL(), ...choices(Object.keys((await page.get("api/channels")).channels))],
 });
 
-/** Load a list by pages of 50 from a route with `offset`; `path` ends with "?" or a filter. @type {Kit["byOffset"]} */
+/** @type {Kit["byOffset"]} */
 export const byOffset = (page, path, field) => async (/** @type {string | null} */ before) => {
   const at = Number(before);
   const rows = (await page.get(path(`limit=${ROWS}&offset=${at}`)))[field];

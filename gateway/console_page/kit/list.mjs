@@ -6,7 +6,7 @@ import { ALL, filterBar } from "./filters.mjs";
 import { loadedTable } from "./table.mjs";
 import { t } from "./texts.mjs";
 
-/** Return a list's table, and the elements of its view. `formats`: to download. @type {Kit["list"]} */
+/** @type {Kit["list"]} */
 export async function list(page, { name, path, filters, search, key, columns, formats = [], actions = [], ...options }) {
   const load = (/** @type {string | null} */ before) => page.get(`${path}?${page.query}${before ? `&before=${before}` : ""}`);
   const table = await loadedTable(`nav.${name}`, key, load, columns, options);

@@ -44,7 +44,7 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
-/** Call a function after something of these topics changed, at most once a second, or every 5 s if it never ends. Returns a function that ends it. @type {Kit["subscribe"]} */
+/** @type {Kit["subscribe"]} */
 export function subscribe(topics, call) {
   const one = { topics: new Set(topics), call, timer: 0, last: 0, every: AT_MOST_EVERY_MS };
   subscribers.add(one);

@@ -7,14 +7,14 @@ import { t } from "./texts.mjs";
 /** Return the rows in a field of an answer. @type {Kit["rowsOf"]} */
 export const rowsOf = async (path, field) => (await request(path))[field];
 
-/** Change something, say so, and offer to change it back. @type {Kit["change"]} */
+/** @type {Kit["change"]} */
 export async function change(page, path, method, body, back, refresh) {
   await request(path, { method, body });
   page.notify(t("list.saved"), back ? () => change(page, path, method, back, null, refresh) : undefined);
   await refresh();
 }
 
-/** As `change`, for something whose `enabled` is switched. @type {Kit["toggle"]} */
+/** @type {Kit["toggle"]} */
 export const toggle = (page, path, method,
   isOn, /** @type {() => unknown} */ refresh, words = ["list.disable", "list.enable"]) =>
   act(words[isOn ? 0 : 1], () => change(page, path, method, { enabled: !isOn }, { enabled: isOn }, refresh));

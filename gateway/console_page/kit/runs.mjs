@@ -6,14 +6,14 @@ const MODES = ["messages-tuple", "values", "custom"];
 const MAX_JOINS = 20;
 const PAUSE_MS = 1000;
 
-/** Start a run and report its events until it ends. @type {Kit["startRun"]} */
+/** @type {Kit["startRun"]} */
 export async function startRun(thread, body, report, signal) {
   const response = await send(`api/threads/${thread}/runs/stream`, { method: "POST", signal,
     body: { ...body, stream_mode: MODES, stream_resumable: true, multitask_strategy: "reject" } });
   await follow(thread, "", response, report, signal);
 }
 
-/** Report the events of a run that goes on, from its beginning. @type {Kit["joinRun"]} */
+/** @type {Kit["joinRun"]} */
 export async function joinRun(thread, run, report, signal) {
   await follow(thread, run, await join(thread, run, "", signal), report, signal);
 }
@@ -76,7 +76,7 @@ async function* readEvents(response) {
   }
 }
 
-/** Return the run of a thread that goes on; null if there is none. @type {Kit["activeRun"]} */
+/** @type {Kit["activeRun"]} */
 export async function activeRun(thread, signal) {
   for (const status of ["running", "pending"]) {
     const [found] = await request(`api/threads/${thread}/runs?status=${status}&limit=1`, { signal });
@@ -85,7 +85,7 @@ export async function activeRun(thread, signal) {
   return null;
 }
 
-/** Return the checkpoint before a message: a run from there forgets the message and what followed. Raises ApiError 404. @type {Kit["checkpointBefore"]} */
+/** @type {Kit["checkpointBefore"]} */
 export async function checkpointBefore(thread, message, gone) {
   const states = await post(`api/threads/${thread}/history`, {
     limit: 100, select: ["values.messages", "parent_checkpoint"] });

@@ -7,7 +7,7 @@ import { t } from "./texts.mjs";
 
 const MAX_CHARS = 60000;
 
-/** Return the panel of the conversation that continues in a thread, which keeps itself current; null if none does. @type {Kit["takeoverPanel"]} */
+/** @type {Kit["takeoverPanel"]} */
 export async function takeoverPanel(page, thread) {
   const path = `api/conversations/${encodeURIComponent(thread)}/takeover`;
   const load = () => request(path, { accepted: [404], signal: page.signal });

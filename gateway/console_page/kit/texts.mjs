@@ -21,7 +21,7 @@ export async function loadTexts() {
   document.documentElement.lang = language();
 }
 
-/** Return a text with its values filled in: "{count} new". A text with "one|many" is chosen by `count`. @type {Kit["t"]} */
+/** @type {Kit["t"]} */
 export function t(key, values = {}, otherwise) {
   const [group] = key.split(".", 1);
   let text = words[group]?.[key.slice(group.length + 1)] ?? otherwise ?? key;

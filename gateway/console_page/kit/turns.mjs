@@ -36,7 +36,7 @@ export function speech(/** @type {string} */ text) {
   return tokens ? markdown(tokens) : element("div.plain", {}, text);
 }
 
-/** Return an answer that is being written, and a function that adds to it. @type {Kit["growing"]} */
+/** @type {Kit["growing"]} */
 export function growing() {
   const text = document.createTextNode("");
   const node = element("article.turn.ai", {}, element("div.who.soft", {}, t("speaker.ai")), element("div.plain", {}, text));
@@ -62,7 +62,7 @@ export function turns(thread, messages, subagents, isRunning, edit) {
   });
 }
 
-/** Return one tool call: its name and state, and inside its arguments and result. @type {Kit["step"]} */
+/** @type {Kit["step"]} */
 export function step(call, result, subagent, isRunning) {
   const state = result ? (result.status === "error" ? "failed" : "done") : isRunning ? "running" : "waiting";
   const about = call.args?.description ?? subagent?.description;
