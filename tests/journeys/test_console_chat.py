@@ -190,7 +190,7 @@ async def _a_run_is_stopped_and_found_again(page: BrowserPage) -> None:
     await page.wait_for_text("one two three", ".turn.ai")
     talk = await page.evaluate("location.hash")
     await page.click("Overview", "nav")
-    await page.wait_for_text("Readiness", "main")
+    await page.wait_for_text("Overview", "main")
     await page.evaluate(f"location.hash = {json.dumps(talk)}")
     await page.wait_for_text("one two three", ".turn.ai")
     await page.click("Stop", ".compose")
