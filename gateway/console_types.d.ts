@@ -16,6 +16,8 @@ interface Page {
   onLive: (topics: string[], call: () => unknown) => void;
   /** Called once when another view is shown. */
   onLeave: (call: () => unknown) => void;
+  /** Called again and again while the view is shown; a failure is tried again. */
+  every: (ms: number, call: () => Promise<unknown>) => void;
   /** Whether to show a button for it. */
   may: (what: "change" | "administer") => boolean;
   /** A short notice, with a button that undoes what it says. */
@@ -36,6 +38,7 @@ interface Answer {
   rows: any[];
   findings: any[];
   totals: any[];
+  periods: any[];
   models: any[];
   facts: any[];
   settings: any[];
@@ -60,6 +63,32 @@ interface View {
   needs?: "change" | "administer";
   load: () => Promise<{ show: (page: Page) => Promise<(Node | string | null | false)[]> }>;
 }
+
+/** The view that is shown. */
+interface Shown extends Address {
+  abort: AbortController;
+  leave: (() => unknown)[];
+  onQuery: (() => unknown) | null;
+}
+
+/** #name/rest?query */
+interface Address {
+  name: string;
+  rest: string;
+  query: URLSearchParams;
+}
+
+/** kit/live.mjs: who is told of changes, and when it was last. */
+interface Subscriber {
+  topics: Set<string>;
+  call: () => unknown;
+  timer: number;
+  last: number;
+  every: number;
+}
+
+/** kit/access.mjs: approves or revokes, and says so. */
+type PairingAction = (page: Page, pairing: any, refresh: () => Promise<unknown>) => Promise<void>;
 
 /** kit/api.mjs: who this browser is. */
 interface Session {
@@ -148,6 +177,18 @@ interface RunEvent {
   name: string;
   data: any;
   id: string;
+}
+
+/** A row as of GET /api/conversations/{thread_id}/timeline. */
+interface TimelineRow {
+  id: string;
+  kind: string;
+  state: string;
+  files: any[];
+  usage: any[];
+  messages: (Record<string, any> & { tool_calls: any[] })[];
+  deliveries: (Record<string, any> & { failed_attempts: any[] })[];
+  [name: string]: any;
 }
 
 /** The functions of the kit that views call: what they do, and with what. */

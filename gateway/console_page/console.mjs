@@ -12,7 +12,7 @@ const NOTICE_MS = 8000;
 const STATUS_MS = 15000;
 const byId = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
-/** @type {{name: string, rest: string, abort: AbortController, leave: (() => unknown)[], onQuery: (() => unknown) | null, query: URLSearchParams} | null} */
+/** @type {Shown | null} */
 let current = null;
 let noticeTimer = 0;
 
@@ -59,7 +59,7 @@ function leaveView() {
   current = null;
 }
 
-/** @param {NonNullable<typeof current>} mine @returns {Page} */
+/** @param {Shown} mine @returns {Page} */
 function pageOf(mine) {
   return {
     rest: mine.rest,
@@ -75,6 +75,10 @@ function pageOf(mine) {
     onQuery: (call) => { mine.onQuery = call; },
     onLive: (topics, call) => { mine.leave.push(subscribe(topics, () => whileShown(mine, call))); },
     onLeave: (call) => { mine.leave.push(call); },
+    every(ms, call) {
+      const timer = setInterval(() => { if (!document.hidden) call().catch(() => null); }, ms);
+      mine.leave.push(() => clearInterval(timer));
+    },
     may,
     notify,
     get: (path) => request(path, { signal: mine.abort.signal }),
@@ -84,11 +88,7 @@ function pageOf(mine) {
   };
 }
 
-/**
- * Call a function of a view. Its requests are aborted when another view is shown, which is no error.
- * @param {NonNullable<typeof current>} mine
- * @param {() => unknown} call
- */
+/** Call a function of a view. Its requests are aborted when another view is shown, which is no error. @param {Shown} mine @param {() => unknown} call */
 async function whileShown(mine, call) {
   try {
     await call();

@@ -1,6 +1,6 @@
 // The views, in the order of the navigation. A view is one file: its `show` gets a Page (../console_types.d.ts) and returns elements.
 
-/** @type {(kind: "person" | "room") => Promise<{show: (page: Page) => Promise<any[]>}>} */
+/** @type {(kind: "person" | "room") => ReturnType<View["load"]>} */
 const profile = async (kind) => {
   const { show } = await import("./views/profile.mjs");
   return { show: (page) => show(page, kind) };

@@ -7,8 +7,6 @@ import { t } from "./texts.mjs";
 
 const ROWS = 50;
 
-/** @typedef {(page: Page, pairing: any, refresh: () => Promise<unknown>) => Promise<void>} Action */
-
 /** Return the tables of open requests and of approvals. Approving and revoking ask nothing, and can be undone. @param {Page} page */
 export function pairingTables(page) {
   const refresh = () => Promise.all([waiting.refresh(), approved.refresh()]);
@@ -22,7 +20,7 @@ export function pairingTables(page) {
   const where = ["column.channel", (row) => [row.channel, row.workspace].filter(Boolean).join(" · ")];
   /** @type {Column} */
   const who = ["column.who", (row) => [row.user_name, small(row.user_id)], "text"];
-  /** @type {(action: Action, label: string, kind?: string) => Column} */
+  /** @type {(action: PairingAction, label: string, kind?: string) => Column} */
   const button = (action, label, kind) => ["", (row) => page.may("change") && act(label, () => action(page, row, refresh), kind), "actions"];
   const waiting = createTable({
     label: "people.waiting", key: "code", load: load(false), empty: "people.nobody-waits",
@@ -42,19 +40,19 @@ export function pairingTables(page) {
 
 const nameOf = (/** @type {any} */ pairing) => pairing.user_name || pairing.user_id;
 
-/** @type {Action} */
+/** @type {PairingAction} */
 async function approve(page, pairing, refresh) {
   await post(`api/channels/pairings/${encodeURIComponent(pairing.code)}/approve`);
   await sayApproved(page, pairing, refresh);
 }
 
-/** @type {Action} */
+/** @type {PairingAction} */
 async function sayApproved(page, pairing, refresh) {
   page.notify(t("people.approved", { name: nameOf(pairing) }), () => revoke(page, pairing, refresh));
   await refresh();
 }
 
-/** @type {Action} */
+/** @type {PairingAction} */
 async function revoke(page, pairing, refresh) {
   const path = [pairing.channel, pairing.user_id].map(encodeURIComponent).join("/");
   await drop(`api/channels/pairings/${path}`);

@@ -1,7 +1,5 @@
 // The address of what is shown: #view/rest?filter=value. Filters are part of it, so a link shows the same rows.
 
-/** @typedef {{name: string, rest: string, query: URLSearchParams}} Address */
-
 /** Read an address. @param {string} hash @returns {Address} */
 export function parseAddress(hash) {
   const text = hash.replace(/^#/, "");

@@ -24,6 +24,16 @@ export const currentSession = () => session;
  */
 export const may = (what) => Boolean(what === "administer" ? session?.may_administer : session?.may_change);
 
+/** Add files to a thread. @param {string} thread @param {Iterable<File>} files @returns {Promise<any[]>} */
+export async function upload(thread, files) {
+  const body = new FormData();
+  for (const file of files) body.append("files", file);
+  return (await post(`api/threads/${thread}/uploads`, body)).files;
+}
+
+/** Return an ID. `randomUUID` needs HTTPS or this machine. */
+export const newId = () => crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16).padStart(2, "0")).join("");
+
 /** Whether a header can carry the text: `fetch` refuses others as if there were no network. */
 export const canBeSent = (/** @type {string} */ token) => /^[\x20-\xff]*$/.test(token);
 

@@ -5,6 +5,16 @@ import { t } from "./texts.mjs";
 
 let lastId = 0;
 
+/** Return an input for files that a button clicks. @param {Record<string, any>} attributes @param {(files: File[]) => unknown} chosen */
+export const filePicker = (attributes, chosen) => element("input.unseen", {
+  type: "file", tabindex: "-1", "aria-hidden": "true", ...attributes,
+  onchange(/** @type {any} */ { target }) {
+    const files = [...target.files];
+    target.value = ""; // The same file can be chosen again.
+    return chosen(files);
+  },
+});
+
 /** Return a labelled input. @param {Field} field */
 export function input(field) {
   const id = `field-${++lastId}`;

@@ -38,8 +38,8 @@ function setAll(made, attributes) {
   }
 }
 
-/** @param {Element} made @param {(Child | Child[])[]} children */
-function append(made, children) {
+/** Add children; null and false leave one out. @param {Element} made @param {(Child | Child[])[]} children */
+export function append(made, children) {
   for (const child of children.flat()) {
     if (child === null || child === undefined || child === false || child === "") continue;
     made.append(child instanceof Node ? child : String(child));

@@ -6,8 +6,6 @@ const AT_MOST_EVERY_MS = 1000;
 // While changes do not end, views ask ever more rarely: nobody reads fifty messages a second.
 const BUSY_MS = 5000;
 
-/** @typedef {{topics: Set<string>, call: () => unknown, timer: number, last: number, every: number}} Subscriber */
-
 /** @type {Set<Subscriber>} */
 const subscribers = new Set();
 /** @type {EventSource | null} */

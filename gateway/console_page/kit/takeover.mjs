@@ -1,6 +1,6 @@
 // A person answers in a conversation instead of the agent: takes it over, writes as the bot, and hands it back.
 
-import { drop, post, request } from "./api.mjs";
+import { drop, post, request, newId } from "./api.mjs";
 import { form } from "./dialog.mjs";
 import { ago, button, element, pill } from "./elements.mjs";
 import { t } from "./texts.mjs";
@@ -54,7 +54,7 @@ function writeForm(page, path) {
   const made = form([{ name: "text", label: t("takeover.text"), type: "area", max: MAX_CHARS, rows: 3, required: true }], {
     label: t("takeover.send"),
     submit: async ({ text }) => {
-      key ||= crypto.randomUUID?.() ?? `console-${Date.now()}`;
+      key ||= newId();
       await post(`${path}/messages`, { text, key });
       key = "";
       made.reset();

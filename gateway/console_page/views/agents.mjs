@@ -1,13 +1,9 @@
 // The custom agents: one is written here, and tried beside it before it is saved.
 
-import { formatAddress } from "../kit/address.mjs";
-import { drop, post, request, send } from "../kit/api.mjs";
-import { form, showDialog, valuesOf } from "../kit/dialog.mjs";
-import { button, element, head, link, preview, soft } from "../kit/elements.mjs";
-import { choices } from "../kit/filters.mjs";
-import { change, rowsOf } from "../kit/manage.mjs";
-import { loadedTable, simpleTable } from "../kit/table.mjs";
-import { t } from "../kit/texts.mjs";
+import {
+  button, change, choices, drop, element, form, formatAddress, head, link, loadedTable, post, preview, request,
+  rowsOf, send, showDialog, simpleTable, soft, t, valuesOf,
+} from "../kit.mjs";
 import { show as showChat } from "./chat.mjs";
 
 const PATH = "api/agents";

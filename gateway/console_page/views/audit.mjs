@@ -1,9 +1,6 @@
 // Who changed what, and when.
 
-import { ago, element, link, small } from "../kit/elements.mjs";
-import { stateFilter } from "../kit/filters.mjs";
-import { list, since } from "../kit/list.mjs";
-import { t } from "../kit/texts.mjs";
+import { ago, element, link, list, since, small, stateFilter, t } from "../kit.mjs";
 
 /** @param {Page} page */
 export const show = async (page) => (await list(page, {

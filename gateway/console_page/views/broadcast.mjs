@@ -1,12 +1,9 @@
 // Sends one message to many chats: count first, then send what was counted.
 
-import { drop, post } from "../kit/api.mjs";
-import { form } from "../kit/dialog.mjs";
-import { act, ago, button, element, pill, preview, soft } from "../kit/elements.mjs";
-import { choices } from "../kit/filters.mjs";
-import { rowsOf } from "../kit/manage.mjs";
-import { loadedTable, simpleTable } from "../kit/table.mjs";
-import { t } from "../kit/texts.mjs";
+import {
+  act, ago, button, choices, drop, element, form, loadedTable, newId, pill, post, preview, rowsOf, simpleTable, soft,
+  t,
+} from "../kit.mjs";
 
 const PATH = "api/channels/broadcast";
 const AUDIENCES = ["private", "groups", "all"];
@@ -24,7 +21,7 @@ export async function show(page) {
     if (!values.text.trim()) throw new Error(t("chat.no-text"));
     const found = await post(PATH, { ...body(values), dry_run: true });
     // The ID is that of one message: a second click sends nothing.
-    const key = crypto.randomUUID?.() ?? `console-${Date.now()}`;
+    const key = newId();
     const send = async () => {
       const sent = await post(PATH, { ...body(values), key });
       page.notify(t("broadcast.sent", { count: sent.chats }), async () => {

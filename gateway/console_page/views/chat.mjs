@@ -1,12 +1,10 @@
 // Talk to an agent or graph: the threads of this page, and one of them, through the LangGraph-compatible API.
 
-import { formatAddress } from "../kit/address.mjs";
-import { post, request } from "../kit/api.mjs";
-import { form as fields } from "../kit/dialog.mjs";
-import { ago, button, element, empty, link, small } from "../kit/elements.mjs";
-import { activeRun, checkpointBefore, joinRun, startRun } from "../kit/runs.mjs";
-import { t } from "../kit/texts.mjs";
-import { QUESTION, asked, fileLinks, growing, parseAll, plan, textOf, turns } from "../kit/turns.mjs";
+import {
+  activeRun, ago, append, asked, button, checkpointBefore, element, empty, fileLinks, filePicker, form as fields,
+  formatAddress, growing, head, joinRun, link, newId, parseAll, plan, post, QUESTION, small, startRun, t, textOf,
+  turns, upload,
+} from "../kit.mjs";
 
 const SOURCE = "console";
 const DEFAULT = "lead_agent";
@@ -20,11 +18,7 @@ let first = null;
 /** @param {Page} page */
 export async function show(page) {
   const id = encodeURIComponent(page.rest);
-  const options = { signal: page.signal };
-  const [assistants, thread] = await Promise.all([
-    request("api/assistants/search", { method: "POST", body: { limit: 1000 }, ...options }),
-    id ? request(`api/threads/${id}`, options) : null,
-  ]);
+  const [assistants, thread] = await Promise.all([post("api/assistants/search", { limit: 1000 }), id ? page.get(`api/threads/${id}`) : null]);
   const mayChange = page.may("change");
 
   /** @type {any} */
@@ -39,13 +33,13 @@ export async function show(page) {
   /** @type {Map<string, ReturnType<typeof growing>>} */
   const live = new Map();
 
-  const list = element("ul.threads", {});
+  const list = element("ul.threads");
   const log = element("div.log", { role: "log", "aria-label": t("nav.chat"), tabindex: "0" });
   const chosen = element("select", { "aria-label": t("chat.agent") }, ...assistants.map((/** @type {any} */ one) =>
     element("option", { value: one.assistant_id, selected: thread?.metadata?.assistant_id ? one.assistant_id === thread.metadata.assistant_id : one.name === DEFAULT }, one.name)));
   const field = element("textarea", { rows: 3, "aria-label": t("column.message"), placeholder: t("column.message") });
-  const picker = element("input", { type: "file", multiple: true, class: "unseen", tabindex: "-1", "aria-hidden": "true" });
-  const dropped = element("ul.files", {});
+  const picker = filePicker({ multiple: true }, (more) => addFiles(more));
+  const dropped = element("ul.files");
   const stop = button(t("action.stop"), async () => {
     if (run) await post(`api/threads/${id}/runs/${run}/cancel`);
   }, { class: "danger" });
@@ -60,37 +54,44 @@ export async function show(page) {
     const opened = new Set([...log.querySelectorAll("details[open]")].map((one) => /** @type {HTMLElement} */ (one).dataset.call));
     const artifacts = /** @type {string[]} */ (state.values?.artifacts ?? []);
     const interrupts = isRunning ? [] : /** @type {any[]} */ (state.interrupts ?? []);
-    const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-    log.replaceChildren(
-      ...(messages.length || live.size || isRunning ? [] : [empty(t("chat.empty"))]),
-      ...turns(id, messages, subagents, isRunning, mayChange && !isRunning ? edit : null),
-      ...[...live.values()].map((one) => one.node),
-      ...[plan(state.values?.todos)].filter((one) => one !== null),
-      ...(artifacts.length ? [element("section.card.artifacts", {}, element("h3", {}, t("chat.artifacts")), fileLinks(id, artifacts))] : []),
-      ...interrupts.map((one) => asked(one, mayChange ? (answer) => go({ command: { resume: { [one.id]: answer } } }) : null)),
-      ...choices(messages),
-      ...(isRunning ? [element("p.soft.working", {}, t("chat.working"))] : []),
-      ...(problem ? [element("p.error", { role: "alert" }, problem)] : []));
-    for (const one of log.querySelectorAll("details")) one.open = opened.has(one.dataset.call);
-    stop.hidden = !isRunning;
-    sendButton.disabled = isRunning;
-    if (isAtEnd) log.scrollTop = log.scrollHeight;
+    keepEnd(() => {
+      log.replaceChildren();
+      append(log, [
+        !messages.length && !live.size && !isRunning && empty(t("chat.empty")),
+        turns(id, messages, subagents, isRunning, mayChange && !isRunning ? edit : null),
+        [...live.values()].map((one) => one.node),
+        plan(state.values?.todos),
+        artifacts.length > 0 && element("section.card.artifacts", {}, element("h3", {}, t("chat.artifacts")), fileLinks(id, artifacts)),
+        interrupts.map((one) => asked(one, mayChange ? (answer) => go({ command: { resume: { [one.id]: answer } } }) : null)),
+        offered(messages),
+        isRunning && element("p.soft.working", {}, t("chat.working")),
+        problem && element("p.error", { role: "alert" }, problem),
+      ]);
+      for (const one of log.querySelectorAll("details")) one.open = opened.has(one.dataset.call);
+      stop.hidden = !isRunning;
+      sendButton.disabled = isRunning;
+    });
   };
 
   const showEnd = () => { log.scrollTop = log.scrollHeight; };
 
+  /** Change the log; who reads its end goes on to. */
+  const keepEnd = (/** @type {() => unknown} */ change) => {
+    const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+    change();
+    if (isAtEnd) showEnd();
+  };
+
   /** The answers that a question of the agent offers. */
-  const choices = (/** @type {any[]} */ messages) => {
+  const offered = (/** @type {any[]} */ messages) => {
     const last = messages.at(-1);
-    if (isRunning || !mayChange || last?.name !== QUESTION) return [];
-    const call = messages.flatMap((one) => one.tool_calls ?? []).find((one) => one.id === last.tool_call_id);
-    const offered = Array.isArray(call?.args?.options) ? call.args.options : [];
-    return offered.length ? [element("div.buttons.offered", {}, ...offered.map((/** @type {any} */ one) =>
-      button(String(one), () => say(String(one), []))))] : [];
+    if (isRunning || !mayChange || last?.name !== QUESTION) return null;
+    const { options } = messages.flatMap((one) => one.tool_calls ?? []).find((one) => one.id === last.tool_call_id)?.args ?? {};
+    return Array.isArray(options) && element("div.buttons.offered", {}, options.map((one) => button(String(one), () => say(String(one), []))));
   };
 
   const load = async () => {
-    const found = await request(`api/threads/${id}/state`, options);
+    const found = await page.get(`api/threads/${id}/state`);
     await parseAll(found.values?.messages ?? []);
     state = found;
   };
@@ -104,9 +105,7 @@ export async function show(page) {
         live.set(data[0].id, growing());
         draw();
       }
-      const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-      live.get(data[0].id)?.add(text);
-      if (isAtEnd) log.scrollTop = log.scrollHeight;
+      keepEnd(() => live.get(data[0].id)?.add(text));
     } else if (name === "values") {
       state = { values: data, interrupts: [] };
       draw();
@@ -151,17 +150,17 @@ export async function show(page) {
       source: SOURCE, subject: text.slice(0, SUBJECT_CHARS) || given[0]?.name, assistant_id: chosen.value } })).thread_id;
     /** @type {any} */
     const message = { type: "human", content: text, id: newId() };
-    if (given.length) {
-      const body = new FormData();
-      for (const file of given) body.append("files", file);
-      const stored = await post(`api/threads/${target}/uploads`, body);
-      message.additional_kwargs = { files: stored.files };
-    }
+    if (given.length) message.additional_kwargs = { files: await upload(target, given) };
     field.value = "";
     files = [];
     showFiles();
     const start = { input: { messages: [message] }, ...more };
-    if (id) return go(start);
+    return startIn(target, start);
+  };
+
+  /** Start a run here, or in another thread, which is shown. @param {string} target @param {Record<string, unknown>} start */
+  const startIn = (target, start) => {
+    if (target === id) return go(start);
     first = { thread: target, start: { ...start, assistant_id: chosen.value } };
     page.go(formatAddress("chat", target));
   };
@@ -178,12 +177,7 @@ export async function show(page) {
         const target = fork === "true" ? (await post(`api/threads/${id}/copy`)).thread_id : id;
         const checkpoint = await checkpointBefore(target, message.id, t("chat.gone"));
         const changed = { type: "human", content: text, id: newId(), additional_kwargs: message.additional_kwargs ?? {} };
-        const start = { input: { messages: [changed] }, checkpoint };
-        if (target === id) void go(start);
-        else {
-          first = { thread: target, start: { ...start, assistant_id: chosen.value } };
-          page.go(formatAddress("chat", target));
-        }
+        void startIn(target, { input: { messages: [changed] }, checkpoint });
       },
     });
     article.replaceChildren(made, button(t("action.cancel"), draw, { class: "quiet" }));
@@ -192,7 +186,7 @@ export async function show(page) {
 
   const showFiles = () => dropped.replaceChildren(...files.map((file) => element("li", {}, file.name, " ",
     button("✕", () => { files = files.filter((one) => one !== file); showFiles(); }, { class: "quiet small", "aria-label": `${t("chat.leave-out")} ${file.name}` }))));
-  const addFiles = (/** @type {FileList | null | undefined} */ more) => {
+  const addFiles = (/** @type {Iterable<File> | undefined} */ more) => {
     files = [...files, ...(more ?? [])];
     showFiles();
   };
@@ -201,9 +195,9 @@ export async function show(page) {
   const refresh = () => listThreads().catch((error) => { if (!page.signal.aborted) throw error; });
 
   const listThreads = async () => {
-    const found = await request("api/threads/search", { method: "POST", ...options, body: {
+    const found = await post("api/threads/search", {
       metadata: { source: SOURCE }, limit: THREADS, sort_by: "updated_at", sort_order: "desc",
-      select: ["thread_id", "updated_at", "metadata", "values.title"] } });
+      select: ["thread_id", "updated_at", "metadata", "values.title"] });
     list.replaceChildren(...found.map((/** @type {any} */ one) => {
       const made = link(formatAddress("chat", one.thread_id), one.values?.title || one.metadata?.subject || one.thread_id);
       if (one.thread_id === page.rest) made.setAttribute("aria-current", "page");
@@ -228,7 +222,6 @@ export async function show(page) {
     event.preventDefault();
     form.requestSubmit();
   });
-  picker.addEventListener("change", () => { addFiles(picker.files); picker.value = ""; });
 
   const conversation = element("div.talk", {}, log, mayChange ? form : null);
   conversation.addEventListener("dragover", (event) => event.preventDefault());
@@ -253,7 +246,7 @@ export async function show(page) {
   requestAnimationFrame(showEnd);
   const isWide = window.matchMedia("(min-width: 52rem)").matches;
   return [
-    element("div.head", {}, element("h2", {}, t("nav.chat")), mayChange ? link("#chat", t("chat.new")) : null),
+    head(t("nav.chat"), mayChange && link("#chat", t("chat.new"))),
     element("div.chat", {},
       element("details.card.aside", { open: isWide }, element("summary", {}, t("chat.threads")), list), conversation),
   ];
@@ -262,6 +255,3 @@ export async function show(page) {
 /** Return the options of Parley's agent that this page shows and its assistant leaves open. Other graphs get none. */
 const optionsOf = (/** @type {any} */ assistant) => (assistant?.graph_id !== DEFAULT ? {} : Object.fromEntries(
   Object.entries(OPTIONS).filter(([name]) => !(name in { ...assistant.config?.configurable, ...assistant.context }))));
-
-/** Return an ID for a message. `randomUUID` needs HTTPS or this machine. */
-const newId = () => crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16).padStart(2, "0")).join("");

@@ -1,10 +1,6 @@
 // The configuration in force with its sources, and the editor of its file.
 
-import { request } from "../kit/api.mjs";
-import { ask } from "../kit/dialog.mjs";
-import { act, button, element, head, link, pill, small } from "../kit/elements.mjs";
-import { list } from "../kit/list.mjs";
-import { t } from "../kit/texts.mjs";
+import { act, ask, button, element, head, link, list, pill, request, small, t } from "../kit.mjs";
 
 const TYPING_MS = 400;
 const LINE_PX = 20;
@@ -40,7 +36,7 @@ const showKeys = async (page) => (await list(page, {
 
 /** @param {Page} page */
 async function showEditor(page) {
-  /** @type {(path: string, body: unknown, method?: string) => Promise<any>} */
+  /** @type {(path: string, body: unknown, method?: string) => Promise<Answer>} */
   const send = (path, body, method = "POST") => request(`api/configuration/${path}`, { method, body });
   const file = await request("api/configuration/file");
   const area = element("textarea", { "aria-label": file.path, spellcheck: "false", wrap: "off", readonly: Boolean(file.problem) });
@@ -55,8 +51,8 @@ async function showEditor(page) {
     const found = await send("check", { text });
     if (text !== area.value) return; // A later check follows.
     checked = found;
-    save.disabled = !found.difference.length || found.findings.some((/** @type {any} */ one) => one.prevents_saving);
-    notes.replaceChildren(...found.findings.map((/** @type {any} */ one) => {
+    save.disabled = !found.difference.length || found.findings.some((one) => one.prevents_saving);
+    notes.replaceChildren(...found.findings.map((one) => {
       const note = element("span", { class: one.prevents_saving ? "pill bad" : "pill warn", title: one.message }, `${one.line || ""} ${one.message}`);
       note.style.top = `${Math.max(0, one.line - 1) * LINE_PX + 8}px`;
       return note;

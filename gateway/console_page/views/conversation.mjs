@@ -1,21 +1,10 @@
 // One conversation as a timeline: what people saw, and why it came so.
 
-import { formatAddress } from "../kit/address.mjs";
-import { BASE, drop, post, request } from "../kit/api.mjs";
-import { ask, showDialog } from "../kit/dialog.mjs";
-import { act, ago, button, duration, element, facts, head, json, link, person, pill, place, problem, soft } from "../kit/elements.mjs";
-import { filterBar } from "../kit/filters.mjs";
-import { messageActions } from "../kit/message_actions.mjs";
-import { createTable, simpleTable } from "../kit/table.mjs";
-import { takeoverPanel } from "../kit/takeover.mjs";
-import { t } from "../kit/texts.mjs";
-import { fileLinks, parseAll, speech, step } from "../kit/turns.mjs";
-
-/**
- * A row as of GET /api/conversations/{thread_id}/timeline.
- * @typedef {{id: string, kind: string, state: string, files: any[], usage: any[], messages: (Record<string, any> & {tool_calls: any[]})[],
- *   deliveries: (Record<string, any> & {failed_attempts: any[]})[], [name: string]: any}} Row
- */
+import {
+  act, ago, ask, BASE, button, createTable, drop, duration, element, facts, fileLinks, filterBar, formatAddress, head,
+  json, link, messageActions, parseAll, person, pill, place, post, problem, request, showDialog, simpleTable, soft,
+  speech, step, t, takeoverPanel,
+} from "../kit.mjs";
 
 /** @param {Page} page */
 export async function show(page) {
@@ -29,7 +18,7 @@ export async function show(page) {
     load: async (before) => {
       const all = page.query.get("all");
       found = await request(`${path}/timeline?${new URLSearchParams({ before: before ?? "", ...(all ? { not_addressed: all } : {}) })}`, { signal: page.signal });
-      await parseAll(found.rows.flatMap((/** @type {Row} */ row) => [row.text, ...answers(row)].map((content) => ({ content }))));
+      await parseAll(found.rows.flatMap((/** @type {TimelineRow} */ row) => [row.text, ...answers(row)].map((content) => ({ content }))));
       return found;
     },
     empty: "conversation.none",
@@ -54,12 +43,12 @@ export async function show(page) {
   ];
 }
 
-/** Return what people saw as answers; without deliveries, what the agent said. @param {Row} row @returns {string[]} */
+/** Return what people saw as answers; without deliveries, what the agent said. @param {TimelineRow} row @returns {string[]} */
 const answers = ({ deliveries, messages }) => (deliveries.length
   ? deliveries.filter((one) => one.is_shown && !one.file).map((one) => one.text)
   : messages.filter((one) => one.type === "ai").map((one) => one.content)).filter(Boolean);
 
-/** @param {Page} page @param {Row} row @param {any} conversation @param {Set<string>} opened @param {() => unknown} refresh */
+/** @param {Page} page @param {TimelineRow} row @param {any} conversation @param {Set<string>} opened @param {() => unknown} refresh */
 function entry(page, row, conversation, opened, refresh) {
   const name = row.kind === "sent" ? row.user_name || t("admitted.hook") : person(row.user_name, row.user_id);
   const sent = row.deliveries.flatMap((one) => (one.is_shown && one.file ? [one.file] : []));
@@ -75,11 +64,11 @@ function entry(page, row, conversation, opened, refresh) {
   ];
 }
 
-/** @param {Page} page @param {Row[]} found */
+/** @param {Page} page @param {TimelineRow[]} found */
 const files = (page, found) => found.length > 0 && element("div", {},
   fileLinks(page.rest, found.flatMap((one) => one.path ?? [])), found.flatMap((one) => (one.path ? [] : one.name)).join(", "));
 
-/** Return why it came so, folded. @param {Row} row @param {any} conversation @param {Set<string>} opened the rows that are not folded */
+/** Return why it came so, folded. @param {TimelineRow} row @param {any} conversation @param {Set<string>} opened the rows that are not folded */
 function why(row, conversation, opened) {
   const { run, event } = row;
   const seen = answers(row);
@@ -114,7 +103,7 @@ function why(row, conversation, opened) {
 
 const clock = (/** @type {string | null} */ at) => (at ? new Date(at).toLocaleTimeString() : "–");
 
-/** @param {Row["deliveries"][0]} one */
+/** @param {TimelineRow["deliveries"][0]} one */
 const delivery = (one) => [
   element("span", {}, one.kind === "text" ? "" : `[${one.kind}] `, (one.file?.name ?? one.text).slice(0, 80), ...one.failed_attempts.map(
     (failed) => problem(`${clock(failed.at)} ${failed.error}`))),

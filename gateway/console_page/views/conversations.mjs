@@ -1,10 +1,6 @@
 // The conversations, the most recently used first.
 
-import { formatAddress } from "../kit/address.mjs";
-import { ago, head, link, pill, place } from "../kit/elements.mjs";
-import { byOffset } from "../kit/filters.mjs";
-import { loadedTable } from "../kit/table.mjs";
-import { t, whole } from "../kit/texts.mjs";
+import { ago, byOffset, formatAddress, head, link, loadedTable, pill, place, t, whole } from "../kit.mjs";
 
 /** @param {Page} page */
 export async function show(page) {

@@ -1,11 +1,9 @@
 // What the bot sends: on its way, failed, uncertain, delivered, discarded. One, or all that match, are sent again or discarded.
 
-import { post, request } from "../kit/api.mjs";
-import { ask } from "../kit/dialog.mjs";
-import { act, ago, button, element, head, pill, place, problem, small } from "../kit/elements.mjs";
-import { channelFilter, filterBar, named, stateFilter } from "../kit/filters.mjs";
-import { createTable } from "../kit/table.mjs";
-import { language, t } from "../kit/texts.mjs";
+import {
+  act, ago, ask, button, channelFilter, createTable, element, filterBar, head, language, named, pill, place, post,
+  problem, request, small, stateFilter, t,
+} from "../kit.mjs";
 
 const ROWS = 50;
 const STATES = ["pending", "sending", "uncertain", "failed", "delivered", "discarded"];

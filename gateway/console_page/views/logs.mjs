@@ -1,9 +1,6 @@
 // The last lines of the service's own log, as they come.
 
-import { element, link, pill, small } from "../kit/elements.mjs";
-import { ALL, choices } from "../kit/filters.mjs";
-import { list, since } from "../kit/list.mjs";
-import { t } from "../kit/texts.mjs";
+import { ALL, choices, element, link, list, pill, since, small, t } from "../kit.mjs";
 
 const EVERY_MS = 1000;
 const TARGETS = new Map([["thread", "#conversation/"], ["request", "#logs?request_id="]]);
@@ -29,7 +26,6 @@ export async function show(page) {
       since(), { name: "logger", label: t("logs.logger") }, { name: "request_id", label: "request" }, { name: "thread_id", label: "thread" },
     ],
   });
-  const timer = setInterval(() => { if (!document.hidden) table.refresh().catch(() => null); }, EVERY_MS);
-  page.onLeave(() => clearInterval(timer));
+  page.every(EVERY_MS, table.refresh);
   return content;
 }

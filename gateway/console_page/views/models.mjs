@@ -1,10 +1,6 @@
 // The models: what they can do and cost, who uses them, and whether they answer.
 
-import { post } from "../kit/api.mjs";
-import { act, duration, element, head, pill, problem, small } from "../kit/elements.mjs";
-import { rowsOf } from "../kit/manage.mjs";
-import { loadedTable } from "../kit/table.mjs";
-import { t } from "../kit/texts.mjs";
+import { act, duration, element, head, loadedTable, pill, post, problem, rowsOf, small, t } from "../kit.mjs";
 
 /** @param {Page} page */
 export async function show(page) {

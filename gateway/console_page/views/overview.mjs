@@ -1,11 +1,9 @@
 // Whether the service is well, and if not, what to do; and how much it does.
 
-import { formatAddress } from "../kit/address.mjs";
-import { post } from "../kit/api.mjs";
-import { chart } from "../kit/chart.mjs";
-import { act, ago, button, duration, element, facts, pill } from "../kit/elements.mjs";
-import { filterBar } from "../kit/filters.mjs";
-import { dollars, language, t, whole } from "../kit/texts.mjs";
+import {
+  act, ago, button, chart, dollars, duration, element, facts, filterBar, formatAddress, language, pill, post, t,
+  whole,
+} from "../kit.mjs";
 import { VIEWS } from "../views.mjs";
 
 const SPANS = ["day", "hour", "week"];
@@ -15,8 +13,8 @@ const FINDINGS_MS = 30000;
 export async function show(page) {
   const findings = findingCard(() => look(true));
   const waiting = numbers();
-  const figures = element("div.cards", {});
-  const channels = element("div.cards", {});
+  const figures = element("div.cards");
+  const channels = element("div.cards");
   const ask = (/** @type {string} */ path) => page.get(path);
   const look = async (/** @type {boolean} */ again = false) => {
     findings.update(await ask(`api/findings${again ? "?again=true" : ""}`));
@@ -35,8 +33,7 @@ export async function show(page) {
   page.onQuery(count);
   page.onLive(["messages", "deliveries", "access"], count);
   page.onLive(["channels"], () => Promise.all([look(), connect()]));
-  const timer = setInterval(() => { if (!document.hidden) void look().catch(() => {}); }, FINDINGS_MS);
-  page.onLeave(() => clearInterval(timer));
+  page.every(FINDINGS_MS, look);
   const spans = SPANS.map((one, at) => /** @type {[string, string]} */ ([at ? one : "", t(`overview.${one}`)]));
   return [
     element("h2", {}, t("nav.overview")), findings.element, waiting.element,
@@ -47,22 +44,22 @@ export async function show(page) {
 
 /** Return the card of the findings; what did not change stays, so that nothing moves under the pointer. */
 function findingCard(/** @type {() => unknown} */ again) {
-  const [title, time, list, rest] = [element("span"), element("span.soft", {}), element("div"), element("div")];
+  const [title, time, list, rest] = [element("span"), element("span.soft"), element("div"), element("div")];
   const summary = element("summary");
   let shown = "";
   return {
     element: element("section.card.findings", {},
       element("h3", {}, title, element("span.buttons", {}, time, act("overview.again", again))),
       list, element("details", {}, summary, rest)),
-    update(/** @type {any} */ { findings, looked_at: at }) {
+    update(/** @type {Answer} */ { findings, looked_at: at }) {
       time.replaceChildren(ago(at));
       if (shown === JSON.stringify(findings)) return;
       shown = JSON.stringify(findings);
-      const bad = findings.filter((/** @type {any} */ one) => ["problem", "warning"].includes(one.severity));
+      const bad = findings.filter((one) => ["problem", "warning"].includes(one.severity));
       title.textContent = bad.length ? t("overview.findings", { count: bad.length }) : t("overview.well");
       list.replaceChildren(...bad.map(finding));
       summary.textContent = t("overview.all", { count: findings.length });
-      rest.replaceChildren(...findings.filter((/** @type {any} */ one) => !bad.includes(one)).map(finding));
+      rest.replaceChildren(...findings.filter((one) => !bad.includes(one)).map(finding));
     },
   };
 }
@@ -78,8 +75,9 @@ function finding({ area, subject, severity, text, fix }) {
 
 /** Return the numbers of what waits for somebody, each a link to it. */
 function numbers() {
-  const number = (/** @type {string} */ key, /** @type {string} */ href, /** @type {(found: any) => number} */ count, /** @type {string} */ kind = "bad") => {
-    const [strong, more] = [element("strong"), element("span.soft", {})];
+  /** @param {string} key @param {string} href @param {(found: any) => number} count */
+  const number = (key, href, count, kind = "bad") => {
+    const [strong, more] = [element("strong"), element("span.soft")];
     const card = element("a.card.number", { href }, strong, t(`overview.${key}`), more);
     return { card, update: (/** @type {any} */ found) => {
       strong.textContent = count(found).toLocaleString(language());
@@ -99,24 +97,26 @@ function numbers() {
   };
 }
 
-/** @param {any} found */
+/** @param {Answer} found */
 function charts({ span, total, periods }) {
   const format = new Intl.DateTimeFormat(language(), span === "week" ? { weekday: "short", hour: "numeric" } : { timeStyle: "short" });
-  const times = periods.map((/** @type {any} */ one) => format.format(new Date(one.since)));
-  const values = (/** @type {string} */ key) => periods.map((/** @type {any} */ one) => one[key]);
-  const card = (/** @type {string} */ key, /** @type {string} */ sum, /** @type {any[]} */ series, /** @type {any} */ more) =>
+  const times = periods.map((one) => format.format(new Date(one.since)));
+  const values = (/** @type {string} */ key) => periods.map((one) => one[key]);
+  /** @type {(key: string, sum: string, series: Series[], more: any) => Node} */
+  const card = (key, sum, series, more) =>
     element("section.card", { "data-figure": key }, element("h3", {}, t(`overview.${key}`), element("span", {}, sum)),
       chart({ label: `${t(`overview.${key}`)}: ${sum}`, times, series, ...more }));
-  const one = (/** @type {string} */ label, /** @type {string} */ kind, /** @type {any[]} */ given) => ({ label: t(`overview.${label}`), kind, values: given });
-  const others = periods.map((/** @type {any} */ each) => Math.max(0, each.messages - each.answers - each.errors));
+  /** @type {(key: string, kind: string, values?: number[]) => Series} */
+  const one = (key, kind, numbers = values(key)) => ({ label: t(`overview.${key}`), kind, values: numbers });
+  const others = periods.map((each) => Math.max(0, each.messages - each.answers - each.errors));
   const waits = (/** @type {string} */ key) => card(key, `p50 ${duration(total[`${key}_p50_s`])} · p95 ${duration(total[`${key}_p95_s`])}`, [
     { label: "p50", kind: "accent", values: values(`${key}_p50_s`) }, { label: "p95", kind: "warn", values: values(`${key}_p95_s`) },
   ], { format: duration, isLines: true });
   return [
     card("messages", `${whole(total.messages)} · ${t("overview.answers")} ${whole(total.answers)} · ${t("overview.errors")} ${whole(total.errors)}`,
-      [one("answers", "good", values("answers")), one("errors", "bad", values("errors")), one("others", "soft", others)], { format: whole }),
+      [one("answers", "good"), one("errors", "bad"), one("others", "soft", others)], { format: whole }),
     waits("sign"), waits("answer"),
-    card("tokens", whole(total.tokens), [one("tokens", "accent", values("tokens"))], { format: whole }),
+    card("tokens", whole(total.tokens), [one("tokens", "accent")], { format: whole }),
     card("cost", dollars(total.cost_usd), [one("cost", "accent", values("cost_usd"))], { format: dollars }),
   ];
 }
@@ -124,8 +124,7 @@ function charts({ span, total, periods }) {
 /** @param {Page} page @param {string} name @param {any} one */
 function channelCard(page, name, one) {
   const restart = async () => {
-    const { message } = await post(`api/channels/${encodeURIComponent(name)}/restart`);
-    page.notify(message);
+    page.notify((await post(`api/channels/${encodeURIComponent(name)}/restart`)).message);
   };
   return element("section.card", { "data-channel": name },
     element("h3", {}, name, pill(one.state)),

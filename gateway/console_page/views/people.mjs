@@ -1,11 +1,8 @@
 // Who may use the bot, who asks to, and who does.
 
-import { pairingTables } from "../kit/access.mjs";
-import { formatAddress } from "../kit/address.mjs";
-import { ago, element, link, person } from "../kit/elements.mjs";
-import { channelFilter, filterBar } from "../kit/filters.mjs";
-import { createTable } from "../kit/table.mjs";
-import { dollars, t, whole } from "../kit/texts.mjs";
+import {
+  ago, channelFilter, createTable, dollars, element, filterBar, formatAddress, link, pairingTables, person, t, whole,
+} from "../kit.mjs";
 
 /** @param {Page} page */
 export async function show(page) {
@@ -19,11 +16,12 @@ export async function show(page) {
     element("h2", {}, t("nav.people")),
     filterBar(page, [await channelFilter(page)], { search: t("filter.search") }),
     seen[0].element,
-    element("section", {}, element("h2", {}, t("people.rooms")), seen[1].element),
-    element("section", {}, element("h2", {}, t("people.waiting")), waiting.element),
-    element("section", {}, element("h2", {}, t("people.approved-list")), approved.element),
+    section("people.rooms", seen[1]), section("people.waiting", waiting), section("people.approved-list", approved),
   ];
 }
+
+/** @param {string} title @param {Table} table */
+const section = (title, table) => element("section", {}, element("h2", {}, t(title)), table.element);
 
 /** @param {Page} page @param {"people" | "rooms"} path @param {"messages" | "people"} number */
 function people(page, path, number) {

@@ -1,12 +1,9 @@
 // A person, or a room: memory, usage, limits, and each setting in force with its source.
 
-import { formatAddress } from "../kit/address.mjs";
-import { request } from "../kit/api.mjs";
-import { ask } from "../kit/dialog.mjs";
-import { act, ago, element, facts, head, link, person, pill, place } from "../kit/elements.mjs";
-import { choices } from "../kit/filters.mjs";
-import { simpleTable } from "../kit/table.mjs";
-import { dollars, t, whole } from "../kit/texts.mjs";
+import {
+  act, ago, ask, choices, dollars, element, facts, formatAddress, head, link, person, pill, place, request,
+  simpleTable, t, whole,
+} from "../kit.mjs";
 import { charts, firstDay } from "./usage.mjs";
 
 /** @type {(value: any) => string} */

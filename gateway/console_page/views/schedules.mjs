@@ -1,12 +1,9 @@
 // The schedules of all chats, or of one: when they are due, and what came of it.
 
-import { drop, request } from "../kit/api.mjs";
-import { ask, showDialog } from "../kit/dialog.mjs";
-import { act, ago, button, element, head, link, person, pill, place, preview, small } from "../kit/elements.mjs";
-import { byOffset, choices } from "../kit/filters.mjs";
-import { change, rowsOf, toggle } from "../kit/manage.mjs";
-import { loadedTable, simpleTable } from "../kit/table.mjs";
-import { language, t } from "../kit/texts.mjs";
+import {
+  act, ago, ask, button, byOffset, change, choices, drop, element, head, language, link, loadedTable, person, pill,
+  place, preview, request, rowsOf, showDialog, simpleTable, small, t, toggle,
+} from "../kit.mjs";
 
 const PATH = "api/schedules";
 const CHAT = ["channel", "chat", "topic"];

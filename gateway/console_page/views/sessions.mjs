@@ -1,10 +1,6 @@
 // The browsers that are signed in, and new sign-in links.
 
-import { BASE, drop, post } from "../kit/api.mjs";
-import { showValue } from "../kit/dialog.mjs";
-import { act, ago, button, pill, soft } from "../kit/elements.mjs";
-import { list } from "../kit/list.mjs";
-import { t } from "../kit/texts.mjs";
+import { act, ago, BASE, button, drop, list, pill, post, showValue, soft, t } from "../kit.mjs";
 
 /** @param {Page} page */
 export async function show(page) {

@@ -1,12 +1,9 @@
 // The skills: which are enabled, what they say, and the changes of custom ones.
 
-import { post, request } from "../kit/api.mjs";
-import { ask, showDialog } from "../kit/dialog.mjs";
-import { act, ago, button, element, head, pill, preview, problem } from "../kit/elements.mjs";
-import { change, rowsOf, toggle } from "../kit/manage.mjs";
-import { markdown, parseMarkdown } from "../kit/markdown.mjs";
-import { loadedTable } from "../kit/table.mjs";
-import { t } from "../kit/texts.mjs";
+import {
+  act, ago, ask, button, change, element, filePicker, head, loadedTable, markdown, parseMarkdown, pill, post, preview,
+  problem, request, rowsOf, showDialog, t, toggle, upload,
+} from "../kit.mjs";
 
 const PATH = "api/skills";
 const custom = (/** @type {string} */ name, more = "") => `${PATH}/custom/${encodeURIComponent(name)}${more}`;
@@ -16,7 +13,6 @@ export async function show(page) {
   const mayWrite = page.may("administer");
   /** @returns {Promise<void>} */
   const refresh = () => table.refresh();
-  /** @type {Table} */
   const table = await loadedTable("nav.skills", "name", () => rowsOf(PATH, "skills"), [
     ["column.name", (row) => row.name],
     ["agents.about", (row) => [preview(row.description), problem(row.error)], "text"],
@@ -35,14 +31,10 @@ export async function show(page) {
       element("summary", {}, ago(one.ts), ` ${one.action} ${one.reason}`),
       mayWrite && one.prev_content !== null && act("skill.rollback", () => change(page, custom(name, "/rollback"), "POST", { history_index: index }, null, refresh)),
       element("pre", {}, one.new_content ?? one.prev_content))).reverse());
-  const picker = element("input", { type: "file", accept: ".skill,.zip", class: "unseen", tabindex: "-1", "aria-hidden": "true" });
-  picker.addEventListener("change", async () => {
-    const body = new FormData();
-    body.append("files", /** @type {FileList} */ (picker.files)[0]);
-    picker.value = "";
+  const picker = filePicker({ accept: ".skill,.zip" }, async (files) => {
     // Only the files of a thread can be installed.
     const { thread_id } = await post("api/threads", { ttl: 60 });
-    const [file] = (await post(`api/threads/${thread_id}/uploads`, body)).files;
+    const [file] = await upload(thread_id, files);
     page.notify((await post(`${PATH}/install`, { thread_id, path: file.virtual_path })).message);
     await refresh();
   });

@@ -1,11 +1,6 @@
 // The named tokens of programs. A token's value is shown once.
 
-import { request } from "../kit/api.mjs";
-import { ask, showValue } from "../kit/dialog.mjs";
-import { act, ago, button } from "../kit/elements.mjs";
-import { choices } from "../kit/filters.mjs";
-import { list } from "../kit/list.mjs";
-import { t } from "../kit/texts.mjs";
+import { act, ago, ask, button, choices, list, request, showValue, t } from "../kit.mjs";
 
 /** @param {Page} page */
 export async function show(page) {

@@ -1,13 +1,9 @@
 // The tools, the MCP servers that provide some of them, and what guardrails decided about calls.
 
-import { formatAddress } from "../kit/address.mjs";
-import { drop, post, request } from "../kit/api.mjs";
-import { ask, showDialog } from "../kit/dialog.mjs";
-import { act, ago, button, duration, element, head, link, pill, preview, problem, small } from "../kit/elements.mjs";
-import { filterBar, stateFilter } from "../kit/filters.mjs";
-import { change, rowsOf, toggle } from "../kit/manage.mjs";
-import { loadedTable } from "../kit/table.mjs";
-import { t } from "../kit/texts.mjs";
+import {
+  act, ago, ask, button, change, drop, duration, element, filterBar, formatAddress, head, link, loadedTable, pill,
+  post, preview, problem, request, rowsOf, showDialog, small, stateFilter, t, toggle,
+} from "../kit.mjs";
 
 const POLL_MS = 5000;
 const NEW = { type: "http", url: "https://", headers: {} };
@@ -27,7 +23,6 @@ export async function show(page) {
   ]);
   /** @returns {Promise<unknown>} */
   const refresh = () => Promise.all([servers.refresh(), tools.refresh()]);
-  /** @type {Table} */
   const servers = await loadedTable("tool.servers", "name", async () => {
     const [config, { servers: states }] = await Promise.all([request("api/mcp/config"), request("api/mcp/status")]);
     return Object.entries(config.mcp_servers).map(([name, entry]) => ({ name, entry, ...states[name] }));
@@ -57,8 +52,7 @@ export async function show(page) {
   ]);
   page.onQuery(() => Promise.all([tools.restart(), decisions.restart()]));
   page.onLive(["messages"], decisions.refresh);
-  const timer = setInterval(() => servers.refresh().catch(() => null), POLL_MS);
-  page.onLeave(() => clearInterval(timer));
+  page.every(POLL_MS, servers.refresh);
   return [
     head(t("nav.tools")), filterBar(page, [stateFilter("outcome", "tool.decisions", ["denied", "rejected", "approved"])], { search: t("filter.search") }), tools.element,
     head(t("tool.servers"), mayWrite && button(t("tool.add"), () => edit())), servers.element,

@@ -1,12 +1,6 @@
 // What model calls cost: by day, and by model, agent, channel, room and person.
 
-import { formatAddress } from "../kit/address.mjs";
-import { BASE } from "../kit/api.mjs";
-import { chart } from "../kit/chart.mjs";
-import { element, head, link } from "../kit/elements.mjs";
-import { channelFilter, filterBar } from "../kit/filters.mjs";
-import { simpleTable } from "../kit/table.mjs";
-import { dollars, t, whole } from "../kit/texts.mjs";
+import { BASE, channelFilter, chart, dollars, element, filterBar, formatAddress, head, link, simpleTable, t, whole } from "../kit.mjs";
 
 const DAY_MS = 86400000;
 const [MAX_DAYS, MAX_ROWS] = [400, 50];
