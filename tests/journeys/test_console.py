@@ -197,7 +197,7 @@ async def _a_token_that_may_only_read_changes_nothing(page: BrowserPage, service
     assert await page.evaluate(buttons) == "Look again"
     await page.open(f"{service.url}/console/#people")  # The session's cookie is still there.
     await page.wait_for_text("Waiting for approval")
-    await page.wait_for_text("People who write")
+    await page.wait_for_text("Rooms")
 
 
 async def test_errors_in_the_console_are_shown_and_can_be_dismissed(tmp_path: Path) -> None:
