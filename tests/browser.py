@@ -33,6 +33,11 @@ _CENTER = """one => {
   const at = one.getBoundingClientRect();
   return [at.x + at.width / 2, at.y + at.height / 2];
 }"""
+# The name of a window outlives the page, which a click may leave.
+_NOTE_CLICK = """(one, name) => {
+  one.addEventListener('click', () => { window.name = name; }, { once: true, capture: true });
+  return one;
+}"""
 _ENTER = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
 _TAB = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
 _LISTENING = re.compile(r"DevTools listening on (ws://\S+)")
@@ -50,6 +55,7 @@ class BrowserPage:
         self._socket = socket
         self._session = session
         self._last_id = 100
+        self._last_click = 0
         self.accepts_dialogs = True
         self.errors: list[str] = []
 
@@ -81,13 +87,24 @@ class BrowserPage:
         return await eventually(lambda: self.text(selector), lambda shown: text in shown)
 
     async def click(self, label: str, within: str = "body") -> None:
-        """Click with the mouse on the button or link with this label, once it can be clicked."""
+        """Click with the mouse on the button or link with this label, once it can be clicked.
+
+        If the page draws it anew or moves it between the look and the click, it is clicked again, as a person does.
+        """
         find = (
             f"[...document.querySelectorAll({json.dumps(f'{within} button, {within} a')})]"
             f".find(one => one.innerText.trim() === {json.dumps(label)}"
             " && getComputedStyle(one).pointerEvents !== 'none')"
         )
-        await self._press_mouse(*await eventually(lambda: self.evaluate(f"({_CENTER})({find})")))
+
+        async def is_clicked() -> bool:
+            self._last_click += 1
+            await self._press_mouse(
+                *await self.evaluate(f"({_CENTER})(({_NOTE_CLICK})({find}, '{self._last_click}'))")
+            )
+            return bool(await self.evaluate(f"window.name === '{self._last_click}'"))
+
+        await eventually(is_clicked)
 
     async def click_twice(self, label: str, within: str = "body") -> None:
         """Click like an impatient person: again at the same place, 180 ms later, whatever is there now."""
