@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import yaml
 
 from gateway.config_file import join_path
-from gateway.config_variables import URL_PASSWORD, VARIABLE, is_secret_key
+from gateway.config_variables import URL_PASSWORD, VARIABLE, is_hidden_key, is_secret_key
 
 _HIDDEN = re.compile(r"<hidden-(\d+)>")
 _ASSIGNMENT = re.compile(r"""([\w-]+)["']?\s*[:=]\s*["']?([^\s"',}]{8,})""")
@@ -91,7 +91,7 @@ def _secret_spans(text: str) -> Iterator[tuple[int, int]]:
 
 def _scalar_spans(text: str, root: yaml.Node | None) -> Iterator[tuple[int, int]]:
     for path, node in _scalars(root, "", ()):
-        is_secret = is_secret_key(path) and node.tag in _PLAIN_TAGS and node.value
+        is_secret = is_hidden_key(path) and node.tag in _PLAIN_TAGS and node.value
         if not is_secret or VARIABLE.fullmatch(node.value) or _is_count(path, node):
             continue
         start, end = node.start_mark.index, node.end_mark.index

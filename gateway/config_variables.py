@@ -50,6 +50,15 @@ def is_secret_key(path: str) -> bool:
     return _SECRET_KEY.search(_INDEX.sub("", path)) is not None
 
 
+def is_hidden_key(path: str) -> bool:
+    """Return whether people must not see the value of a key: a secret, or any header, because names do not tell.
+
+    >>> is_hidden_key("models[0].default_headers.X-Tenant"), is_hidden_key("models[0].name")
+    (True, False)
+    """
+    return is_secret_key(path) or "headers." in path.lower()
+
+
 def mask_value(path: str, value: object, variables: Mapping[str, str]) -> object:
     """Return a value as people may see it: a variable's name instead of its value, and no secrets.
 
@@ -63,7 +72,7 @@ def mask_value(path: str, value: object, variables: Mapping[str, str]) -> object
     if value in (None, "") or isinstance(value, bool):
         return value
     is_count = not isinstance(value, str) and path.lower().endswith("tokens")
-    if is_secret_key(path) and not is_count:
+    if is_hidden_key(path) and not is_count:
         return MASK
     return URL_PASSWORD.sub(rf"\1{MASK}", value) if isinstance(value, str) else value
 

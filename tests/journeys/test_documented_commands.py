@@ -33,6 +33,7 @@ NEEDS = {
     r"(export TELEGRAM.*|\.venv/bin/parley )init": "the platforms themselves: tests/gateway/test_init.py",
     r"export TELEGRAM_BOT_TOKEN": "what `parley init` reads: tests/gateway/test_init.py",
     r"\.venv/bin/parley restore": "a service that is stopped: tests/journeys/test_backup.py",
+    r"curl .*batch=BATCH": "the batch of a discard: tests/gateway/test_delivery_routes.py",
     r"curl .*/takeover": "the ID of a thread: tests/gateway/test_takeover_routes.py",
     r".*parley playground": "it runs until it is stopped: tests/journeys/test_playground.py",
     r".*parley replay": "it needs a recording of the page: tests/journeys/test_playground.py",
