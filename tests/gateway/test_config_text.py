@@ -51,8 +51,8 @@ def test_a_text_that_is_not_yaml_hides_secrets_too() -> None:
 
 
 def test_a_mark_of_another_text_is_refused() -> None:
-    with pytest.raises(KeyNotSettable, match="line 2: <hidden-9> stands for no secret"):
-        hide_secrets(TEXT).restore("a: 1\nb: <hidden-9>\n")
+    with pytest.raises(KeyNotSettable, match="line 2: <hidden-99> stands for no secret"):
+        hide_secrets(TEXT).restore("a: 1\nb: <hidden-99>\n")
 
 
 @pytest.mark.parametrize(
