@@ -60,6 +60,17 @@ class SavedTexts:
         await sandbox.delete_oldest(path.rpartition("/")[0], _FILE_NAME, max_bytes=room)
         await sandbox.write_file(path, text)
 
+    async def current(self, thread_id: str, path: str) -> tuple[str, str] | None:
+        """Return the full path and the text of a file now; None if it cannot be read or is one of those saved here."""
+        try:
+            sandbox = await self._sandboxes.acquire(thread_id)
+            path = await sandbox.check_file(path)
+            if path.startswith((f"{RESULTS}/", f"{CONVERSATION}/")):
+                return None  # it may be deleted to make room
+            return path, (await sandbox.read_file(path)).text
+        except (AgentError, OSError):
+            return None
+
     async def save_all(self, thread_id: str, texts: Mapping[str, str]) -> set[str]:
         """Write files by their paths. Return the paths that could not be written."""
         failed: set[str] = set()

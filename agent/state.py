@@ -86,12 +86,14 @@ class LeftOutTexts(TypedDict):
         before: The ID of the first message whose tool result is whole; "" = all are.
         whole: The IDs of earlier tool calls whose results are whole.
         unsaved: The IDs of messages whose texts could not be saved to a file.
+        in_files: By the IDs of messages: the lines of a file that had the text, so that it was not saved.
         shortened: By the IDs of messages: how much of a text is shown, characters.
     """
 
     before: str
     whole: list[str]
     unsaved: list[str]
+    in_files: dict[str, str]
     shortened: dict[str, int]
 
 

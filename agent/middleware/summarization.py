@@ -5,15 +5,17 @@ middleware is not used.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import anyio
+import anyio.to_thread
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
@@ -35,6 +37,7 @@ from agent.saved_texts import SavedTexts, message_text, part_path
 from agent.state import HistorySummary, ThreadState
 from agent.summarizer import SummarizationHook, Summarizer, SummaryJob, conversation_text
 from agent.token_estimate import estimate_message_tokens
+from agent.tools.files import find_shown_lines
 
 log = logging.getLogger(__name__)
 
@@ -303,16 +306,37 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> VisibleHistory:
         """Save the texts that a history shows in part, and an earlier view of it does not.
 
+        A text that is still in the file from which the model read it is not saved.
+
         Returns:
-            The history with a note at texts that could not be saved.
+            The history with a note at texts that could not be saved, or are in other files.
         """
         saved = before.partial_texts
         messages = {path: one for path, one in history.partial_texts.items() if path not in saved}
+        lines = await self._lines_in_files(history, request, messages.values())
+        history = history.with_files(lines)
+        messages = {path: one for path, one in messages.items() if str(one.id) not in lines}
         if not messages:
             return history
         texts = {path: message_text(message) for path, message in messages.items()}
         failed = await self._texts.save_all(_caller(request).thread_id, texts)
         return history.with_unsaved([str(messages[path].id) for path in failed])
+
+    async def _lines_in_files(
+        self, history: VisibleHistory, request: Request, messages: Iterable[AnyMessage]
+    ) -> dict[str, str]:
+        """Return the lines of files that still have the texts that the model read, by the IDs of messages."""
+        paths, found = history.read_paths(), dict[str, str]()
+        for message in messages:
+            path = paths.get(message.tool_call_id) if isinstance(message, ToolMessage) else None
+            file = path and await self._texts.current(_caller(request).thread_id, path)
+            if not file:
+                continue
+            # Not on the event loop: files may be several megabytes.
+            work = partial(find_shown_lines, message_text(message), file[1])
+            if lines := await anyio.to_thread.run_sync(work):
+                found[str(message.id)] = f"lines {lines[0]} to {lines[1]} of {file[0]}"
+        return found
 
     def _call_hooks(self, dropped: Sequence[AnyMessage], request: Request) -> None:
         for hook in self._hooks:

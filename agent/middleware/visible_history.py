@@ -3,7 +3,7 @@
 Long tool results before a certain message are left out: their beginning and the path of a file stay.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -44,7 +44,7 @@ IMPORTANT = (
 
 FILES = "The left-out messages, word for word (search them with grep, read them with read_file):"
 
-NOTHING_LEFT_OUT = LeftOutTexts(before="", whole=[], unsaved=[], shortened={})
+NOTHING_LEFT_OUT = LeftOutTexts(before="", whole=[], unsaved=[], in_files={}, shortened={})
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,13 @@ class VisibleHistory:
         unsaved = sorted({*self.left_out["unsaved"], *message_ids})
         return replace(self, left_out={**self.left_out, "unsaved": unsaved})
 
+    def with_files(self, lines: Mapping[str, str]) -> "VisibleHistory":
+        """Return the history with the lines of files that have texts, by the IDs of messages."""
+        if not lines or self.left_out is None:
+            return self
+        in_files = {**self.left_out["in_files"], **lines}
+        return replace(self, left_out={**self.left_out, "in_files": in_files})
+
     def shortened(self, tokens: int) -> "VisibleHistory":
         """Return the history with the longest texts shortened so that all together have about so many tokens."""
         given = [message for message in self.messages if message.id is not None]
@@ -150,9 +157,13 @@ class VisibleHistory:
         shortened = {**left_out["shortened"], **chars}
         return replace(self, left_out={**left_out, "shortened": shortened})
 
+    def read_paths(self) -> dict[str, str]:
+        """Return the paths of files that the model read, by the IDs of the calls."""
+        return dict(_reading_calls(self.thread[self.start :]))
+
     @cached_property
     def partial_texts(self) -> dict[str, AnyMessage]:
-        """Messages that are shown in part and were not saved by a tool call, by the path for their text."""
+        """Messages that are shown in part and have no file yet, by the path for their text."""
         shown = self.part(self.start, len(self.thread))
         return {
             text_path(message): message
@@ -214,7 +225,8 @@ def recent_skill_reads(messages: Sequence[AnyMessage], skills: str) -> list[str]
     results = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
     kept: list[str] = []
     left = KEPT_SKILL_TOKENS
-    for call_id in reversed(list(_reading_calls(messages, skills))):
+    calls = [call for call, path in _reading_calls(messages) if relative_parts(path, skills)]
+    for call_id in reversed(calls):
         if len(kept) >= KEPT_SKILL_READS:
             break
         result = results.get(call_id)
@@ -240,7 +252,9 @@ def _shown(message: AnyMessage, left_out: LeftOutTexts, *, is_old: bool) -> AnyM
     text = message_text(message)
     if len(text) <= max(LONG_RESULT_CHARS, shown):
         return message
-    if str(message.id) in left_out["unsaved"]:
+    if lines := left_out["in_files"].get(str(message.id)):
+        where = f"{lines} had this text; read them with read_file or search the file with grep"
+    elif str(message.id) in left_out["unsaved"]:
         where = "it could not be saved; call the tool again if you need it"
     else:
         where = f"the whole text is in {text_path(message)}; read it with read_file or search it with grep"
@@ -259,13 +273,13 @@ def saved_tokens(before: Iterable[AnyMessage], after: Iterable[AnyMessage]) -> i
     )
 
 
-def _reading_calls(messages: Sequence[AnyMessage], skills: str) -> Iterator[str]:
+def _reading_calls(messages: Sequence[AnyMessage]) -> Iterator[tuple[str, str]]:
+    """Yield the IDs and paths of calls of read_file."""
     for message in messages:
         for call in message.tool_calls if isinstance(message, AIMessage) else ():
             path = call["args"].get("path")
-            is_reading = call["name"] == READ_FILE
-            if is_reading and isinstance(path, str) and relative_parts(path, skills) and call["id"]:
-                yield call["id"]
+            if call["name"] == READ_FILE and isinstance(path, str) and call["id"]:
+                yield call["id"], path
 
 
 def _kept_skill_reads(head: Sequence[AnyMessage], call_ids: Collection[str]) -> list[AnyMessage]:

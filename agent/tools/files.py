@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Awaitable, Callable
+from itertools import count, takewhile
 from pathlib import PurePosixPath
 from typing import TypeVar
 
@@ -44,6 +45,7 @@ MAX_PAGES = 20
 """Most pages of a PDF to read at once."""
 
 _EVERYWHERE = "The {what} to search; unset = all: workspace, uploads, outputs, skills."
+_NUMBER = re.compile(r"([1-9][0-9]{0,8})\t")
 _PAGES = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
@@ -378,6 +380,25 @@ def number_lines(text: str, first: int) -> str:
     """
     lines = text.removesuffix("\n").split("\n")
     return "\n".join(f"{number}\t{line}" for number, line in enumerate(lines, first))
+
+
+def find_shown_lines(result: str, text: str) -> tuple[int, int] | None:
+    r"""Return the first and last line that a result of read_file shows; None if a text does not have them.
+
+    >>> find_shown_lines("2\tb\n3\tc\n[lines 2 to 3 of 3]", "a\nb\nc\nd")
+    (2, 3)
+    >>> find_shown_lines("2\tb\n3\tc", "a\nb\nC")
+    """
+    number = _NUMBER.match(result)
+    if not number:
+        return None
+    first, shown = int(number[1]), result.split("\n")
+    lines = text.split("\n")[first - 1 : first - 1 + len(shown)]
+    same = takewhile(lambda one: one[1] == f"{one[0]}\t{one[2]}", zip(count(first), shown, lines))
+    after = first + sum(1 for _ in same)
+    others = shown[after - first :]
+    is_other = after == first or (others and others[0].startswith(f"{after}\t"))
+    return None if is_other else (first, after - 1)
 
 
 def _at_any_depth(pattern: str) -> str:

@@ -224,10 +224,10 @@ def file_of(number: int, chars: int = READ_CHARS) -> str:
 
 
 async def turns_with_reads(
-    conversation: LongConversation, turns: int, chars: int = READ_CHARS
+    conversation: LongConversation, turns: int, chars: int = READ_CHARS, first: int = 0
 ) -> None:
-    """Let the model read one file in each turn."""
-    for number in range(turns):
+    """Let the model read one file in each turn: the numbers from `first` on."""
+    for number in range(first, first + turns):
         path = conversation.write_file(f"report-{number}.txt", file_of(number, chars))
         conversation.steps += [ToolCall("read_file", {"path": path}, id=f"call_{number}")]
         await conversation.say(f"Please read report {number}.")

@@ -7,6 +7,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from agent.middleware.important import marked_words, newest_words
+from agent.paths import WORKSPACE
 from agent.saved_texts import CONVERSATION, RESULTS
 from tests.agent.long_conversations import (
     THREAD,
@@ -22,6 +23,7 @@ from tests.fakes.model import ModelReply, ToolCall
 
 WINDOW = 16_000
 READ_CHARS = 6_000
+READ_LINES = 91
 
 
 def saved_files(conversation: LongConversation, folder: str) -> list[str]:
@@ -33,6 +35,12 @@ def saved_files(conversation: LongConversation, folder: str) -> list[str]:
 def without_numbers(text: str) -> str:
     """Return a text without the numbers that read_file writes before its lines."""
     return re.sub(r"^(\d+\t)+", "", text, flags=re.MULTILINE)
+
+
+def lines_named(stub: str) -> tuple[int, int, str] | None:
+    """Return the first and the last line and the file that a stub names instead of a copy."""
+    found = re.search(r"lines (\d+) to (\d+) of (\S+) had", stub)
+    return (int(found[1]), int(found[2]), found[3]) if found else None
 
 
 async def reread(conversation: LongConversation, path: str) -> str:
@@ -48,13 +56,41 @@ async def test_large_reads_are_left_out_in_batches_without_a_summary(tmp_path: P
         await turns_with_reads(conversation, 20, READ_CHARS)
         measured = conversation.measured
         results = [m["content"] for m in measured.last_prompt if m["role"] == "tool"]
-        path = results[0].partition("the whole text is in ")[2].partition(";")[0]
-        assert path.startswith(RESULTS)
-        assert file_of(0, READ_CHARS) in without_numbers(await reread(conversation, path))
+        assert lines_named(results[0]) == (1, READ_LINES, f"{WORKSPACE}/report-0.txt")
+        assert saved_files(conversation, RESULTS) == []
     assert measured.refused == measured.summaries == measured.unsummarized == 0
     assert measured.compactions <= 6
     assert measured.prefix_hits >= 0.8
     assert len(results[0]) < 500 < READ_CHARS <= len(results[-1])
+
+
+async def test_stubs_name_a_copy_if_the_file_was_changed_or_deleted_before(tmp_path: Path) -> None:
+    async with long_conversation(tmp_path, window=WINDOW) as conversation:
+        await turns_with_reads(conversation, 2, READ_CHARS)
+        workspace = conversation.agents.services.folders.folders(THREAD).workspace
+        conversation.write_file("report-0.txt", "Another report.\n")
+        (workspace / "report-1.txt").unlink()
+        await turns_with_reads(conversation, 20, READ_CHARS, first=2)
+        measured = conversation.measured
+        results = [m["content"] for m in measured.last_prompt if m["role"] == "tool"]
+        for number in range(2):
+            path = results[number].partition("the whole text is in ")[2].partition(";")[0]
+            assert path.startswith(RESULTS)
+            assert file_of(number, READ_CHARS) in without_numbers(await reread(conversation, path))
+        assert lines_named(results[2]) == (1, READ_LINES, f"{WORKSPACE}/report-2.txt")
+        assert len(saved_files(conversation, RESULTS)) == 2
+
+
+async def test_a_stub_stays_the_same_when_its_file_changes_later(tmp_path: Path) -> None:
+    async with long_conversation(tmp_path, window=WINDOW) as conversation:
+        await turns_with_reads(conversation, 12, READ_CHARS)
+        measured = conversation.measured
+        before, compactions = measured.last_prompt, measured.compactions
+        assert lines_named(before[3]["content"]) == (1, READ_LINES, f"{WORKSPACE}/report-0.txt")
+        conversation.write_file("report-0.txt", "Another report.\n")
+        await conversation.say("And now?")
+        assert measured.last_prompt[: len(before)] == before
+        assert measured.compactions == compactions
 
 
 async def test_a_long_turn_is_not_refused_and_keeps_its_own_work(tmp_path: Path) -> None:
@@ -94,8 +130,10 @@ async def test_results_at_once_beyond_the_window_are_shortened(tmp_path: Path) -
         assert await conversation.say("Please read all reports at once.") == "Noted."
         assert await conversation.say("And now?") == "Noted."
         measured = conversation.measured
-        saved = [without_numbers(text) for text in saved_files(conversation, RESULTS)]
-        assert sorted(saved) == sorted(file_of(n, 2 * READ_CHARS) for n in range(8))
+        results = [m["content"] for m in measured.last_prompt if m["role"] == "tool"]
+        assert [lines_named(text) for text in results] == [
+            (1, 2 * READ_LINES, path) for path in paths
+        ]
     assert (measured.refused, measured.unsummarized) == (0, 0)
 
 

@@ -115,6 +115,37 @@ async def test_the_agents_commands_and_file_tools_see_the_same_files(
     assert list(provisioner.deleted) == [one["sandbox_id"] for one in provisioner.created]
 
 
+async def test_a_result_that_is_left_out_names_the_file_unless_the_sandbox_changed_it(
+    provisioner: FakeProvisioner, tmp_path: Path
+) -> None:
+    def calling(number: int, tool: str, **args: object) -> ModelReply:
+        return ModelReply(calls=(ToolCall(name=tool, args=args, id=f"c{number}"),))
+
+    model = ScriptedChatModel.playing(
+        calling(1, "bash", command="seq -w 9000 9999 | tee kept.txt > changed.txt"),
+        calling(2, "read_file", path="kept.txt", start_line=11),
+        calling(3, "read_file", path="changed.txt"),
+        calling(4, "bash", command="echo 9000 > changed.txt"),
+        calling(5, "read_file", path="kept.txt"),
+        ModelReply(text="Read."),
+    )
+    config = section(provisioner.url)
+    summaries = {"keep": {"value": 2}, "max_input_tokens": 8_000}
+    async with open_agent(
+        tmp_path, model, {"sandbox": config, "summarization": summaries}
+    ) as harness:
+        await harness.say("go")
+        await harness.say("And now?")
+        state = await harness.state()
+        copies = list((harness.folders().outputs / ".tool-results").iterdir())
+    shown = [message.text for message in model.prompts[-1] if message.type == "tool"]
+    kept, changed = shown[1:3]
+    assert f"lines 11 to 1000 of {WORKSPACE}/kept.txt had this text" in kept
+    assert f"the whole text is in {OUTPUTS}/.tool-results/{copies[0].name}" in changed
+    assert copies[0].read_text().startswith("1\t9000\n2\t9001\n")
+    assert len(copies) == len(state["left_out"]["in_files"]) == 1
+
+
 # --- life of a sandbox ---------------------------------------------------------------------------------------------
 
 
