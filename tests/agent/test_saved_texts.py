@@ -6,7 +6,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from typing_extensions import override
 
 from agent.middleware.visible_history import VisibleHistory
-from agent.paths import SKILLS
+from agent.paths import SKILLS, WORKSPACE
 from agent.sandbox.local import LocalSandboxProvider
 from agent.saved_texts import RESULTS, SAVED_TO, SavedTexts, text_path
 from agent.thread_storage import ThreadStorage
@@ -58,6 +58,16 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     folders.create()
     (folders.outputs / ".tool-results").write_text("in the way")
     assert await saved_texts(tmp_path).save_all(THREAD, {PATHS[0]: "text"}) == {PATHS[0]}
+
+
+async def test_a_file_is_read_as_it_is_now_but_copies_may_be_deleted(tmp_path: Path) -> None:
+    texts, folders = saved_texts(tmp_path), ThreadStorage(tmp_path).folders(THREAD)
+    folders.create()
+    (folders.workspace / "a.txt").write_text("now")
+    assert await texts.current(THREAD, "a.txt") == (f"{WORKSPACE}/a.txt", "now")
+    await texts.save(THREAD, PATHS[0], "copy")
+    for path in ("gone.txt", WORKSPACE, "/etc/passwd", PATHS[0]):
+        assert await texts.current(THREAD, path) is None
 
 
 def history(**kwargs: object) -> VisibleHistory:
