@@ -24,6 +24,7 @@ from gateway.dependencies import BusDep, ServicesDep
 from gateway.middleware import AUDIT_DETAIL
 from gateway.openapi import error_responses
 from gateway.routes.channels import MAX_OFFSET, ConversationAddress, Offset
+from gateway.routes.places import place_of
 from gateway.routes.views import iso_time
 from gateway.services import Services
 from store.chats import KnownChat
@@ -489,14 +490,13 @@ def _conversations(rows: Sequence[InboxRow]) -> list[dict[str, Any]]:
             message = decode_inbound(row.body)
         except ValueError:  # a damaged row
             continue
-        titles = " › ".join(filter(None, (message.chat_title, message.topic_title)))
         found[row.thread_id] = {
             "channel": row.key.channel,
             "workspace": row.key.workspace,
             "chat": row.key.chat,
             "topic": row.key.topic,
             "thread_id": row.thread_id,
-            "place": titles or (message.sender.name if message.is_private else ""),
+            "place": place_of(message),
             "last_message_at": iso_time(row.received_at),
         }
     return list(found.values())
