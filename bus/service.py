@@ -61,7 +61,7 @@ from bus.settings.sessions import SessionResolver
 from bus.settings.timezone import TimezoneResolver
 from bus.stores import JournalStores
 from bus.supervision import AdapterSupervisor
-from bus.takeovers.takeovers import TAKEOVERS, Takeovers
+from bus.takeovers import TAKEOVERS, Takeovers
 from bus.tracing import NO_TRACER, MessageTracer
 from bus.voice.config import VoiceConfig
 from bus.voice.engine import SpeechEngine, open_engine

@@ -1,1 +1,0 @@
-"""Takeovers: a person answers in a conversation instead of the agent."""
