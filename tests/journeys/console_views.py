@@ -4,6 +4,7 @@ import json
 
 from tests.browser import BrowserPage
 from tests.eventually import eventually
+from tests.journeys.service import Service
 
 _IS_SHOWN = """(() => {
   const view = document.getElementById('view');
@@ -26,3 +27,18 @@ async def show_view(page: BrowserPage, address: str) -> None:
     """Open an address of the console, such as `#messages`, and wait until the view is there."""
     await page.evaluate(_GO % json.dumps(address))
     await until_shown(page)
+
+
+async def sign_in(page: BrowserPage, token: str) -> None:
+    """Enter a token into the form. The cursor is already in the field."""
+    await page.wait_for_text("Sign in")
+    await page.type(token)
+    await page.press_enter()
+
+
+async def sign_in_as_admin(page: BrowserPage, service: Service) -> None:
+    """Enter the admin token, and wait for the first view. Forget the refused request of who was not signed in."""
+    await sign_in(page, (service.home / "admin_token").read_text().strip())
+    await page.wait_for_text("Overview", "nav")
+    await until_shown(page)
+    page.errors.clear()

@@ -9,6 +9,7 @@ from typing import Any
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.journeys.console_views import sign_in
 from tests.journeys.service import Service, serving, with_model
 from tests.people.platforms import PlatformServers
 from tests.people.slack import SlackDirectUser
@@ -42,13 +43,6 @@ async def console(
         async with serving(folder, config, *channels) as service, open_browser(folder) as page:
             await page.open(service.url)
             yield page, service, platforms, model
-
-
-async def sign_in(page: BrowserPage, token: str) -> None:
-    """Enter a token. The cursor is already in the field."""
-    await page.wait_for_text("Sign in")
-    await page.type(token)
-    await page.press_enter()
 
 
 async def test_an_administrator_signs_in_and_looks_after_the_service(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
+from tests.journeys.console_views import sign_in, sign_in_as_admin
 from tests.journeys.service import Service, serving, with_model
 
 pytestmark = needs_chromium
@@ -60,11 +61,7 @@ async def console(
         (folder / "extensions_config.json").write_text(extensions)
         async with serving(folder, config) as service, open_browser(folder) as page:
             await page.open(service.url)
-            await page.wait_for_text("Sign in")
-            await page.type((service.home / "admin_token").read_text().strip())
-            await page.press_enter()
-            await page.wait_for_text("Overview", "nav")
-            page.errors.clear()  # the first request, without a session
+            await sign_in_as_admin(page, service)
             yield page, service, model
 
 
@@ -309,9 +306,7 @@ async def _a_token_that_may_only_read_has_no_buttons_that_change(
     async with service.client() as client:
         made = await client.post("/api/tokens", json={"name": "screen", "scope": "read"})
     await page.click("Sign out")
-    await page.wait_for_text("Sign in")
-    await page.type(made.json()["token"])
-    await page.press_enter()
+    await sign_in(page, made.json()["token"])
     await page.wait_for_text("Read", "main")
     labels = (
         "[...new Set([...document.querySelectorAll('main button')]"

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
+from tests.journeys.console_views import sign_in_as_admin
 from tests.journeys.service import Service, serving, with_model
 
 pytestmark = needs_chromium
@@ -74,9 +75,7 @@ async def chat(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service]]:
         }
         async with serving(folder, config) as service, open_browser(folder) as page:
             await page.open(f"{service.url}/console/#chat")
-            await page.wait_for_text("Sign in")
-            await page.type((service.home / "admin_token").read_text().strip())
-            await page.press_enter()
+            await sign_in_as_admin(page, service)
             await page.wait_for_text("Write to the agent.", ".log")
             page.errors.clear()  # The request that found no session.
             yield page, service

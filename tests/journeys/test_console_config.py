@@ -9,6 +9,7 @@ import yaml
 
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
+from tests.journeys.console_views import sign_in, sign_in_as_admin
 from tests.journeys.service import Service, serving
 
 pytestmark = needs_chromium
@@ -33,11 +34,7 @@ async def console(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service]]:
         open_browser(folder) as page,
     ):
         await page.open(f"{service.url}/console/")
-        await page.wait_for_text("Sign in")
-        await page.type((service.home / "admin_token").read_text().strip())
-        await page.press_enter()
-        await page.wait_for_text("Overview", "main")
-        page.errors.clear()  # the request that was not signed in
+        await sign_in_as_admin(page, service)
         yield page, service
 
 
@@ -233,9 +230,7 @@ async def _a_token_that_may_only_read_sees_the_log_alone(
     async with service.client() as client:
         created = await client.post("/api/tokens", json={"name": "reader", "scope": "read"})
     await page.click("Sign out")
-    await page.wait_for_text("Sign in")
-    await page.type(created.json()["token"])
-    await page.press_enter()
+    await sign_in(page, created.json()["token"])
     shown = await page.wait_for_text("Logs", "nav")
     assert not {"Configuration", "Audit", "Tokens"} & set(shown.split())
     await go(page, "configuration")

@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.journeys.console_views import sign_in
 from tests.journeys.service import serving, with_model
-from tests.journeys.test_console import sign_in
 from tests.people.platforms import PlatformServers
 from tests.people.slack import SlackDirectUser
 from tests.people.telegram import TelegramPrivateUser

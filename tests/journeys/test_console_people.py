@@ -8,6 +8,7 @@ from gateway.playground.telegram.chats import user_json
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
+from tests.journeys.console_views import sign_in_as_admin
 from tests.journeys.service import Service, serving, with_model
 from tests.people.platforms import PlatformServers
 from tests.people.slack import SlackDirectUser
@@ -44,11 +45,7 @@ async def console(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service, Pla
                 await person.wait_for_message("You said: hello")
             async with open_browser(folder) as page:
                 await page.open(service.url)
-                await page.wait_for_text("Sign in")
-                await page.type((service.home / "admin_token").read_text().strip())
-                await page.press_enter()
-                await page.wait_for_text("Overview", "nav")
-                page.errors.clear()  # the first request, without a session
+                await sign_in_as_admin(page, service)
                 yield page, service, platforms
 
 

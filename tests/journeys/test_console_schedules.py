@@ -9,6 +9,7 @@ from typing import Any
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
+from tests.journeys.console_views import sign_in_as_admin
 from tests.journeys.service import Service, serving, with_model
 from tests.journeys.test_console_agents import HOSTILE, click_in_row, fill, until_saved
 from tests.people.platforms import PlatformServers
@@ -31,11 +32,7 @@ async def console(
             await person.send("hello")
             await person.wait_for_message("You said: hello")
             await page.open(service.url)
-            await page.wait_for_text("Sign in")
-            await page.type((service.home / "admin_token").read_text().strip())
-            await page.press_enter()
-            await page.wait_for_text("Overview", "nav")
-            page.errors.clear()  # the first request, without a session
+            await sign_in_as_admin(page, service)
             yield page, service, person
 
 

@@ -6,8 +6,9 @@ from bus.locales.en import ENGLISH
 from tests.browser import BrowserPage, needs_chromium
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
+from tests.journeys.console_views import sign_in
 from tests.journeys.service import Service
-from tests.journeys.test_console import HOSTILE, console, sign_in
+from tests.journeys.test_console import HOSTILE, console
 from tests.people.slack import SlackDirectUser
 
 pytestmark = needs_chromium

@@ -5,8 +5,9 @@ from pathlib import Path
 from tests.browser import BrowserPage, needs_chromium
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.journeys.console_views import sign_in
 from tests.journeys.service import Service
-from tests.journeys.test_console import HOSTILE, console, sign_in
+from tests.journeys.test_console import HOSTILE, console
 from tests.people.platforms import PlatformServers
 from tests.people.slack import SlackDirectUser
 from tests.people.telegram import TelegramPrivateUser

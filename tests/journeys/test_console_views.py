@@ -15,7 +15,7 @@ import pytest
 from gateway.playground.telegram.chats import user_json
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.fakes.model import FakeModelServer, ModelReply
-from tests.journeys.console_views import show_view, until_shown
+from tests.journeys.console_views import show_view, sign_in_as_admin, until_shown
 from tests.journeys.service import Service, serving, with_model
 from tests.people.feishu import FeishuPrivateUser
 from tests.people.platforms import PlatformServers
@@ -71,11 +71,7 @@ async def watched_service(folder: Path) -> AsyncIterator[tuple[BrowserPage, Serv
             async with open_browser(folder) as page:
                 await page.open(service.url)
                 await page.evaluate(_PLANT)
-                await page.wait_for_text("Sign in")
-                await page.type((service.home / "admin_token").read_text().strip())
-                await page.press_enter()
-                await page.wait_for_text("Overview", "nav")
-                page.errors.clear()  # the first request, without a session
+                await sign_in_as_admin(page, service)
                 yield page, service
 
 

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 from tests.browser import BrowserPage, open_browser
 from tests.fakes.model import FakeModelServer, ModelReply
-from tests.journeys.console_views import show_view, until_shown
+from tests.journeys.console_views import show_view, sign_in_as_admin, until_shown
 from tests.journeys.service import Service, serving, with_model
 from tests.people.feishu import FeishuPrivateUser
 from tests.people.platforms import PlatformServers
@@ -41,7 +41,8 @@ async def take_console_screenshots(folder: Path) -> None:
             async with serving(home, config, *platforms.channels) as service:
                 await _live_a_day(service, platforms, model)
                 async with open_browser(home) as page:
-                    await _sign_in(page, service)
+                    await page.open(service.url)
+                    await sign_in_as_admin(page, service)
                     for file, (address, text) in VIEWS.items():
                         await _show(page, file, address)
                         await page.wait_for_text(text, "main")
@@ -69,14 +70,6 @@ async def _live_a_day(service: Service, platforms: PlatformServers, model: FakeM
         }  # fmt: skip
         for path, body in (("/api/agents", agent), ("/api/schedules", schedule)):
             (await client.post(path, json=body)).raise_for_status()
-
-
-async def _sign_in(page: BrowserPage, service: Service) -> None:
-    await page.open(service.url)
-    await page.wait_for_text("Sign in")
-    await page.type((service.home / "admin_token").read_text().strip())
-    await page.press_enter()
-    await page.wait_for_text("Messages", "nav")
 
 
 async def _show(page: BrowserPage, file: str, address: str) -> None:
