@@ -14,7 +14,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get(OPENAPI_PATH)
 async def get_openapi(request: Request) -> JSONResponse:
-    """Return the OpenAPI document. Building it takes half a second, once."""
+    """Return the OpenAPI document. Building it takes about a second, once."""
     return JSONResponse(await anyio.to_thread.run_sync(request.app.openapi))
 
 

@@ -51,7 +51,7 @@ SETTLED_EVERY_S = 0.05
 
 HOUSEKEEPING = (
     *("_run_housekeeping", "ChatDirectory.", "BroadcastSender.", "Scheduler."),
-    *("index_messages", "RefusalJournal.", "Takeovers.run"),
+    *("index_messages", "_index >", "RefusalJournal.", "Takeovers.run"),
 )
 """Callers that run independently of turns, so it is chance whether their calls happen during one."""
 

@@ -226,7 +226,7 @@ async def test_after_its_body_a_client_may_be_silent() -> None:
         return {"type": "http.disconnect"}
 
     sent: list[bool] = []
-    receive = limit_body(whole, 10, pause_s=0.01)
+    receive = limit_body(whole, 10, pause_s=5)
     assert (await receive())["body"] == b"{}"
     assert await is_waiting(receive)
     gone.set()

@@ -155,7 +155,7 @@ def has_more_than(user: ChatUser, count: int) -> bool:
 async def ask_everything(witness: Witness, service: Service, token: str) -> None:
     """Send requests to every route without path parameters, with and without permission."""
     async with service.client() as client:
-        described = (await client.get("/api/openapi.json")).json()["paths"]
+        described = (await client.get("/api/openapi.json", timeout=60)).json()["paths"]
         endless = ("/stream", "/events")
         for path in (path for path in described if not path.endswith(endless)):
             real = (

@@ -215,7 +215,8 @@ async def test_while_the_database_is_away_an_event_is_refused_and_stored_once_wh
                 await eventually(lambda: len(outcomes) == 3 and all(outcomes.values()))
                 assert {status for seen in outcomes.values() for status in seen} == {503}
             for user in people:
-                assert outcomes[user.channel][-1] == 202
+                # 200: a request that was given up as the database came back was stored after all.
+                assert outcomes[user.channel][-1] in (200, 202)
                 assert await send(client, user.channel, 1) == "duplicate"
                 await eventually(partial(reports, user), lambda seen: seen == {"Report 1": 1})
         assert platforms.violations == []

@@ -222,7 +222,7 @@ async def test_no_frame_of_a_websocket_harms(tmp_path: Path) -> None:
 
 async def test_no_parameter_of_a_list_and_no_schedule_harms(tmp_path: Path) -> None:
     async with serving(tmp_path, {}) as service, service.client() as client:
-        described = (await client.get("/api/openapi.json")).json()["paths"]
+        described = (await client.get("/api/openapi.json", timeout=60)).json()["paths"]
         lists = list(_lists(described))
         assert len(lists) > 20
         for name, rng in inputs("lists"):
