@@ -92,9 +92,7 @@ class Takeovers:
         before = await self._store.find(thread_id)
         now = self._bus.now()
         notices = await self._notices(before, "begin", now=now, by=by)
-        control, withdrawn = await self._store.begin(
-            thread_id, by, now=now, notices=lambda _: notices
-        )
+        control, withdrawn = await self._store.begin(thread_id, by, now=now, notices=notices)
         self._announce(control)
         for row_id in withdrawn:
             row = await self._bus.stores.history.find(row_id)
@@ -135,7 +133,7 @@ class Takeovers:
         """
         before, now = await self._store.find(thread_id), self._bus.now()
         notices = await self._notices(before, "end", now=now, by=before.taken_over_by or "")
-        control = await self._store.end(thread_id, now=now, notices=lambda _: notices)
+        control = await self._store.end(thread_id, now=now, notices=notices)
         if control is None:
             raise RowConflict("Nobody has taken over this conversation.")
         self._announce(control)

@@ -4,7 +4,7 @@ The transaction that accepts a message reads them under the lock of the conversa
 either before a takeover or after it, at whichever node.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from store.conversations import ConversationKey, key_from_row
@@ -53,10 +53,6 @@ class ConversationControl:
     last_seq: int
 
 
-NoticeFor = Callable[[ConversationControl], Sequence[NewOutboxRow]]
-"""Makes the rows that tell people, from the conversation as it was before. Must not block."""
-
-
 class TakeoverStore:
     """The columns taken_over_by and taken_over_at of the table conversation."""
 
@@ -76,11 +72,12 @@ class TakeoverStore:
         return int((await self._database.read(_COUNT))[0]["conversations"])
 
     async def begin(
-        self, thread_id: str, by: str, *, now: float, notices: NoticeFor
+        self, thread_id: str, by: str, *, now: float, notices: Sequence[NewOutboxRow]
     ) -> tuple[ConversationControl, Sequence[int]]:
         """Take over a conversation, unless somebody has. Withdraw its open questions, in the same transaction.
 
-        Return it as it is then, and the inbox rows whose questions were withdrawn. Raises RowNotFound.
+        `notices`: what tells people. Return the conversation as it is then, and the inbox rows whose questions were
+        withdrawn. Raises RowNotFound.
         """
 
         def work(tx: Transaction) -> tuple[ConversationControl, Sequence[int]]:
@@ -89,13 +86,13 @@ class TakeoverStore:
             if not tx.run(_BEGIN, mine):
                 return before, ()
             withdrawn = tx.run(_WITHDRAW_QUESTIONS, {"id": before.conversation_id})
-            insert_outbox_rows(tx, notices(before), now=now)
+            insert_outbox_rows(tx, notices, now=now)
             return _lock(tx, thread_id), [int(row["id"]) for row in withdrawn]
 
         return await self._database.transaction(work)
 
     async def end(
-        self, thread_id: str, *, now: float, notices: NoticeFor
+        self, thread_id: str, *, now: float, notices: Sequence[NewOutboxRow]
     ) -> ConversationControl | None:
         """Hand a conversation back. Return it as it was before; None = nobody had taken it over. Raises RowNotFound."""
 
@@ -103,7 +100,7 @@ class TakeoverStore:
             before = _lock(tx, thread_id)
             if not tx.run(_END, {"id": before.conversation_id}):
                 return None
-            insert_outbox_rows(tx, notices(before), now=now)
+            insert_outbox_rows(tx, notices, now=now)
             return before
 
         return await self._database.transaction(work)
