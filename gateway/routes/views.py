@@ -21,12 +21,21 @@ def iso_time(seconds: float | None) -> str | None:
 def since_time(since: datetime | timedelta) -> datetime:
     """Return a time, or that a duration before now, in UTC. A time without a zone is UTC.
 
+    A time that lies outside the years 1 to 9999 becomes the first or the last time that Python knows.
+
     >>> since_time(datetime(2026, 1, 1)).isoformat()
     '2026-01-01T00:00:00+00:00'
+    >>> since_time(timedelta(days=3_650_000)).year, since_time(timedelta(days=-3_650_000)).year
+    (1, 9999)
     """
-    if isinstance(since, timedelta):
-        return datetime.now(UTC) - since
-    return since.replace(tzinfo=since.tzinfo or UTC).astimezone(UTC)
+    now = datetime.now(UTC)
+    is_past = since > timedelta() if isinstance(since, timedelta) else since.year < now.year
+    try:
+        if isinstance(since, timedelta):
+            return now - since
+        return since.replace(tzinfo=since.tzinfo or UTC).astimezone(UTC)
+    except OverflowError:
+        return (datetime.min if is_past else datetime.max).replace(tzinfo=UTC)
 
 
 def conversation_view(row: Conversation) -> dict[str, Any]:
