@@ -35,7 +35,7 @@ def since_time(since: datetime | timedelta) -> datetime:
             return now - since
         return since.replace(tzinfo=since.tzinfo or UTC).astimezone(UTC)
     except OverflowError:
-        return (datetime.min if is_past else datetime.max).replace(tzinfo=UTC)
+        return datetime(1, 1, 1, tzinfo=UTC) if is_past else datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def conversation_view(row: Conversation) -> dict[str, Any]:
