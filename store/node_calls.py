@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from store.database import Database
 from store.errors import StoreUnavailable
+from store.run_events import RunEventStore
 from store.signals import MAX_PAYLOAD_BYTES
 
 CallHandler = Callable[[str], Awaitable[str]]
@@ -24,7 +25,7 @@ CHECK_S = 0.25
 """How often to check that the called node is alive, seconds."""
 
 KEEP_S = 120.0
-"""How long to keep a message that was too long for a signal, seconds."""
+"""How long to keep a message that was too long for a signal, and a run's events after the last one, seconds."""
 
 PRUNE_S = 30.0
 
@@ -267,12 +268,14 @@ async def _receive(calls: NodeCalls, payloads: AsyncIterator[str]) -> None:
 
 
 async def _prune(calls: NodeCalls) -> None:
+    events = RunEventStore(calls.database)
     while True:
         await anyio.sleep(PRUNE_S)
         try:
             await calls.delete_old()
+            await events.delete_old(keep_s=KEEP_S)
         except StoreUnavailable as error:
-            log.debug("Old messages between nodes were not deleted: %s", error)
+            log.debug("Old messages and events between nodes were not deleted: %s", error)
 
 
 def _parse(payload: str) -> dict[str, Any]:

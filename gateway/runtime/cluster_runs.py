@@ -27,6 +27,7 @@ from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
 from gateway.runtime.shared_events import EventWriter
 from gateway.runtime.stopping import hand_over
+from gateway.runtime.thread_watchers import NoOtherNodes
 from store.errors import RowNotFound, StoreError, StoreUnavailable
 from store.node_calls import HAND_OVER, NodeCalls
 from store.run_events import RunEventStore
@@ -229,10 +230,9 @@ async def open_cluster_runs(runs: RunManager, calls: NodeCalls) -> AsyncIterator
     """Yield the runs of all nodes, and serve those of this node to the others, until the block ends."""
     async with anyio.create_task_group() as tasks:
         cluster = ClusterRuns(runs, calls, tasks)
-        if calls.node:
-            runs.watchers.other_nodes = cluster.copies
-            for work in (cluster.writer.run, cluster.copies.run, cluster.copies.sweep):
-                tasks.start_soon(work)
+        runs.watchers.other_nodes = cluster.copies
+        tasks.start_soon(cluster.writer.run)
+        tasks.start_soon(cluster.copies.run)
         yield cluster
-        runs.watchers.other_nodes = None
+        runs.watchers.other_nodes = NoOtherNodes()
         tasks.cancel_scope.cancel()

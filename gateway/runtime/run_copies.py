@@ -44,9 +44,6 @@ NEXT_ATTEMPTS = 100
 NEXT_S = 0.1
 """How many times to look for the attempt that follows a lost one, and the pause in between, seconds."""
 
-SWEEP_S = 30.0
-"""How often old events are deleted, seconds."""
-
 READ, STARTED = "runs.read", "runs.started"
 """The call with which a node reports what it reads and watches, and the signal that a run has started on a watched
 thread."""
@@ -165,7 +162,6 @@ class RunCopies(RunsOfOtherNodes):
         self._writer = writer
         self._cancel = cancel
         self._tasks = tasks
-        self._keep_s = settings.keep_s
         self._watched: dict[str, _WatchedThread] = {}
         self._watching_nodes: dict[str, dict[int, float]] = {}
         self._active: dict[tuple[str, int], CopiedRun] = {}
@@ -259,21 +255,12 @@ class RunCopies(RunsOfOtherNodes):
             }
             now = anyio.current_time()
             self._ended.evict(now=now)
+            self._writer.forget_old()
             for thread_id, nodes in list(self._watching_nodes.items()):
                 if not any(until > now for until in nodes.values()):
                     del self._watching_nodes[thread_id]
             if self._watched or self._active:
                 await self._tell_all()
-
-    async def sweep(self) -> None:
-        """Delete old events, until canceled."""
-        while True:
-            await anyio.sleep(SWEEP_S)
-            self._writer.forget_old()
-            try:
-                await self._store.delete_old(keep_s=self._keep_s)
-            except StoreUnavailable:
-                continue
 
     async def _tell_all(self) -> None:
         async with anyio.create_task_group() as tasks:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
+from typing_extensions import override
 
 from gateway.runtime.local_run import LocalRun
 
@@ -42,7 +43,7 @@ class ThreadWatcher:
 
 
 class RunsOfOtherNodes(Protocol):
-    """The runs of other nodes, if several nodes share the database."""
+    """The runs of other nodes."""
 
     async def watch(self, thread_id: str) -> None:
         """Publish runs that other nodes start on a thread, from now on and as long as somebody watches it."""
@@ -61,6 +62,26 @@ class RunsOfOtherNodes(Protocol):
         ...
 
 
+class NoOtherNodes(RunsOfOtherNodes):
+    """Until the service has opened the runs of all nodes, and after it has closed them."""
+
+    @override
+    async def watch(self, thread_id: str) -> None:
+        return
+
+    @override
+    def announce(self, live: LocalRun) -> None:
+        return
+
+    @override
+    async def fetch(self, thread_id: str) -> list[LocalRun]:
+        return []
+
+    @override
+    def copies(self, thread_id: str) -> list[LocalRun]:
+        return []
+
+
 class ThreadWatchers:
     """The watchers of each thread.
 
@@ -69,12 +90,12 @@ class ThreadWatchers:
 
     Attributes:
         own_runs: The argument.
-        other_nodes: The runs of other nodes. None = no other nodes exist.
+        other_nodes: The runs of other nodes.
     """
 
     def __init__(self, own_runs: Callable[[str], list[LocalRun]]) -> None:
         self.own_runs = own_runs
-        self.other_nodes: RunsOfOtherNodes | None = None
+        self.other_nodes: RunsOfOtherNodes = NoOtherNodes()
         self._watchers: dict[str, set[ThreadWatcher]] = {}
 
     def has(self, thread_id: str) -> bool:
@@ -88,8 +109,7 @@ class ThreadWatchers:
         watchers = self._watchers.setdefault(thread_id, set())
         watchers.add(watcher)
         try:
-            if self.other_nodes is not None:
-                await self.other_nodes.watch(thread_id)
+            await self.other_nodes.watch(thread_id)
             yield watcher
         finally:
             watchers.discard(watcher)
@@ -98,10 +118,7 @@ class ThreadWatchers:
 
     def runs(self, thread_id: str) -> list[LocalRun]:
         """Return the runs on a thread whose events are in memory, in the order of their starts."""
-        own = self.own_runs(thread_id)
-        if self.other_nodes is None:
-            return own
-        begun = own + self.other_nodes.copies(thread_id)
+        begun = self.own_runs(thread_id) + self.other_nodes.copies(thread_id)
         return sorted(begun, key=_start_order)
 
     async def runs_since(self, thread_id: str, run_id: str) -> list[LocalRun]:
@@ -111,7 +128,7 @@ class ThreadWatchers:
         """
         known = {live.attempt_id: live for live in self.runs(thread_id)}
         is_known = any(live.run_id == run_id for live in known.values())
-        if self.other_nodes is not None and run_id and not is_known:
+        if run_id and not is_known:
             fetched = await self.other_nodes.fetch(thread_id)
             known = {live.attempt_id: live for live in fetched} | known
         return sorted(known.values(), key=_start_order)
@@ -119,8 +136,7 @@ class ThreadWatchers:
     def publish(self, live: LocalRun) -> None:
         """Tell the watchers of a thread about a run that this node starts."""
         self.publish_here(live)
-        if self.other_nodes is not None:
-            self.other_nodes.announce(live)
+        self.other_nodes.announce(live)
 
     def publish_here(self, live: LocalRun) -> None:
         """Tell the watchers of a thread at this node about a run."""
