@@ -173,6 +173,7 @@ class Bus:
         )
         self.broadcasts = Broadcasts(
             context.stores.notifications,
+            files=self.outbox.files,
             directory=self.chats,
             pairings=self.pairings,
             policies=context.policies,

@@ -192,8 +192,8 @@ class Takeovers:
         )
         texts = await self._texts(control)
         text = texts.taken_over if what == "begin" else texts.handed_back
-        key = f"takeover:{control.conversation_id}:{now:.3f}:{what}"
-        return [recipient.text_row(key, text, author=by)]
+        prefix = f"takeover:{control.conversation_id}:{now:.3f}:{what}:"
+        return recipient.rows(prefix, [text], author=by)
 
     async def _texts(self, control: ConversationControl) -> Messages:
         """Return the bot's messages in the language of a conversation."""

@@ -47,7 +47,7 @@ MIN_BODY_BYTES_PER_S = 1000.0
 single bytes."""
 
 _UPLOADS = re.compile(
-    r"/api/threads/[^/]+/uploads|/api/channels/terminal/[^/]+/files|/api/channels/[^/]+/messages"
+    r"/api/threads/[^/]+/uploads|/api/channels/terminal/[^/]+/files|/api/channels/(?:[^/]+/messages|broadcast)"
 )
 
 OPEN_PATHS = frozenset({"/health", "/health/ready"})

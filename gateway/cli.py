@@ -394,33 +394,39 @@ def _add_send(send: argparse.ArgumentParser) -> None:
     send.add_argument("channel", metavar="CHANNEL", help="slack, telegram, ...")
     send.add_argument("chat", metavar="CHAT", help="the chat's ID on the platform")
     send.add_argument(
-        "text",
-        metavar="TEXT",
-        nargs="?",
-        help="the message, as Markdown; - reads it from stdin, as does no text and no file",
-    )
-    send.add_argument(
         "--topic", default="", metavar="ID", help="a thread or topic of the chat (default: none)"
     )
     send.add_argument(
         "--person", action="store_true", help="CHAT is a person's ID: write to them in private"
     )
     send.add_argument(
-        "--file", action="append", metavar="FILE", help="send a file, too; may be repeated"
-    )
-    send.add_argument(
-        "--key", metavar="KEY", help="names the message: one with the same key is not sent again"
-    )
-    send.add_argument(
         "--wait", action="store_true", help="wait until the platform has taken or refused it"
     )
-    send.add_argument("--json", action="store_true", help="print the result as JSON")
+    _add_notification(send)
+
+
+def _add_notification(command: argparse.ArgumentParser) -> None:
+    """Add what messages to one chat and broadcasts have in common."""
+    command.add_argument(
+        "text",
+        metavar="TEXT",
+        nargs="?",
+        help="the message, as Markdown; - reads it from stdin, as does no text and no file",
+    )
+    command.add_argument(
+        "--file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="send a file, too; may be repeated",
+    )
+    command.add_argument(
+        "--key", metavar="KEY", help="names the message: one with the same key is not sent again"
+    )
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _add_broadcast(broadcast: argparse.ArgumentParser) -> None:
-    broadcast.add_argument(
-        "text", metavar="TEXT", help="the message, as Markdown; - reads it from stdin"
-    )
     broadcast.add_argument(
         "--channel",
         action="append",
@@ -437,15 +443,10 @@ def _add_broadcast(broadcast: argparse.ArgumentParser) -> None:
         "--days", type=float, metavar="N", help="only chats with a message in the last N days"
     )
     broadcast.add_argument(
-        "--key",
-        metavar="KEY",
-        help="names the broadcast: one with the same key is never sent again",
-    )
-    broadcast.add_argument(
         "--dry-run", action="store_true", help="only show how many chats would get it"
     )
     broadcast.add_argument("--yes", action="store_true", help="send without asking")
-    broadcast.add_argument("--json", action="store_true", help="print the result as JSON")
+    _add_notification(broadcast)
 
 
 def _add_service(service: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:

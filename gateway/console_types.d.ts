@@ -136,7 +136,7 @@ type Option = [string, string];
 interface Field {
   name: string;
   label: string;
-  type?: "text" | "number" | "area" | "choice" | "check";
+  type?: "text" | "number" | "area" | "choice" | "check" | "file";
   value?: string;
   hint?: string;
   /** For a choice. */
@@ -214,6 +214,8 @@ interface Kit {
   chart: (options: { label: string; times: string[]; series: Series[]; format: (value: number) => string; isLines?: boolean; }) => HTMLElement;
 
   // kit/dialog.mjs
+  /** Return an input for files that a button clicks. */
+  filePicker: (attributes: Record<string, any>, chosen: (files: File[]) => unknown) => HTMLInputElement;
   /** Return a form. `submit` gets its values; what it throws is shown below the fields. */
   form: (fields: Field[], options: { label: string; submit: (values: Record<string, string>) => unknown; more?: Node[]; }) => HTMLFormElement;
   /** Return what a form holds; a check is "true" or "false". */

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from bus.characters import clean
 
@@ -30,10 +30,18 @@ def with_words(text: str) -> str:
     return text
 
 
-class NewMessageRequest(BaseModel):
-    """A message to one place. It has a text, files or both."""
+class NotificationBody(BaseModel):
+    """What every message has: a text, files or both."""
 
     text: Text = Field(default="", description="Markdown")
+    key: Key | None = Field(
+        default=None, description="A repeated request with the same key sends nothing"
+    )
+
+
+class NewMessageRequest(NotificationBody):
+    """A message to one place. It has a text, files or both."""
+
     chat: PlatformId = Field(default="", description="The platform's ID of the chat")
     topic: PlatformId = Field(
         default="",
@@ -43,9 +51,6 @@ class NewMessageRequest(BaseModel):
     person: PlatformId = Field(
         default="",
         description="Instead of `chat`: the platform's ID of the person to write to in private",
-    )
-    key: Key | None = Field(
-        default=None, description="A repeated request with the same key sends nothing"
     )
 
     @model_validator(mode="after")
@@ -57,18 +62,19 @@ class NewMessageRequest(BaseModel):
         return self
 
 
-class NewBroadcastRequest(BaseModel):
-    """A broadcast."""
+def _as_list(value: object) -> object:
+    """Return the field of a form as a list, which it is only if the form has it more than once."""
+    return [value] if isinstance(value, str) else value
 
-    text: Annotated[Text, AfterValidator(with_words)] = Field(description="Markdown")
-    channels: list[str] | None = Field(
+
+class NewBroadcastRequest(NotificationBody):
+    """A broadcast. It has a text, files or both."""
+
+    channels: Annotated[list[str] | None, BeforeValidator(_as_list)] = Field(
         default=None, min_length=1, max_length=100, description="null = all connected channels"
     )
     audience: Literal["private", "groups", "all"] = "private"
     active_within_days: float | None = Field(
         default=None, gt=0, le=3650, description="Only chats with a message in this many days"
     )
-    key: Key | None = Field(
-        default=None, description="A repeated request with the same key sends nothing"
-    )
-    dry_run: bool = Field(default=False, description="Only count")
+    dry_run: bool = Field(default=False, description="Only count, also without a text and files")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyio import to_thread
 
@@ -17,8 +17,8 @@ BROADCAST = ""
 """The channel of a broadcast's row."""
 
 _INSERT = """
-INSERT INTO notification (channel, key, digest, text, recipients, created_at)
-VALUES (:channel, :key, :digest, :text, :recipients, :created_at)
+INSERT INTO notification (channel, key, digest, text, files, recipients, created_at)
+VALUES (:channel, :key, :digest, :text, :files, :recipients, :created_at)
 ON CONFLICT (channel, key) DO NOTHING
 RETURNING id
 """
@@ -47,11 +47,13 @@ SELECT notification.*, (
 FROM notification WHERE channel = '' ORDER BY id DESC LIMIT :limit
 """
 _COUNT_STATES = """
-SELECT state, count(*) AS rows, min(body) AS body FROM outbox WHERE key > :first AND key < :after GROUP BY state
+SELECT state, count(*) AS rows, (
+    SELECT body FROM outbox WHERE key > :first AND key < :after ORDER BY key LIMIT 1) AS body
+FROM outbox WHERE key > :first AND key < :after GROUP BY state
 """
-_FORGET_TEXT = """
-UPDATE notification SET text = ''
-WHERE id = :id AND text <> '' AND NOT EXISTS (
+_FORGET_CONTENT = """
+UPDATE notification SET text = '', files = ''
+WHERE id = :id AND (text <> '' OR files <> '') AND NOT EXISTS (
     SELECT 1 FROM notification_chat WHERE notification_id = notification.id)
 """
 _STOP = "DELETE FROM notification_chat WHERE notification_id = :id RETURNING chat"
@@ -70,6 +72,7 @@ class NewNotification:
         key: The client's name for it.
         digest: A hash of the request, equal for repetitions.
         text: The Markdown of a broadcast.
+        files: Its files. Opaque here.
         recipients: Who gets it, as the response says. Opaque here.
         created_at: Unix seconds.
     """
@@ -78,6 +81,7 @@ class NewNotification:
     key: str
     digest: str
     text: str = ""
+    files: str = ""
     recipients: str
     created_at: float
 
@@ -91,6 +95,7 @@ class Notification:
     key: str
     digest: str
     text: str
+    files: str
     recipients: str
     created_at: float
 
@@ -115,6 +120,13 @@ class NotificationStore:
         rows = await self._database.read(_FIND, {"channel": channel, "key": key})
         return from_row(Notification, rows[0]) if rows else None
 
+    async def find_repeated(self, channel: str, key: str, digest: str) -> Notification | None:
+        """Return the notification that a request repeats. Raises RowConflict: Another one has this key."""
+        found = await self.find(channel, key)
+        if found is not None and found.digest != digest:
+            raise _key_conflict(channel, key)
+        return found
+
     async def list_broadcasts(self, *, limit: int) -> list[tuple[Notification, int]]:
         """Return the newest broadcasts, newest first, each with the number of chats that wait for it."""
         rows = await self._database.read(_BROADCASTS, {"limit": limit})
@@ -127,7 +139,7 @@ class NotificationStore:
         ]
 
     async def count_states(self, key_prefix: str) -> tuple[dict[str, int], str]:
-        """Return the number of rows of the outbox in each state, and the body of one of them; "" = there are none.
+        """Return the number of rows of the outbox in each state, and the body of the first one; "" = there are none.
 
         The keys of the rows begin with `key_prefix`, which ends with `:`.
         """
@@ -140,33 +152,30 @@ class NotificationStore:
         """Return the number of chats whose message is not in the outbox yet."""
         return int((await self._database.read(_COUNT, {"id": notification_id}))[0]["chats"])
 
-    async def accept(self, new: NewNotification, rows: Sequence[NewOutboxRow]) -> bool:
-        """Store a notification and its rows of the outbox, unless it is stored already.
+    async def accept(
+        self,
+        new: NewNotification,
+        *,
+        rows: Sequence[NewOutboxRow] = (),
+        chats: Sequence[KnownChat] = (),
+    ) -> bool:
+        """Store a notification, its rows of the outbox and the chats that wait for it, unless it is stored already.
 
         Return whether this call stored it.
 
         Raises:
             RowConflict: Another notification has this key.
         """
-
-        def work(tx: Transaction) -> bool:
-            is_new = _insert(tx, new) is not None
-            if is_new:
-                insert_outbox_rows(tx, rows, now=new.created_at)
-            return is_new
-
-        return await self._database.transaction(work)
-
-    async def accept_broadcast(self, new: NewNotification, chats: Sequence[KnownChat]) -> bool:
-        """Store a broadcast and the chats that wait for it, like `accept`."""
         addresses = await to_thread.run_sync(_encode, chats)
+        kept = new if chats else replace(new, text="", files="")  # No chat waits for them.
 
         def work(tx: Transaction) -> bool:
-            number = _insert(tx, new)
+            number = _insert(tx, kept)
             if number is None:
                 return False
-            tx.run(_INSERT_CHATS, {"notification_id": number, "chats": addresses})
-            tx.run(_FORGET_TEXT, {"id": number})
+            insert_outbox_rows(tx, rows, now=new.created_at)
+            if chats:
+                tx.run(_INSERT_CHATS, {"notification_id": number, "chats": addresses})
             return True
 
         return await self._database.transaction(work)
@@ -179,7 +188,7 @@ class NotificationStore:
             if not rows:
                 raise RowNotFound(f"There is no broadcast {key}.")
             mine: Params = {"id": rows[0]["id"]}
-            stopped, _ = tx.run_all([(_STOP, mine), (_FORGET_TEXT, mine)])
+            stopped, _ = tx.run_all([(_STOP, mine), (_FORGET_CONTENT, mine)])
             return len(stopped)
 
         return await self._database.transaction(work)
@@ -216,7 +225,7 @@ class NotificationStore:
             ]
             rows = [row for chat in chats for row in rows_for(chat)]
             insert_outbox_rows(tx, rows, now=now)
-            tx.run(_FORGET_TEXT, {"id": broadcast.id})
+            tx.run(_FORGET_CONTENT, {"id": broadcast.id})
             return rows
 
         return await self._database.transaction(work)
@@ -234,6 +243,7 @@ def _insert(tx: Transaction, new: NewNotification) -> int | None:
         "key": new.key,
         "digest": new.digest,
         "text": new.text,
+        "files": new.files,
         "recipients": new.recipients,
         "created_at": new.created_at,
     }
@@ -241,11 +251,11 @@ def _insert(tx: Transaction, new: NewNotification) -> int | None:
         return int(inserted[0]["id"])
     found = tx.run(_FIND, {"channel": new.channel, "key": new.key})
     if found[0]["digest"] != new.digest:
-        raise key_conflict(new.channel, new.key)
+        raise _key_conflict(new.channel, new.key)
     return None
 
 
-def key_conflict(channel: str, key: str) -> RowConflict:
+def _key_conflict(channel: str, key: str) -> RowConflict:
     """Return the error of a request that has the key of a different one."""
     what = "message" if channel else "broadcast"
     return RowConflict(f"Another {what} has the key {key!r}.")

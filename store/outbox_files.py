@@ -1,4 +1,4 @@
-"""Files that outbox rows send and that no thread has: stored in parts, so that no transaction is long."""
+"""Files of notifications: stored in parts, so that no transaction is long, and once, however many chats get them."""
 
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -12,21 +12,21 @@ PART_BYTES = 256 * 1024
 """Size of a part, bytes. Storing one takes a few milliseconds."""
 
 _INSERT = """
-INSERT INTO outbox_file (file_id, part, outbox_key, content, created_at)
-VALUES (:file_id, :part, :outbox_key, :content, :created_at)
+INSERT INTO outbox_file (file_id, part, channel, key, content, created_at)
+VALUES (:file_id, :part, :channel, :key, :content, :created_at)
 """
 _READ = "SELECT content FROM outbox_file WHERE file_id = :file_id AND part = :part"
 
 
 class OutboxFiles:
-    """The table outbox_file. Retention deletes a file when its row was delivered or is gone."""
+    """The table outbox_file. Retention deletes a file when no chat of its notification needs it anymore."""
 
     def __init__(self, database: Database, *, now: Callable[[], float]) -> None:
         self._database = database
         self._now = now
 
-    async def put(self, path: Path, *, outbox_key: str) -> str:
-        """Store a file for the row with this key, which may not exist yet. Return the file's ID.
+    async def put(self, path: Path, *, channel: str, key: str) -> str:
+        """Store a file of the notification with this channel and key, which may not exist yet. Return the file's ID.
 
         Raises:
             OSError: The file cannot be read.
@@ -39,7 +39,8 @@ class OutboxFiles:
                 params: Params = {
                     "file_id": file_id,
                     "part": part,
-                    "outbox_key": outbox_key,
+                    "channel": channel,
+                    "key": key,
                     "content": content,
                     "created_at": created_at,
                 }

@@ -25,7 +25,7 @@
 | person | `retention_days` after their last message |
 | notification | to one chat: until its rows of the outbox are deleted; a broadcast: kept, a small row without text |
 | notification_chat | until its message is in the outbox, in seconds to minutes |
-| outbox_file | until its row of the outbox was delivered or is deleted, and for a day if it has no row |
+| outbox_file | until the rows of its notification were delivered or are deleted, and no chat waits; at least an hour |
 | schedule | ended ones: `retention_days`; others are kept until someone deletes them |
 | schedule_occurrence | `retention_days` |
 | chat_migration | kept: one small row per Telegram group that became a supergroup |
@@ -57,22 +57,35 @@ MIN_ROWS, MAX_ROWS = 5, 500
 FILES_AFTER_S = 3600.0
 """How old a file of the outbox must be before it is deleted, seconds. Storing a file and its row takes less."""
 
-_FIRST_KEY = "'notification:' || notification.channel || ':' || notification.key"
+
+def _is_of(row: str) -> str:
+    """Return the condition that `key` is one of a delivery of a notification, whose channel and key `row` has."""
+    first = f"'notification:' || {row}.channel || ':' || {row}.key"
+    return f"key > {first} || ':' AND key < {first} || ';'"
+
+
 DELETE_NOTIFICATIONS = f"""
 DELETE FROM notification WHERE id IN (
     SELECT id FROM notification INDEXED BY notification_by_age
-    WHERE channel <> '' AND created_at < :before AND NOT EXISTS (
-        SELECT 1 FROM outbox WHERE outbox.key > {_FIRST_KEY} || ':' AND outbox.key < {_FIRST_KEY} || ';')
+    WHERE channel <> '' AND created_at < :before
+        AND NOT EXISTS (SELECT 1 FROM outbox WHERE {_is_of("notification")})
     LIMIT :rows)
 RETURNING id
 """  # noqa: S608 - literals only
+FIND_FILES = f"""
+SELECT file_id FROM outbox_file AS stored
+WHERE part = 0 AND created_at < :before
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE {_is_of("stored")} AND state <> 'delivered')
+    AND NOT EXISTS (SELECT 1 FROM discarded_delivery WHERE {_is_of("stored")})
+    AND NOT EXISTS (
+        SELECT 1 FROM notification JOIN notification_chat ON notification_id = notification.id
+        WHERE notification.channel = stored.channel AND notification.key = stored.key)
+"""  # noqa: S608 - literals only
+# The first part goes last, because the others are not found without it.
 DELETE_FILES = """
 DELETE FROM outbox_file WHERE (file_id, part) IN (
     SELECT file_id, part FROM outbox_file
-    WHERE created_at < :before
-        AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.key = outbox_key AND state <> 'delivered')
-        AND NOT EXISTS (SELECT 1 FROM discarded_delivery WHERE discarded_delivery.key = outbox_key)
-    LIMIT :rows)
+    WHERE file_id IN (SELECT value FROM json_each(:ids)) ORDER BY part DESC LIMIT :rows)
 RETURNING part
 """
 
@@ -198,11 +211,13 @@ class Retention:
     async def prune(self, *, now: float) -> int:
         """Delete old rows (`now` in Unix seconds). Return their number. Raises StoreError."""
         before = now - REDELIVERY_DAYS * DAY_S
-        deleted = sum([await self._delete(statement, before) for statement in SHORT_TERM])
-        deleted += await self._delete(DELETE_FILES, now - FILES_AFTER_S)
+        old: Params = {"before": before}
+        deleted = sum([await self._delete(statement, old) for statement in SHORT_TERM])
+        deleted += await self._delete_files(now - FILES_AFTER_S)
         if days := self._database.retention_days:
             before = now - max(days, REDELIVERY_DAYS) * DAY_S
-            deleted += sum([await self._delete(statement, before) for statement in LONG_TERM])
+            old = {"before": before}
+            deleted += sum([await self._delete(statement, old) for statement in LONG_TERM])
             deleted += await self._delete_conversations(before)
             await self._database.execute(ANONYMIZE_USAGE, {"day": _utc_day(before)})
         month = _utc_day(now)[: len("2026-11")]
@@ -224,10 +239,16 @@ class Retention:
                 return deleted
             rows = next_batch_rows(rows, took_s)
 
-    async def _delete(self, statement: str, before: float) -> int:
+    async def _delete_files(self, before: float) -> int:
+        """Delete files that no chat needs anymore. Finding them takes milliseconds for each thousand chats."""
+        found = await self._database.read(FIND_FILES, {"before": before})
+        ids = json.dumps([row["file_id"] for row in found])
+        return await self._delete(DELETE_FILES, {"ids": ids})
+
+    async def _delete(self, statement: str, params: Params) -> int:
         deleted, rows = 0, MIN_ROWS
         while True:
-            count, took_s = await self._run_batch(statement, {"before": before, "rows": rows})
+            count, took_s = await self._run_batch(statement, {**params, "rows": rows})
             deleted += count
             if count < rows:
                 return deleted

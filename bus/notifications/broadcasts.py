@@ -1,6 +1,5 @@
 """Accepts broadcasts, each ID only once."""
 
-import hashlib
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +12,12 @@ from pydantic import TypeAdapter
 from bus.config import ChannelPolicy
 from bus.notifications.audience import AudienceKind, select_chats
 from bus.notifications.chat_directory import ChatDirectory
-from bus.notifications.rows import broadcast_prefix, text_of_row
-from bus.platform import Clock
+from bus.notifications.content import decode_files, encode_files, hash_request, store_files
+from bus.notifications.rows import key_prefix, text_of_row
+from bus.platform import Clock, OutgoingFile
 from store.chats import KnownChat
-from store.notifications import BROADCAST, NewNotification, NotificationStore, key_conflict
+from store.notifications import BROADCAST, NewNotification, Notification, NotificationStore
+from store.outbox_files import OutboxFiles
 from store.pairings import PairingStore
 from store.retention import DAY_S
 
@@ -26,26 +27,21 @@ class BroadcastRequest:
     """A broadcast that an administrator requests.
 
     Attributes:
-        text: Markdown.
+        text: Markdown; "" = only files.
+        files: At most as large as the platform of each channel accepts.
         key: The broadcast's ID. A request with a known ID is a repetition; "" = create a new ID.
         channels: The requested channels; None = all.
         left_out: Channels among them that get nothing, and why.
         active_days: Only chats with a message in this many days; None = all known chats.
     """
 
-    text: str
+    text: str = ""
+    files: Sequence[OutgoingFile] = ()
     key: str = ""
     channels: Sequence[str] | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     audience: AudienceKind = "private"
     active_days: float | None = None
-
-    @property
-    def digest(self) -> str:
-        """A hash of the request, equal for repetitions."""
-        channels = None if self.channels is None else sorted(self.channels)
-        asked = json.dumps([self.text, self.audience, channels, self.active_days])
-        return hashlib.sha256(asked.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +85,7 @@ class BroadcastStatus:
     """A past broadcast.
 
     Attributes:
-        text: The beginning of its Markdown; "" = its messages were delivered a week ago.
+        text: Its Markdown, or the names of its files; "" = its messages were delivered a week ago.
         chats: Number of chats that it was for.
         waiting: Number of chats whose message is not in the outbox yet.
         deliveries: Number of its messages in each state of the outbox. Delivered ones are deleted after a week.
@@ -119,6 +115,7 @@ class Broadcasts:
         self,
         store: NotificationStore,
         *,
+        files: OutboxFiles,
         directory: ChatDirectory,
         pairings: PairingStore,
         policies: Mapping[str, ChannelPolicy],
@@ -127,6 +124,7 @@ class Broadcasts:
     ) -> None:
         self._accepted = on_accepted
         self._store = store
+        self._files = files
         self._directory = directory
         self._pairings = pairings
         self._policies = policies
@@ -143,22 +141,24 @@ class Broadcasts:
         Raises:
             RowConflict: Another broadcast has this key.
             StoreError: The broadcast may or may not have been stored. Repeat the request with the same key.
+            OSError: A file cannot be read.
         """
-        key = request.key or uuid.uuid4().hex
-        if request.key and (earlier := await self._find(request)):
-            return earlier
+        key, digest = request.key or uuid.uuid4().hex, await _hash(request)
+        if earlier := await self._store.find_repeated(BROADCAST, key, digest):
+            return await self._repeat(earlier)
         chats, reach = await self._select(request, channels)
+        files = await store_files(self._files, request.files, channel=BROADCAST, key=key)
         new = NewNotification(
             channel=BROADCAST,
             key=key,
-            digest=request.digest,
+            digest=digest,
             text=request.text,
+            files=encode_files(files),
             recipients=_REACH.dump_json(dict(reach)).decode(),
             created_at=self._now(),
         )
-        if not await self._store.accept_broadcast(new, chats):
-            # A concurrent request with this key was faster.
-            return await self._find(request) or BroadcastReceipt(key=key, reach=reach, waiting=0)
+        if not await self._store.accept(new, chats=chats):
+            return await self.accept(request, channels)  # A concurrent request was faster.
         self._accepted()
         return BroadcastReceipt(key=key, reach=reach, waiting=len(chats))
 
@@ -166,11 +166,11 @@ class Broadcasts:
         """Return the newest broadcasts, newest first. Raises StoreError."""
         found: list[BroadcastStatus] = []
         for one, waiting in await self._store.list_broadcasts(limit=limit):
-            states, body = await self._store.count_states(broadcast_prefix(one.key))
+            states, body = await self._store.count_states(key_prefix(BROADCAST, one.key))
             found.append(
                 BroadcastStatus(
                     key=one.key,
-                    text=one.text or text_of_row(body),
+                    text=_shown(one) or text_of_row(body),
                     chats=sum(
                         reach.chats for reach in _REACH.validate_json(one.recipients).values()
                     ),
@@ -188,16 +188,14 @@ class Broadcasts:
         """
         return await self._store.stop(key)
 
-    async def _find(self, request: BroadcastRequest) -> BroadcastReceipt | None:
-        """Return the broadcast that a request repeats. Raises RowConflict, StoreError."""
-        earlier = await self._store.find(BROADCAST, request.key)
-        if earlier is None:
-            return None
-        if earlier.digest != request.digest:
-            raise key_conflict(BROADCAST, request.key)
-        reach = _REACH.validate_json(earlier.recipients)
-        waiting = await self._store.count_waiting(earlier.id)
-        return BroadcastReceipt(key=earlier.key, reach=reach, waiting=waiting, is_repeat=True)
+    async def _repeat(self, earlier: Notification) -> BroadcastReceipt:
+        """Return the receipt of a repeated request. Raises StoreError."""
+        return BroadcastReceipt(
+            key=earlier.key,
+            reach=_REACH.validate_json(earlier.recipients),
+            waiting=await self._store.count_waiting(earlier.id),
+            is_repeat=True,
+        )
 
     async def _select(
         self, request: BroadcastRequest, channels: Sequence[str]
@@ -220,3 +218,14 @@ class Broadcasts:
             chats += admitted
             reach[name] = ChannelReach(chats=len(admitted), denied=denied)
         return chats, reach
+
+
+async def _hash(request: BroadcastRequest) -> str:
+    channels = None if request.channels is None else sorted(request.channels)
+    asked = json.dumps([request.text, request.audience, channels, request.active_days])
+    return await hash_request([asked], request.files)
+
+
+def _shown(found: Notification) -> str:
+    """Return what people will see of a broadcast; "" = no chat waits for it."""
+    return found.text or "\n".join(f"[{file.name}]" for file in decode_files(found.files))

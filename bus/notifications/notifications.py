@@ -1,23 +1,22 @@
 """Accepts messages of API clients to one chat, topic or person, each key only once, and tells what became of them."""
 
-import hashlib
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from anyio import to_thread
 from pydantic import TypeAdapter
 
 from bus.messages import MessageId, platform_message_id
 from bus.notifications.chat_directory import ChatDirectory
-from bus.notifications.rows import Recipient, message_key
+from bus.notifications.content import hash_request, store_files
+from bus.notifications.rows import key_prefix
 from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Clock, OutgoingFile
 from store.errors import RowNotFound
-from store.notifications import NewNotification, Notification, NotificationStore, key_conflict
-from store.outbox import DeliveryState, NewOutboxRow, OutboxRow, OutboxStore
+from store.notifications import NewNotification, Notification, NotificationStore
+from store.outbox import DeliveryState, OutboxRow, OutboxStore
 
 NotificationState = DeliveryState | Literal["discarded"]
 """The state of a notification: of its least advanced delivery, or `discarded` = an administrator deleted them."""
@@ -135,13 +134,22 @@ class Notifications:
             StoreError: The message may or may not have been stored. Repeat the request with the same key.
             OSError: A file cannot be read.
         """
-        key, digest = request.key or uuid.uuid4().hex, await to_thread.run_sync(_digest, request)
-        if request.key and (earlier := await self._find_earlier(request.channel, key, digest)):
-            return earlier
+        key = request.key or uuid.uuid4().hex
+        words = [request.chat, request.topic, str(request.is_person), request.text]
+        digest = await hash_request(words, request.files)
+        earlier = await self._store.find_repeated(request.channel, key, digest)
+        if earlier is not None:
+            return replace(await self._status(earlier), is_repeat=True)
         recipient = await self._directory.find_recipient(
             request.channel, request.chat, topic=request.topic, is_person=request.is_person
         )
-        rows = [row async for row in self._rows(request, key, recipient)]
+        adapter, journal = self._delivery.adapter(request.channel), self._outbox.files
+        rows = recipient.rows(
+            key_prefix(request.channel, key),
+            await split_text(adapter, request.text) if request.text.strip() else [],
+            await store_files(journal, request.files, channel=request.channel, key=key),
+            author=request.author,
+        )
         place = _Place(
             chat=request.chat,
             topic=request.topic,
@@ -155,11 +163,11 @@ class Notifications:
             recipients=_PLACE.dump_json(place).decode(),
             created_at=self._now(),
         )
-        is_new = await self._store.accept(new, rows)
+        is_new = await self._store.accept(new, rows=rows)
         self._delivery.notify(recipient.conversation)
         status = await self.find(request.channel, key)
         # A concurrent request with this key may have been faster.
-        return status if is_new else _as_repeat(status)
+        return replace(status, is_repeat=not is_new)
 
     async def find(self, channel: str, key: str) -> NotificationStatus:
         """Return a message with its state. Raises RowNotFound, StoreError."""
@@ -168,18 +176,10 @@ class Notifications:
             raise RowNotFound(f"There is no message {key}.")
         return await self._status(found)
 
-    async def _find_earlier(self, channel: str, key: str, digest: str) -> NotificationStatus | None:
-        found = await self._store.find(channel, key)
-        if found is None:
-            return None
-        if found.digest != digest:
-            raise key_conflict(channel, key)
-        return _as_repeat(await self._status(found))
-
     async def _status(self, found: Notification) -> NotificationStatus:
         place = _PLACE.validate_json(found.recipients)
-        keys = [message_key(found.channel, found.key, part) for part in range(place.deliveries)]
-        rows = await self._outbox.find_all(keys)
+        prefix = key_prefix(found.channel, found.key)
+        rows = await self._outbox.find_all([f"{prefix}{n}" for n in range(place.deliveries)])
         return NotificationStatus(
             channel=found.channel,
             key=found.key,
@@ -189,38 +189,3 @@ class Notifications:
             created_at=found.created_at,
             deliveries=sorted(rows, key=lambda row: row.id),
         )
-
-    async def _rows(
-        self, request: NotificationRequest, key: str, recipient: Recipient
-    ) -> AsyncIterator[NewOutboxRow]:
-        adapter = self._delivery.adapter(request.channel)
-        parts = await split_text(adapter, request.text) if request.text else []
-        for number, part in enumerate(parts):
-            outbox_key = message_key(request.channel, key, number)
-            yield recipient.text_row(outbox_key, part, author=request.author)
-        for number, file in enumerate(request.files, start=len(parts)):
-            outbox_key = message_key(request.channel, key, number)
-            file_id = await self._outbox.files.put(file.path, outbox_key=outbox_key)
-            yield recipient.file_row(outbox_key, file, file_id=file_id)
-
-
-def _digest(request: NotificationRequest) -> str:
-    """Return a hash of a request, equal for repetitions. Blocking."""
-    hashed = hashlib.sha256()
-    for part in _hashed_parts(request):
-        hashed.update(len(part).to_bytes(8, "big"))
-        hashed.update(part)
-    return hashed.hexdigest()
-
-
-def _hashed_parts(request: NotificationRequest) -> Iterable[bytes]:
-    for word in (request.chat, request.topic, str(request.is_person), request.text):
-        yield word.encode()
-    for file in request.files:
-        yield file.name.encode()
-        with file.path.open("rb") as content:
-            yield hashlib.file_digest(content, "sha256").digest()
-
-
-def _as_repeat(status: NotificationStatus) -> NotificationStatus:
-    return replace(status, is_repeat=True)

@@ -12,7 +12,7 @@ from bus.messages import (
     decode_outbound,
     encode_outbound,
 )
-from bus.platform import OutgoingFile
+from bus.notifications.content import NotificationFile
 from store.outbox import NewOutboxRow, UnreadMessage
 
 HEADING = "[You sent this here before the message above]"
@@ -37,28 +37,14 @@ MAX_QUOTED_CHARS = 20_000
 
 MAX_NAME_CHARS = 80
 
-PREFIX = "notification:"
-"""The beginning of the outbox keys of notifications."""
 
+def key_prefix(channel: str, key: str) -> str:
+    """Return the beginning of the outbox keys of a message to one chat, or of a broadcast (`BROADCAST`).
 
-def message_key(channel: str, key: str, part: int) -> str:
-    """Return the outbox key of a part of a message to one chat.
-
-    >>> message_key("slack", "backup-7", 0)
-    'notification:slack:backup-7:0'
+    >>> key_prefix("slack", "backup-7")
+    'notification:slack:backup-7:'
     """
-    return f"{PREFIX}{channel}:{key}:{part}"
-
-
-def broadcast_key(key: str, conversation: ConversationKey, part: int) -> str:
-    """Return the outbox key of a part of a broadcast in a chat."""
-    chat = f"{conversation.channel}:{conversation.workspace}:{conversation.chat}"
-    return f"{broadcast_prefix(key)}{chat}:{part}"
-
-
-def broadcast_prefix(key: str) -> str:
-    """Return the beginning of the outbox keys of a broadcast."""
-    return f"{PREFIX}:{key}:"
+    return f"notification:{channel}:{key}:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,39 +55,57 @@ class Recipient:
     target: ReplyTarget
     is_private: bool
 
-    def text_row(self, outbox_key: str, text: str, *, author: str = "") -> NewOutboxRow:
-        """Return the row of a text that fits one message. `author`: the person who wrote it as the bot."""
-        body = OutboundText(
+    def rows(
+        self,
+        prefix: str,
+        texts: Sequence[str],
+        files: Sequence[NotificationFile] = (),
+        *,
+        author: str = "",
+    ) -> list[NewOutboxRow]:
+        """Return the rows of a message, in their order.
+
+        Args:
+            prefix: The beginning of their outbox keys.
+            texts: Its text, in parts that each fit one message.
+            files: Its files.
+            author: The person who wrote it as the bot; "" = nobody did.
+        """
+        bodies: list[OutboundText | OutboundFile] = [self._text(text, author) for text in texts]
+        bodies += [self._file(file) for file in files]
+        return [
+            NewOutboxRow(
+                key=f"{prefix}{number}",
+                conversation=self.conversation,
+                body=encode_outbound(body),
+            )
+            for number, body in enumerate(bodies)
+        ]
+
+    def _text(self, text: str, author: str) -> OutboundText:
+        return OutboundText(
             channel=self.conversation.channel,
             reply_target=self.target,
             markdown=text,
             begins_topic=self._begins_topic and not author,
             author=author,
         )
-        return self._row(outbox_key, body)
 
-    def file_row(self, outbox_key: str, file: OutgoingFile, *, file_id: str) -> NewOutboxRow:
-        """Return the row of a file, which the journal stores as `file_id`."""
-        body = OutboundFile(
+    def _file(self, file: NotificationFile) -> OutboundFile:
+        return OutboundFile(
             channel=self.conversation.channel,
             reply_target=self.target,
             thread_id="",
             path="",
             name=file.name,
             mime=file.mime,
-            file_id=file_id,
+            file_id=file.file_id,
             begins_topic=self._begins_topic,
         )
-        return self._row(outbox_key, body)
 
     @property
     def _begins_topic(self) -> bool:
         return not (self.is_private or self.conversation.topic)
-
-    def _row(self, outbox_key: str, body: OutboundText | OutboundFile) -> NewOutboxRow:
-        return NewOutboxRow(
-            key=outbox_key, conversation=self.conversation, body=encode_outbound(body)
-        )
 
 
 def quote_unread(messages: Sequence[UnreadMessage]) -> str:

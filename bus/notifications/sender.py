@@ -1,12 +1,14 @@
 """Puts the messages of accepted broadcasts into the outbox, a few at a time, so that answers do not wait."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import anyio
 
 from bus.messages import ReplyTarget
-from bus.notifications.rows import Recipient, broadcast_key
+from bus.notifications.content import NotificationFile, decode_files
+from bus.notifications.rows import Recipient, key_prefix
 from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import ChannelHealth, Clock, ConnectionState
@@ -18,7 +20,7 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 5
-"""Maximum number of unsent broadcast messages of a channel in the outbox, unless one text needs more.
+"""Maximum number of unsent broadcast messages of a channel in the outbox, unless those to one chat are more.
 
 An answer waits for at most this many.
 """
@@ -112,18 +114,15 @@ class BroadcastSender:
         room = IN_FLIGHT - await self._count_in_flight(channel)
         if room <= 0:
             return
-        parts = await split_text(self._delivery.adapter(channel), broadcast.text)
-
-        def rows_for(chat: WaitingChat) -> list[NewOutboxRow]:
-            recipient = _recipient(chat)
-            return [
-                recipient.text_row(broadcast_key(broadcast.key, chat.conversation, number), part)
-                for number, part in enumerate(parts)
-            ]
-
-        chats = max(1, room // len(parts))
+        adapter, text = self._delivery.adapter(channel), broadcast.text
+        texts = await split_text(adapter, text) if text.strip() else []
+        files = decode_files(broadcast.files)
         rows = await self._store.enqueue_next(
-            channel, broadcast, chats, rows_for=rows_for, now=self._now()
+            channel,
+            broadcast,
+            max(1, room // (len(texts) + len(files))),
+            rows_for=partial(_rows_for, broadcast, texts, files),
+            now=self._now(),
         )
         stuck_at = anyio.current_time() + STUCK_AFTER_S
         self._in_flight[channel] |= {row.key: stuck_at for row in rows}
@@ -143,9 +142,17 @@ class BroadcastSender:
         return len(self._in_flight[channel])
 
 
-def _recipient(chat: WaitingChat) -> Recipient:
-    return Recipient(
-        conversation=chat.conversation,
-        target=ReplyTarget(chat=chat.conversation.chat, user=chat.recipient),
+def _rows_for(
+    broadcast: Notification,
+    texts: Sequence[str],
+    files: Sequence[NotificationFile],
+    chat: WaitingChat,
+) -> list[NewOutboxRow]:
+    to = chat.conversation
+    recipient = Recipient(
+        conversation=to,
+        target=ReplyTarget(chat=to.chat, user=chat.recipient),
         is_private=chat.is_private,
     )
+    prefix = key_prefix(broadcast.channel, broadcast.key)
+    return recipient.rows(f"{prefix}{to.channel}:{to.workspace}:{to.chat}:", texts, files)

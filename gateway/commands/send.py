@@ -38,27 +38,29 @@ def run(arguments: argparse.Namespace) -> int:
     fields = {
         "person" if arguments.person else "chat": arguments.chat,
         "topic": arguments.topic,
-        "text": _read_text(arguments),
+        "text": read_text(arguments),
         "key": arguments.key or uuid.uuid4().hex,
     }
     with ExitStack() as stack:
-        files = _open_files(stack, arguments.file or [])
-        send = partial(_send, config, arguments.channel, fields, files, wait=arguments.wait)
+        files = open_files(stack, arguments.file)
+        path = f"channels/{quote(arguments.channel, safe='')}/messages"
+        send = partial(send_notification, config, path, fields, files, wait=arguments.wait)
         sent = anyio.run(send)
     sys.stdout.write(f"{json.dumps(sent) if arguments.json else _report(sent)}\n")
     return 1 if arguments.wait and sent["state"] != "delivered" else 0
 
 
-def _read_text(arguments: argparse.Namespace) -> str:
+def read_text(arguments: argparse.Namespace) -> str:
+    """Return the text of TEXT or standard input; "" = only files. Raises CommandFailed."""
     is_given = arguments.text not in (None, STDIN) or (arguments.text is None and arguments.file)
     if is_given:
         return arguments.text or ""
     if sys.stdin.isatty():
-        raise CommandFailed("there is no text: write it after CHAT, or pipe it in")
+        raise CommandFailed("there is no text: write it as TEXT, or pipe it in")
     return sys.stdin.read().strip()
 
 
-def _open_files(stack: ExitStack, names: Sequence[str]) -> list[FormFile]:
+def open_files(stack: ExitStack, names: Sequence[str]) -> list[FormFile]:
     """Return the files of the form. Raises CommandFailed."""
     try:
         return [
@@ -69,15 +71,18 @@ def _open_files(stack: ExitStack, names: Sequence[str]) -> list[FormFile]:
         raise CommandFailed(f"{error.filename}: {error.strerror}") from None
 
 
-async def _send(
+async def send_notification(
     config: Config,
-    channel: str,
-    fields: Mapping[str, str],
-    files: Sequence[FormFile],
+    path: str,
+    fields: Mapping[str, Any],
+    files: Sequence[FormFile] = (),
     *,
-    wait: bool,
+    wait: bool = False,
 ) -> dict[str, Any]:
-    path = f"channels/{quote(channel, safe='')}/messages"
+    """Send a message, which has a `key`, and return what the service says. Raises CommandFailed.
+
+    `wait`: until it is delivered or not. Not for broadcasts.
+    """
     async with open_service_client(config) as client:
         if client is None:
             raise CommandFailed(
@@ -91,7 +96,7 @@ async def _send(
 
 
 async def _post(
-    client: httpx.AsyncClient, path: str, fields: Mapping[str, str], files: Sequence[FormFile]
+    client: httpx.AsyncClient, path: str, fields: Mapping[str, Any], files: Sequence[FormFile]
 ) -> dict[str, Any]:
     body: dict[str, Any] = {"data": fields, "files": files} if files else {"json": fields}
     try:

@@ -1,5 +1,6 @@
 """POST /api/channels/broadcast: sends an administrator's message to chats in which people have written to the bot."""
 
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -13,6 +14,12 @@ from gateway.middleware import AUDIT_DETAIL
 from gateway.notification_requests import Key, NewBroadcastRequest
 from gateway.openapi import error_responses
 from gateway.routes.channels import ActionResponse, channel_states
+from gateway.routes.notification_forms import (
+    check_content,
+    describe_body,
+    read_notification,
+    save_files,
+)
 from gateway.routes.views import iso_time
 from gateway.services import Services
 
@@ -94,23 +101,32 @@ async def list_broadcasts(
     }
 
 
-@router.post("", response_model=BroadcastView)
-async def broadcast(
-    new: NewBroadcastRequest, request: Request, services: ServicesDep, bus: BusDep
-) -> dict[str, Any]:
-    """Send a message to chats in which people have written to the bot, once for each `key`."""
-    names, left_out = _choose_channels(services, new.channels)
-    asked = BroadcastRequest(
-        text=new.text,
-        key=new.key or "",
-        channels=new.channels,
-        left_out=left_out,
-        audience=new.audience,
-        active_days=new.active_within_days,
-    )
-    if new.dry_run:
-        return _receipt_view(await bus.broadcasts.count(asked, names))
-    receipt = await bus.broadcasts.accept(asked, names)
+@router.post(
+    "",
+    response_model=BroadcastView,
+    openapi_extra=describe_body(NewBroadcastRequest),
+    responses=error_responses(400),
+)
+async def broadcast(request: Request, services: ServicesDep, bus: BusDep) -> dict[str, Any]:
+    """Send a message, with `files` in a form, to chats in which people wrote to the bot, once for each `key`."""
+    async with AsyncExitStack() as stack:
+        new, uploads = await read_notification(request, stack, NewBroadcastRequest)
+        names, left_out = _choose_channels(services, new.channels)
+        max_bytes = {name: bus.notifications.max_file_bytes(name) for name in names}
+        files = await save_files(uploads, stack, max_bytes)
+        asked = BroadcastRequest(
+            text=new.text,
+            files=files,
+            key=new.key or "",
+            channels=new.channels,
+            left_out=left_out,
+            audience=new.audience,
+            active_days=new.active_within_days,
+        )
+        if new.dry_run:
+            return _receipt_view(await bus.broadcasts.count(asked, names))
+        check_content(new, files)
+        receipt = await bus.broadcasts.accept(asked, names)
     repeated = ", repeated" if receipt.is_repeat else ""
     request.scope[AUDIT_DETAIL] = f"broadcast {receipt.key}: {receipt.chats} chats{repeated}"
     return _receipt_view(receipt)

@@ -226,6 +226,7 @@ CREATE TABLE notification (
     key TEXT COLLATE "C" NOT NULL,
     digest TEXT COLLATE "C" NOT NULL, -- of the request
     text TEXT COLLATE "C" NOT NULL, -- '' once no chat waits for it
+    files TEXT COLLATE "C" NOT NULL, -- JSON: its files in outbox_file; '' if it has none, or with the text
     recipients TEXT COLLATE "C" NOT NULL, -- JSON: who gets it, as in the response to the request
     created_at DOUBLE PRECISION NOT NULL,
     UNIQUE (channel, key)
@@ -245,16 +246,17 @@ CREATE TABLE notification_chat (
 );
 CREATE INDEX notification_chat_by_notification ON notification_chat (notification_id);
 
--- Files that outbox rows send and that no thread has, in parts.
+-- Files of notifications, in parts. All outbox rows of a notification send the same ones.
 CREATE TABLE outbox_file (
     file_id TEXT COLLATE "C" NOT NULL,
     part BIGINT NOT NULL,
-    outbox_key TEXT COLLATE "C" NOT NULL,
+    channel TEXT COLLATE "C" NOT NULL, -- with `key`: the notification, which may not be accepted yet
+    key TEXT COLLATE "C" NOT NULL,
     content BYTEA NOT NULL,
     created_at DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (file_id, part)
 );
-CREATE INDEX outbox_file_by_age ON outbox_file (created_at);
+CREATE INDEX outbox_file_by_age ON outbox_file (created_at) WHERE part = 0;
 
 
 -- ACCESS

@@ -233,6 +233,7 @@ CREATE TABLE notification (
     key TEXT NOT NULL,
     digest TEXT NOT NULL, -- of the request
     text TEXT NOT NULL, -- '' once no chat waits for it
+    files TEXT NOT NULL, -- JSON: its files in outbox_file; '' if it has none, or with the text
     recipients TEXT NOT NULL, -- JSON: who gets it, as in the response to the request
     created_at REAL NOT NULL,
     UNIQUE (channel, key)
@@ -252,16 +253,17 @@ CREATE TABLE notification_chat (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX notification_chat_by_notification ON notification_chat (notification_id);
 
--- Files that outbox rows send and that no thread has, in parts.
+-- Files of notifications, in parts. All outbox rows of a notification send the same ones.
 CREATE TABLE outbox_file (
     file_id TEXT NOT NULL,
     part INTEGER NOT NULL,
-    outbox_key TEXT NOT NULL,
+    channel TEXT NOT NULL, -- with `key`: the notification, which may not be accepted yet
+    key TEXT NOT NULL,
     content BLOB NOT NULL,
     created_at REAL NOT NULL,
     PRIMARY KEY (file_id, part)
 ) STRICT;
-CREATE INDEX outbox_file_by_age ON outbox_file (created_at);
+CREATE INDEX outbox_file_by_age ON outbox_file (created_at) WHERE part = 0;
 
 
 -- ACCESS

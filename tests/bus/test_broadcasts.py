@@ -1,8 +1,10 @@
 """A broadcast reaches each chat of its audience once, and does not delay answers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 from typing_extensions import override
 
@@ -16,6 +18,7 @@ from bus.notifications.sender import IN_FLIGHT
 from bus.platform import ChannelHealth, ConnectionState
 from store.errors import RowConflict
 from tests.bus.harness import OPEN, BusHarness, running_bus
+from tests.bus.test_notifications import saved
 from tests.eventually import eventually
 from tests.fakes.platform import PART_CHARS, FakePlatform
 from tests.hook_senders import SECRET, signed
@@ -87,6 +90,44 @@ async def test_a_text_of_several_messages_arrives_whole_in_each_chat(tmp_path: P
         await eventually(parts, lambda found: found == {f"chat of {one}": "abc" for one in names})
 
 
+async def test_its_files_reach_each_chat_and_are_stored_once(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 3_000  # several parts
+    async with running_bus(tmp_path) as harness:
+        names = [f"p{number}" for number in range(IN_FLIGHT + 2)]
+        await people_write(harness, names)
+        file = await saved(tmp_path, "map.png", content)
+        asked = replace(ASKED, files=[file])
+        assert (await harness.bus.broadcasts.accept(asked, ["fake"])).chats == len(names)
+        await anyio.Path(file.path).unlink()
+        await eventually(lambda: len(harness.platform.files) == len(names))
+        assert harness.platform.files == [("map.png", content)] * len(names)
+        assert shown_in(harness.platform) == sorted(f"chat of {name}" for name in names)
+        await saved(tmp_path, "map.png", content)
+        assert (await harness.bus.broadcasts.accept(asked, ["fake"])).is_repeat
+        stored = await harness.database.read("SELECT DISTINCT file_id FROM outbox_file")
+        assert len(stored) == 1
+        await saved(tmp_path, "map.png", content[1:])
+        with pytest.raises(RowConflict):
+            await harness.bus.broadcasts.accept(asked, ["fake"])
+
+
+async def test_a_file_that_a_chat_refused_can_be_sent_there_again(tmp_path: Path) -> None:
+    async with running_bus(tmp_path) as harness:
+        await people_write(harness, ["ann", "bob"])
+        files = [await saved(tmp_path, name, b"1") for name in ("a.csv", "b.csv")]
+        harness.platform.fail("send_file", DeliveryError("no files here"))
+        only_files = BroadcastRequest(files=files, key="files")
+        await harness.bus.broadcasts.accept(only_files, ["fake"])
+        await eventually(lambda: len(harness.platform.files) == 3)
+        [row] = await eventually(lambda: harness.bus.outbox.list_recent(states=["failed"]))
+        assert row.error == "no files here"
+        await harness.bus.deliveries.resend(row.id)
+        await eventually(lambda: len(harness.platform.files) == 4)
+        assert sorted(name for name, _ in harness.platform.files) == ["a.csv"] * 2 + ["b.csv"] * 2
+        [listed] = await harness.bus.broadcasts.list_recent(limit=1)
+        assert listed.text == "[a.csv]"
+
+
 async def test_people_reply_to_it_in_a_group_without_a_mention(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await harness.send("hi", chat="room", is_private=False)
@@ -145,10 +186,14 @@ async def test_an_accepted_broadcast_is_sent_by_the_next_process(tmp_path: Path)
     async with running_bus(tmp_path, platform=platform) as harness:
         await people_write(harness, [f"p{n}" for n in range(20)])
         harness.bus.broadcast_sender.stop()
-        await harness.bus.broadcasts.accept(ASKED, ["fake"])
+        file = await saved(tmp_path, "map.png", b"1")
+        asked = replace(ASKED, files=[file])
+        await harness.bus.broadcasts.accept(asked, ["fake"])
+        [listed] = await harness.bus.broadcasts.list_recent(limit=1)
+        assert listed.text == ASKED.text
     assert len(shown_in(platform)) <= IN_FLIGHT
     async with running_bus(tmp_path, platform=platform):
-        await eventually(lambda: len({*shown_in(platform)}) == 20)
+        await eventually(lambda: len(platform.files) == 20)
     assert len(shown_in(platform)) == 20
 
 

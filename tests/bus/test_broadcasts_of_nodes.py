@@ -8,7 +8,8 @@ import anyio
 from bus.notifications.broadcasts import BroadcastReceipt, BroadcastRequest
 from store.config import StoreConfig
 from tests.bus.harness import BusHarness
-from tests.bus.test_chats_of_nodes import two_nodes
+from tests.bus.test_chats_of_nodes import TwoNodes, two_nodes
+from tests.bus.test_notifications import saved
 from tests.eventually import eventually
 
 CHATS = 12
@@ -26,11 +27,15 @@ async def test_two_nodes_accept_a_broadcast_once_and_send_it_once(
         async def ask(node: BusHarness, request: BroadcastRequest) -> None:
             receipts.append(await node.bus.broadcasts.accept(request, ["fake"]))
 
+        files = [await saved(tmp_path, "map.png", b"1" * 600_000)]
         for text in ("Down tonight", "Up again"):
             async with anyio.create_task_group() as asking:
                 for node in (nodes.one, nodes.two):
-                    asking.start_soon(ask, node, BroadcastRequest(text=text, key=text[:2]))
+                    asked = BroadcastRequest(text=text, files=files, key=text[:2])
+                    asking.start_soon(ask, node, asked)
             await eventually(nodes.texts, partial(_are_all_told, text))
+        await eventually(partial(_files, nodes), lambda names: len(names) >= 2 * CHATS)
+        assert _files(nodes) == ["map.png"] * 2 * CHATS
         assert sorted(one.is_repeat for one in receipts) == [False, False, True, True]
         assert {one.chats for one in receipts} == {CHATS}
         assert [nodes.texts().count(text) for text in ("Down tonight", "Up again")] == [CHATS] * 2
@@ -40,3 +45,7 @@ async def test_two_nodes_accept_a_broadcast_once_and_send_it_once(
 
 def _are_all_told(text: str, shown: list[str]) -> bool:
     return shown.count(text) >= CHATS
+
+
+def _files(nodes: TwoNodes) -> list[str]:
+    return [name for node in (nodes.one, nodes.two) for name, _ in node.platform.files]

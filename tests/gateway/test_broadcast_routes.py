@@ -69,6 +69,28 @@ async def test_a_key_is_for_one_request_and_is_in_the_audit_log(tmp_path: Path) 
     assert "secret words" not in log
 
 
+async def test_files_come_in_the_same_form_as_for_one_chat(tmp_path: Path) -> None:
+    async with composed(tmp_path, CONFIG) as service:
+        fields = {"key": "files", "channels": ["slack", "telegram"], "active_within_days": "2"}
+        report = ("files", ("report.csv", b"a,b\n1,2\n" * 2_000_000))
+        sent = await service.client.post(ROUTE, data=fields, files=[report, report])
+        assert (sent.status_code, list(sent.json()["channels"])) == (200, ["slack", "telegram"])
+        again = await service.client.post(ROUTE, data=fields, files=[report, report])
+        assert again.json()["is_repeat"] is True
+        refused = await service.client.post(ROUTE, data=fields, files=[report])
+        assert refused.status_code == 409
+        for files, status in (
+            ([("files", ("empty.csv", b""))], 422),
+            ([("files", (None, b"no name"))], 400),
+            ([("text", ("text.txt", b"a file"))], 422),
+            ([("files", ("small.csv", b"1"))] * 11, 400),
+        ):
+            refused = await service.client.post(ROUTE, data={"text": "x"}, files=files)
+            assert refused.status_code == status, refused.text
+        counted = await service.client.post(ROUTE, json={"dry_run": True})
+        assert counted.json()["key"] is None
+
+
 async def test_only_a_token_that_may_change_something_sends(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         for scope, status in (("read", 403), ("operator", 200), ("admin", 200)):

@@ -48,6 +48,7 @@ async def test_an_administrator_looks_after_schedules_and_broadcasts(tmp_path: P
         await _pausing_changing_and_deleting_are_undone(page, service)
         await _schedules_of_another_chat_are_left_out(page, service)
         await _past_broadcasts_show_their_deliveries(page, service, person)
+        await _a_broadcast_of_files_is_sent(page, person)
         assert await page.evaluate("document.title") == "Broadcast – Parley"
         # On a loaded machine, the service may say that it is not ready.
         assert [one for one in page.errors if "health/ready" not in one] == []
@@ -131,3 +132,22 @@ async def _past_broadcasts_show_their_deliveries(
     await page.click("Broadcast", "nav")
     await page.wait_for_text("Down tonight <img src=x onerror", "main table")
     await page.wait_for_text("delivered 1", "main table")
+
+
+async def _a_broadcast_of_files_is_sent(page: BrowserPage, person: SlackDirectUser) -> None:
+    await page.click("Count chats", "main")
+    await page.wait_for_text("Write the message first.", "main form")
+    await page.evaluate(
+        f"""(() => {{
+          const given = new DataTransfer(), field = document.querySelector('main input[type=file]');
+          for (const one of ['map.png', {json.dumps(HOSTILE)}]) given.items.add(new File(['1,2'], one));
+          field.files = given.files;
+          field.dispatchEvent(new Event('input', {{ bubbles: true }}));
+        }})()"""
+    )
+    await page.click("Count chats", "main")
+    await page.click("Send to 1 chat", "main")
+    await page.wait_for_text("It is sent to 1 chat.", "#notice")
+    await eventually(lambda: len([one for one in person.shown() if one.file]) == 2)
+    await page.wait_for_text("[map.png]", "main table")
+    await page.wait_for_text("delivered 2", "main table")

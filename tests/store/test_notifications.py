@@ -67,7 +67,7 @@ async def take(store: NotificationStore, limit: int, channel: str = "slack") -> 
 
 async def test_chats_are_moved_into_the_outbox_once_each(database: Database) -> None:
     store, outbox = NotificationStore(database), OutboxStore(database)
-    assert await store.accept_broadcast(NEW, chats("D3", "D1", "D2"))
+    assert await store.accept(NEW, chats=chats("D3", "D1", "D2"))
     assert await take(store, 2) == ["tonight:D1", "tonight:D2"]
     found = await store.find(BROADCAST, "tonight")
     assert found is not None
@@ -81,11 +81,11 @@ async def test_chats_are_moved_into_the_outbox_once_each(database: Database) -> 
 
 async def test_a_key_is_used_once_and_only_for_the_same(database: Database) -> None:
     store = NotificationStore(database)
-    assert await store.accept_broadcast(NEW, chats("D1"))
+    assert await store.accept(NEW, chats=chats("D1"))
     assert await take(store, 9) == ["tonight:D1"]
-    assert not await store.accept_broadcast(NEW, chats("D1", "D2"))
+    assert not await store.accept(NEW, chats=chats("D1", "D2"))
     with pytest.raises(RowConflict):
-        await store.accept_broadcast(replace(NEW, digest="other"), chats("D2"))
+        await store.accept(replace(NEW, digest="other"), chats=chats("D2"))
     assert await take(store, 9) == []
     assert await store.find(BROADCAST, "never") is None
 
@@ -94,10 +94,10 @@ async def test_broadcasts_are_sent_in_their_order_and_each_channel_has_its_own(
     database: Database,
 ) -> None:
     store = NotificationStore(database)
-    await store.accept_broadcast(
-        replace(NEW, key="z first"), [*chats("D2"), replace(CHAT, channel="feishu")]
+    await store.accept(
+        replace(NEW, key="z first"), chats=[*chats("D2"), replace(CHAT, channel="feishu")]
     )
-    await store.accept_broadcast(replace(NEW, key="a second"), chats("D1"))
+    await store.accept(replace(NEW, key="a second"), chats=chats("D1"))
     assert await take(store, 9) == ["z first:D2"]
     assert await take(store, 9) == ["a second:D1"]
     assert await store.find_next("slack") is None
@@ -107,33 +107,34 @@ async def test_broadcasts_are_sent_in_their_order_and_each_channel_has_its_own(
 
 async def test_a_broadcast_that_is_stopped_reaches_nobody_else(database: Database) -> None:
     store = NotificationStore(database)
-    await store.accept_broadcast(NEW, chats("D1", "D2", "D3"))
-    await store.accept_broadcast(replace(NEW, key="later"), chats("D4"))
+    await store.accept(NEW, chats=chats("D1", "D2", "D3"))
+    await store.accept(replace(NEW, key="later"), chats=chats("D4"))
     await take(store, 1)
     assert await store.stop("tonight") == 2
     assert await store.stop("tonight") == 0
     assert await take(store, 9) == ["later:D4"]
-    assert not await store.accept_broadcast(NEW, chats("D1"))
+    assert not await store.accept(NEW, chats=chats("D1"))
     with pytest.raises(RowNotFound):
         await store.stop("never")
 
 
 async def test_the_text_is_forgotten_once_all_of_it_is_in_the_outbox(database: Database) -> None:
     store = NotificationStore(database)
-    await store.accept_broadcast(NEW, chats("D1", "D2"))
+    await store.accept(replace(NEW, files=" [1]"), chats=chats("D1", "D2"))
 
     async def text() -> str:
-        return str((await database.read("SELECT text FROM notification"))[0]["text"])
+        [row] = await database.read("SELECT text, files FROM notification")
+        return f"{row['text']}{row['files']}"
 
     await take(store, 1)
-    assert await text() == "Down tonight"
+    assert await text() == "Down tonight [1]"
     await take(store, 1)
     assert await text() == ""
 
 
 async def test_open_keys_are_those_of_rows_that_are_not_closed(database: Database) -> None:
     store, outbox = NotificationStore(database), OutboxStore(database)
-    await store.accept_broadcast(NEW, chats("D1", "D2", "D3"))
+    await store.accept(NEW, chats=chats("D1", "D2", "D3"))
     await take(store, 9)
     keys = [row.key for row in await outbox.list_open()]
     first, second, _ = await outbox.list_open()
@@ -154,24 +155,24 @@ def parts_of(new: NewNotification, *bodies: str) -> list[NewOutboxRow]:
 
 async def test_a_message_is_in_the_outbox_with_its_acceptance_once(database: Database) -> None:
     store, outbox = NotificationStore(database), OutboxStore(database)
-    assert await store.accept(MESSAGE, parts_of(MESSAGE, "a", "b"))
-    assert not await store.accept(MESSAGE, parts_of(MESSAGE, "a", "b"))
+    assert await store.accept(MESSAGE, rows=parts_of(MESSAGE, "a", "b"))
+    assert not await store.accept(MESSAGE, rows=parts_of(MESSAGE, "a", "b"))
     with pytest.raises(RowConflict):
-        await store.accept(replace(MESSAGE, digest="other"), parts_of(MESSAGE, "c"))
+        await store.accept(replace(MESSAGE, digest="other"), rows=parts_of(MESSAGE, "c"))
     assert [row.body for row in await outbox.list_open()] == ["a", "b"]
     other = replace(MESSAGE, channel="feishu")
-    assert await store.accept(other, [])
-    assert await store.accept_broadcast(replace(NEW, key="backup-7"), [])
+    assert await store.accept(other)
+    assert await store.accept(replace(NEW, key="backup-7"))
 
 
 async def test_a_message_is_forgotten_with_its_rows_and_a_broadcast_is_not(
     database: Database,
 ) -> None:
     store, outbox = NotificationStore(database), OutboxStore(database, now=lambda: 1.0)
-    await store.accept_broadcast(NEW, [])
+    await store.accept(NEW)
     prefix = replace(MESSAGE, key="backup")
     for new in (MESSAGE, prefix):
-        await store.accept(new, parts_of(new, "a", "b"))
+        await store.accept(new, rows=parts_of(new, "a", "b"))
     first, second, *others = await outbox.list_open()
     for row in (first, *others):
         await outbox.mark_delivered(row.id, "p", now=1.0)
@@ -188,33 +189,63 @@ async def test_a_message_is_forgotten_with_its_rows_and_a_broadcast_is_not(
     assert await store.find(BROADCAST, "tonight") is not None
 
 
+async def read_file(outbox: OutboxStore, file_id: str) -> bytes:
+    return b"".join([part async for part in outbox.files.read(file_id)])
+
+
 async def test_a_file_is_kept_until_its_row_was_delivered(
     database: Database, tmp_path: Path
 ) -> None:
     store, outbox = NotificationStore(database), OutboxStore(database, now=lambda: 1.0)
     content = bytes(range(256)) * 2_500  # three parts
     await anyio.Path(tmp_path / "report").write_bytes(content)
-    [row] = parts_of(MESSAGE, "file")
-    file_id = await outbox.files.put(tmp_path / "report", outbox_key=row.key)
-    orphan = await outbox.files.put(tmp_path / "report", outbox_key="notification:slack:x:0")
-    await store.accept(MESSAGE, [row])
-
-    async def read(stored: str) -> bytes:
-        return b"".join([part async for part in outbox.files.read(stored)])
-
-    assert await read(file_id) == content
+    file_id = await outbox.files.put(tmp_path / "report", channel="slack", key=MESSAGE.key)
+    orphan = await outbox.files.put(tmp_path / "report", channel="slack", key="backup")
+    await store.accept(MESSAGE, rows=parts_of(MESSAGE, "file"))
+    assert await read_file(outbox, file_id) == content
     await Retention(database).prune(now=3000.0)
-    assert await read(orphan) == content
+    assert await read_file(outbox, orphan) == content
     await Retention(database).prune(now=4000.0)
-    assert (await read(file_id), await read(orphan)) == (content, b"")
+    assert await read_file(outbox, file_id) == content
+    assert await read_file(outbox, orphan) == b""
     [stored] = await outbox.list_open()
     await outbox.mark_failed(stored.id, error="no", now=4000.0)
     await Retention(database).prune(now=9000.0)
-    assert await read(file_id) == content  # an administrator may send it again
+    assert await read_file(outbox, file_id) == content  # an administrator may send it again
     await outbox.resend([stored.id], now=9000.0)
     await outbox.mark_delivered(stored.id, "p", now=9000.0)
     await Retention(database).prune(now=9001.0)
-    assert await read(file_id) == b""
+    assert await database.read("SELECT part FROM outbox_file") == []
+
+
+async def test_a_file_of_a_broadcast_is_kept_until_no_chat_needs_it(
+    database: Database, tmp_path: Path
+) -> None:
+    store, outbox = NotificationStore(database), OutboxStore(database, now=lambda: 1.0)
+    await anyio.Path(tmp_path / "map").write_bytes(b"x" * 600_000)  # three parts
+    file_id = await outbox.files.put(tmp_path / "map", channel=BROADCAST, key="tonight")
+    other = await outbox.files.put(tmp_path / "map", channel=BROADCAST, key="tonight-2")
+    await store.accept(replace(NEW, files="[]"), chats=chats("D1", "D2", "D3", "D4"))
+
+    async def is_kept(*, now: float) -> bool:
+        await Retention(database).prune(now=now)
+        return bool(await read_file(outbox, file_id))
+
+    assert await is_kept(now=9000.0)
+    assert await read_file(outbox, other) == b""
+    await take(store, 2)
+    first, second = await outbox.list_open()
+    for row in (first, second):
+        await outbox.mark_delivered(row.id, "p", now=9000.0)
+    assert await is_kept(now=9001.0)  # two chats wait
+    await take(store, 1)
+    assert await store.stop("tonight") == 1
+    assert await is_kept(now=9002.0)  # one is not delivered
+    [third] = await outbox.list_open()
+    await outbox.discard([third.id], batch="b", now=9003.0)
+    assert await is_kept(now=9004.0)  # an administrator may restore it
+    assert not await is_kept(now=9003.0 + 8 * DAY_S)
+    assert await database.read("SELECT part FROM outbox_file") == []
 
 
 async def test_the_newest_message_of_each_conversation_describes_its_chat(
@@ -258,8 +289,8 @@ async def test_a_chat_that_migrates_is_one_chat_and_waits_once(database: Databas
     store, broadcasts = ChatStore(database), NotificationStore(database)
     old, new = chats("-4001", "-100")
     await store.put([old, new])
-    await broadcasts.accept_broadcast(NEW, [old, new])
-    await broadcasts.accept_broadcast(replace(NEW, key="later"), [old])
+    await broadcasts.accept(NEW, chats=[old, new])
+    await broadcasts.accept(replace(NEW, key="later"), chats=[old])
     migration = ChatMigration(channel="slack", workspace="T1", old_chat="-4001", new_chat="-100")
     assert await ChatMigrationStore(database).migrate(migration)
     assert await store.list_channel("slack", since=0.0) == [new]

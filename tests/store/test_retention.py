@@ -96,8 +96,12 @@ def test_every_prune_reads_old_rows_only(connection: sqlite3.Connection, stateme
     )
 
 
-def test_prunes_of_conversations_and_pairings_use_indexes(connection: sqlite3.Connection) -> None:
+def test_prunes_of_conversations_files_and_pairings_use_indexes(
+    connection: sqlite3.Connection,
+) -> None:
     assert scans(connection, retention.FIND_CONVERSATIONS) == []
+    assert scans(connection, retention.FIND_FILES) == []
+    assert scans(connection, retention.DELETE_FILES) == []
     assert scans(connection, retention.DELETE_CONVERSATIONS) == []
     assert scans(connection, retention.EXPIRED_PAIRINGS) == []  # reads the open requests
     assert scans(connection, retention.REVOKED_PAIRINGS) == []

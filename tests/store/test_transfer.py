@@ -46,9 +46,9 @@ INSERT INTO conversation_settings VALUES ('telegram', '7', '-4', '', 'gpt', 'res
 INSERT INTO chat_migration VALUES ('telegram', '7', '-4', '-100');
 INSERT INTO chat VALUES ('telegram', '7', '42', 1, 'u1', 'member', '', 'telegram:7:42', 'Ann', 'ann 42', 90);
 INSERT INTO person VALUES ('telegram:7:u1', 'telegram', '7', 'u1', 'Ann', 'member', 'ann u1', 3, 90);
-INSERT INTO notification VALUES (1, '', 'tonight', 'd', 'Down tonight', '{}', 91);
+INSERT INTO notification VALUES (1, '', 'tonight', 'd', 'Down tonight', '', '{}', 91);
 INSERT INTO notification_chat VALUES ('telegram', 1, '7', '42', 1, '');
-INSERT INTO outbox_file VALUES ('f', 0, 'notification:telegram:k:1', x'00ff', 92);
+INSERT INTO outbox_file VALUES ('f', 0, 'telegram', 'k', x'00ff', 92);
 INSERT INTO model_usage VALUES
     ('2026-11-28', 'r1', 'run', 'gpt', 'lead_agent', 'slack:T:ann', 'slack:T:C1', '', 1, 0, 0, 90, 0, 10, 0, 5, 1.5);
 INSERT INTO usage_counter VALUES ('person', 'slack:T:ann', '2026-11-28', 100, 5, 0, 0, 1);

@@ -5,7 +5,7 @@ import { t } from "./texts.mjs";
 
 let lastId = 0;
 
-/** Return an input for files that a button clicks. @param {Record<string, any>} attributes @param {(files: File[]) => unknown} chosen */
+/** @type {Kit["filePicker"]} */
 export const filePicker = (attributes, chosen) => element("input.unseen", {
   type: "file", tabindex: "-1", "aria-hidden": "true", ...attributes,
   onchange(/** @type {any} */ { target }) {
@@ -29,7 +29,7 @@ export function input(field) {
       element("option", { value, selected: value === field.value }, label)));
   } else {
     const isCheck = field.type === "check";
-    made = element("input", { ...shared, type: isCheck ? "checkbox" : field.type ?? "text", autocomplete: "off" });
+    made = element("input", { ...shared, type: isCheck ? "checkbox" : field.type ?? "text", multiple: field.type === "file", autocomplete: "off" });
     if (isCheck) /** @type {HTMLInputElement} */ (made).checked = field.value === "true";
     else made.value = field.value ?? "";
   }

@@ -6,26 +6,28 @@ import {
 } from "../kit.mjs";
 
 const PATH = "api/channels/broadcast";
-const AUDIENCES = ["private", "groups", "all"];
-const MAX_CHARS = 60000;
 
 /** @param {Page} page */
 export async function show(page) {
   const { channels } = await page.get("api/channels");
   const names = Object.keys(channels).filter((name) => channels[name].enabled && name !== "terminal");
   const result = element("div", { "aria-live": "polite" });
-  const body = (/** @type {Record<string, string>} */ values) => ({
-    text: values.text, audience: values.audience, channels: values.channel ? [values.channel] : null,
-  });
-  const count = async (/** @type {Record<string, string>} */ values) => {
-    if (!values.text.trim()) throw new Error(t("chat.no-text"));
-    const found = await post(PATH, { ...body(values), dry_run: true });
+  const body = (/** @type {string} */ name, /** @type {string} */ value, files = "") => {
+    const data = new FormData(made);
+    data.append(name, value);
+    if (!data.get("channels")) data.delete("channels");
+    if (!files) data.delete("files");
+    return data;
+  };
+  const count = async (/** @type {Record<string, string>} */ { text, files }) => {
+    if (!text.trim() && !files) throw new Error(t("chat.no-text"));
+    const found = await post(PATH, body("dry_run", "true"));
     // The ID is that of one message: a second click sends nothing.
     const key = newId();
     const send = async () => {
-      const sent = await post(PATH, { ...body(values), key });
+      const sent = await post(PATH, body("key", key, files));
       page.notify(t("broadcast.sent", { count: sent.chats }), async () => {
-        await drop(`${PATH}/${encodeURIComponent(key)}`);
+        await drop(`${PATH}/${key}`);
         page.notify(t("broadcast.stopped"));
       });
       await page.show();
@@ -36,9 +38,10 @@ export async function show(page) {
       found.chats ? button(t("broadcast.send", { count: found.chats }), send, { class: "primary" }) : soft(t("broadcast.nobody")));
   };
   const made = form([
-    { name: "text", label: t("broadcast.text"), type: "area", max: MAX_CHARS },
-    { name: "audience", label: t("broadcast.to"), type: "choice", options: choices(AUDIENCES, (one) => t(`broadcast.${one}`)) },
-    { name: "channel", label: t("column.channel"), type: "choice", options: [["", t("broadcast.every")], ...choices(names)] },
+    { name: "text", label: t("broadcast.text"), type: "area", max: 60000 },
+    { name: "files", label: t("chat.files"), type: "file" },
+    { name: "audience", label: t("broadcast.to"), type: "choice", options: choices(["private", "groups", "all"], (one) => t(`broadcast.${one}`)) },
+    { name: "channels", label: t("column.channel"), type: "choice", options: [["", t("broadcast.every")], ...choices(names)] },
   ], { label: t("broadcast.count"), submit: count });
   const past = await loadedTable("nav.broadcast", "key", () => rowsOf(PATH, "broadcasts"), [
     ["column.created", (row) => ago(row.created_at)],
@@ -46,7 +49,7 @@ export async function show(page) {
     ["broadcast.chats", (row) => row.chats, "number"],
     ["nav.deliveries", (row) => Object.entries({ ...(row.waiting && { waiting: row.waiting }), ...row.deliveries }).map(([state, count]) => [pill(state), ` ${count} `]).flat()],
     ["", (row) => row.waiting > 0 && act("action.stop", async () => {
-      page.notify((await drop(`${PATH}/${encodeURIComponent(row.key)}`)).message);
+      page.notify((await drop(`${PATH}/${row.key}`)).message);
       await past.refresh();
     }), "actions"],
   ]);
