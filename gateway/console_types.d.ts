@@ -222,6 +222,8 @@ interface Kit {
   valuesOf: (made: HTMLFormElement) => Record<string, string>;
   /** Open a dialog with a form. Resolves with what `submit` returned, or null if it was closed. */
   ask: (options: { title: string; text?: string | Node; fields?: Field[]; label: string; danger?: boolean; wide?: boolean; submit: (values: Record<string, string>) => unknown; }) => Promise<any>;
+  /** Show something in a dialog, such as a raw payload. */
+  showDialog: (title: string, ...content: Node[]) => void;
   showValue: (title: string, text: string, value: string) => void;
 
   // kit/elements.mjs

@@ -98,7 +98,7 @@ export function ask({ title, text, fields = [], label, danger = false, wide = fa
   });
 }
 
-/** Show something in a dialog, such as a raw payload. @param {string} title @param {...Node} content */
+/** @type {Kit["showDialog"]} */
 export function showDialog(title, ...content) {
   const dialog = element("dialog.wide", { "aria-label": title });
   dialog.append(
