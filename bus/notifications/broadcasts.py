@@ -16,6 +16,7 @@ from bus.notifications.content import decode_files, encode_files, hash_request, 
 from bus.notifications.rows import key_prefix, text_of_row
 from bus.platform import Clock, OutgoingFile
 from store.chats import KnownChat
+from store.errors import RowNotFound
 from store.notifications import BROADCAST, NewNotification, Notification, NotificationStore
 from store.outbox_files import OutboxFiles
 from store.pairings import PairingStore
@@ -162,24 +163,28 @@ class Broadcasts:
         self._accepted()
         return BroadcastReceipt(key=key, reach=reach, waiting=len(chats))
 
+    async def find(self, key: str) -> BroadcastStatus:
+        """Return a broadcast. Raises RowNotFound, StoreError."""
+        found = await self._store.find(BROADCAST, key)
+        if found is None:
+            raise RowNotFound(f"There is no broadcast {key}.")
+        return await self._status(found, await self._store.count_waiting(found.id))
+
     async def list_recent(self, *, limit: int) -> list[BroadcastStatus]:
         """Return the newest broadcasts, newest first. Raises StoreError."""
-        found: list[BroadcastStatus] = []
-        for one, waiting in await self._store.list_broadcasts(limit=limit):
-            states, body = await self._store.count_states(key_prefix(BROADCAST, one.key))
-            found.append(
-                BroadcastStatus(
-                    key=one.key,
-                    text=_shown(one) or text_of_row(body),
-                    chats=sum(
-                        reach.chats for reach in _REACH.validate_json(one.recipients).values()
-                    ),
-                    waiting=waiting,
-                    deliveries=states,
-                    created_at=one.created_at,
-                )
-            )
-        return found
+        found = await self._store.list_broadcasts(limit=limit)
+        return [await self._status(one, waiting) for one, waiting in found]
+
+    async def _status(self, found: Notification, waiting: int) -> BroadcastStatus:
+        deliveries, body = await self._store.count_states(key_prefix(BROADCAST, found.key))
+        return BroadcastStatus(
+            key=found.key,
+            text=_shown(found) or text_of_row(body),
+            chats=sum(reach.chats for reach in _REACH.validate_json(found.recipients).values()),
+            waiting=waiting,
+            deliveries=deliveries,
+            created_at=found.created_at,
+        )
 
     async def stop(self, key: str) -> int:
         """Send a broadcast to no further chats.

@@ -1,25 +1,20 @@
 """POST /api/channels/broadcast: sends an administrator's message to chats in which people have written to the bot."""
 
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from pydantic import BaseModel
 
 from bots.terminal.adapter import TERMINAL
-from bus.notifications.broadcasts import BroadcastReceipt, BroadcastRequest
+from bus.notifications.broadcasts import BroadcastReceipt, BroadcastRequest, BroadcastStatus
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.middleware import AUDIT_DETAIL
 from gateway.notification_requests import Key, NewBroadcastRequest
 from gateway.openapi import error_responses
 from gateway.routes.channels import ActionResponse, channel_states
-from gateway.routes.notification_forms import (
-    check_content,
-    describe_body,
-    read_notification,
-    save_files,
-)
+from gateway.routes.notification_forms import describe_body, read_notification, save_files
 from gateway.routes.views import iso_time
 from gateway.services import Services
 
@@ -89,16 +84,13 @@ async def list_broadcasts(
 ) -> dict[str, Any]:
     """List the newest broadcasts with the states of their deliveries."""
     found = await bus.broadcasts.list_recent(limit=limit)
-    return {
-        "broadcasts": [
-            {
-                **asdict(one),
-                "text": one.text[:PREVIEW_CHARS],
-                "created_at": iso_time(one.created_at),
-            }
-            for one in found
-        ]
-    }
+    return {"broadcasts": [_past_view(one) for one in found]}
+
+
+@router.get("/{key}", response_model=PastBroadcastView)
+async def get_broadcast(key: Annotated[Key, Path()], bus: BusDep) -> dict[str, Any]:
+    """Return a broadcast with the states of its deliveries."""
+    return _past_view(await bus.broadcasts.find(key))
 
 
 @router.post(
@@ -112,11 +104,8 @@ async def broadcast(request: Request, services: ServicesDep, bus: BusDep) -> dic
     async with AsyncExitStack() as stack:
         new, uploads = await read_notification(request, stack, NewBroadcastRequest)
         names, left_out = _choose_channels(services, new.channels)
-        max_bytes = {name: bus.notifications.max_file_bytes(name) for name in names}
-        files = await save_files(uploads, stack, max_bytes)
         asked = BroadcastRequest(
             text=new.text,
-            files=files,
             key=new.key or "",
             channels=new.channels,
             left_out=left_out,
@@ -125,8 +114,9 @@ async def broadcast(request: Request, services: ServicesDep, bus: BusDep) -> dic
         )
         if new.dry_run:
             return _receipt_view(await bus.broadcasts.count(asked, names))
-        check_content(new, files)
-        receipt = await bus.broadcasts.accept(asked, names)
+        max_bytes = {name: bus.notifications.max_file_bytes(name) for name in names}
+        files = await save_files(new, uploads, stack, max_bytes)
+        receipt = await bus.broadcasts.accept(replace(asked, files=files), names)
     repeated = ", repeated" if receipt.is_repeat else ""
     request.scope[AUDIT_DETAIL] = f"broadcast {receipt.key}: {receipt.chats} chats{repeated}"
     return _receipt_view(receipt)
@@ -158,6 +148,11 @@ def _choose_channels(
             state, detail = states[name]["state"], states[name]["detail"]
             left_out[name] = f"The channel is {state}" + (f": {detail}" if detail else ".")
     return names, left_out
+
+
+def _past_view(past: BroadcastStatus) -> dict[str, Any]:
+    text, created_at = past.text[:PREVIEW_CHARS], iso_time(past.created_at)
+    return {**asdict(past), "text": text, "created_at": created_at}
 
 
 def _receipt_view(receipt: BroadcastReceipt) -> dict[str, Any]:

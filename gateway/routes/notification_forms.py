@@ -69,29 +69,29 @@ async def read_notification(
 
 
 async def save_files(
-    uploads: Sequence[UploadFile], stack: AsyncExitStack, max_bytes: Mapping[str, int]
+    new: NotificationBody,
+    uploads: Sequence[UploadFile],
+    stack: AsyncExitStack,
+    max_bytes: Mapping[str, int],
 ) -> Sequence[OutgoingFile]:
     """Copy the files of a form into a folder, which `stack` deletes.
 
     Args:
-        uploads: The files.
+        new: The request.
+        uploads: Its files.
         stack: Where the folder is entered.
         max_bytes: The size of the largest file that each channel sends.
 
     Raises:
-        HTTPException: A file is empty or too large.
+        HTTPException: A file is empty or too large, or there is neither a text nor a file.
     """
+    if not (new.text.strip() or uploads):
+        raise HTTPException(422, "The message has neither a text nor a file.")
     folder = await stack.enter_async_context(temporary_folder())
     return [
         await _save(upload, folder / str(number), max_bytes)
         for number, upload in enumerate(uploads)
     ]
-
-
-def check_content(new: NotificationBody, files: Sequence[OutgoingFile]) -> None:
-    """Raise HTTPException unless a notification says something."""
-    if not (new.text.strip() or files):
-        raise HTTPException(422, "The message has neither a text nor a file.")
 
 
 async def _read_json(request: Request) -> object:

@@ -14,12 +14,7 @@ from gateway.middleware import AUDIT_DETAIL
 from gateway.notification_requests import Key, NewMessageRequest
 from gateway.openapi import error_responses
 from gateway.routes.deliveries import OutboxRowView, outbox_row_view
-from gateway.routes.notification_forms import (
-    check_content,
-    describe_body,
-    read_notification,
-    save_files,
-)
+from gateway.routes.notification_forms import describe_body, read_notification, save_files
 from gateway.routes.views import iso_time
 
 router = APIRouter(prefix="/channels/{channel}/messages", responses=error_responses(404, 409))
@@ -65,8 +60,7 @@ async def send_message(channel: str, request: Request, bus: BusDep) -> dict[str,
     max_bytes = bus.notifications.max_file_bytes(channel)
     async with AsyncExitStack() as stack:
         new, uploads = await read_notification(request, stack, NewMessageRequest)
-        files = await save_files(uploads, stack, {channel: max_bytes})
-        check_content(new, files)
+        files = await save_files(new, uploads, stack, {channel: max_bytes})
         status = await bus.notifications.send(
             NotificationRequest(
                 channel=channel,

@@ -59,6 +59,8 @@ async def test_a_key_is_for_one_request_and_is_in_the_audit_log(tmp_path: Path) 
         )
         [listed] = (await service.client.get(ROUTE)).json()["broadcasts"]
         assert (listed["key"], listed["chats"], listed["waiting"]) == ("tonight", 0, 0)
+        assert (await service.client.get(f"{ROUTE}/tonight")).json() == listed
+        assert (await service.client.get(f"{ROUTE}/never")).status_code == 404
         stopped = await service.client.delete(f"{ROUTE}/tonight")
         assert stopped.json()["message"] == "0 chats will not get it."
         assert (await service.client.delete(f"{ROUTE}/never")).status_code == 404
