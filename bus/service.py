@@ -154,7 +154,11 @@ class Bus:
             for name, adapter in context.adapters.items()
         }
         self.deliveries = Deliveries(
-            self.outbox, context.delivery, adapters=context.adapters, now=context.now
+            self.outbox,
+            context.stores.discarded,
+            context.delivery,
+            adapters=context.adapters,
+            now=context.now,
         )
         self.chats = ChatDirectory(context.stores.chats, self.inbox, now=context.now)
         self.notifications = Notifications(

@@ -9,6 +9,7 @@ from store.chats import ChatStore
 from store.conversation_settings import ConversationSettingsStore
 from store.conversations import ConversationStore
 from store.database import Database
+from store.discarded_deliveries import DiscardedDeliveries
 from store.inbox import InboxStore
 from store.message_history import MessageHistoryStore
 from store.message_topics import MessageTopicStore
@@ -29,6 +30,7 @@ class JournalStores:
     owners: ChatOwners
     inbox: InboxStore
     outbox: OutboxStore
+    discarded: DiscardedDeliveries
     conversations: ConversationStore
     topics: MessageTopicStore
     history: MessageHistoryStore
@@ -51,6 +53,7 @@ class JournalStores:
             owners=owners,
             inbox=InboxStore(database, owners=owners, now=now),
             outbox=OutboxStore(database, owners=owners, now=now),
+            discarded=DiscardedDeliveries(database),
             conversations=ConversationStore(database, now=now),
             topics=MessageTopicStore(database, now=now),
             history=MessageHistoryStore(database),

@@ -21,7 +21,7 @@ NEWEST = 2**63 - 1
 DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
 
 DISCARDED = "discarded"
-"""The state in which discarded rows are listed. They have left the outbox."""
+"""The state in which discarded rows are listed. They have left the outbox (store/discarded_deliveries.py)."""
 
 ListedState = DeliveryState | Literal["discarded"]
 
@@ -187,27 +187,6 @@ WHERE outbox.conversation_id = :conversation_id AND key >= 'notification:' AND k
     AND outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit
 """
 _DELETE = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING id"
-_DISCARD = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING *"
-_KEEP_DISCARDED = """
-INSERT INTO discarded_delivery (
-    id, key, conversation_id, body, state, attempts, uncertain_attempts, not_before, first_sent_at, last_sent_at,
-    platform_id, error, failed_attempts, created_at, updated_at, batch, discarded_at)
-VALUES (
-    :id, :key, :conversation_id, :body, :state, :attempts, :uncertain_attempts, :not_before, :first_sent_at,
-    :last_sent_at, :platform_id, :error, :failed_attempts, :created_at, :updated_at, :batch, :now)
-"""
-_LIST_BATCH = "SELECT id FROM discarded_delivery WHERE batch = :batch ORDER BY id LIMIT :limit"
-_TAKE_DISCARDED = "DELETE FROM discarded_delivery WHERE id = :id RETURNING *"
-# A row with its key may have been stored meanwhile.
-_RESTORE = """
-INSERT INTO outbox (
-    id, key, conversation_id, body, state, attempts, uncertain_attempts, not_before, first_sent_at, last_sent_at,
-    platform_id, error, failed_attempts, created_at, updated_at)
-VALUES (
-    :id, :key, :conversation_id, :body, :state, :attempts, :uncertain_attempts, :not_before, :first_sent_at,
-    :last_sent_at, :platform_id, :error, :failed_attempts, :created_at, :updated_at)
-ON CONFLICT (key) DO NOTHING
-"""
 _FILTERS: Mapping[str, str] = {
     "channel": "conversation.channel = :channel",
     "chat": "conversation.chat = :chat",
@@ -256,7 +235,7 @@ WHERE state IN ('pending', 'sending', 'uncertain', 'failed') GROUP BY state
 
 
 class OutboxStore:
-    """The outbox table, and that of discarded deliveries.
+    """The outbox table.
 
     Attributes:
         owners: The node that owns each chat, as this process knows it.
@@ -458,41 +437,7 @@ class OutboxStore:
 
         def work(tx: Transaction) -> list[OutboxRow]:
             changed = tx.run_all([(_RESEND, {"id": row_id, "now": now}) for row_id in row_ids])
-            return _rows_of(tx, [row["id"] for rows in changed for row in rows])
-
-        return await self._database.transaction(work)
-
-    async def discard(self, row_ids: Sequence[int], *, batch: str, now: float) -> list[OutboxRow]:
-        """Take rows that are not being sent out of the outbox, and keep them as they were. Return them.
-
-        `batch`: the name by which `find_batch` finds them.
-        """
-
-        def work(tx: Transaction) -> list[OutboxRow]:
-            keys = {row.id: row.conversation for row in _rows_of(tx, row_ids)}
-            found = tx.run_all([(_DISCARD, {"id": row_id}) for row_id in keys])
-            taken = [row for rows in found for row in rows]
-            tx.run_all([(_KEEP_DISCARDED, {**row, "batch": batch, "now": now}) for row in taken])
-            return [
-                from_row(OutboxRow, row, conversation=keys[row["id"]], discarded_at=now)
-                for row in taken
-            ]
-
-        return await self._database.transaction(work)
-
-    async def find_batch(self, batch: str, *, limit: int) -> list[int]:
-        """Return the IDs of rows that one request discarded and that were not restored yet."""
-        rows = await self._database.read(_LIST_BATCH, {"batch": batch, "limit": limit})
-        return [int(row["id"]) for row in rows]
-
-    async def restore(self, row_ids: Sequence[int]) -> list[OutboxRow]:
-        """Put discarded rows back as they were, unless the outbox has a row with the same key. Return them."""
-
-        def work(tx: Transaction) -> list[OutboxRow]:
-            found = tx.run_all([(_TAKE_DISCARDED, {"id": row_id}) for row_id in row_ids])
-            taken = [row for rows in found for row in rows]
-            tx.run_all([(_RESTORE, dict(row)) for row in taken])
-            return _rows_of(tx, [row["id"] for row in taken])
+            return read_rows(tx, [row["id"] for rows in changed for row in rows])
 
         return await self._database.transaction(work)
 
@@ -500,7 +445,8 @@ class OutboxStore:
         """Delete a row that is not being sent, for good. Raises RowNotFound, RowConflict."""
 
         def work(tx: Transaction) -> None:
-            _existing(tx, row_id)
+            if not read_rows(tx, [row_id]):
+                raise RowNotFound(f"There is no delivery {row_id}.")
             if not tx.run(_DELETE, {"id": row_id}):
                 raise RowConflict(f"Delivery {row_id} is being sent.")
 
@@ -701,16 +647,10 @@ def _failure(error: str, now: float) -> str:
     return json.dumps({"at": now, "error": error}, ensure_ascii=False) + "\n"
 
 
-def _rows_of(tx: Transaction, row_ids: Sequence[int]) -> list[OutboxRow]:
+def read_rows(tx: Transaction, row_ids: Sequence[int]) -> list[OutboxRow]:
+    """Return the rows with these IDs, inside another store's transaction."""
     found = tx.run_all([(_BY_ID, {"id": row_id}) for row_id in row_ids])
     return [_outbox_row(row) for rows in found for row in rows]
-
-
-def _existing(tx: Transaction, row_id: int) -> OutboxRow:
-    rows = tx.run(_BY_ID, {"id": row_id})
-    if not rows:
-        raise RowNotFound(f"There is no delivery {row_id}.")
-    return _outbox_row(rows[0])
 
 
 def _outbox_row(row: Row) -> OutboxRow:

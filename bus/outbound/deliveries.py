@@ -3,11 +3,13 @@
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Literal
 
 from bus.messages import OutboundEdit, OutboundFile, OutboundRemoval, OutboundText, decode_outbound
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, Clock
+from store.discarded_deliveries import DiscardedDeliveries
 from store.errors import RowConflict, RowNotFound
 from store.outbox import NEWEST, DeliveryFilter, DeliveryState, OutboxRow, OutboxStore
 
@@ -62,12 +64,14 @@ class Deliveries:
     def __init__(
         self,
         outbox: OutboxStore,
+        discarded: DiscardedDeliveries,
         worker: DeliveryWorker,
         *,
         adapters: Mapping[str, Adapter],
         now: Clock,
     ) -> None:
         self._outbox = outbox
+        self._discarded = discarded
         self._worker = worker
         self._adapters = adapters
         self._now = now
@@ -80,13 +84,13 @@ class Deliveries:
 
     async def discard(self, row_id: int) -> None:
         """Discard a delivery that is not being sent. Raises RowNotFound, RowConflict, StoreError."""
-        if not await self._worker.discard([row_id], batch=_new_batch()):
+        if not await self._discard(_new_batch(), [row_id]):
             await self._outbox.get(row_id)
             raise RowConflict(f"Delivery {row_id} is being sent.")
 
     async def restore(self, row_id: int) -> None:
         """Put a discarded delivery back as it was. Raises RowNotFound, StoreError."""
-        if not await self._worker.restore([row_id]):
+        if not await self._restore([row_id]):
             raise RowNotFound(f"There is no discarded delivery {row_id}.")
 
     async def count_resendable(self, wanted: DeliveryFilter) -> int:
@@ -103,22 +107,18 @@ class Deliveries:
 
     async def discard_all(self, wanted: DeliveryFilter) -> DeliveryChanges:
         """Discard all that match and are failed or uncertain, or pending if the filter says so. Raises StoreError."""
-        batch = _new_batch()
-
-        async def discard(row_ids: Sequence[int]) -> list[OutboxRow]:
-            return await self._worker.discard(row_ids, batch=batch)
-
-        allowed = DISCARDABLE if wanted.states else RESENDABLE
-        return replace(await self._change(wanted, allowed, discard), batch=batch)
+        batch, allowed = _new_batch(), DISCARDABLE if wanted.states else RESENDABLE
+        changes = await self._change(wanted, allowed, partial(self._discard, batch))
+        return replace(changes, batch=batch)
 
     async def restore_batch(self, batch: str) -> DeliveryChanges:
         """Undo a discard. Raises RowNotFound, StoreError."""
-        found = await self._outbox.find_batch(batch, limit=MAX_CHANGED)
+        found = await self._discarded.find_batch(batch, limit=MAX_CHANGED)
         if not found:
             raise RowNotFound("There are no discarded deliveries of this batch.")
         changed = 0
         for start in range(0, len(found), BATCH):
-            changed += len(await self._worker.restore(found[start : start + BATCH]))
+            changed += len(await self._restore(found[start : start + BATCH]))
         return DeliveryChanges(matched=len(found), changed=changed)
 
     def second_send(self, row: OutboxRow) -> SecondSendEffect | None:
@@ -126,6 +126,18 @@ class Deliveries:
         adapter = self._adapters.get(row.conversation.channel)
         window_s = adapter.capabilities.idempotent_send_s if adapter is not None else 0.0
         return second_send_effect(row, window_s=window_s, now=self._now())
+
+    async def _discard(self, batch: str, row_ids: Sequence[int]) -> list[OutboxRow]:
+        rows = await self._discarded.discard(row_ids, batch=batch, now=self._now())
+        for row in rows:
+            self._worker.notify_gone(row)
+        return rows
+
+    async def _restore(self, row_ids: Sequence[int]) -> list[OutboxRow]:
+        rows = await self._discarded.restore(row_ids)
+        for row in rows:
+            self._worker.notify(row.conversation, are_new=False)
+        return rows
 
     async def _count(self, wanted: DeliveryFilter, allowed: Sequence[DeliveryState]) -> int:
         wanted = _only(wanted, allowed)

@@ -171,20 +171,10 @@ class DeliveryWorker:
             self.notify(row.conversation, are_new=False)
         return rows
 
-    async def discard(self, row_ids: Sequence[int], *, batch: str) -> list[OutboxRow]:
-        """Discard the ones of these rows that are not being sent. Return them. Raises StoreError."""
-        rows = await self._outbox.discard(row_ids, batch=batch, now=self._now())
-        for row in rows:
-            self._wake_waiters(row.key)
-            self.notify(row.conversation)
-        return rows
-
-    async def restore(self, row_ids: Sequence[int]) -> list[OutboxRow]:
-        """Put discarded rows back as they were. Return them. Raises StoreError."""
-        rows = await self._outbox.restore(row_ids)
-        for row in rows:
-            self.notify(row.conversation, are_new=False)
-        return rows
+    def notify_gone(self, row: OutboxRow) -> None:
+        """Announce that a row has left the outbox. Call it after the commit. Cheap."""
+        self._wake_waiters(row.key)
+        self.notify(row.conversation)
 
     async def wait_closed(self, row_key: str) -> OutboxRow | None:
         """Wait until a row is neither pending nor being sent. Return it. Raises StoreError."""

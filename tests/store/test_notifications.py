@@ -11,6 +11,7 @@ from store.chat_migrations import ChatMigrationStore
 from store.chats import ChatStore, KnownChat
 from store.conversations import ChatMigration, ConversationKey
 from store.database import Database
+from store.discarded_deliveries import DiscardedDeliveries
 from store.errors import RowConflict, RowNotFound
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.notifications import (
@@ -242,7 +243,7 @@ async def test_a_file_of_a_broadcast_is_kept_until_no_chat_needs_it(
     assert await store.stop("tonight") == 1
     assert await is_kept(now=9002.0)  # one is not delivered
     [third] = await outbox.list_open()
-    await outbox.discard([third.id], batch="b", now=9003.0)
+    await DiscardedDeliveries(database).discard([third.id], batch="b", now=9003.0)
     assert await is_kept(now=9004.0)  # an administrator may restore it
     assert not await is_kept(now=9003.0 + 8 * DAY_S)
     assert await database.read("SELECT part FROM outbox_file") == []

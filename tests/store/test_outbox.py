@@ -8,6 +8,7 @@ from store.chat_owners import SharedOwners
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
+from store.discarded_deliveries import DiscardedDeliveries
 from store.errors import RowConflict, RowNotFound
 from store.message_topics import MessageTopicStore
 from store.outbox import DeliveryFilter, NewOutboxRow, OutboxRow, OutboxStore
@@ -211,12 +212,12 @@ async def test_only_failed_and_uncertain_rows_can_be_resent(database: Database) 
 
 
 async def test_a_row_that_is_being_sent_cannot_be_discarded(database: Database) -> None:
-    outbox = OutboxStore(database)
+    outbox, discarded = OutboxStore(database), DiscardedDeliveries(database)
     row = await add(outbox, "a")
     await outbox.mark_sending(row.id, now=1)
     with pytest.raises(RowConflict):
         await outbox.delete(row.id)
-    assert await outbox.discard([row.id], batch="b", now=2) == []
+    assert await discarded.discard([row.id], batch="b", now=2) == []
     await outbox.mark_failed(row.id, error="kicked", now=1)
     await outbox.delete(row.id)
     with pytest.raises(RowNotFound):
@@ -226,12 +227,12 @@ async def test_a_row_that_is_being_sent_cannot_be_discarded(database: Database) 
 
 
 async def test_discarded_rows_are_listed_and_come_back_as_they_were(database: Database) -> None:
-    outbox = OutboxStore(database, now=lambda: 1.0)
+    outbox, discarded = OutboxStore(database, now=lambda: 1.0), DiscardedDeliveries(database)
     failed, pending, kept = [await add(outbox, key) for key in "abc"]
     await outbox.mark_sending(failed.id, now=5)
     await outbox.mark_failed(failed.id, error="100%_ kicked!", now=6, uncertain=True)
     before = {row.id: row for row in await outbox.list_recent()}
-    gone = await outbox.discard([failed.id, pending.id, 999], batch="b", now=7)
+    gone = await discarded.discard([failed.id, pending.id, 999], batch="b", now=7)
     assert [row.key for row in gone] == ["a", "b"]
     assert [row.key for row in await outbox.list_recent()] == ["c"]
     listed = await outbox.list_recent(states=["discarded", "pending"])
@@ -239,30 +240,30 @@ async def test_discarded_rows_are_listed_and_come_back_as_they_were(database: Da
         ("c", "pending", None), ("b", "pending", 7), ("a", "uncertain", 7),
     ]  # fmt: skip
     assert await outbox.count(DeliveryFilter(states=["discarded"])) == 2
-    assert await outbox.find_batch("b", limit=1) == [failed.id]
-    restored = await outbox.restore(await outbox.find_batch("b", limit=9))
+    assert await discarded.find_batch("b", limit=1) == [failed.id]
+    restored = await discarded.restore(await discarded.find_batch("b", limit=9))
     assert {row.id: row for row in restored} == {
         row_id: row for row_id, row in before.items() if row_id != kept.id
     }
     assert await outbox.list_recent(states=["discarded"]) == []
-    assert await outbox.restore([failed.id]) == []
+    assert await discarded.restore([failed.id]) == []
 
 
 async def test_a_discarded_row_is_not_restored_over_another_with_its_key(
     database: Database,
 ) -> None:
-    outbox = OutboxStore(database, now=lambda: 1.0)
+    outbox, discarded = OutboxStore(database, now=lambda: 1.0), DiscardedDeliveries(database)
     row = await add(outbox, "a")
-    await outbox.discard([row.id], batch="b", now=1)
+    await discarded.discard([row.id], batch="b", now=1)
     again = await add(outbox, "a")
-    assert await outbox.restore([row.id]) == []
+    assert await discarded.restore([row.id]) == []
     assert [one.id for one in await outbox.list_recent()] == [again.id]
 
 
 async def test_discarded_rows_are_kept_for_seven_days(database: Database) -> None:
-    outbox = OutboxStore(database, now=lambda: 1.0)
+    outbox, discarded = OutboxStore(database, now=lambda: 1.0), DiscardedDeliveries(database)
     row = await add(outbox, "a")
-    await outbox.discard([row.id], batch="b", now=100)
+    await discarded.discard([row.id], batch="b", now=100)
     await Retention(database).prune(now=100 + 7 * DAY)
     assert await outbox.count(DeliveryFilter(states=["discarded"])) == 1
     await Retention(database).prune(now=101 + 7 * DAY)
