@@ -87,17 +87,10 @@ class NewNotification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
-    """An accepted notification. Fields as in `NewNotification`."""
+class Notification(NewNotification):
+    """An accepted notification."""
 
     id: int
-    channel: str
-    key: str
-    digest: str
-    text: str
-    files: str
-    recipients: str
-    created_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
