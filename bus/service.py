@@ -53,6 +53,7 @@ from bus.retry import Backoff, StoreRetry, retried
 from bus.runs.port import ThreadFiles
 from bus.runs.stream import messages_in
 from bus.runs.uploads import FileUploader
+from bus.schedules.places import Places
 from bus.schedules.scheduler import Scheduler
 from bus.schedules.schedules import Schedules, owner_of
 from bus.settings.language import LanguageResolver
@@ -167,6 +168,15 @@ class Bus:
             delivery=context.delivery,
             directory=self.chats,
             now=context.now,
+        )
+        self.places = Places(
+            delivery=context.delivery,
+            languages=context.languages,
+            access=AccessChecker(
+                policies=context.policies, pairings=self.pairings, now=context.now
+            ),
+            directory=self.chats,
+            notifications=self.notifications,
         )
         self.takeovers = Takeovers(
             context,

@@ -1,4 +1,4 @@
-"""Carries out the agent's tool `schedule`: for the person whose message the run answers, in their chat."""
+"""Carries out the agent's tool `schedule` for the person whose message the run answers."""
 
 import re
 from datetime import datetime, time, timedelta
@@ -7,8 +7,9 @@ from anyio import to_thread
 from typing_extensions import override
 
 from agent.tools.schedule import ScheduleArgs, ScheduleBackend, ScheduleCall, ScheduleRefused
-from bus.messages import InboundMessage
+from bus.messages import InboundMessage, chat_of
 from bus.recurrence import InvalidTimes, ScheduleKind, find_zone, format_moment
+from bus.schedules.places import PlaceRefused
 from bus.schedules.schedules import ScheduleChange, ScheduleRequest, owner_of
 from bus.service import Bus
 from store.errors import RowConflict, RowNotFound, StoreError
@@ -41,7 +42,7 @@ class ChatSchedules(ScheduleBackend):
             if asked is None:
                 raise ScheduleRefused("schedules belong to chats, and this is none")
             return await self._carry_out(bus, asked, call.arguments)
-        except (InvalidTimes, RowConflict, RowNotFound) as error:
+        except (InvalidTimes, PlaceRefused, RowConflict, RowNotFound) as error:
             raise ScheduleRefused(str(error)) from error
         except StoreError as error:
             raise ScheduleRefused("schedules are not available now") from error
@@ -55,6 +56,8 @@ class ChatSchedules(ScheduleBackend):
             return await _choose_timezone(bus, asked, given.timezone)
         if given.action == "create":
             return await _create(bus, asked, given)
+        if given.chat:
+            raise ScheduleRefused("a schedule keeps its chat: create another one there")
         schedule = await _find(bus, asked, given.number)
         if given.action == "delete":
             await bus.schedules.delete(schedule.id)
@@ -78,14 +81,17 @@ async def _changed(bus: Bus, schedule: Schedule, given: ScheduleArgs) -> Schedul
 
 
 async def _list(bus: Bus, asked: InboundMessage) -> str:
-    found = await bus.schedules.list_chat(asked.key)
+    found = await bus.schedules.list_known(asked)
+    private = (
+        "" if asked.is_private else " Their private chat lists what this person has elsewhere."
+    )
     if not found:
-        return "This chat has no schedules."
+        return f"This chat has no schedules.{private}"
     lines = []
     for number, one in enumerate(found, start=1):
         described = await _described(bus, asked, one, f"{number}.")
         lines.append(f"{described} Prompt: {owner_of(one).text[:300]!r}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *filter(None, [private.strip()])])
 
 
 async def _create(bus: Bus, asked: InboundMessage, given: ScheduleArgs) -> str:
@@ -98,8 +104,9 @@ async def _create(bus: Bus, asked: InboundMessage, given: ScheduleArgs) -> str:
     kind, expression = parse_when(
         given.when, now=datetime.fromtimestamp(bus.now(), find_zone(zone))
     )
+    place = await bus.places.find(asked, given.chat) if given.chat else asked
     schedule = await bus.schedules.create(
-        asked,
+        place,
         ScheduleRequest(
             name=given.name,
             prompt=given.prompt,
@@ -111,6 +118,8 @@ async def _create(bus: Bus, asked: InboundMessage, given: ScheduleArgs) -> str:
             check_command=given.check,
         ),
     )
+    if _is_elsewhere(schedule, asked):
+        await bus.places.announce(place, schedule)
     return await _described(bus, asked, schedule, "Created")
 
 
@@ -136,6 +145,9 @@ def _change(bus: Bus, schedule: Schedule, given: ScheduleArgs) -> ScheduleChange
 async def _described(bus: Bus, asked: InboundMessage, schedule: Schedule, what: str) -> str:
     await to_thread.run_sync(find_zone, schedule.timezone)
     text = f"{what} {schedule.name!r}: {schedule.kind} {schedule.expression}"
+    if _is_elsewhere(schedule, asked):
+        place = owner_of(schedule)
+        text += f", in {'their private chat' if place.is_private else place.chat_title or place.key.chat}"
     if not schedule.is_enabled:
         return f"{text}, paused."
     if schedule.next_at is not None:
@@ -148,9 +160,13 @@ async def _described(bus: Bus, asked: InboundMessage, schedule: Schedule, what: 
     return f"{text} ({schedule.timezone}{guessed})."
 
 
+def _is_elsewhere(schedule: Schedule, asked: InboundMessage) -> bool:
+    return schedule.key is not None and chat_of(schedule.key) != chat_of(asked.key)
+
+
 async def _find(bus: Bus, asked: InboundMessage, number: int) -> Schedule:
-    """Return a schedule of the chat that the person may change. Raises ScheduleRefused."""
-    found = await bus.schedules.list_chat(asked.key)
+    """Return a schedule that the person may change. Raises ScheduleRefused."""
+    found = await bus.schedules.list_known(asked)
     if not 1 <= number <= len(found):
         raise ScheduleRefused(f"there is no schedule {number}; list shows them")
     schedule = found[number - 1]

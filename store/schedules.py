@@ -32,6 +32,7 @@ _COLUMNS = (
     *("expression", "timezone", "since", "end_at", "active_hours", "missed", "overlap"),
     *("check_command", "check_digest", "on_run_completed", "body", "metadata", "is_enabled"),
     *("paused_because", "next_at", "failures", "fired_at", "created_at", "updated_at"),
+    "owner",
 )
 _INSERT = f"""
 INSERT INTO schedule ({", ".join(_COLUMNS)}) VALUES ({", ".join(f":{one}" for one in _COLUMNS)})
@@ -46,6 +47,10 @@ _DELETE = "DELETE FROM schedule WHERE id = :id RETURNING id"
 _OF_CHAT = """
 SELECT * FROM schedule WHERE channel = :channel AND workspace = :workspace AND chat = :chat
 AND (next_at IS NOT NULL OR :ended = 1) ORDER BY created_at, id
+"""
+_OF_OWNER = """
+SELECT * FROM schedule WHERE channel = :channel AND workspace = :workspace AND owner = :owner
+AND next_at IS NOT NULL ORDER BY created_at, id LIMIT :limit
 """
 _OF_CHATS = """
 SELECT * FROM schedule WHERE channel <> '' AND (:channel = '' OR channel = :channel) AND (:chat = '' OR chat = :chat)
@@ -155,6 +160,7 @@ class Schedule:
     fired_at: float = 0.0
     created_at: float
     updated_at: float
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +224,18 @@ class ScheduleStore:
         """Return the schedules of a chat, in all its topics, oldest first. `ended`: also those not due anymore."""
         params: Params = {**key_params(chat), "ended": int(ended)}
         return [_schedule(row) for row in await self._database.read(_OF_CHAT, params)]
+
+    async def list_owned(
+        self, channel: str, workspace: str, *, owner: str, limit: int
+    ) -> list[Schedule]:
+        """Return the schedules of a person in any chat of a workspace that are due again, oldest first."""
+        params: Params = {
+            "channel": channel,
+            "workspace": workspace,
+            "owner": owner,
+            "limit": limit,
+        }
+        return [_schedule(row) for row in await self._database.read(_OF_OWNER, params)]
 
     async def list_chats(
         self, *, channel: str, chat: str, limit: int, offset: int

@@ -1,4 +1,4 @@
-"""schedule: sets up, lists, changes and ends the schedules of the chat, when a person asks for it.
+"""schedule: sets up, lists, changes and ends schedules of this chat or others of the person who asks.
 
 Its schema is short, because it is part of every request of a chat. The action `help` explains the fields.
 """
@@ -20,7 +20,7 @@ NAME = "schedule"
 ScheduleAction = Literal["create", "list", "change", "pause", "resume", "delete", "timezone"]
 
 HELP = """\
-create: prompt (what you will be told when it is due), when, and if needed name, timezone, until, active_hours, check
+create: prompt (what you are told when it is due), when, and if needed chat, name, timezone, until, active_hours, check
 list
 change: number (as list counts them) and the fields to change
 pause, resume, delete: number
@@ -28,7 +28,8 @@ timezone: timezone; remembers the zone of the person who asks
 when, in local time: 2026-12-24T18:00, `in 20m`, `every 30m`, `every 1d`, or five cron fields: `0 9 * * 1-5`
 timezone: IANA name, if the person said where they are. until: last day, 2026-12-31. active_hours: 09:00-18:00
 check: a bash command; you are told only when its output has changed
-Your answer to the prompt appears in this chat. Repeat the time and its zone to the person."""
+chat: where your answer to the prompt appears, if not in this chat: name or ID of a chat of this person, or `me`
+(private). The chat is told who set it up. Repeat the time and its zone to the person."""
 
 
 class ScheduleArgs(BaseModel):
@@ -45,6 +46,7 @@ class ScheduleArgs(BaseModel):
     until: str = Field(default="", max_length=40)
     active_hours: str = Field(default="", max_length=11)
     check: str = Field(default="", max_length=4000)
+    chat: str = Field(default="", max_length=200)
 
 
 class ScheduleToolArgs(BaseModel):
@@ -97,6 +99,6 @@ def schedule_tool(backend: ScheduleBackend) -> BaseTool:
     return StructuredTool.from_function(
         coroutine=schedule,
         name=NAME,
-        description="Reminders and recurring work in this chat, if a person asks. First: action `help`.",
+        description="Reminders and recurring work in a chat, if a person asks. First: action `help`.",
         args_schema=ScheduleToolArgs,
     )

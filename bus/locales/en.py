@@ -135,6 +135,9 @@ class Messages:
     schedule_paused_failures: str = (
         "⏸ The schedule “{name}” is paused: it failed {count} times in a row. /schedule shows it."
     )
+    schedule_set_here: str = (
+        "🗓 {owner} set up a schedule for this chat: “{name}”, next {moment}. /schedule shows it."
+    )
     schedule_outcome_queued: str = "in progress"
     schedule_outcome_answered: str = "answered"
     schedule_outcome_silent: str = "nothing to say"

@@ -91,6 +91,7 @@ CHINESE = Messages(
     schedule_paused_owner="⏸ 定时任务“{name}”已暂停：设置者已离开本聊天或不能再使用我。发送 /schedule 查看。",
     schedule_paused_chat="⏸ 你的定时任务“{name}”已暂停：我已不在它的聊天中。请重新添加我，再用 /schedule 恢复。",
     schedule_paused_failures="⏸ 定时任务“{name}”已暂停：连续失败 {count} 次。发送 /schedule 查看。",
+    schedule_set_here="🗓 {owner} 为本聊天设置了定时任务“{name}”，下次 {moment}。发送 /schedule 查看。",
     schedule_outcome_queued="进行中",
     schedule_outcome_answered="已回答",
     schedule_outcome_silent="没有要说的",

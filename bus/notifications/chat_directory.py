@@ -75,12 +75,33 @@ class ChatDirectory:
         find = partial(self._chats.find, channel, chat=chat, person=chat if is_person else "")
         found = await find()
         if found is None:
-            async with self._refreshing:
-                if not self._refreshed_at <= self._now() < self._refreshed_at + REFRESH_S:
-                    await self.refresh()
-                    self._refreshed_at = self._now()
+            await self._refresh_again()
             found = await find()
         return found
+
+    async def _refresh_again(self) -> None:
+        async with self._refreshing:
+            if not self._refreshed_at <= self._now() < self._refreshed_at + REFRESH_S:
+                await self.refresh()
+                self._refreshed_at = self._now()
+
+    async def search_groups(
+        self, key: ConversationKey, text: str, *, limit: int
+    ) -> list[KnownChat]:
+        """Return the groups of a conversation's workspace whose name or ID contains a text. Raises StoreError.
+
+        Those with the newest message are first. A group is found at most a minute after its first message.
+        """
+        await self._refresh_again()
+        found = await self._chats.search(
+            text, channel=key.channel, is_private=False, limit=limit, offset=0
+        )
+        return [one for one in found if one.workspace == key.workspace]
+
+    async def find_private(self, key: ConversationKey, person: str) -> KnownChat | None:
+        """Return the private chat with a person of the workspace, if they wrote there. Raises StoreError."""
+        await self._refresh_again()
+        return await self._chats.find(key.channel, chat="", person=person, workspace=key.workspace)
 
     async def list_channel(self, channel: str, *, since: float) -> list[KnownChat]:
         """Return the chats of a channel with a message since a time (Unix seconds). Raises StoreError."""

@@ -123,6 +123,7 @@ class Schedules:
             next_at=None,
             created_at=now,
             updated_at=now,
+            owner=asked.sender.user_id,
         )
         # Reads the zone's file.
         schedule = replace(schedule, next_at=await to_thread.run_sync(_first_time, schedule, now))
@@ -150,6 +151,22 @@ class Schedules:
     async def list_chat(self, key: ConversationKey) -> list[Schedule]:
         """Return the schedules of a conversation's chat that are due again, oldest first. Raises StoreError."""
         return await self._store.list_chat(chat_of(key))
+
+    async def list_known(self, asked: InboundMessage) -> list[Schedule]:
+        """Return the schedules that a person can name in the chat of a message: those of the chat, oldest first.
+
+        In their private chat, their schedules of other chats follow. Elsewhere, others would read the names of these
+        chats. Raises StoreError.
+        """
+        found = await self.list_chat(asked.key)
+        if not asked.is_private:
+            return found
+        key = asked.key
+        owned = await self._store.list_owned(
+            key.channel, key.workspace, owner=asked.sender.user_id, limit=MAX_PER_CHAT
+        )
+        here = {one.id for one in found}
+        return [*found, *(one for one in owned if one.id not in here)]
 
     async def list_last(self, schedules: Sequence[Schedule]) -> dict[str, Occurrence]:
         """Return the latest occurrence of each schedule. Raises StoreError."""

@@ -354,13 +354,15 @@ CREATE TABLE schedule (
     failures INTEGER NOT NULL, -- in a row
     fired_at REAL NOT NULL, -- when it was last due, by the clock of that time; 0 = never
     created_at REAL NOT NULL,
-    updated_at REAL NOT NULL
+    updated_at REAL NOT NULL,
+    owner TEXT NOT NULL -- ID of the person in whose name it runs; '': it starts runs of the API
 ) STRICT;
 CREATE INDEX schedule_due ON schedule (next_at) WHERE is_enabled = 1 AND next_at IS NOT NULL;
 CREATE INDEX schedule_by_age ON schedule (created_at, id);
 CREATE INDEX schedule_ended ON schedule (updated_at) WHERE next_at IS NULL;
 CREATE INDEX schedule_fired ON schedule (fired_at) WHERE is_enabled = 1;
 CREATE INDEX schedule_by_chat ON schedule (channel, workspace, chat);
+CREATE INDEX schedule_by_owner ON schedule (channel, workspace, owner);
 CREATE INDEX schedule_by_thread ON schedule (thread_id) WHERE thread_id IS NOT NULL;
 
 -- What came of each time at which a schedule was due.

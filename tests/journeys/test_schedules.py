@@ -233,6 +233,102 @@ async def test_where_nobody_says_who_is_in_a_group_schedules_run(tmp_path: Path)
         assert platforms.violations == []
 
 
+async def test_a_person_has_the_agent_post_in_another_group_only_while_they_are_in_it(
+    tmp_path: Path,
+) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        groups = [platforms.users[number] for number in (0, 3, 5)]
+        privates = _owners(platforms)
+        sales = platforms.slack.workspace.channel(
+            groups[0].chat, kind="channel", members={SLACK_OWNER}
+        )
+        sales.name = platforms.telegram.chat(FORUM).title = "sales"
+        platforms.feishu.state.titles[groups[2].chat] = "sales"
+        platforms.feishu.state.members[groups[2].chat] = ["ou_bob", "ou_alice"]
+        platforms.feishu.rest.scopes |= {"im:chat:readonly"}
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            for group in groups:
+                await group.send("hi")
+                await group.wait_for_message("You said: hi")
+            planned = [
+                await _plan_in_sales(service, model, private, group)
+                for private, group in zip(privates, groups, strict=True)
+            ]
+            await _come_due(service, planned)
+            for group in groups:
+                await eventually(partial(_says, group, "sum up the day"))
+            platforms.slack.workspace.channels[groups[0].chat].members -= {SLACK_OWNER}
+            platforms.telegram.chat(FORUM).left.add(FORUM_PERSON)
+            platforms.feishu.state.members[groups[2].chat] = ["ou_bob"]
+            for private in privates:
+                told = [
+                    await _ask(model, private, _create(chat), f"No {chat}.")
+                    for chat in ("sales", "no such chat")
+                ]
+                assert told[0] == told[1]
+                assert told[0].startswith("Error: the platform shows no chat of this name")
+        assert platforms.violations == []
+
+
+async def test_a_person_asks_in_a_group_to_be_reminded_in_private(tmp_path: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        groups = [platforms.users[number] for number in (0, 3, 5)]
+        privates = _owners(platforms)
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            for user in (*groups, *privates):
+                await user.send("hi")
+                await user.wait_for_message("You said: hi")
+            for private, group in zip(privates, groups, strict=True):
+                told = await _ask(model, group, _create("me"), "I will.")
+                assert ", in their private chat, next " in told
+                await eventually(partial(_says, private, "set up a schedule for this chat"))
+            async with service.client() as client:
+                planned = (await client.get("/api/schedules")).json()["schedules"]
+            await _come_due(service, planned)
+            for private in privates:
+                await eventually(partial(_says, private, "sum up the day"))
+        assert platforms.violations == []
+
+
+def _owners(platforms: PlatformServers) -> list[ChatUser]:
+    """Return the private chats of the people who write in the groups."""
+    return [
+        SlackDirectUser(platforms.slack, user=SLACK_OWNER),
+        TelegramPrivateUser(platforms.telegram, user=FORUM_PERSON),
+        FeishuPrivateUser(platforms.feishu, user="ou_alice"),
+    ]
+
+
+def _create(chat: str) -> ToolCall:
+    fields = {"prompt": "sum up the day", "name": "the news", "when": "every 1d", "chat": chat}
+    return ToolCall("schedule", {"action": "create", "fields": fields})
+
+
+async def _ask(model: FakeModelServer, user: ChatUser, call: ToolCall, answer: str) -> str:
+    """Let the agent make a call for a person. Return its result."""
+    model.reply(ModelReply(calls=(HELP,)), ModelReply(calls=(call,)), answer)
+    await user.send("please")
+    await user.wait_for_message(answer)
+    return _last_result(model)
+
+
+async def _plan_in_sales(
+    service: Service, model: FakeModelServer, private: ChatUser, group: ChatUser
+) -> dict[str, Any]:
+    told = await _ask(model, private, _create("#sales"), "Every day in sales.")
+    assert told.startswith("Created 'the news': every 1d, in sales, next ")
+    await eventually(partial(_says, group, "set up a schedule for this chat"))
+    listed = await _ask(model, private, ToolCall("schedule", {"action": "list"}), "One.")
+    assert listed.startswith("1. 'the news': every 1d, in sales, next ")
+    async with service.client() as client:
+        found = (await client.get("/api/schedules", params={"channel": group.channel})).json()
+    [schedule] = found["schedules"]
+    assert (schedule["chat"], schedule["topic"]) == (group.chat, "")
+    return dict(schedule)
+
+
 SLACK_OWNER = "U1ANN"
 
 

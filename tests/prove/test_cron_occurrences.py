@@ -13,7 +13,7 @@ from tests.prove.journal import Journal, read_journal
 
 _SCHEDULE = """
 INSERT INTO schedule VALUES ('s', '', '', '', '', NULL, 'a', 'n', 'cron', '* * * * *', '', 0, NULL, '', 'once', 'queue',
-    '', '', 'keep', '{}', '{}', 1, '', 300, 0, 0, 0, 0)
+    '', '', 'keep', '{}', '{}', 1, '', 300, 0, 0, 0, 0, '')
 """
 _OCCURRENCE = "INSERT INTO schedule_occurrence VALUES ('s', ?, 'answered', '', ?, NULL, ?, NULL, 0)"
 _RUN = """

@@ -67,7 +67,7 @@ INSERT INTO assistant_version VALUES ('a1', 1, 'lead_agent', 'one', NULL, '{}', 
     ('a1', 2, 'lead_agent', 'two', 'second', '{"x": 1}', '{"y": 2}', '{"z": 3}', 2);
 INSERT INTO item VALUES ('users.1.', 'k', '{"v": 1}', 1, 2, NULL, NULL);
 INSERT INTO schedule VALUES ('s1', 'slack', 'T1', 'C1', '1.5', NULL, '', 'news', 'cron', '0 9 * * *', 'UTC', 1.5, NULL,
-    '09:00-18:00', 'once', 'queue', 'date', 'x', NULL, '{}', '{}', 1, '', 2.5, 1, 1.5, 1, 2);
+    '09:00-18:00', 'once', 'queue', 'date', 'x', NULL, '{}', '{}', 1, '', 2.5, 1, 1.5, 1, 2, 'U1');
 INSERT INTO schedule_occurrence VALUES ('s1', 1.5, 'answered', '', 2, 1, NULL, NULL, 1.5);
 INSERT INTO chat_owner VALUES ('slack', 'T1', 'C1', 3);
 INSERT INTO past_message VALUES (7, 'person:a', '', 't1', 'm', 'Ann', '你好', 'x 你好 好', 0.5);

@@ -35,7 +35,7 @@ DUE_IN_S = 90.0
 
 _INSERT = """
 INSERT INTO schedule VALUES (?, 'terminal', '', ?, '', NULL, '', 'news', 'cron', '0 9 * * *', 'UTC', ?, NULL, '',
-    'once', 'queue', '', '', NULL, ?, '{}', 1, '', ?, 0, 0, ?, ?)
+    'once', 'queue', '', '', NULL, ?, '{}', 1, '', ?, 0, 0, ?, ?, '')
 """
 _LATE = "SELECT max(created_at - due_at), count(*) FROM schedule_occurrence"
 

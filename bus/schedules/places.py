@@ -1,0 +1,162 @@
+"""The chats that people name for their schedules: only those in which they may use the bot."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import anyio
+from anyio import to_thread
+
+from bus.access.checker import AccessChecker
+from bus.access.policy import first_message
+from bus.errors import DeliveryError
+from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, chat_of
+from bus.notifications.chat_directory import ChatDirectory
+from bus.notifications.notifications import NotificationRequest, Notifications
+from bus.outbound.worker import DeliveryWorker
+from bus.platform import Disposition, SupportsMembership
+from bus.recurrence import find_zone, format_moment
+from bus.settings.language import LanguageResolver
+from store.chats import KnownChat
+from store.schedules import Schedule
+
+log = logging.getLogger(__name__)
+
+ME = "me"
+"""What the agent calls the private chat with the person who asks."""
+
+MAX_FOUND = 200
+"""Maximum number of chats whose name contains the given one, the most recently used."""
+
+MAX_ASKED = 10
+"""Maximum number of chats about whose members the platform is asked."""
+
+MEMBERSHIP_S = 20.0
+"""How long the platform may take to say in which of them a person is, seconds."""
+
+
+class PlaceRefused(Exception):
+    """A person cannot have schedules in the chat that they named. The message says why, for the model."""
+
+
+class Places:
+    """Finds the chats, and tells them about new schedules."""
+
+    def __init__(
+        self,
+        *,
+        delivery: DeliveryWorker,
+        languages: LanguageResolver,
+        access: AccessChecker,
+        directory: ChatDirectory,
+        notifications: Notifications,
+    ) -> None:
+        self._delivery = delivery
+        self._languages = languages
+        self._access = access
+        self._directory = directory
+        self._notifications = notifications
+
+    async def find(self, asked: InboundMessage, name: str) -> InboundMessage:
+        """Return the message as if its sender had written it in the chat that they name, outside of topics.
+
+        Whether a chat exists is said only if the platform says that they are in it.
+
+        Args:
+            asked: A person's message.
+            name: The name or ID of a group of the same channel, or `ME`.
+
+        Raises:
+            PlaceRefused: There is no such chat, or they are not in it, or may not use the bot there, or the platform
+                does not say so.
+            StoreError: The database cannot be used.
+        """
+        wanted = " ".join(name.split()).removeprefix("#").casefold()
+        if wanted == ME:
+            chat = await self._directory.find_private(asked.key, asked.sender.user_id)
+            if chat is None:
+                raise PlaceRefused(
+                    "this person has not written to you in private yet: they must do it once"
+                )
+        else:
+            chat = await self._find_group(asked, wanted)
+        place = _place(asked, chat)
+        if chat_of(place.key) == chat_of(asked.key):
+            return asked
+        sample = first_message(place.key, asked.sender, is_private=place.is_private)
+        if await self._access.check(sample) is not Disposition.ACCEPTED:
+            raise PlaceRefused("this person may not use you in that chat")
+        return place
+
+    async def announce(self, place: InboundMessage, schedule: Schedule) -> None:
+        """Tell a chat who set up a schedule for it, once. Raises StoreError."""
+        reader = (
+            place if place.is_private else replace(place, sender=Sender(user_id=""), language="")
+        )
+        target = replace(place.reply_target, language=str(self._languages.explain(reader).value))
+        await to_thread.run_sync(find_zone, schedule.timezone)  # Reads the zone's file.
+        text = target.texts.schedule_set_here.format(
+            owner=place.sender.name or place.sender.user_id,
+            name=schedule.name,
+            moment=format_moment(schedule.next_at or 0.0, schedule.timezone),
+        )
+        await self._notifications.send(
+            NotificationRequest(
+                channel=place.key.channel,
+                chat=place.key.chat,
+                text=text,
+                key=f"schedule:{schedule.id}:set",
+            )
+        )
+
+    async def _find_group(self, asked: InboundMessage, wanted: str) -> KnownChat:
+        found = await self._directory.search_groups(asked.key, wanted, limit=MAX_FOUND)
+        exact = [one for one in found if wanted in (_shown(one.title), one.chat.casefold())]
+        joined = await self._joined(asked, (exact or found)[:MAX_ASKED])
+        if not joined:
+            raise PlaceRefused(
+                "the platform shows no chat of this name with this person and you in it in which somebody has"
+                " written to you; they can ask there"
+            )
+        if not exact or len(joined) > 1:
+            names = ", ".join(f"{one.title!r} (ID {one.chat})" for one in joined)
+            raise PlaceRefused(f"ask the person which chat they mean: {names}")
+        return joined[0]
+
+    async def _joined(self, asked: InboundMessage, chats: Sequence[KnownChat]) -> list[KnownChat]:
+        """Return the chats in which the platform says that a person is."""
+        adapter = self._delivery.adapter(asked.key.channel)
+        joined: list[KnownChat] = []
+        if not isinstance(adapter, SupportsMembership):
+            return joined
+        with anyio.move_on_after(MEMBERSHIP_S):
+            for chat in chats:
+                try:
+                    if await adapter.is_member(_target(asked, chat), asked.sender.user_id):
+                        joined.append(chat)
+                except DeliveryError as error:
+                    log.info("the members of a chat are unknown: %s", error)
+        return joined
+
+
+def _shown(title: str) -> str:
+    return " ".join(title.split()).removeprefix("#").casefold()
+
+
+def _place(asked: InboundMessage, chat: KnownChat) -> InboundMessage:
+    key = ConversationKey(channel=chat.channel, workspace=chat.workspace, chat=chat.chat)
+    return replace(
+        asked,
+        key=key,
+        reply_target=_target(asked, chat),
+        is_private=chat.is_private,
+        chat_title="" if chat.is_private else chat.title,
+        topic_title="",
+        original_chat="",
+    )
+
+
+def _target(asked: InboundMessage, chat: KnownChat) -> ReplyTarget:
+    return replace(
+        asked.reply_target, chat=chat.chat, thread="", reply_to="", thread_root="", response_url=""
+    )
