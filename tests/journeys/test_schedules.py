@@ -234,10 +234,10 @@ async def test_where_nobody_says_who_is_in_a_group_schedules_run(tmp_path: Path)
 
 
 async def test_a_person_has_the_agent_post_in_another_group_only_while_they_are_in_it(
-    tmp_path: Path,
+    tmp_path: Path, with_database: dict[str, Any]
 ) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
-        config = {**with_model(model.base_url), "channels": platforms.channels}
+        config = {**with_model(model.base_url), **with_database, "channels": platforms.channels}
         groups = [platforms.users[number] for number in (0, 3, 5)]
         privates = _owners(platforms)
         sales = platforms.slack.workspace.channel(
