@@ -1,5 +1,6 @@
 """Servers with strict chat templates accept every request of a thread, whatever happened in it."""
 
+import os
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,7 +36,7 @@ from tests.fakes.chat_template import template_problem
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall, event_stream
 from tests.fakes.model_switches import ModelSwitches
 
-STEPS = 300
+STEPS = 300 if os.environ.get("PARLEY_TEST_LONG") == "1" else 100
 SEEDS = (1, 2)
 
 LOOK = {"path": WORKSPACE}
