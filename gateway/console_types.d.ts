@@ -18,7 +18,7 @@ interface Page {
   onLeave: (call: () => unknown) => void;
   /** Called again and again while the view is shown; a failure is tried again. */
   every: (ms: number, call: () => Promise<unknown>) => void;
-  /** Whether to show a button for it. */
+  /** Whether the scope permits it, so that a button for it is shown: "change" for most, "administer" for tokens, tools, skills and agents. */
   may: (what: "change" | "administer") => boolean;
   /** A short notice, with a button that undoes what it says. */
   notify: (text: string, undo?: () => unknown) => void;
@@ -116,7 +116,7 @@ interface TableOptions {
   empty?: string;
   /** The address that Enter and a click on the row open. */
   open?: (row: any) => string | null;
-  rowClass?: (row: any) => string;
+  isBad?: (row: any) => boolean;
 }
 
 interface Table {
@@ -172,11 +172,18 @@ interface Series {
 /** A part of parsed Markdown. */
 type Token = string | { t: string; c?: Token[]; [name: string]: any };
 
-/** An event of a run. */
+/** What the chat shows of a thread's state. */
+interface Parts {
+  messages: any[];
+  todos: any[];
+  artifacts: string[];
+  others: Record<string, unknown> | null;
+}
+
+/** An event of a run; `lost`: the stream broke off, and all events follow again once the service answers. */
 interface RunEvent {
   name: string;
   data: any;
-  id: string;
 }
 
 /** A row as of GET /api/conversations/{thread_id}/timeline. */
@@ -194,6 +201,8 @@ interface TimelineRow {
 /** The functions of the kit that views call: what they do, and with what. */
 interface Kit {
   // kit/access.mjs
+  /** Return the tables of open requests and of approvals. Approving and revoking ask nothing, and can be undone. */
+  pairingTables: (page: Page) => { waiting: Table; approved: Table; refresh: () => Promise<unknown>; };
   /** Return the button that lets in the sender of a refused message, or the chat, if an approval does. */
   letIn: (page: Page, row: any, refresh: () => Promise<unknown>) => false | HTMLButtonElement;
 
@@ -202,6 +211,8 @@ interface Kit {
   formatAddress: (name: string, rest?: string, query?: Record<string, string | null | undefined> | URLSearchParams) => string;
 
   // kit/api.mjs
+  /** Add files to a thread; return them as its messages name them. */
+  upload: (thread: string, files: Iterable<File>) => Promise<any[]>;
   /**
    * Send a request and return its JSON, or its text if it is not JSON. Statuses in `accepted` are no errors.
    * @param path relative to the service: "api/channels"
@@ -227,6 +238,16 @@ interface Kit {
   showValue: (title: string, text: string, value: string) => void;
 
   // kit/elements.mjs
+  /** Return a time as "5 min ago", with the full time as its title. It is kept current by the shell. */
+  ago: (iso: string | null | undefined) => HTMLElement;
+  /** Return a state as a colored label, in the reader's language. */
+  pill: (state: string, title?: string) => HTMLElement;
+  /** Return a link to a view. */
+  link: (hash: string, ...children: Child[]) => HTMLAnchorElement;
+  /** Return a note that stands where nothing is. */
+  empty: (text: string, ...more: Child[]) => HTMLParagraphElement;
+  /** Return a list of names and values. */
+  facts: (pairs: [Child, Child][]) => HTMLElement;
   svg: (tag: string, attributes?: Record<string, any>, ...children: (Child | Child[])[]) => SVGElement;
   /** Return a button whose promise is awaited: it is disabled meanwhile, and a failure is shown as a notice. */
   button: (label: Child, onclick: (event: MouseEvent) => unknown, attributes?: Record<string, any>) => HTMLButtonElement;
@@ -278,12 +299,14 @@ interface Kit {
 
   // kit/runs.mjs
   /**
-   * Start a run and report its events until it ends.
+   * Start a run and return its ID.
    * @param body the run: `assistant_id`, and `input` or `command`, perhaps `checkpoint`
+   */
+  startRun: (thread: string, body: Record<string, unknown>) => Promise<string>;
+  /**
+   * Report the events of a run from its beginning, until it ends. Raises ApiError.
    * @param signal ends the reading, not the run
    */
-  startRun: (thread: string, body: Record<string, unknown>, report: (event: RunEvent) => void, signal: AbortSignal) => Promise<void>;
-  /** Report the events of a run that goes on, from its beginning. */
   joinRun: (thread: string, run: string, report: (event: RunEvent) => void, signal: AbortSignal) => Promise<void>;
   /** Return the run of a thread that goes on; null if there is none. */
   activeRun: (thread: string, signal: AbortSignal) => Promise<string | null>;
@@ -295,6 +318,8 @@ interface Kit {
   checkpointBefore: (thread: string, message: string, gone: string) => Promise<any>;
 
   // kit/table.mjs
+  /** Arrow keys (and j, k) move among the rows, Enter opens one. */
+  moveFocus: (event: KeyboardEvent, body: HTMLElement, open: ((line: Element) => string | null) | undefined) => void;
   loadedTable: (label: string, key: TableOptions["key"], load: TableOptions["load"], columns: Column[], more?: Partial<TableOptions>) => Promise<Table>;
   /** @param labels keys of texts */
   simpleTable: (labels: string[], rows: Child[][], nothing?: string) => HTMLDivElement;

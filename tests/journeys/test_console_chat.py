@@ -1,15 +1,12 @@
 """The console's chat in a real browser with the real service: a person talks to an agent and a graph's questions."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.browser import BrowserPage, needs_chromium, open_browser
+from tests.browser import BrowserPage, needs_chromium
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.journeys.console_views import sign_in_as_admin
-from tests.journeys.service import Service, serving, with_model
+from tests.journeys.chat_page import open_chat, say
 
 pytestmark = needs_chromium
 
@@ -64,35 +61,13 @@ def answer(request: ModelRequest) -> ModelReply:
     return ModelReply(calls=(step,)) if isinstance(step, ToolCall) else step
 
 
-@asynccontextmanager
-async def chat(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service]]:
-    """Run the service without a platform, and sign in to its console's chat."""
-    async with FakeModelServer(answer=answer) as model:
-        config = {
-            **with_model(model.base_url),
-            "title": {"enabled": False},
-            "guardrails": {"enabled": True, "ask": ["write_file"]},
-        }
-        async with serving(folder, config) as service, open_browser(folder) as page:
-            await page.open(f"{service.url}/console/#chat")
-            await sign_in_as_admin(page, service)
-            await page.wait_for_text("Write to the agent.", ".log")
-            page.errors.clear()  # The request that found no session.
-            yield page, service
-
-
-async def say(page: BrowserPage, text: str) -> None:
-    """Send a message, once the agent is ready for it."""
-    ready = "!!document.querySelector('.compose button[type=submit]:enabled')"
-    await eventually(lambda: page.evaluate(ready))
-    await page.evaluate("document.querySelector('.compose textarea').focus()")
-    await page.type(text)
-    await page.press_enter()
-
-
 async def test_a_person_talks_to_the_agent_in_the_page(tmp_path: Path) -> None:
     """Check a whole conversation with one service and one browser, because they take seconds to start."""
-    async with chat(tmp_path) as (page, _):
+    guarded = {"guardrails": {"enabled": True, "ask": ["write_file"]}}
+    async with (
+        FakeModelServer(answer=answer) as model,
+        open_chat(tmp_path, model, guarded) as (page, _),
+    ):
         await _an_answer_is_rendered_and_runs_no_script(page)
         await _a_tool_step_and_a_dropped_file_are_shown(page)
         await _an_approval_lets_a_file_be_written_and_linked(page)

@@ -7,7 +7,7 @@ import { t } from "./texts.mjs";
 
 const ROWS = 50;
 
-/** Return the tables of open requests and of approvals. Approving and revoking ask nothing, and can be undone. @param {Page} page */
+/** @type {Kit["pairingTables"]} */
 export function pairingTables(page) {
   const refresh = () => Promise.all([waiting.refresh(), approved.refresh()]);
   const load = (/** @type {boolean} */ isApproved) => async (/** @type {string | null} */ before) => {

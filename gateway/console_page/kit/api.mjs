@@ -1,5 +1,7 @@
 // The gateway's REST API: one function for requests, and the session of this browser, whose cookie no script can read.
 
+import { t } from "./texts.mjs";
+
 /** The page is at BASE/console/, also below a proxy's path. */
 export const BASE = new URL("../", document.baseURI);
 
@@ -18,13 +20,10 @@ let session = null;
 /** Return the session of this browser; null before the sign-in. */
 export const currentSession = () => session;
 
-/**
- * Whether the session's scope permits an action: "change" for most, "administer" for tokens, tools, skills and agents.
- * @param {"change" | "administer"} what
- */
+/** @type {Page["may"]} */
 export const may = (what) => Boolean(what === "administer" ? session?.may_administer : session?.may_change);
 
-/** Add files to a thread. @param {string} thread @param {Iterable<File>} files @returns {Promise<any[]>} */
+/** @type {Kit["upload"]} */
 export async function upload(thread, files) {
   const body = new FormData();
   for (const file of files) body.append("files", file);
@@ -65,7 +64,7 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
     signal,
   }).catch((error) => {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "Parley does not answer. Is it running?");
+    throw new ApiError(0, t("notice.no-answer"));
   });
 }
 

@@ -56,13 +56,13 @@ const GRADES = {
   bad: ["failed", "not ready", "dead", "error", "unreachable", "refused", "full", "slow", "timeout", "problem"],
 };
 
-/** Return a state as a colored label, in the reader's language. @param {string} state @param {string} [title] */
+/** @type {Kit["pill"]} */
 export function pill(state, title) {
   const grade = Object.keys(GRADES).find((one) => GRADES[one].includes(state)) ?? "";
   return element("span", { class: `pill ${grade}`, "data-state": state, title }, t(`state.${state}`, {}, state.replaceAll("_", " ")));
 }
 
-/** Return a time as "5 min ago", with the full time as its title. It is kept current by the shell. @param {string | null | undefined} iso */
+/** @type {Kit["ago"]} */
 export function ago(iso) {
   if (!iso) return element("span.soft", {}, t("time.never"));
   return element("time", { datetime: iso, title: new Date(iso).toLocaleString() }, agoText(iso));
@@ -84,7 +84,7 @@ export function duration(/** @type {number | null | undefined} */ seconds) {
   return seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }
 
-/** Return a list of names and values. @param {[Child, Child][]} pairs */
+/** @type {Kit["facts"]} */
 export const facts = (pairs) =>
   element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 
@@ -116,7 +116,7 @@ export const preview = (/** @type {string} */ text) => element("span.preview", {
 export const problem = (/** @type {Child} */ text) => element("span.error", {}, text);
 export const json = (/** @type {unknown} */ value) => element("pre", {}, JSON.stringify(value, null, 2));
 
-/** Return a link to a view. @param {string} hash @param {...Child} children */
+/** @type {Kit["link"]} */
 export const link = (hash, ...children) => element("a", { href: hash }, ...children);
 
 /** @type {Kit["place"]} */
@@ -130,5 +130,5 @@ export function place(row) {
 export const person = (/** @type {string} */ name, /** @type {string} */ id) =>
   element("span", { title: id }, name || id);
 
-/** Return a note that stands where nothing is. @param {string} text @param {...Child} more */
+/** @type {Kit["empty"]} */
 export const empty = (text, ...more) => element("p.empty.soft", {}, text, ...more);

@@ -26,6 +26,8 @@ export function createTable(options) {
   const table = element("div.scroll", {}, element("table.rows", { "aria-label": t(options.label) }, headings(columns), body));
   const whole = element("div.table", {}, element("div.news-place", {}, news), table, note, older);
 
+  const classOf = (/** @type {any} */ row) => `${options.isBad?.(row) ? "failed" : ""} ${open?.(row) ? "opens" : ""}`;
+
   /** @param {any} row */
   function fill(row) {
     return columns.map(([label, cell, kind]) =>
@@ -35,7 +37,7 @@ export function createTable(options) {
   /** @param {any} row */
   function add(row) {
     const target = open?.(row);
-    const line = element("tr", { tabindex: shown.size ? "-1" : "0", class: [options.rowClass?.(row), target && "opens"].filter(Boolean).join(" ") || null }, ...fill(row));
+    const line = element("tr", { tabindex: shown.size ? "-1" : "0", class: classOf(row) }, ...fill(row));
     if (target) {
       line.addEventListener("click", (event) => {
         const at = /** @type {Element} */ (event.target);
@@ -53,7 +55,7 @@ export function createTable(options) {
     if (!found || found.text === text) return;
     const focused = found.line.contains(document.activeElement) && document.activeElement !== found.line ? document.activeElement?.textContent : null;
     found.line.replaceChildren(...fill(row));
-    found.line.className = [options.rowClass?.(row), open?.(row) && "opens"].filter(Boolean).join(" ");
+    found.line.className = classOf(row);
     Object.assign(found, { row, text });
     if (focused) {
       const again = [...found.line.querySelectorAll("button, a")].find((one) => one.textContent === focused);
@@ -157,12 +159,7 @@ export function createTable(options) {
   return { element: whole, restart, refresh, update };
 }
 
-/**
- * Arrow keys (and j, k) move among the rows, Enter opens one.
- * @param {KeyboardEvent} event
- * @param {HTMLElement} body
- * @param {((line: Element) => string | null) | undefined} open
- */
+/** @type {Kit["moveFocus"]} */
 function moveFocus(event, body, open) {
   const line = /** @type {HTMLElement} */ (event.target).closest("tr");
   if (!line || !body.contains(line) || event.ctrlKey || event.metaKey || event.altKey) return;

@@ -84,8 +84,8 @@ const fileAddress = (thread, path) =>
   new URL(`api/threads/${thread}/artifacts/${path.split("/").filter(Boolean).map(encodeURIComponent).join("/")}`, BASE).href;
 
 /** Return the agent's plan; null without one. */
-export function plan(/** @type {any[] | undefined} */ todos) {
-  if (!todos?.length) return null;
+export function plan(/** @type {any[]} */ todos) {
+  if (!todos.length) return null;
   return element("section.card.plan", {}, element("h3", {}, t("chat.plan")),
     element("ol", {}, ...todos.map((one) => element("li", { class: one.status }, pill(one.status), " ", String(one.title ?? one.content ?? "")))));
 }
@@ -119,16 +119,21 @@ function approvals(value, answer) {
   /** @type {unknown[]} */
   const decisions = [];
   return value.action_requests.map((/** @type {any} */ action, /** @type {number} */ at) => {
+    const permitted = value.review_configs?.find((/** @type {any} */ one) => one.action_name === action.name)?.allowed_decisions ?? [];
+    const written = JSON.stringify(action.args ?? {}, null, 2);
+    const area = answer && permitted.includes("edit") ? element("textarea", { rows: 5, "aria-label": t("chat.arguments") }, written) : null;
+    const approved = () => (!area || area.value === written ? { type: "approve" }
+      : { type: "edit", edited_action: { name: action.name, args: JSON.parse(area.value) } });
     const reason = element("input", { "aria-label": t("chat.reason"), placeholder: t("chat.reason") });
     const decide = async (/** @type {Record<string, unknown>} */ decision) => {
       decisions[at] = decision;
       if (answer && Object.keys(decisions).length === value.action_requests.length) await answer({ decisions });
-      else buttons.replaceWith(pill(decision.type === "approve" ? "approved" : "refused"));
+      else buttons.replaceWith(pill(decision.type === "reject" ? "refused" : "approved"));
     };
     const buttons = element("div.buttons", {}, reason,
       button(t("action.reject"), () => decide({ type: "reject", ...(reason.value.trim() ? { message: reason.value.trim() } : {}) })),
-      button(t("action.approve"), () => decide({ type: "approve" }), { class: "primary" }));
+      button(t("action.approve"), () => decide(approved()), { class: "primary" }));
     return element("div", {}, element("p", {}, element("code", {}, action.name), " ", action.description ?? ""),
-      json(action.args ?? {}), answer ? buttons : null);
+      area ?? json(action.args ?? {}), answer ? buttons : null);
   });
 }

@@ -26,7 +26,7 @@ export const texts = {
     download: "Download", "let-in-person": "Let this person in", "let-in-chat": "Let this chat in", restore: "Restore",
   },
   notice: {
-    failed: "That did not work.",
+    failed: "That did not work.", "no-answer": "Parley does not answer. Is it running?",
   },
   time: {
     never: "never", now: "just now", s: "{count} s ago", min: "{count} min ago", h: "{count} h ago", d: "{count} d ago",
@@ -38,7 +38,7 @@ export const texts = {
     search: "Search", all: "all",
   },
   column: {
-    received: "Received", where: "Where", who: "Who", message: "Message", state: "State", used: "Last used", messages: "Messages",
+    received: "Received", where: "Where", who: "Who", message: "Message", state: "State", used: "Last used",
     waiting: "Waiting", created: "Created", content: "Content", attempts: "Attempts", asked: "Asked", channel: "Channel", code: "Code",
     approved: "Approved", last: "Last message", kind: "Is", name: "Name",
   },
@@ -101,7 +101,9 @@ export const texts = {
     question: "The agent asks", answer: "Answer", reason: "Reason, if not", "edit-title": "Edit the message",
     "edit-text": "The agent forgets the message and what followed it, and answers the new text. What its tools did stays.",
     fork: "In a copy of the conversation, without its files", "no-text": "Write the message first.",
-    gone: "The service does not keep the state before this message anymore.",
+    gone: "The service does not keep the state before this message anymore.", arguments: "Arguments", values: "Values", input: "As JSON:",
+    lost: "Parley does not answer. The page keeps trying …",
+    "read-only": "You may only read here. To write, sign in with a token of the scope operator or admin.",
   },
   broadcast: {
     about: "One message to each chat in which somebody wrote to the bot. Answers pass it.", text: "Message, as Markdown", to: "To",

@@ -23,7 +23,7 @@ export const texts = {
     "let-in-chat": "允许此群", restore: "恢复",
   },
   notice: {
-    failed: "操作失败。",
+    failed: "操作失败。", "no-answer": "Parley 没有响应。它在运行吗？",
   },
   time: {
     never: "从未", now: "刚刚", s: "{count} 秒前", min: "{count} 分钟前", h: "{count} 小时前", d: "{count} 天前",
@@ -35,7 +35,7 @@ export const texts = {
     search: "搜索", all: "全部",
   },
   column: {
-    received: "收到时间", where: "位置", who: "用户", message: "消息", state: "状态", used: "最近使用", messages: "消息数",
+    received: "收到时间", where: "位置", who: "用户", message: "消息", state: "状态", used: "最近使用",
     waiting: "等待中", created: "创建时间", content: "内容", attempts: "次数", asked: "请求时间", channel: "渠道", code: "配对码",
     approved: "批准时间", last: "最近消息", kind: "身份", name: "名称",
   },
@@ -92,7 +92,8 @@ export const texts = {
     files: "添加文件", "leave-out": "移除", working: "智能体正在工作……", plan: "计划", artifacts: "智能体的文件",
     approval: "智能体请求批准", question: "智能体提问", answer: "回答", reason: "拒绝的理由", "edit-title": "编辑消息",
     "edit-text": "智能体会忘记这条消息及其后的内容，并回答新的文字。工具已经做的事不会撤销。", fork: "在对话的副本中进行（不含文件）",
-    "no-text": "请先写消息。", gone: "服务已不再保留这条消息之前的状态。",
+    "no-text": "请先写消息。", gone: "服务已不再保留这条消息之前的状态。", arguments: "参数", values: "状态值", input: "JSON 输入：",
+    lost: "Parley 没有响应，页面会继续重试……", "read-only": "此处只能阅读。要发消息，请用 operator 或 admin 权限的令牌登录。",
   },
   broadcast: {
     about: "向每个有人给机器人写过消息的聊天发送一条消息。回答会先于它发送。", text: "消息（Markdown）", to: "发给", private: "私聊",

@@ -2,7 +2,7 @@
 
 import {
   activeRun, ago, append, asked, button, checkpointBefore, element, empty, fileLinks, filePicker, form as fields,
-  formatAddress, growing, head, joinRun, link, newId, parseAll, plan, post, QUESTION, small, startRun, t, textOf,
+  formatAddress, growing, head, joinRun, json, link, newId, parseAll, plan, post, QUESTION, small, soft, startRun, t, textOf,
   turns, upload,
 } from "../kit.mjs";
 
@@ -11,6 +11,9 @@ const DEFAULT = "lead_agent";
 const OPTIONS = { is_plan_mode: true, subagent_enabled: true };
 const THREADS = 50;
 const SUBJECT_CHARS = 80;
+const LOOK_MS = 5000;
+/** @type {Record<string, (one: any) => unknown>} */
+const SHOWN = { messages: (one) => one?.type, todos: (one) => one?.status, artifacts: (one) => typeof one === "string" };
 
 /** What is said first in a thread that was just made: {thread, start}. @type {{thread: string, start: Record<string, unknown>} | null} */
 let first = null;
@@ -18,13 +21,16 @@ let first = null;
 /** @param {Page} page */
 export async function show(page) {
   const id = encodeURIComponent(page.rest);
-  const [assistants, thread] = await Promise.all([post("api/assistants/search", { limit: 1000 }), id ? page.get(`api/threads/${id}`) : null]);
+  const [assistants, thread] = /** @type {[any[], any]} */ (await Promise.all([post("api/assistants/search", { limit: 1000 }), id ? page.get(`api/threads/${id}`) : null]));
   const mayChange = page.may("change");
 
   /** @type {any} */
   let state = { values: {}, interrupts: [] };
   let run = "";
   let isRunning = false;
+  let isLost = false;
+  let takesMessages = true;
+  let seen = "";
   let problem = "";
   /** @type {File[]} */
   let files = [];
@@ -35,8 +41,9 @@ export async function show(page) {
 
   const list = element("ul.threads");
   const log = element("div.log", { role: "log", "aria-label": t("nav.chat"), tabindex: "0" });
-  const chosen = element("select", { "aria-label": t("chat.agent") }, ...assistants.map((/** @type {any} */ one) =>
-    element("option", { value: one.assistant_id, selected: thread?.metadata?.assistant_id ? one.assistant_id === thread.metadata.assistant_id : one.name === DEFAULT }, one.name)));
+  const talked = thread?.metadata?.assistant_id;
+  const chosen = element("select", { "aria-label": t("chat.agent") }, ...assistants.map((one) =>
+    element("option", { value: one.assistant_id, selected: talked ? one.assistant_id === talked : one.name === DEFAULT }, one.name)));
   const field = element("textarea", { rows: 3, "aria-label": t("column.message"), placeholder: t("column.message") });
   const picker = filePicker({ multiple: true }, (more) => addFiles(more));
   const dropped = element("ul.files");
@@ -44,34 +51,59 @@ export async function show(page) {
     if (run) await post(`api/threads/${id}/runs/${run}/cancel`);
   }, { class: "danger" });
   const sendButton = element("button", { type: "submit", class: "primary" }, t("action.send"));
+  const addButton = button(t("chat.files"), () => picker.click(), { class: "quiet" });
   const form = element("form.compose.card", {}, field, dropped, picker, element("div.buttons", {},
-    chosen, button(t("chat.files"), () => picker.click(), { class: "quiet" }), stop, sendButton));
+    chosen, addButton, stop, sendButton));
 
   const draw = () => {
-    const messages = /** @type {any[]} */ (state.values?.messages ?? []);
+    const { messages, todos, artifacts, others } = parts();
+    const held = log.contains(document.activeElement) || document.activeElement === stop;
     const known = new Set(messages.map((one) => one.id));
     for (const one of live.keys()) if (known.has(one)) live.delete(one);
     const opened = new Set([...log.querySelectorAll("details[open]")].map((one) => /** @type {HTMLElement} */ (one).dataset.call));
-    const artifacts = /** @type {string[]} */ (state.values?.artifacts ?? []);
     const interrupts = isRunning ? [] : /** @type {any[]} */ (state.interrupts ?? []);
     keepEnd(() => {
       log.replaceChildren();
       append(log, [
-        !messages.length && !live.size && !isRunning && empty(t("chat.empty")),
+        mayChange && !messages.length && !isRunning && !others && empty(t("chat.empty")),
         turns(id, messages, subagents, isRunning, mayChange && !isRunning ? edit : null),
         [...live.values()].map((one) => one.node),
-        plan(state.values?.todos),
-        artifacts.length > 0 && element("section.card.artifacts", {}, element("h3", {}, t("chat.artifacts")), fileLinks(id, artifacts)),
-        interrupts.map((one) => asked(one, mayChange ? (answer) => go({ command: { resume: { [one.id]: answer } } }) : null)),
         offered(messages),
-        isRunning && element("p.soft.working", {}, t("chat.working")),
+        plan(todos),
+        artifacts.length > 0 && element("section.card.artifacts", {}, element("h3", {}, t("chat.artifacts")), fileLinks(id, artifacts)),
+        others && element("details.step", { "data-call": "values" }, element("summary", {}, t("chat.values")), json(others)),
+        interrupts.map((one) => asked(one, mayChange ? (answer) => go({ command: { resume: { [one.id]: answer } } }) : null)),
+        isRunning && element("p.soft.working", {}, t(isLost ? "chat.lost" : "chat.working")),
         problem && element("p.error", { role: "alert" }, problem),
       ]);
       for (const one of log.querySelectorAll("details")) one.open = opened.has(one.dataset.call);
       stop.hidden = !isRunning;
       sendButton.disabled = isRunning;
     });
+    if (held && document.activeElement === document.body) (mayChange && !interrupts.length ? field : log).focus();
   };
+
+  const graph = () => assistants.find((one) => one.assistant_id === chosen.value);
+
+  /** Return what the state is shown as. Graphs of others may keep anything under these names. @type {() => Parts} */
+  const parts = () => {
+    const values = state.values ?? {};
+    const [messages, todos, artifacts] = Object.entries(SHOWN).map(([name, fits]) =>
+      (Array.isArray(values[name]) && values[name].every(fits) ? values[name] : []));
+    const others = graph()?.graph_id === DEFAULT ? [] : Object.entries(Object(values) === values ? values : { values })
+      .filter(([, value]) => ![messages, todos, artifacts].includes(value));
+    return { messages, todos, artifacts, others: others.length ? Object.fromEntries(others) : null };
+  };
+
+  /** Ask for what the chosen graph takes: a message, or other values as JSON. */
+  const choose = async () => {
+    const schemas = graph()?.graph_id === DEFAULT ? null : await page.get(`api/assistants/${chosen.value}/schemas`);
+    const names = Object.keys(schemas?.input_schema?.properties ?? {});
+    takesMessages = !names.length || names.includes("messages");
+    field.placeholder = takesMessages ? t("column.message") : `${t("chat.input")} {${names.map((one) => `"${one}": …`).join(", ")}}`;
+    addButton.hidden = !takesMessages;
+  };
+  chosen.addEventListener("change", choose);
 
   const showEnd = () => { log.scrollTop = log.scrollHeight; };
 
@@ -91,16 +123,27 @@ export async function show(page) {
   };
 
   const load = async () => {
-    const found = await page.get(`api/threads/${id}/state`);
-    await parseAll(found.values?.messages ?? []);
-    state = found;
+    const [found, { updated_at }] = await Promise.all([page.get(`api/threads/${id}/state`), page.get(`api/threads/${id}`)]);
+    [state, seen] = [found, updated_at];
+    await parseAll(parts().messages);
   };
 
   const onEvent = (/** @type {RunEvent} */ { name, data }) => {
-    if (name === "metadata") run = data.run_id ?? run;
-    else if (name === "messages" && String(data[0]?.type).startsWith("AI")) {
+    if (name === "lost") {
+      if (!isLost) {
+        isLost = true;
+        draw();
+      }
+      return;
+    }
+    if (isLost) {
+      isLost = false;
+      live.clear(); // All events follow again.
+      draw();
+    }
+    if (name === "messages" && String(data[0]?.type).startsWith("AI")) {
       const text = textOf(data[0].content);
-      if (!text || (state.values?.messages ?? []).some((/** @type {any} */ one) => one.id === data[0].id)) return;
+      if (!text || parts().messages.some((/** @type {any} */ one) => one.id === data[0].id)) return;
       if (!live.has(data[0].id)) {
         live.set(data[0].id, growing());
         draw();
@@ -110,7 +153,7 @@ export async function show(page) {
       state = { values: data, interrupts: [] };
       draw();
       // After the run, a person may be writing in what is drawn.
-      void parseAll(data.messages ?? []).then(() => { if (isRunning && !page.signal.aborted) draw(); });
+      void parseAll(parts().messages).then(() => { if (isRunning && !page.signal.aborted) draw(); });
     } else if (name === "custom" && data?.task_id) {
       subagents.set(data.task_id, { ...subagents.get(data.task_id), ...data });
       draw();
@@ -118,18 +161,19 @@ export async function show(page) {
   };
 
   /** Follow a run to its end. */
-  const follow = async (/** @type {() => Promise<void>} */ events) => {
+  const follow = async (/** @type {() => Promise<string>} */ start) => {
     isRunning = true;
     problem = "";
     draw();
     showEnd();
     try {
-      await events();
+      run = await start();
+      if (!page.signal.aborted) await joinRun(id, run, onEvent, page.signal);
     } catch (error) {
       if (page.signal.aborted) return;
       problem = /** @type {Error} */ (error).message;
     }
-    isRunning = false;
+    isRunning = isLost = false;
     run = "";
     live.clear();
     await load().catch((error) => { problem ||= error.message; });
@@ -139,13 +183,16 @@ export async function show(page) {
   };
 
   /** Start a run. In a new conversation, its thread is made first. */
-  const go = (/** @type {Record<string, unknown>} */ start) => {
+  const go = async (/** @type {Record<string, any>} */ start) => {
     const assistant = start.assistant_id ?? chosen.value;
-    const configurable = optionsOf(assistants.find((/** @type {any} */ one) => one.assistant_id === assistant));
-    return follow(() => startRun(id, { assistant_id: assistant, config: { configurable: { ...configurable, ...page.draft?.() } }, ...start }, onEvent, page.signal));
+    const configurable = optionsOf(assistants.find((one) => one.assistant_id === assistant));
+    await follow(() => startRun(id, { assistant_id: assistant, config: { configurable: { ...configurable, ...page.draft?.() } }, ...start }));
+    const [said] = start.input?.messages ?? [];
+    if (problem && said && !parts().messages.some((one) => one.id === said.id)) field.value ||= said.content; // It did not arrive.
   };
 
-  const say = async (/** @type {string} */ text, /** @type {File[]} */ given, /** @type {Record<string, unknown>} */ more = {}) => {
+  const say = async (/** @type {string} */ text, /** @type {File[]} */ given) => {
+    const input = takesMessages ? null : JSON.parse(text);
     const target = id || (await post("api/threads", { metadata: {
       source: SOURCE, subject: text.slice(0, SUBJECT_CHARS) || given[0]?.name, assistant_id: chosen.value } })).thread_id;
     /** @type {any} */
@@ -154,8 +201,7 @@ export async function show(page) {
     field.value = "";
     files = [];
     showFiles();
-    const start = { input: { messages: [message] }, ...more };
-    return startIn(target, start);
+    return startIn(target, { input: input ?? { messages: [message] } });
   };
 
   /** Start a run here, or in another thread, which is shown. @param {string} target @param {Record<string, unknown>} start */
@@ -182,6 +228,7 @@ export async function show(page) {
     });
     article.replaceChildren(made, button(t("action.cancel"), draw, { class: "quiet" }));
     made.querySelector("textarea")?.focus();
+    article.scrollIntoView({ block: "nearest" });
   };
 
   const showFiles = () => dropped.replaceChildren(...files.map((file) => element("li", {}, file.name, " ",
@@ -223,25 +270,30 @@ export async function show(page) {
     form.requestSubmit();
   });
 
-  const conversation = element("div.talk", {}, log, mayChange ? form : null);
+  const conversation = element("div.talk", {}, log, mayChange ? form : soft(t("chat.read-only")));
   conversation.addEventListener("dragover", (event) => event.preventDefault());
   conversation.addEventListener("drop", (event) => {
     event.preventDefault();
     if (mayChange) addFiles(event.dataTransfer?.files);
   });
 
-  if (id) await load();
-  await listThreads();
+  // First the run: it may end meanwhile.
+  const active = id && await activeRun(id, page.signal);
+  await Promise.all([id && load(), listThreads(), choose()]);
   draw();
-  page.onLive(["runs"], refresh);
+  page.every(LOOK_MS, async () => {
+    await listThreads();
+    if (!id || isRunning) return;
+    const [found, other] = await Promise.all([page.get(`api/threads/${id}`), activeRun(id, page.signal)]);
+    if (isRunning) return;
+    if (other) void follow(async () => other);
+    else if (found.updated_at !== seen && !log.querySelector("form:focus-within")) await load().then(draw);
+  });
   if (first?.thread === page.rest) {
     const { start } = first;
     first = null;
     void go(start);
-  } else if (id) {
-    const found = await activeRun(id, page.signal);
-    if (found) void follow(() => joinRun(id, found, onEvent, page.signal));
-  }
+  } else if (active) void follow(async () => active);
   // The log has a height once it is in the page.
   requestAnimationFrame(showEnd);
   const isWide = window.matchMedia("(min-width: 52rem)").matches;

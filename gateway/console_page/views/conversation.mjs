@@ -22,12 +22,12 @@ export async function show(page) {
       return found;
     },
     empty: "conversation.none",
-    rowClass: (row) => (row.state === "failed" ? "failed" : ""),
+    isBad: ({ state }) => state === "failed",
     columns: [["column.message", (row) => entry(page, row, found.conversation, opened, table.refresh), "text"]],
   });
   await table.restart();
   page.onQuery(table.restart);
-  page.onLive(["messages", "deliveries", "runs"], table.refresh);
+  page.onLive(["messages", "deliveries"], table.refresh);
   const { conversation, memory_scope: scope } = found;
   const file = (/** @type {string} */ format, /** @type {string} */ label) =>
     element("a", { href: new URL(`${path}/export?format=${format}`, BASE).href, download: true }, label);

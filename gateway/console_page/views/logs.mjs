@@ -10,7 +10,7 @@ export async function show(page) {
   const { table, content } = await list(page, {
     name: "logs", path: "api/logs", formats: ["jsonl"], search: t("filter.search"),
     key: "id",
-    rowClass: (row) => (row.level === "error" ? "failed" : ""),
+    isBad: ({ level }) => level === "error",
     columns: [
       ["list.time", (row) => element("span", { title: row.time }, new Date(row.time).toLocaleTimeString())],
       ["logs.level", (row) => pill(row.level)],

@@ -12,7 +12,7 @@ export async function show(page) {
   const { table, content } = await list(page, {
     name: "messages", path: "api/messages", key: "id", empty: "messages.none", search: t("messages.search"),
     open: (row) => (row.thread_id ? formatAddress("conversation", row.thread_id) : null),
-    rowClass: (row) => (row.state === "failed" ? "failed" : ""),
+    isBad: ({ state }) => state === "failed",
     columns: [
       ["column.received", (row) => ago(row.received_at)],
       ["column.where", place],
