@@ -9,6 +9,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
+from gateway.runtime.thread_watchers import NoOtherNodes
 from tests.eventually import eventually
 from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_protocol import EVERYTHING, command, heard
@@ -195,7 +196,7 @@ async def test_a_run_whose_announcement_was_lost_is_found(url: str, tmp_path: Pa
         async with anyio.create_task_group() as group:
             group.start_soon(follow, await b.sdk.threads.join_stream(thread), seen)
             await watching(b, thread)
-            other_nodes, a.runs.watchers.other_nodes = a.runs.watchers.other_nodes, None
+            other_nodes, a.runs.watchers.other_nodes = a.runs.watchers.other_nodes, NoOtherNodes()
             await a.sdk.runs.wait(thread, "agent", input=HELLO)
             a.runs.watchers.other_nodes = other_nodes
             await eventually(lambda: count_ends(seen) == 1)
