@@ -172,6 +172,8 @@ async def _a_revocation_is_undone(page: BrowserPage, service: Service) -> None:
         await page.click("Revoke", "main")
         # The notice of the approval before says the same.
         await eventually(approved, lambda codes: codes == [])
+        # The service knows it before the page says it: until then, the notice is that of Bob.
+        await page.wait_for_text("User7001 has no access anymore.", "#notice")
         await page.click("Undo", "#notice")
         await page.wait_for_text("is approved.", "#notice")
         assert await approved() == [code]
