@@ -97,7 +97,7 @@ async def save_files(
 async def _read_json(request: Request) -> object:
     try:
         return json.loads(await request.body())
-    except ValueError:  # not UTF-8, or not JSON
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, or nested too deeply
         raise HTTPException(400, f"The body is neither JSON nor {_FORM}.") from None
 
 
