@@ -92,6 +92,12 @@ async def rows(service: ComposedService, path: str) -> list[dict[str, Any]]:
     return list((await get(service, path))["rows"])
 
 
+async def collected(service: ComposedService) -> None:
+    """Wait until the group and the person that wrote there are known: the service collects them one after the other."""
+    await eventually(lambda: rows(service, "/api/rooms?kind=group"))
+    await eventually(lambda: rows(service, "/api/people"))
+
+
 def settings_of(profile: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     return {one["name"]: (one["value"], one["source"]) for one in profile["settings"]}
 
@@ -178,7 +184,7 @@ async def test_a_choice_has_the_effect_of_the_command(running: Running, tmp_path
             message(1, "hi"),
             message(2, "all", chat="g1", is_private=False, chat_title="Ops"),
         )
-        await eventually(lambda: rows(service, "/api/rooms?kind=group"))
+        await collected(service)
         path = "/api/people/terminal/u1"
         body = {"model": "other", "language": "zh", "timezone": "Asia/Tokyo"}
         changed = await service.client.patch(path, json=body)
@@ -209,7 +215,7 @@ async def test_limits_say_how_much_is_used_and_usage_has_names(running: Running)
             message(1, "/status"),
             message(2, "/status", chat="g1", is_private=False, chat_title="Ops"),
         )
-        await eventually(lambda: rows(service, "/api/rooms?kind=group"))
+        await collected(service)
         store = service.services.agent_services.usage.store
         assert store is not None
         person = await get(service, "/api/people/terminal/u1")
