@@ -71,7 +71,7 @@ class Places:
                 does not say so.
             StoreError: The database cannot be used.
         """
-        wanted = " ".join(name.split()).removeprefix("#").casefold()
+        wanted = _compared(name)
         if wanted == ME:
             chat = await self._directory.find_private(asked.key, asked.sender.user_id)
             if chat is None:
@@ -111,7 +111,7 @@ class Places:
 
     async def _find_group(self, asked: InboundMessage, wanted: str) -> KnownChat:
         found = await self._directory.search_groups(asked.key, wanted, limit=MAX_FOUND)
-        exact = [one for one in found if wanted in (_shown(one.title), one.chat.casefold())]
+        exact = [one for one in found if wanted in (_compared(one.title), one.chat.casefold())]
         joined = await self._joined(asked, (exact or found)[:MAX_ASKED])
         if not joined:
             raise PlaceRefused(
@@ -139,8 +139,8 @@ class Places:
         return joined
 
 
-def _shown(title: str) -> str:
-    return " ".join(title.split()).removeprefix("#").casefold()
+def _compared(name: str) -> str:
+    return " ".join(name.split()).removeprefix("#").casefold()
 
 
 def _place(asked: InboundMessage, chat: KnownChat) -> InboundMessage:
