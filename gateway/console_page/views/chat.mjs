@@ -143,8 +143,9 @@ export async function show(page) {
     }
     if (name === "messages" && String(data[0]?.type).startsWith("AI")) {
       const text = textOf(data[0].content);
-      if (!text || parts().messages.some((/** @type {any} */ one) => one.id === data[0].id)) return;
+      if (!text) return;
       if (!live.has(data[0].id)) {
+        if (parts().messages.some((/** @type {any} */ one) => one.id === data[0].id)) return;
         live.set(data[0].id, growing());
         draw();
       }
