@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import httpx
 from anyio.abc import TaskGroup
 
+from bus.access.checker import AccessChecker
 from bus.access.intake_stats import IntakeStats
 from bus.config import BusConfig, ChannelPolicy
 from bus.outbound.worker import DeliveryWorker
@@ -86,6 +87,11 @@ class BusContext:
     stats: IntakeStats = field(default_factory=IntakeStats)
     speech_stats: SpeechStats = field(default_factory=SpeechStats)
     tracer: MessageTracer = NO_TRACER
+
+    @property
+    def access(self) -> AccessChecker:
+        """Decides who may use the bot."""
+        return AccessChecker(policies=self.policies, pairings=self.stores.pairings, now=self.now)
 
     @property
     def nodes(self) -> Nodes:

@@ -6,7 +6,6 @@ from typing import Literal
 
 from anyio import to_thread
 
-from bus.access.checker import AccessChecker
 from bus.access.policy import effective_dm_policy, first_message, pairing_id
 from bus.commands.choices import Choices
 from bus.commands.gateway import GatewayCommands
@@ -95,9 +94,7 @@ class Profiles:
         self._stores = bus.stores
         self._choices = Choices(bus, GatewayCommands(bus))
         self._sessions = SessionResolver(bus.config, bus.policies, bus.settings, bus.graphs)
-        self._access = AccessChecker(
-            policies=bus.policies, pairings=bus.stores.pairings, now=bus.now
-        )
+        self._access = bus.access
 
     async def find_person(self, channel: str, user_id: str, workspace: str = "") -> Profile:
         """Return a person; without `workspace`, where they wrote last. Raises RowNotFound, StoreError."""

@@ -13,7 +13,6 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from bus.access.checker import AccessChecker
 from bus.access.intake_stats import IntakeStats
 from bus.access.policy import is_channel_admin
 from bus.access.refusal_journal import RefusalJournal
@@ -172,9 +171,7 @@ class Bus:
         self.places = Places(
             delivery=context.delivery,
             languages=context.languages,
-            access=AccessChecker(
-                policies=context.policies, pairings=self.pairings, now=context.now
-            ),
+            access=context.access,
             directory=self.chats,
             notifications=self.notifications,
         )
@@ -281,9 +278,7 @@ class Bus:
             setting = f" {remedy.setting} decides about it." if remedy.setting else ""
             raise RowConflict(f"An approval would change nothing here.{setting}")
         target = replace(message.reply_target, language=self._context.languages.resolve(message))
-        context = self._context
-        access = AccessChecker(policies=context.policies, pairings=self.pairings, now=context.now)
-        return self._tell(await access.admit(replace(message, reply_target=target)))
+        return self._tell(await self._context.access.admit(replace(message, reply_target=target)))
 
     async def find_remedies(self, rows: Sequence[RefusedRow]) -> list[Remedy]:
         """Return what would make the bot answer each of these refused messages. Raises StoreError."""

@@ -95,7 +95,7 @@ def build_inbound(
     scheduler: Scheduler,
 ) -> tuple[BusIntake, InboundDispatcher]:
     """Return the intake of all adapters, and the dispatcher to which it passes accepted messages."""
-    access = AccessChecker(policies=bus.policies, pairings=bus.stores.pairings, now=bus.now)
+    access = bus.access
     changes = anyio.Lock()
     gestures = GestureCollector(bus, conversations, changes=changes)
     dispatcher = InboundDispatcher(
