@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
@@ -13,7 +14,7 @@ from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
 from bus.platform import ConnectionState, OutgoingFile
 from gateway.playground.telegram.server import TelegramServer
-from tests.bots.telegram_rig import FAST, adapter_for, linked, running
+from tests.bots.telegram_rig import FAST, adapter_for, config_for, linked, running
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
 
@@ -334,3 +335,17 @@ def stored(folder: Path, name: str, content: bytes, mime: str) -> OutgoingFile:
     path = folder / "file"
     path.write_bytes(content)
     return OutgoingFile(path=path, name=name, mime=mime, size_bytes=len(content))
+
+
+async def test_calls_go_through_the_proxy_that_the_environment_names(
+    telegram: TelegramServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server answers requests of a proxy's form, too, and its own address is not in the configuration."""
+    server = urlsplit(telegram.base_url)
+    monkeypatch.setenv("http_proxy", f"http://{server.netloc}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    address = server._replace(netloc="telegram.invalid").geturl()
+    config = config_for(telegram).model_copy(update={"base_url": address})
+    await TelegramAdapter(config, (), timeouts=FAST).send(ALICE, "through the proxy", key="k")
+    assert [message.text for message in telegram.answers(1001)] == ["through the proxy"]
