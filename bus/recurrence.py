@@ -1,8 +1,9 @@
 """The times of a schedule: once, every so often, or by a cron expression, in a time zone. Pure.
 
 When clocks change, a cron expression with a fixed hour runs once a day: in the night that skips its time it runs at the
-first time that exists, and in the night that has its time twice it runs at the first one (as Debian's cron does). One
-without a fixed hour (`*/10 * * * *`) runs at each time that the clock shows.
+first time of that day that exists, or the last one if none follows; in the night that has its time twice it runs at the
+first one (as Debian's cron does). A day that a time zone skips has no times. An expression without a fixed hour
+(`*/10 * * * *`) runs at each time that the clock shows.
 """
 
 import re
@@ -27,6 +28,7 @@ MAX_COUNTED = 10_000
 MAX_TRIES = 10_000
 """Maximum number of times to try until one lies in the active hours."""
 
+_MINUTE = timedelta(minutes=1)
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PERIOD = re.compile(r"(?:\d{1,6}[smhdw]){1,5}")
 _PERIOD_PART = re.compile(r"(\d+)([smhdw])")
@@ -130,7 +132,7 @@ class Recurrence:
             case "every":
                 return _multiples(self.since, _parse_period(self.expression), after)
             case "cron":
-                return _cron_times(self.expression, after, zone)
+                return _cron_times(_parse_cron(self.expression), after, zone)
 
 
 @lru_cache(maxsize=1024)
@@ -171,11 +173,21 @@ def _multiples(since: float, period_s: float, after: float) -> Iterator[float]:
         number += 1
 
 
-def _cron_times(expression: str, after: float, zone: tzinfo) -> Iterator[float]:
-    for local in CronSim(_parse_cron(expression), datetime.fromtimestamp(after, zone)):
-        # An hour that exists twice: cronsim may return a time before `after`.
-        if (at := local.timestamp()) > after:
-            yield at
+def _cron_times(fields: str, after: float, zone: tzinfo) -> Iterator[float]:
+    begin = datetime.fromtimestamp(after, zone)
+    if any(field.startswith("*") for field in fields.split()[:2]):
+        for local in CronSim(fields, begin):
+            at = local.timestamp()
+            # An hour that exists twice: cronsim may return a time before `after`. On a skipped day: its midnight.
+            if at > after and datetime.fromtimestamp(at, zone).date() == local.date():
+                yield at
+        return
+    latest = after
+    for local in CronSim(fields, begin.replace(tzinfo=None)):
+        moment = _existing_on_day(local.replace(tzinfo=zone))
+        if moment is not None and moment.timestamp() > latest:
+            latest = moment.timestamp()
+            yield latest
 
 
 @lru_cache(maxsize=1024)
@@ -214,10 +226,20 @@ def _parse_moment(expression: str, timezone: str) -> float:
         raise InvalidTimes("A time is a date and an hour in ISO 8601: 2026-12-24T18:00.") from None
     if local.tzinfo is not None:
         return local.timestamp()
-    zone = find_zone(timezone)
-    while _is_skipped(local.replace(tzinfo=zone)):
-        local = local.replace(second=0, microsecond=0) + timedelta(minutes=1)
-    return local.replace(tzinfo=zone).timestamp()
+    return _existing(local.replace(tzinfo=find_zone(timezone)), _MINUTE).timestamp()
+
+
+def _existing_on_day(moment: datetime) -> datetime | None:
+    """Return the time of that day that is shown instead of one that clocks skip; None = they skip the whole day."""
+    found = (_existing(moment, step) for step in (_MINUTE, -_MINUTE))
+    return next((one for one in found if one.date() == moment.date()), None)
+
+
+def _existing(moment: datetime, step: timedelta) -> datetime:
+    """Return a time itself, or if clocks skip it, the nearest one that exists in the direction of `step`."""
+    while _is_skipped(moment):
+        moment = moment.replace(second=0, microsecond=0) + step
+    return moment
 
 
 def _is_skipped(moment: datetime) -> bool:
