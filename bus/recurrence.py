@@ -8,6 +8,7 @@ first one (as Debian's cron does). A day that a time zone skips has no times. An
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -21,6 +22,9 @@ ScheduleKind = Literal["once", "every", "cron"]
 
 MIN_PERIOD_S = 60.0
 """The shortest period of `every`, seconds, and the resolution of cron expressions."""
+
+END = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""The times of schedules are from the beginning of 1970 to before this one, Unix seconds: any time zone has a date."""
 
 MAX_COUNTED = 10_000
 """Maximum number of missed times to count."""
@@ -79,6 +83,8 @@ class Recurrence:
         bus.recurrence.InvalidTimes: The period must be at least 60 seconds, such as 30m or 1h30m.
         """
         find_zone(self.timezone)
+        if self.end_at is not None:
+            _check_years(self.end_at)
         if self.active_hours:
             _parse_hours(self.active_hours)
             if self.kind == "once":
@@ -101,11 +107,13 @@ class Recurrence:
         return next(self.times_after(after), None)
 
     def times_after(self, after: float) -> Iterator[float]:
-        """Yield the times after `after` at which it is due, in order."""
+        """Yield the times after `after` at which it is due, in order. There are none from `END` on."""
         zone = find_zone(self.timezone)
         failures = 0
+        if after >= END:
+            return
         for at in self._all_after(after, zone):
-            if self.end_at is not None and at > self.end_at:
+            if at >= END or (self.end_at is not None and at > self.end_at):
                 return
             if self.active_hours and not _is_active(at, self.active_hours, zone):
                 failures += 1
@@ -175,19 +183,20 @@ def _multiples(since: float, period_s: float, after: float) -> Iterator[float]:
 
 def _cron_times(fields: str, after: float, zone: tzinfo) -> Iterator[float]:
     begin = datetime.fromtimestamp(after, zone)
-    if any(field.startswith("*") for field in fields.split()[:2]):
-        for local in CronSim(fields, begin):
-            at = local.timestamp()
-            # An hour that exists twice: cronsim may return a time before `after`. On a skipped day: its midnight.
-            if at > after and datetime.fromtimestamp(at, zone).date() == local.date():
-                yield at
-        return
-    latest = after
-    for local in CronSim(fields, begin.replace(tzinfo=None)):
-        moment = _existing_on_day(local.replace(tzinfo=zone))
-        if moment is not None and moment.timestamp() > latest:
-            latest = moment.timestamp()
-            yield latest
+    with suppress(OverflowError):  # The calendar ends.
+        if any(field.startswith("*") for field in fields.split()[:2]):
+            for local in CronSim(fields, begin):
+                at = local.timestamp()
+                # An hour that exists twice: cronsim may return a time before `after`. On a skipped day: its midnight.
+                if at > after and datetime.fromtimestamp(at, zone).date() == local.date():
+                    yield at
+            return
+        latest = after
+        for local in CronSim(fields, begin.replace(tzinfo=None)):
+            moment = _existing_on_day(local.replace(tzinfo=zone))
+            if moment is not None and moment.timestamp() > latest:
+                latest = moment.timestamp()
+                yield latest
 
 
 @lru_cache(maxsize=1024)
@@ -224,9 +233,14 @@ def _parse_moment(expression: str, timezone: str) -> float:
         local = datetime.fromisoformat(expression.strip())
     except ValueError:
         raise InvalidTimes("A time is a date and an hour in ISO 8601: 2026-12-24T18:00.") from None
-    if local.tzinfo is not None:
-        return local.timestamp()
-    return _existing(local.replace(tzinfo=find_zone(timezone)), _MINUTE).timestamp()
+    moment = local if local.tzinfo is not None else local.replace(tzinfo=find_zone(timezone))
+    _check_years(moment.timestamp())
+    return _existing(moment, _MINUTE).timestamp()
+
+
+def _check_years(at: float) -> None:
+    if not 0 <= at < END:
+        raise InvalidTimes("The times of a schedule are in the years 1970 to 9998.")
 
 
 def _existing_on_day(moment: datetime) -> datetime | None:

@@ -188,7 +188,7 @@ def _end(until: str, zone: str) -> float | None:
 
 
 def parse_when(when: str, *, now: datetime) -> tuple[ScheduleKind, str]:
-    """Return the kind and the expression of a time as the agent writes it.
+    """Return the kind and the expression of a time as the agent writes it. Raises InvalidTimes.
 
     >>> at = datetime.fromisoformat("2026-12-24T17:40:00+00:00")
     >>> parse_when("in 1h 20m", now=at), parse_when("every 2h", now=at), parse_when("0 9 * * 1", now=at)
@@ -197,7 +197,10 @@ def parse_when(when: str, *, now: datetime) -> tuple[ScheduleKind, str]:
     when = when.strip()
     if match := _IN.fullmatch(when):
         parts = {_UNITS[unit.lower()]: int(count) for count, unit in _PART.findall(match[1])}
-        return "once", (now + timedelta(**parts)).isoformat()
+        try:
+            return "once", (now + timedelta(**parts)).isoformat()
+        except OverflowError:
+            raise InvalidTimes(f"{when!r} is after the end of the calendar.") from None
     if match := _EVERY.fullmatch(when):
         return "every", match[1].replace(" ", "")
     if when.startswith("@") or len(when.split()) == _CRON_FIELDS:

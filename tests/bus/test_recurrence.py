@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.recurrence import InvalidTimes, Recurrence, ScheduleKind, find_zone
+from bus.recurrence import END, InvalidTimes, Recurrence, ScheduleKind, find_zone
 
 ZONES = (
     *("UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Asia/Shanghai"),
@@ -157,6 +157,15 @@ def test_it_ends() -> None:
         ("every", "1h", {"active_hours": "09:00-09:00"}, "another end"),
         ("every", "1h", {"timezone": "Mars/Phobos"}, "no time zone"),
         ("every", "1h", {"timezone": "../etc/passwd"}, "no time zone"),
+        ("once", "0001-01-01T00:00", {}, "1970 to 9998"),
+        ("once", "0001-01-01T00:00", {"timezone": "Asia/Tokyo"}, "1970 to 9998"),
+        ("once", "1969-12-31T23:59", {}, "1970 to 9998"),
+        ("once", "9999-01-01T00:00", {}, "1970 to 9998"),
+        ("once", "9999-12-31T23:59:59-12:00", {}, "1970 to 9998"),
+        ("once", "9999-12-31T23:59", {"timezone": "America/Los_Angeles"}, "1970 to 9998"),
+        ("every", "1h", {"end_at": -1.0}, "1970 to 9998"),
+        ("every", "1h", {"end_at": END}, "1970 to 9998"),
+        ("cron", "0 9 * * *", {"end_at": 2 * END}, "1970 to 9998"),
     ],
 )
 def test_what_cannot_be_used_says_why(
@@ -165,6 +174,37 @@ def test_what_cannot_be_used_says_why(
     fields = {"timezone": "UTC", "since": 0.0, **more}
     with pytest.raises(InvalidTimes, match=words):
         Recurrence(kind=kind, expression=expression, **fields).check()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "more"),
+    [
+        ("once", "9998-12-31T12:00", {}),
+        ("every", "999999w", {}),
+        ("every", "999999w", {"active_hours": "09:00-18:00"}),
+        ("every", "1d", {}),
+        ("every", "1d", {"active_hours": "09:00-18:00"}),
+        ("cron", "0 9 * * *", {}),
+        ("cron", "*/10 * * * *", {}),
+        ("cron", "0 0 29 2 *", {}),
+        ("cron", "*/10 0 29 2 *", {}),
+        ("cron", "59 23 31 12 *", {}),
+        ("cron", "0 0 29 2 *", {"active_hours": "00:00-01:00"}),
+    ],
+)
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Apia", "America/Los_Angeles"])
+def test_after_the_year_9998_it_never_comes_again(
+    kind: ScheduleKind, expression: str, more: dict[str, object], zone: str
+) -> None:
+    one = recurrence(kind, expression, zone, **more)
+    one.check()
+    for before in (2e9, END - 86_400, END - 1):
+        at = one.next_after(before)
+        assert at is None or before < at < END
+    assert one.next_after(END - 1) is None
+    assert one.next_after(END) is None
+    assert one.next_after(10 * END) is None
+    assert one.count_between(END - 3 * 86_400, 10 * END) < 500
 
 
 def test_short_names_of_cron_expressions() -> None:

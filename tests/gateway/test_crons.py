@@ -21,6 +21,7 @@ from tests.gateway.composed import TOKEN, ComposedService, composed
 
 HELLO: Any = {"messages": [{"role": "user", "content": "hello"}]}
 RARELY = "0 0 1 1 *"
+LATEST = "9999-12-31T23:59:59-12:00"
 
 
 @asynccontextmanager
@@ -185,6 +186,8 @@ async def test_a_cron_of_a_deleted_thread_fails(tmp_path: Path) -> None:
         ({"schedule": "* * * * *", "timezone": "Mars/Phobos"}, 422, "no time zone"),
         ({"schedule": "* * * * *", "assistant_id": str(uuid.uuid4())}, 404, "not found"),
         ({"schedule": "* * * * *", "end_time": "tomorrow"}, 422, "end_time"),
+        ({"schedule": "* * * * *", "end_time": LATEST}, 422, "1970 to 9998"),
+        ({"schedule": "* * * * *", "end_time": "0001-01-01T00:00:00+12:00"}, 422, "1970 to 9998"),
         ({}, 422, "schedule"),
     ],
 )
@@ -200,6 +203,17 @@ async def test_invalid_crons_are_refused(
         missing = f"/api/threads/{uuid.uuid4()}/runs/crons"
         body = {"assistant_id": "lead_agent", "schedule": "* * * * *"}
         assert (await service.client.post(missing, json=body)).status_code == 404
+
+
+async def test_a_cron_keeps_its_end_if_another_one_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path) as (service, sdk):
+        made: Any = await sdk.crons.create("lead_agent", schedule=RARELY)
+        path = f"/api/runs/crons/{made['cron_id']}"
+        refused = await service.client.patch(path, json={"end_time": LATEST})
+        assert refused.status_code == 422, refused.text
+        assert "1970 to 9998" in refused.json()["detail"]
+        [found] = await sdk.crons.search()
+        assert found["end_time"] is None
 
 
 async def test_an_end_in_the_past_leaves_nothing_to_do(tmp_path: Path) -> None:

@@ -107,6 +107,12 @@ async def test_it_runs_now_once_for_each_key(tmp_path: Path) -> None:
         ({"end_at": "2001-01-01T00:00:00Z"}, 422),
         ({"end_at": "tomorrow"}, 422),
         ({"overlap": "twice"}, 422),
+        ({"kind": "every", "expression": "999999w"}, 422),
+        ({"kind": "every", "expression": "999999w", "active_hours": "09:00-18:00"}, 422),
+        ({"kind": "once", "expression": "0001-01-01T00:00"}, 422),
+        ({"kind": "once", "expression": "9999-12-31T23:59", "timezone": "America/New_York"}, 422),
+        ({"end_at": "9999-12-31T23:59:59-12:00"}, 422),
+        ({"end_at": "0001-01-01T00:00:00+12:00"}, 422),
     ],
 )
 async def test_invalid_schedules_are_refused(
@@ -117,6 +123,13 @@ async def test_invalid_schedules_are_refused(
         refused = await service.client.post(ROUTE, json={**DAILY, **change})
         assert refused.status_code == status, refused.text
         assert refused.json()["detail"]
+        assert (await service.client.get(ROUTE)).json() == {"schedules": []}
+        if "chat" not in change:
+            one = f"{ROUTE}/{(await create(service))['id']}"
+            before = (await service.client.get(one)).json()
+            refused = await service.client.patch(one, json=change)
+            assert refused.status_code == status, refused.text
+            assert (await service.client.get(one)).json() == before
 
 
 async def test_tokens_that_may_only_read_read(tmp_path: Path) -> None:
