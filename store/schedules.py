@@ -368,21 +368,26 @@ class ScheduleStore:
 
         return await self._database.transaction(work)
 
-    async def add_occurrence(self, occurrence: Occurrence, *, now: float) -> None:
-        """Store what came of a time at which someone ran a schedule by hand."""
+    async def add_occurrence(self, occurrence: Occurrence, *, now: float) -> Occurrence:
+        """Store what came of a time at which someone ran a schedule by hand, once for each message.
+
+        Return what is stored of its message: maybe an earlier one.
+        """
         params: Params = {**asdict(occurrence), "id": occurrence.schedule_id, "now": now}
-        await self._database.execute(_NOTE, params)
+
+        def work(tx: Transaction) -> Occurrence:
+            tx.run(_LOCK, {"id": occurrence.schedule_id})
+            if known := tx.run(_FIND_SENT, params):
+                return from_row(Occurrence, known[0])
+            tx.run(_NOTE, params)
+            return replace(occurrence, created_at=now)
+
+        return await self._database.transaction(work)
 
     async def find_occurrence(self, schedule_id: str, due_at: float) -> Occurrence | None:
         """Return the occurrence of a time."""
         params: Params = {"id": schedule_id, "due_at": due_at}
         rows = await self._database.read(_FIND_OCCURRENCE, params)
-        return from_row(Occurrence, rows[0]) if rows else None
-
-    async def find_sent(self, schedule_id: str, inbox_id: int) -> Occurrence | None:
-        """Return the occurrence that sent a message."""
-        params: Params = {"id": schedule_id, "inbox_id": inbox_id}
-        rows = await self._database.read(_FIND_SENT, params)
         return from_row(Occurrence, rows[0]) if rows else None
 
     async def list_occurrences(self, schedule_id: str, *, limit: int) -> list[Occurrence]:

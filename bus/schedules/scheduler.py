@@ -151,12 +151,7 @@ class Scheduler:
         new = Occurrence(schedule_id=schedule.id, due_at=now, outcome="queued")
         event_id = f"schedule:{schedule.id}:{key}" if key else event_id_of(new)
         occurrence, _ = await self._send(schedule, new, event_id)
-        if occurrence.inbox_id is not None:
-            known = await self._store.find_sent(schedule.id, occurrence.inbox_id)
-            if known is not None:
-                return known
-        await self._store.add_occurrence(occurrence, now=now)
-        return occurrence
+        return await self._store.add_occurrence(occurrence, now=now)
 
     async def settle(self, schedule_id: str = "") -> None:
         """Store what came of queued occurrences that have ended, of one schedule or of all. Raises StoreError."""

@@ -4,6 +4,7 @@ import itertools
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
 import pytest
 
 from bus.buttons import parse_token
@@ -260,6 +261,27 @@ async def test_five_failures_in_a_row_pause_it_with_one_notice(tmp_path: Path) -
         again = await harness.bus.schedules.resume(hourly.id)
         assert (again.is_enabled, again.failures) == (True, 0)
         assert len([text for text in harness.platform.texts if "in a row" in text]) == 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_runs_at_the_same_time_with_one_key_are_one(
+    tmp_path: Path, request: pytest.FixtureRequest, engine: str
+) -> None:
+    shared = request.getfixturevalue("store") if engine == "postgres" else None
+    async with running_bus(tmp_path, store=shared) as harness:
+        hourly = await plan(harness)
+        found: list[Occurrence] = []
+
+        async def run() -> None:
+            found.append(await harness.bus.scheduler.run_now(hourly, "api:k"))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(run)
+        assert len({(one.inbox_id, one.due_at, one.created_at) for one in found}) == 1
+        assert found[0].created_at == found[0].due_at
+        await harness.expect_replies("Hello you")
+        await expect_outcomes(harness, hourly, "answered")
 
 
 async def test_the_list_and_its_buttons(tmp_path: Path) -> None:
