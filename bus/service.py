@@ -173,7 +173,7 @@ class Bus:
             languages=context.languages,
             access=context.access,
             directory=self.chats,
-            notifications=self.notifications,
+            schedules=context.schedules,
         )
         self.takeovers = Takeovers(
             context,

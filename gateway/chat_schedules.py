@@ -105,7 +105,8 @@ async def _create(bus: Bus, asked: InboundMessage, given: ScheduleArgs) -> str:
         given.when, now=datetime.fromtimestamp(bus.now(), find_zone(zone))
     )
     place = await bus.places.find(asked, given.chat) if given.chat else asked
-    schedule = await bus.schedules.create(
+    create = bus.schedules.create if place is asked else bus.places.create
+    schedule = await create(
         place,
         ScheduleRequest(
             name=given.name,
@@ -118,8 +119,6 @@ async def _create(bus: Bus, asked: InboundMessage, given: ScheduleArgs) -> str:
             check_command=given.check,
         ),
     )
-    if _is_elsewhere(schedule, asked):
-        await bus.places.announce(place, schedule)
     return await _described(bus, asked, schedule, "Created")
 
 

@@ -205,13 +205,14 @@ class ScheduleStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def create(self, schedule: Schedule) -> None:
-        """Add a schedule. Raises RowConflict if there are too many."""
+    async def create(self, schedule: Schedule, notices: Sequence[NewOutboxRow] = ()) -> None:
+        """Add a schedule, and the messages that tell of it. Raises RowConflict if there are too many."""
 
         def work(tx: Transaction) -> None:
             if tx.run(_COUNT)[0]["rows"] >= MAX_SCHEDULES:
                 raise RowConflict(f"There are {MAX_SCHEDULES} schedules already.")
             tx.run(_INSERT, _params(schedule))
+            insert_outbox_rows(tx, notices, now=schedule.created_at)
 
         await self._database.transaction(work)
 

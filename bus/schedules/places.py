@@ -1,23 +1,24 @@
-"""The chats that people name for their schedules: only those in which they may use the bot."""
+"""Schedules in chats that people name: only in those in which they may use the bot."""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
 import anyio
-from anyio import to_thread
 
 from bus.access.checker import AccessChecker
 from bus.access.policy import first_message
 from bus.errors import DeliveryError
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, chat_of
 from bus.notifications.chat_directory import ChatDirectory
-from bus.notifications.notifications import NotificationRequest, Notifications
+from bus.notifications.rows import key_prefix
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Disposition, SupportsMembership
-from bus.recurrence import find_zone, format_moment
+from bus.recurrence import format_moment
+from bus.schedules.schedules import ScheduleRequest, Schedules
 from bus.settings.language import LanguageResolver
 from store.chats import KnownChat
+from store.outbox import NewOutboxRow
 from store.schedules import Schedule
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class PlaceRefused(Exception):
 
 
 class Places:
-    """Finds the chats, and tells them about new schedules."""
+    """Finds the chats, and creates schedules in them."""
 
     def __init__(
         self,
@@ -49,13 +50,13 @@ class Places:
         languages: LanguageResolver,
         access: AccessChecker,
         directory: ChatDirectory,
-        notifications: Notifications,
+        schedules: Schedules,
     ) -> None:
         self._delivery = delivery
         self._languages = languages
         self._access = access
         self._directory = directory
-        self._notifications = notifications
+        self._schedules = schedules
 
     async def find(self, asked: InboundMessage, name: str) -> InboundMessage:
         """Return the message as if its sender had written it in the chat that they name, outside of topics.
@@ -88,26 +89,29 @@ class Places:
             raise PlaceRefused("this person may not use you in that chat")
         return place
 
-    async def announce(self, place: InboundMessage, schedule: Schedule) -> None:
-        """Tell a chat who set up a schedule for it, once. Raises StoreError."""
+    async def create(self, place: InboundMessage, request: ScheduleRequest) -> Schedule:
+        """Create a schedule in a chat that was found, and tell this chat, once, who set it up.
+
+        A kill leaves both or neither. Raises like `Schedules.create`.
+        """
+        channel, owner = place.key.channel, place.sender
         reader = (
             place if place.is_private else replace(place, sender=Sender(user_id=""), language="")
         )
         target = replace(place.reply_target, language=str(self._languages.explain(reader).value))
-        await to_thread.run_sync(find_zone, schedule.timezone)  # Reads the zone's file.
-        text = target.texts.schedule_set_here.format(
-            owner=place.sender.name or place.sender.user_id,
-            name=schedule.name,
-            moment=format_moment(schedule.next_at or 0.0, schedule.timezone),
-        )
-        await self._notifications.send(
-            NotificationRequest(
-                channel=place.key.channel,
-                chat=place.key.chat,
-                text=text,
-                key=f"schedule:{schedule.id}:set",
+        recipient = await self._directory.find_recipient(channel, place.key.chat)
+
+        def notices(schedule: Schedule) -> list[NewOutboxRow]:
+            text = target.texts.schedule_set_here.format(
+                owner=owner.name or owner.user_id,
+                name=schedule.name,
+                moment=format_moment(schedule.next_at or 0.0, schedule.timezone),
             )
-        )
+            return recipient.rows(key_prefix(channel, f"schedule:{schedule.id}:set"), [text])
+
+        schedule = await self._schedules.create(place, request, notices)
+        self._delivery.notify(recipient.conversation)
+        return schedule
 
     async def _find_group(self, asked: InboundMessage, wanted: str) -> KnownChat:
         found = await self._directory.search_groups(asked.key, wanted, limit=MAX_FOUND)

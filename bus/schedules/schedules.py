@@ -11,6 +11,7 @@ from bus.platform import Clock
 from bus.recurrence import InvalidTimes, Recurrence, ScheduleKind
 from bus.settings.timezone import TimezoneResolver
 from store.errors import RowConflict
+from store.outbox import NewOutboxRow
 from store.schedules import (
     PERSON,
     MissedPolicy,
@@ -93,8 +94,18 @@ class Schedules:
         self._changed = on_change
         self._now = now
 
-    async def create(self, asked: InboundMessage, request: ScheduleRequest) -> Schedule:
+    async def create(
+        self,
+        asked: InboundMessage,
+        request: ScheduleRequest,
+        notices: Callable[[Schedule], Sequence[NewOutboxRow]] = lambda _: (),
+    ) -> Schedule:
         """Create a schedule for the conversation of a message, in the name of its sender.
+
+        Args:
+            asked: The message.
+            request: The schedule.
+            notices: Returns the messages that tell of it, which are stored in the same transaction. Must not block.
 
         Raises:
             InvalidTimes: The times cannot be used, or none of them is in the future.
@@ -127,7 +138,7 @@ class Schedules:
         )
         # Reads the zone's file.
         schedule = replace(schedule, next_at=await to_thread.run_sync(_first_time, schedule, now))
-        await self._store.create(schedule)
+        await self._store.create(schedule, notices(schedule))
         self._changed()
         return schedule
 
