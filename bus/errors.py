@@ -27,7 +27,7 @@ adapter (`bus.supervision`). Each unwraps exception groups with `unwrapped`, so 
 
 error       | row               | turn              | conversation       | channel           | service
 ------------|-------------------|-------------------|--------------------|-------------------|------------------
-StoreError  | as it was         | pauses, retries   | waits, then        | intake refuses: no | alive; health is
+StoreError* | as it was         | pauses, retries   | waits, then        | intake refuses: no | alive; health is
             |                   | with backoff;     | continues          | acknowledgement,   | degraded
             |                   | never dead for it |                    | so it redelivers   |
 Delivery-   | retry, elsewhere, | not affected      | next row after     | pauses where the   | alive
@@ -42,6 +42,8 @@ lation      | up at next start  | CancelReason      |                    |      
 any other   | dead, with a      | failed            | the next message   | continues          | alive
 (a bug)     | visible message   |                   | works              |                    |
 
+* ValueRefused counts as a bug: messages are cleaned before they are stored, and a repetition would be refused again.
+
 While the store fails, `store.database.Database.outage` says why, and health is degraded.
 
 A decoration (indicator, growing message, notice, draft) never raises into a turn.
@@ -55,7 +57,7 @@ from typing import Literal, TypeAlias
 
 from typing_extensions import override
 
-from store.errors import RowConflict, RowNotFound
+from store.errors import RowConflict, RowNotFound, ValueRefused
 from store.errors import StoreError as StoreError  # noqa: PLC0414 - for adapters, which do not know the store
 
 log = logging.getLogger(__name__)
@@ -258,7 +260,8 @@ def is_store_outage(error: Exception) -> bool:
     >>> is_store_outage(StoreError("full")), is_store_outage(RowNotFound("gone"))
     (True, False)
     """
-    return isinstance(error, StoreError) and not isinstance(error, RowNotFound | RowConflict)
+    is_answer = isinstance(error, RowNotFound | RowConflict | ValueRefused)
+    return isinstance(error, StoreError) and not is_answer
 
 
 class _GroupUnwrapper(AbstractContextManager[None]):

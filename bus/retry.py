@@ -10,8 +10,8 @@ from typing import TypeVar, cast
 
 import anyio
 
-from bus.errors import AgentThreadBusy, AgentThreadNotFound, RunError
-from store.errors import RowConflict, RowNotFound, StoreError
+from bus.errors import AgentThreadBusy, AgentThreadNotFound, RunError, is_store_outage
+from store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -64,14 +64,14 @@ class StoreRetry:
         """Repeat `operation()` until it raises no StoreError. Return its result.
 
         Raises:
-            RowNotFound, RowConflict: The store's answer, which a retry would not change.
+            RowNotFound, RowConflict, ValueRefused: The store's answer, which a retry would not change.
         """
         while True:
             try:
                 result = await operation()
-            except (RowNotFound, RowConflict):
-                raise
             except StoreError as error:
+                if not is_store_outage(error):
+                    raise
                 await self.wait(error)
             else:
                 self.recovered()
@@ -157,9 +157,9 @@ class _RetryingProxy:
     ) -> object:
         try:
             return await first
-        except (RowNotFound, RowConflict):
-            raise
         except StoreError as error:
+            if not is_store_outage(error):
+                raise
             retry = StoreRetry(f"{self._name} ({attribute})")
             await retry.wait(error)
             return await retry.call(again)

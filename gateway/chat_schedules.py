@@ -12,7 +12,7 @@ from bus.recurrence import InvalidTimes, ScheduleKind, find_zone, format_moment
 from bus.schedules.places import PlaceRefused
 from bus.schedules.schedules import ScheduleChange, ScheduleRequest, owner_of
 from bus.service import Bus
-from store.errors import RowConflict, RowNotFound, StoreError
+from store.errors import RowConflict, RowNotFound, StoreError, ValueRefused
 from store.schedules import Schedule
 
 _IN = re.compile(r"in\s+((?:\d+\s*[smhdw]\s*)+)", re.IGNORECASE)
@@ -42,7 +42,7 @@ class ChatSchedules(ScheduleBackend):
             if asked is None:
                 raise ScheduleRefused("schedules belong to chats, and this is none")
             return await self._carry_out(bus, asked, call.arguments)
-        except (InvalidTimes, PlaceRefused, RowConflict, RowNotFound) as error:
+        except (InvalidTimes, PlaceRefused, RowConflict, RowNotFound, ValueRefused) as error:
             raise ScheduleRefused(str(error)) from error
         except StoreError as error:
             raise ScheduleRefused("schedules are not available now") from error

@@ -45,7 +45,7 @@ from gateway.runtime.errors import (
     ThreadBusyError,
     UnknownAssistant,
 )
-from store.errors import RowConflict, RowNotFound, StoreError
+from store.errors import RowConflict, RowNotFound, StoreError, ValueRefused
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     InvalidTimes: (422, _error_text),
     InvalidChoice: (422, _error_text),
     RowConflict: (409, _error_text),
+    ValueRefused: (422, _error_text),
     StoreError: (503, _fixed_text("The database is not available; see the log.")),
     IntakeFull: (503, _error_text),
     IntakeClosed: (503, _error_text),

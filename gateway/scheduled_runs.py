@@ -17,7 +17,7 @@ from gateway.langgraph.request_models import RunCreate
 from gateway.langgraph.route import validate_body
 from gateway.langgraph.runs import resolve_run
 from gateway.services import Services
-from store.errors import RowConflict, RowNotFound, StoreError
+from store.errors import RowConflict, RowNotFound, StoreError, ValueRefused
 from store.runs import RunExists
 from store.schedules import Schedule, ScheduleStore
 
@@ -52,7 +52,7 @@ class ScheduledRuns(RunStarter):
             )
         except RunExists as error:
             return thread_id, error.run_id
-        except (RowNotFound, RowConflict) as error:
+        except (RowNotFound, RowConflict, ValueRefused) as error:
             raise RunNotStarted(str(error)) from error
         except StoreError:
             raise

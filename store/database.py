@@ -133,6 +133,7 @@ class Database:
 
         Raises:
             StoreUnavailable: the database cannot be written (disk full), or was closed.
+            ValueRefused: a parameter cannot be stored. Only this unit is undone.
         """
         return await self.engine.submit(work, order=order)
 
@@ -147,7 +148,7 @@ class Database:
             order: As of `transaction`.
 
         Raises:
-            StoreUnavailable: as of `transaction`.
+            StoreUnavailable, ValueRefused: as of `transaction`.
         """
         return await self.engine.execute(sql, params, order=order)
 
@@ -156,6 +157,7 @@ class Database:
 
         Raises:
             StoreUnavailable: the database cannot be read, or was closed.
+            ValueRefused: a parameter cannot be stored.
         """
         return await self.engine.read(sql, params or {})
 

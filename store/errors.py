@@ -8,6 +8,7 @@ StoreError
 │   └── OutcomeUnknown   the write may or may not have been committed
 ├── FilesUnavailable     the object storage of files cannot be used
 │   └── ObjectMissing        an object that a row names is not there
+├── ValueRefused         no database can store a value; repeating the call changes nothing
 ├── RowNotFound          no such row
 └── RowConflict          the row is in another state than the caller expects
     └── TakenOver            a person answers in the conversation instead of the agent
@@ -55,6 +56,10 @@ class FilesUnavailable(StoreError):
 
 class ObjectMissing(FilesUnavailable):
     """A stored file is missing in the bucket."""
+
+
+class ValueRefused(StoreError):
+    """A value cannot be stored: half a surrogate pair, an integer beyond 64 bits, or a key that is too long."""
 
 
 class RowNotFound(StoreError):

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from store.config import StoreConfig
 from store.engine import Engine
-from store.errors import StoreUnavailable
+from store.errors import StoreUnavailable, ValueRefused
 from store.nodes import Nodes, SingleNode
 from store.signals import LocalSignals
 from store.sqlite_file import connect, reader_pragmas
@@ -92,6 +92,8 @@ class SqliteEngine(Engine):
         reader.pending += 1
         try:
             rows = await reader.connection.execute_fetchall(sql, params)
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise ValueRefused from error
         except sqlite3.Error as error:
             self._read_outage = f"The database could not be read ({error})."
             raise StoreUnavailable(self._read_outage) from error

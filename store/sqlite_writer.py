@@ -13,7 +13,7 @@ from threading import Thread
 import anyio.to_thread
 from typing_extensions import override
 
-from store.errors import StoreError, StoreUnavailable
+from store.errors import StoreError, StoreUnavailable, ValueRefused
 from store.transaction import Params, Row, Statement, T, Transaction
 from store.unit_of_work import UnitOfWork, UnitTurns, report_results, result_of, take_batch
 from store.work_group import WORK_GROUP, is_command_work
@@ -47,7 +47,10 @@ class _SqliteTransaction(Transaction):
 
     @override
     def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
-        cursor = self._connection.execute(sql, params or {})
+        try:
+            cursor = self._connection.execute(sql, params or {})
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise ValueRefused from error
         if cursor.description is None:
             return ()
         names = [column[0] for column in cursor.description]

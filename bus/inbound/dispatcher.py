@@ -19,7 +19,7 @@ from bus.messages import (
     decode_reply_target,
 )
 from store.chat_owners import EVERYTHING, WorkMark
-from store.errors import StoreError
+from store.errors import StoreError, ValueRefused
 from store.inbox import InboxRow
 
 log = logging.getLogger(__name__)
@@ -179,10 +179,11 @@ class InboundDispatcher:
             with unwrapped():
                 await self._commands.run(row, inbound, command)
             self._tracer.record_end(row, outcome="command", ended_at=self._now())
-        except StoreError:
-            # The row stays unfinished, and a search (bus/nodes/takeover.py) resumes it.
-            log.exception("command %s could not be stored; it is retried", row.id)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, ValueRefused):
+                # The row stays unfinished, and a search (bus/nodes/takeover.py) resumes it.
+                log.exception("command %s could not be stored; it is retried", row.id)
+                return
             log.exception("command %s failed", row.id)
             await self._fail(row, inbound)
         finally:

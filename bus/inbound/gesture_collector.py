@@ -38,7 +38,7 @@ from bus.messages import (
 from bus.platform import Disposition
 from bus.retry import StoreRetry
 from bus.runs.questions import decode_question
-from store.errors import StoreError
+from store.errors import StoreError, ValueRefused
 from store.inbox import InboxRow
 
 log = logging.getLogger(__name__)
@@ -295,10 +295,10 @@ class GestureCollector(Stage):
             while gesture.joining and not refused:
                 try:
                     is_joined = await self._join(gesture)
-                except StoreError as error:
-                    await self._store.wait(error)
-                    continue
-                except Exception:
+                except Exception as error:
+                    if isinstance(error, StoreError) and not isinstance(error, ValueRefused):
+                        await self._store.wait(error)
+                        continue
                     log.exception("parts of a message are answered separately")
                     is_joined = False
                 self._store.recovered()

@@ -33,7 +33,7 @@ from bus.retry import StoreRetry
 from bus.runs.port import ThreadFiles
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ChatMigration, ConversationKey
-from store.errors import StoreError
+from store.errors import StoreError, ValueRefused
 from store.inbox import InboxRow
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore, UnreadMessage
 
@@ -318,9 +318,9 @@ class DeliveryWorker:
                 await self._advance_indicator(row, body, adapter)
                 return
             closed = await self._attempts.advance(row, body, adapter)
-        except StoreError:
-            raise
         except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, ValueRefused):
+                raise
             log.exception("outbox row %s (%s) cannot be sent", row.id, row.key)
             is_undecodable = isinstance(error, ValueError)
             reason = (

@@ -14,7 +14,7 @@ from gateway.langgraph.run_requests import build_run_request
 from gateway.runtime.errors import RunRequestError
 from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
 from gateway.services import Services
-from store.errors import RowConflict, RowNotFound
+from store.errors import RowConflict, RowNotFound, ValueRefused
 
 LATEST = "-"
 """Instead of a run's ID: the run that a thread's newest events are from."""
@@ -51,7 +51,7 @@ async def execute_command(
         result = await handler(services, thread_id, params)
     except ProtocolError as error:
         return error_reply(number, error.code, str(error))
-    except (RunRequestError, RowNotFound, RowConflict) as error:
+    except (RunRequestError, RowNotFound, RowConflict, ValueRefused) as error:
         return error_reply(number, "invalid_argument", str(error))
     except HTTPException as error:
         return error_reply(number, "invalid_argument", error.detail)

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import errors
 from typing_extensions import override
 
-from store.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from store.errors import OutcomeUnknown, StoreUnavailable, ValueRefused
 from store.postgres.connection import Connection, unavailable
 from store.postgres.statements import PreparedStatements
 from store.transaction import Params, Row, Statement, T, Transaction
@@ -185,6 +185,6 @@ def _may_repeat(error: psycopg.Error, *, is_first: bool, is_broken: bool) -> boo
 def _translated(error: psycopg.Error) -> Exception:
     if isinstance(error, psycopg.IntegrityError):
         return error
-    if isinstance(error, psycopg.DataError):
-        return StoreError(f"The database refused a value ({error}).")
+    if isinstance(error, psycopg.DataError | errors.ProgramLimitExceeded):
+        return ValueRefused()
     return unavailable(error)

@@ -7,6 +7,7 @@ from queue import SimpleQueue
 
 import psycopg
 
+from store.errors import ValueRefused
 from store.postgres.connection import Connection, unavailable
 from store.postgres.session import PostgresSession
 from store.transaction import Row, Statement, Transaction
@@ -115,6 +116,8 @@ def _run_together(tx: Transaction, statements: Sequence[Statement]) -> list[Sequ
     """Run statements. Raises psycopg.Error if the connection broke, else _BatchRefused."""
     try:
         return tx.run_all(statements)
+    except ValueRefused as error:
+        raise _BatchRefused from error
     except psycopg.Error as error:
         # 08: the connection is lost. 57P: the server ends it.
         if error.sqlstate is None or error.sqlstate.startswith(("08", "57P")):

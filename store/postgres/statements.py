@@ -13,13 +13,15 @@ Values are integers, floats, text, bytes and None.
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
+from store.errors import ValueRefused
 from store.postgres.connection import Connection
 from store.transaction import Params, Row, Statement, Value
+
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**63 - 1
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _INDEXED_BY = re.compile(r"\s+INDEXED BY \w+")
@@ -64,32 +66,54 @@ class PreparedStatements:
         return str(numbers[0]["number"]), rows
 
     def run(self, sql: str, params: Params) -> Sequence[Row]:
-        """Execute a statement; return its rows. Raises psycopg.Error."""
-        return _rows(self._execute(sql, params))
+        """Execute a statement; return its rows. Raises psycopg.Error, ValueRefused."""
+        return _rows(self._execute(*_bind(sql, params)))
 
     def run_all(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
-        """Execute statements in one trip; return the rows of each. Raises psycopg.Error."""
+        """Execute statements in one trip; return the rows of each.
+
+        Raises:
+            psycopg.Error: A statement failed.
+            ValueRefused: Nothing was sent.
+        """
+        bound = [_bind(sql, params) for sql, params in statements]
         with self._connection.pipeline():
-            cursors = [self._execute(sql, params) for sql, params in statements]
+            cursors = [self._execute(sql, values) for sql, values in bound]
         return [_rows(cursor) for cursor in cursors]
 
-    def _execute(self, sql: str, params: Params) -> psycopg.RawCursor[DictRow]:
-        translated, names = translate(sql)
-        values = [_value(params[name]) for name in names]
+    def _execute(self, sql: bytes, values: Sequence[Value]) -> psycopg.RawCursor[DictRow]:
         cursor = psycopg.RawCursor(self._connection, row_factory=dict_row)
-        return cursor.execute(translated.encode(), values, prepare=True, binary=True)
+        return cursor.execute(sql, values, prepare=True, binary=True)
+
+
+def _bind(sql: str, params: Params) -> tuple[bytes, list[Value]]:
+    translated, names = translate(sql)
+    return translated.encode(), [_value(params[name]) for name in names]
 
 
 def _rows(cursor: psycopg.RawCursor[DictRow]) -> Sequence[Row]:
     return cursor.fetchall() if cursor.description else ()
 
 
-def _value(value: Value) -> Any:  # noqa: ANN401 - what psycopg takes
-    r"""Return a value as PostgreSQL can store it: text has no NUL, and a bool is a number.
+def _value(value: Value) -> Value:
+    r"""Return a value as PostgreSQL can store it: text has no NUL, and a bool is a number. Raises ValueRefused.
 
     >>> _value("a\0b"), _value(True), _value(0.5), _value(None)
     ('a\ufffdb', 1, 0.5, None)
     """
     if isinstance(value, str):
-        return value.replace("\0", "\ufffd") if "\0" in value else value
-    return int(value) if isinstance(value, bool) else value
+        return _text(value)
+    if isinstance(value, int):
+        if not _MIN_INTEGER <= value <= _MAX_INTEGER:
+            raise ValueRefused
+        return int(value)
+    return value
+
+
+def _text(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueRefused from error
+    return text.replace("\0", "\ufffd") if "\0" in text else text

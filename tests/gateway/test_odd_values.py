@@ -190,3 +190,19 @@ async def _is_listed(service: ComposedService, thread: str) -> bool:
         await client.post("/api/assistants/search", json={}),
     ]
     return all(one.is_success for one in shown)
+
+
+async def test_other_routes_refuse_or_repair_them_too(tmp_path: Path, config: str) -> None:
+    schedule = '{"channel":"terminal","chat":VALUE,"prompt":"x","kind":"every","expression":"1d"}'
+    async with composed(tmp_path, config) as service:
+        for value in ('"a\\ud800b"', '"\\udc00\\ud800"'):
+            assert '"A value cannot be stored' in str(
+                await _send(service, "POST /api/schedules", schedule, value)
+            )
+            line = '{"text":VALUE}'
+            said = await _send(service, "POST /api/channels/terminal/odd/messages", line, value)
+            assert said == '{"result":"accepted"}'
+        rows = (await service.client.get("/api/channels/inbox")).json()["rows"]
+        assert [row["preview"] for row in rows] == ["\ufffd\ufffd", "a\ufffdb"]
+        ready = await service.client.get("/health/ready")
+        assert ready.is_success, ready.text
