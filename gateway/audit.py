@@ -14,6 +14,9 @@ from anyio import to_thread
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 5_000_000
+MAX_READ_BYTES = 2 * MAX_FILE_BYTES
+"""How much of a file is read. A file is rotated before it is larger than `MAX_FILE_BYTES`."""
+
 MAX_ROTATED_FILES = 5
 """Number of rotated files: `audit.log.1` is the newest."""
 
@@ -142,7 +145,8 @@ def read_entries(
     Args:
         file: The audit file; older entries are in the rotated ones beside it.
         wanted: Which entries.
-        before: Where the page begins: the inode of a file and an offset there, which a rotation does not change.
+        before: Where the page begins: the inode of a file and an offset there, which a rotation does not change. The
+            offset is at most `MAX_READ_BYTES`, because as much memory is reserved.
         limit: Maximum number of entries; None = all.
     """
     found: list[AuditEntry] = []
@@ -154,7 +158,7 @@ def read_entries(
                 own = str(os.fstat(source.fileno()).st_ino)
                 if inode and own != inode:
                     continue
-                content = source.read(int(offset) if inode else MAX_FILE_BYTES * 2)
+                content = source.read(int(offset) if inode else MAX_READ_BYTES)
         except FileNotFoundError:
             continue
         inode = ""

@@ -10,9 +10,15 @@ from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
-from gateway.audit import AuditEntry, AuditFilter, read_entries, token_fingerprint
+from gateway.audit import (
+    MAX_READ_BYTES,
+    AuditEntry,
+    AuditFilter,
+    read_entries,
+    token_fingerprint,
+)
 from gateway.config import read_admin_token
 from gateway.dependencies import ServicesDep
 from gateway.routes.views import since_time
@@ -20,6 +26,13 @@ from gateway.routes.views import since_time
 router = APIRouter(prefix="/audit")
 
 ADMIN_TOKEN = "admin token"  # noqa: S105 - a name
+
+
+def _within_a_file(before: str) -> str:
+    """Return a cursor whose offset can be in a file. Raises ValueError."""
+    if int(before.partition(".")[2] or 0) > MAX_READ_BYTES:
+        raise ValueError("it is not the `next` of another page")
+    return before
 
 
 class AuditQuery(BaseModel):
@@ -34,7 +47,7 @@ class AuditQuery(BaseModel):
         default=None, description="A time, or a duration before now: PT5M"
     )
     limit: int = Field(default=100, ge=1, le=1000)
-    before: str = Field(
+    before: Annotated[str, AfterValidator(_within_a_file)] = Field(
         default="", pattern=r"^(\d{1,20}\.\d{1,12})?$", description="`next` of the last page"
     )
     format: Literal["json", "jsonl", "csv"] = Field(
