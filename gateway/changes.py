@@ -70,7 +70,8 @@ class ChangeFeed:
         If it is not known anymore, the first frame is `reset`: everything may have changed.
         """
         boot, _, number = last_event_id.partition("-")
-        seen = int(number) if boot == self._boot and number.isdigit() else -1
+        is_ours = boot == self._boot and number.isascii() and number.isdigit()
+        seen = int(number[:15]) if is_ours else -1
         oldest = self._events[0][0] if self._events else self._last + 1
         if last_event_id and not oldest - 1 <= seen <= self._last:
             yield self._frame("reset", frozenset())

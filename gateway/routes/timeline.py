@@ -1,6 +1,7 @@
 """What happened in a conversation, put together from the rows of the journal and the thread's messages."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -39,6 +40,8 @@ from store.refused_messages import RefusedRow
 from store.runs import Run
 
 Admission = Literal["private", "mention", "follow_up", "answer", "schedule", "hook"]
+
+_CURSOR = re.compile(r"(?:\d{1,19}\.){3}(?:\d{1,19}|-1)")
 
 NO_SPAN = ThreadSpan(conversation_id=0, thread_id="", first=0, last=0, since=0, until=0)
 
@@ -193,6 +196,8 @@ class Cursor:
         """Return the cursor that a text is; the first page for "". Raises ValueError."""
         if not text:
             return cls()
+        if not _CURSOR.fullmatch(text):
+            raise ValueError("not a cursor")
         seq, refused, sent, kept = (min(int(part), NEWEST) for part in text.split("."))
         return cls(seq=seq, refused=refused, sent=sent, kept=kept)
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from bus.messages import InboundMessage, ReplyTarget, Sender
@@ -178,12 +179,47 @@ async def test_pages_join_and_exports_have_all_of_it(tmp_path: Path, database_ur
         text = (await service.client.get(f"{path}/export")).text
         assert "number 4" in text
         assert "You said: number 0" in text
-        assert (await service.client.get(f"{path}/timeline?before=x")).status_code == 400
+        for bad in (
+            "x",
+            "1.2.3",
+            "1.2.3.-2",
+            f"-{10**18}.1.1.1",
+            f"1.-{10**30}.1.1",
+            "1.1.1.1" * 2,
+        ):
+            refused = await service.client.get(f"{path}/timeline", params={"before": bad})
+            assert refused.status_code == 400, bad
+        for end in ("0.0.0.-1", "1.1.1.0", ".".join(["9" * 19] * 4)):
+            shown = await service.client.get(f"{path}/timeline", params={"before": end})
+            assert shown.status_code == 200, end
         assert (await service.client.get(f"{path}/timeline?before=1.2.3.99999")).status_code == 200
         unknown = "/api/conversations/00000000-0000-4000-8000-000000000000/timeline"
         assert (await service.client.get(unknown)).status_code == 404
         assert (await service.client.get("/api/conversations/%25zz/timeline")).status_code == 422
         assert (await service.stranger.get(f"{path}/timeline")).status_code == 401
+
+
+async def test_numbers_that_json_does_not_have_stay_out_of_timelines_and_exports(
+    tmp_path: Path, database_url: str
+) -> None:
+    odd = f'{{"path": NaN, "a": [1e999, -Infinity], "b": 1{"0" * 30}, "c": "\\ud800", "NaN": {{}}}}'
+    async with conversing(tmp_path, database_url) as (service, model):
+        model.reply(ModelReply(calls=(ToolCall("ls", odd),)), "It is NaN or Infinity.")
+        await receive(service, message(1, "NaN, Infinity, -Infinity"))
+        thread = await ended(service, 1)
+        path = f"/api/conversations/{thread}"
+        for address in (f"{path}/timeline", f"{path}/export?format=json"):
+            shown = await service.client.get(address)
+            assert shown.status_code == 200, shown.text
+            [row] = orjson.loads(shown.content)["rows"]
+            assert row["text"] == "NaN, Infinity, -Infinity"
+            [call] = row["messages"][0]["tool_calls"]
+            assert call["args"]["c"] == "\ufffd"
+            assert row["messages"][-1]["content"] == "It is NaN or Infinity."
+        text = (await service.client.get(f"{path}/export")).text
+        assert "It is NaN or Infinity." in text
+        state = await service.client.get(f"/api/threads/{thread}/state")
+        assert orjson.loads(state.content)["values"]["messages"]
 
 
 async def test_what_only_the_thread_has_is_shown_too(tmp_path: Path, database_url: str) -> None:

@@ -36,7 +36,7 @@ class Reader:
 
     async def read(self, client: httpx.AsyncClient) -> None:
         """Read until canceled."""
-        headers = {"Last-Event-ID": self.last_id} if self.last_id else {}
+        headers = [(b"Last-Event-ID", self.last_id.encode("latin-1"))] if self.last_id else []
         async with client.stream("GET", "/api/events", headers=headers) as response:
             assert response.status_code == 200
             assert response.headers["content-type"].startswith("text/event-stream")
@@ -117,7 +117,11 @@ async def test_a_reader_that_missed_too_much_starts_anew(tmp_path: Path) -> None
             for _ in range(KEPT + 2):  # as from other processes, which each publish twice a second
                 service.services.database.signals.publish(SIGNAL, json.dumps(["messages"]))
             await eventually(lambda: int(watcher.last_id.partition("-")[2]) >= KEPT + 2)
-        for missed in (reader.last_id, f"{boot}-999999", "of-another-process-7", "x"):
+        unknown = ("999999", "9" * 5_000, "²", "-1", "")
+        for missed in (
+            *(reader.last_id, "of-another-process-7", "x"),
+            *(f"{boot}-{number}" for number in unknown),
+        ):
             late = Reader(last_id=missed)
             async with reading(client, late):
                 await eventually(lambda late=late: late.seen)  # type: ignore[misc]
