@@ -70,7 +70,7 @@ def _as_list(value: object) -> object:
 class NewBroadcastRequest(NotificationBody):
     """A broadcast. It has a text, files or both."""
 
-    channels: Annotated[list[str] | None, BeforeValidator(_as_list)] = Field(
+    channels: Annotated[list[PlatformId] | None, BeforeValidator(_as_list)] = Field(
         default=None, min_length=1, max_length=100, description="null = all connected channels"
     )
     audience: Literal["private", "groups", "all"] = "private"

@@ -46,9 +46,11 @@ async def read_notification(
     """Return the request and its files, which `stack` closes. Raises HTTPException, RequestValidationError."""
     uploads: Sequence[str | UploadFile] = []
     if request.headers.get("content-type", "").startswith(_FORM):
-        form = await stack.enter_async_context(
-            request.form(max_files=MAX_FILES, max_fields=_MAX_FIELDS, max_part_size=1_000_000)
-        )
+        parsing = request.form(max_files=MAX_FILES, max_fields=_MAX_FIELDS, max_part_size=1_000_000)
+        try:
+            form = await stack.enter_async_context(parsing)
+        except UnicodeError:
+            raise HTTPException(400, "The form is not in the charset that it names.") from None
         uploads = form.getlist(FILES_FIELD)
         lists = {name: form.getlist(name) for name in form if name != FILES_FIELD}
         fields: Any = {name: one[0] if len(one) == 1 else one for name, one in lists.items()}

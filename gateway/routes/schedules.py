@@ -18,6 +18,7 @@ from bus.schedules.schedules import (
 from bus.service import Bus
 from gateway.dependencies import BusDep
 from gateway.middleware import AUDIT_DETAIL
+from gateway.notification_requests import PlatformId
 from gateway.openapi import error_responses
 from gateway.routes.channels import ActionResponse, ConversationAddress, Limit, Offset
 from gateway.routes.views import iso_time
@@ -56,6 +57,13 @@ class ScheduleOwner(BaseModel):
 
     user_id: str
     name: str
+
+
+class NewScheduleOwner(BaseModel):
+    """The person in whose name and with whose rights the message is to be sent."""
+
+    user_id: PlatformId
+    name: Annotated[str, Field(max_length=200)]
 
 
 class OccurrenceView(BaseModel):
@@ -141,7 +149,7 @@ class NewSchedule(ScheduleFields):
     channel: str
     chat: str
     topic: str = Field(default="", description='"" = the topic of the newest message')
-    owner: ScheduleOwner | None = Field(
+    owner: NewScheduleOwner | None = Field(
         default=None, description="null = the author of the newest message"
     )
     name: Name = ""

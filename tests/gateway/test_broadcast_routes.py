@@ -38,13 +38,18 @@ async def test_channels_that_are_not_connected_are_left_out_with_the_reason(tmp_
         ({"text": "x", "active_within_days": 0}, 422),
         ({"text": "x", "key": "../x"}, 422),
         ({"text": "x", "channels": ["nowhere"]}, 404),
+        ({"text": "x", "channels": ["\ud800"]}, 422),
+        ({"text": "x", "channels": ["x" * 201]}, 422),
+        ({"text": "x", "active_within_days": 10**400}, 422),
+        ({"text": "x", "active_within_days": float("nan")}, 422),
     ],
 )
 async def test_invalid_broadcasts_are_refused(
     tmp_path: Path, body: dict[str, Any], status: int
 ) -> None:
     async with composed(tmp_path) as service:
-        assert (await service.client.post(ROUTE, json=body)).status_code == status
+        refused = await service.client.post(ROUTE, content=json.dumps(body))
+        assert refused.status_code == status
 
 
 async def test_a_key_is_for_one_request_and_is_in_the_audit_log(tmp_path: Path) -> None:

@@ -81,6 +81,25 @@ async def test_bodies_that_are_neither_json_nor_a_form_are_refused(tmp_path: Pat
         assert refused.status_code == 400
 
 
+@pytest.mark.parametrize("route", [ROUTE, "/api/channels/broadcast"])
+@pytest.mark.parametrize(
+    ("charset", "status"),
+    [
+        *(("undefined", 400), ("punycode", 400)),
+        *(("latin-1", 202), ("no-such-charset", 202), ("base64", 202)),
+    ],
+)
+async def test_a_form_is_read_in_any_charset_or_refused(
+    tmp_path: Path, route: str, charset: str, status: int
+) -> None:
+    form = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+    body = form % (b"chat", b"7") + form % (b"text", b"caf\xc3\xa9") + b"--x--\r\n"
+    headers = {"Content-Type": f"multipart/form-data; boundary=x; charset={charset}"}
+    async with composed(tmp_path, CONFIG) as service:
+        sent = await service.client.post(route, content=body, headers=headers)
+    assert sent.status_code == (200 if status == 202 and route != ROUTE else status), sent.text
+
+
 async def test_files_are_stored_once_and_their_limits_hold(tmp_path: Path) -> None:
     async with composed(tmp_path, CONFIG) as service:
         fields = {"chat": "7", "key": "files"}

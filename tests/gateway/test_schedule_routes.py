@@ -113,6 +113,13 @@ async def test_it_runs_now_once_for_each_key(tmp_path: Path) -> None:
         ({"kind": "once", "expression": "9999-12-31T23:59", "timezone": "America/New_York"}, 422),
         ({"end_at": "9999-12-31T23:59:59-12:00"}, 422),
         ({"end_at": "0001-01-01T00:00:00+12:00"}, 422),
+        ({"owner": {"user_id": "bob", "name": "B" * 201}}, 422),
+        ({"owner": {"user_id": "b" * 201, "name": "Bob"}}, 422),
+        ({"owner": {"user_id": "bob", "name": "half a pair: \ud800"}}, 422),
+        ({"owner": {"user_id": "b\x00b", "name": "Bob"}}, 422),
+        ({"chat": "\ud800"}, 422),
+        ({"topic": "\ud800"}, 422),
+        ({"channel": "\ud800"}, 422),
     ],
 )
 async def test_invalid_schedules_are_refused(
@@ -120,11 +127,12 @@ async def test_invalid_schedules_are_refused(
 ) -> None:
     async with composed(tmp_path) as service:
         await someone_writes(service)
-        refused = await service.client.post(ROUTE, json={**DAILY, **change})
+        body, headers = json.dumps({**DAILY, **change}), {"Content-Type": "application/json"}
+        refused = await service.client.post(ROUTE, content=body, headers=headers)
         assert refused.status_code == status, refused.text
         assert refused.json()["detail"]
         assert (await service.client.get(ROUTE)).json() == {"schedules": []}
-        if "chat" not in change:
+        if not change.keys() & {"chat", "topic", "channel", "owner"}:
             one = f"{ROUTE}/{(await create(service))['id']}"
             before = (await service.client.get(one)).json()
             refused = await service.client.patch(one, json=change)
