@@ -101,6 +101,11 @@ def _dumps_unusual(value: object) -> bytes:
         return orjson.dumps(value, default=json_default, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
         text = json.dumps(value, default=json_default, ensure_ascii=False, skipkeys=True)
+        if (
+            "NaN" in text or "Infinity" in text
+        ):  # Numbers that JSON does not have are null, as orjson writes them.
+            value = json.loads(text, parse_constant=lambda _: None)
+            text = json.dumps(value, ensure_ascii=False)
         return text.encode("utf-8", "replace")
 
 
