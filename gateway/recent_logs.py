@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from typing_extensions import override
 
+from bus.characters import replace_surrogates
 from gateway.logs import ExtraLogHandler, add_log_handler, log_context
 
 MAX_CHARS = 4_000_000
@@ -93,11 +94,11 @@ class RecentLogs(ExtraLogHandler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record."""
         try:
-            message = self.redact(record.getMessage())[:MAX_MESSAGE_CHARS]
+            message = replace_surrogates(self.redact(record.getMessage())[:MAX_MESSAGE_CHARS])
             error = ""
             if record.exc_info and record.exc_info[1]:
                 whole = "".join(traceback.format_exception(record.exc_info[1]))
-                error = self.redact(whole)[-MAX_ERROR_CHARS:]
+                error = replace_surrogates(self.redact(whole)[-MAX_ERROR_CHARS:])
         except Exception:  # noqa: BLE001 - as all handlers do: a log line never fails its caller
             self.handleError(record)
             return

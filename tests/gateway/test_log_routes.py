@@ -40,6 +40,19 @@ async def test_lines_are_filtered_and_paged(tmp_path: Path) -> None:
         assert (await service.client.get("/api/logs?level=loud")).status_code == 422
 
 
+async def test_half_a_surrogate_pair_in_a_line_hides_no_other_line(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        log.warning("tides: %s", "a\ud800b")
+        log.error("tides fail", exc_info=ValueError("c\udfffd"))
+        broken, named = await rows(service, "?q=tides")
+        assert (named["message"], "c\ufffdd" in broken["error"]) == ("tides: a\ufffdb", True)
+        text = (await service.client.get("/api/logs?q=tides&format=jsonl")).text
+        assert [json.loads(line)["message"] for line in text.splitlines()] == [
+            "tides: a\ufffdb",
+            "tides fail",
+        ]
+
+
 async def test_lines_of_a_request_are_found_by_its_id(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         headers = {"X-Request-Id": "find-me"}
