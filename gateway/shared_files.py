@@ -3,7 +3,8 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import Request, Response
+import orjson
+from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from typing_extensions import override
 
@@ -14,13 +15,17 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 class SharedFilesRoute(APIRoute):
-    """A route that reads or changes files that all nodes share. Other nodes see a change once the response is sent."""
+    """A route that reads or changes files that all nodes share. Other nodes see a change once the response is sent.
+
+    It refuses JSON that no file holds.
+    """
 
     @override
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def handle_shared(request: Request) -> Response:
+            await _check_storable(request)
             services: AgentServices = request.app.state.agent_services
             await services.mirror.fetch(SHARED_AREA)
             response = await handle(request)
@@ -29,3 +34,20 @@ class SharedFilesRoute(APIRoute):
             return response
 
         return handle_shared
+
+
+async def _check_storable(request: Request) -> None:
+    """Refuse JSON that cannot be written into a file and read again. Raises HTTPException (422)."""
+    if "json" not in request.headers.get("content-type", "").lower():
+        return
+    try:
+        value = await request.json()
+    except (ValueError, RecursionError):
+        return  # The route says what is wrong.
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        raise HTTPException(
+            422,
+            "The body has half a surrogate pair, an integer beyond 64 bits, or too many levels.",
+        ) from None

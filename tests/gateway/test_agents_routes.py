@@ -73,6 +73,26 @@ async def test_agents_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
         assert (await service.client.get("/api/agents")).json() == {"agents": []}
 
 
+async def test_text_that_no_file_holds_is_refused(tmp_path: Path) -> None:
+    headers = {"Content-Type": "application/json"}
+    async with composed(tmp_path, CONFIG) as service:
+        for odd in (
+            '"\\ud800"',
+            '"\\udc00\\ud800"',
+            '"\xed\xa0\x80"',
+            "1" * 400,
+            "[" * 500 + "]" * 500,
+        ):
+            body = f'{{"name":"poet","skills":[{odd}]}}'.encode("latin-1")
+            answer = await service.client.post("/api/agents", content=body, headers=headers)
+            assert answer.status_code == 422, odd
+        assert (await service.client.get("/api/agents/poet")).status_code == 404
+        assert (await service.client.get("/api/agents")).json() == {"agents": []}
+        for body in (b"{", b"\xff", b"[" * 100_000):
+            answer = await service.client.post("/api/agents", content=body, headers=headers)
+            assert answer.status_code in (400, 422)
+
+
 async def test_the_user_profile_can_be_read_and_written(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         address = "/api/user-profile"

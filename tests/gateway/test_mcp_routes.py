@@ -190,12 +190,19 @@ async def test_bad_names_of_servers_are_refused(tmp_path: Path, name: str) -> No
         {"mcp_servers": {"a": "npx"}},
         {"mcp_servers": {"a": {"args": "x"}}},
         {"mcp_servers": {"a": {"env": {"A": {}}}}},
+        {"mcp_servers": {"a": {**HTTP, "url": "https://h/\ud800"}}},
+        {"mcp_servers": {"a\ud800": HTTP}},
+        {"mcp_servers": {"a": {**HTTP, "oauth": {"token_url": "https://t", "more": 2**70}}}},
     ],
 )
 async def test_malformed_bodies_are_refused(tmp_path: Path, body: object) -> None:
+    headers = {"Content-Type": "application/json"}
     async with composed(tmp_path) as service:
-        answer = await service.client.put("/api/mcp/config", json=body)
+        answer = await service.client.put(
+            "/api/mcp/config", content=json.dumps(body), headers=headers
+        )
         assert answer.status_code == 422
+        assert (await service.client.get("/api/mcp/config")).json() == {"mcp_servers": {}}
 
 
 async def test_servers_in_the_file_can_be_kept_and_switched(tmp_path: Path) -> None:
