@@ -14,6 +14,9 @@ from store.work_group import WORK_GROUP
 MAX_BODY_BYTES = 5_000_000
 """Largest event, bytes."""
 
+HOOKS_GROUP = "hooks"
+"""Work group of all requests to hooks. The event loop never forgets a group, and anyone can make up names."""
+
 READ_TIMEOUT_S = 10.0
 """How long the body may take to arrive, seconds. It is not verified until then."""
 
@@ -45,7 +48,7 @@ async def receive_hook(
     name: Annotated[str, Path()], request: Request, response: Response, bus: BusDep
 ) -> HookResponse:
     """Receive an event. 202 means that it was stored and the agent will get it; 200 that there is nothing to do."""
-    WORK_GROUP.set(f"hook {name}")
+    WORK_GROUP.set(HOOKS_GROUP)
     body = await read_body(request, max_bytes=MAX_BODY_BYTES, timeout_s=READ_TIMEOUT_S)
     outcome = await bus.hooks.receive(name, HookRequest(headers=dict(request.headers), body=body))
     if outcome is not HookOutcome.ACCEPTED:

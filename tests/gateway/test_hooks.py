@@ -1,16 +1,21 @@
 """POST /hooks/{name} over the network: senders that are strict, wrong, slow, huge or many."""
 
+import asyncio
 import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from typing_extensions import TypeVarTuple, Unpack, override
 
+from gateway.serving.event_loop import FairEventLoop
+from store.work_group import WORK_GROUP
 from tests.eventually import eventually
 from tests.gateway.composed import ComposedService, composed
 from tests.hook_senders import SECRET, signed, signed_by_github
@@ -23,6 +28,8 @@ CONFIG = json.dumps(
         "hooks": {"builds": HOOK, "pushes": {**HOOK, "form": "github"}},
     }
 )
+
+_Arguments = TypeVarTuple("_Arguments")
 
 
 async def post(
@@ -95,6 +102,39 @@ async def test_unknown_hooks_and_methods_are_refused(tmp_path: Path) -> None:
         assert (await service.stranger.get("/hooks/builds")).status_code == 405
         wrong_host = {"host": "evil.example"}
         assert (await service.stranger.post("/hooks/builds", headers=wrong_host)).status_code == 421
+
+
+class GroupRecordingLoop(FairEventLoop):
+    """Remembers the work groups for which anything ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups = set[str | None]()
+
+    @override
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[_Arguments]], object],
+        *args: *_Arguments,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        context = copy_context() if context is None else context
+        self.groups.add(context.get(WORK_GROUP))
+        return super().call_soon(callback, *args, context=context)
+
+
+def test_names_that_strangers_make_up_leave_nothing_in_the_event_loop(tmp_path: Path) -> None:
+    async def main() -> set[str | None]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, GroupRecordingLoop)
+        async with composed(tmp_path, CONFIG) as service:
+            for number in range(50):
+                refused = await post(service, signed({}, "d"), f"made-up-{number}")
+                assert refused.status_code == 401
+        return loop.groups
+
+    with asyncio.Runner(loop_factory=GroupRecordingLoop) as runner:
+        assert 1 < len(runner.run(main())) < 50
 
 
 async def test_odd_values_of_an_event_reach_the_agent_as_text(tmp_path: Path) -> None:
