@@ -1,7 +1,5 @@
 """GET /api/audit: who changed what, and when."""
 
-import csv
-import io
 import json
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -20,6 +18,7 @@ from gateway.audit import (
     token_fingerprint,
 )
 from gateway.config import read_admin_token
+from gateway.csv_text import csv_text
 from gateway.dependencies import ServicesDep
 from gateway.routes.views import since_time
 
@@ -87,7 +86,9 @@ async def list_audit(services: ServicesDep, query: Annotated[AuditQuery, Query()
         return {"rows": rows, "next": more}
     name = f"parley-audit.{query.format}"
     return Response(
-        _csv(rows) if query.format == "csv" else "".join(f"{json.dumps(row)}\n" for row in rows),
+        csv_text(list(AuditEntryView.model_fields), rows)
+        if query.format == "csv"
+        else "".join(f"{json.dumps(row)}\n" for row in rows),
         media_type="text/csv" if query.format == "csv" else "application/x-ndjson",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
@@ -111,18 +112,3 @@ def _read(services: ServicesDep, query: AuditQuery) -> tuple[list[dict[str, Any]
 
 def _view(entry: AuditEntry, fingerprint: str) -> dict[str, Any]:
     return {**asdict(entry), "who": entry.who.replace(fingerprint, ADMIN_TOKEN)}
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(AuditEntryView.model_fields))
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula: targets are what a client sent."""
-    return (
-        f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
-    )

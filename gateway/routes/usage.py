@@ -1,7 +1,5 @@
 """GET /api/usage: what model calls used, by channel, person, room, agent, model, kind and day."""
 
-import csv
-import io
 from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Query, Response
@@ -9,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from agent.usage.limits import NANO
 from bus.service import Bus
+from gateway.csv_text import csv_text
 from gateway.dependencies import ServicesDep
 
 router = APIRouter()
@@ -103,8 +102,5 @@ def _csv(totals: list[UsageTotal], columns: list[Column]) -> Response:
     names = [f"{name}_name" for name in ("person", "room")]
     sums = [name for name in UsageTotal.model_fields if name not in (*get_args(Column), *names)]
     sums += [name for name in names if name.removesuffix("_name") in columns]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*columns, *sums], extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(total.model_dump() for total in totals)
-    return Response(text.getvalue(), media_type="text/csv")
+    text = csv_text([*columns, *sums], [total.model_dump() for total in totals])
+    return Response(text, media_type="text/csv")

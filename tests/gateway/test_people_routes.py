@@ -1,5 +1,7 @@
 """/api/people and /api/rooms: lists, what applies and from where, and choices, on both engines."""
 
+import csv
+import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -243,6 +245,26 @@ async def test_limits_say_how_much_is_used_and_usage_has_names(running: Running)
         table = (await service.client.get("/api/usage?by=person&format=csv")).text.splitlines()
         assert table[0].endswith(",cost_usd,person_name")
         assert table[1].endswith(",2.0,Ann")
+
+
+async def test_a_table_of_usage_has_no_formulas(running: Running) -> None:
+    async with running("") as service:
+        await received(service, message(1, "/status", name="=HYPERLINK()"))
+        await eventually(lambda: rows(service, "/api/people"))
+        store = service.services.agent_services.usage.store
+        assert store is not None
+        starts = ["=", "+", "-", "@", "\t", "\r", "＝"]
+        for start in ("", *starts):
+            row = UsageRow(
+                day="2026-01-01", run_id="r", kind="run", model="m", agent=f"{start}1", input_tokens=1,
+                output_tokens=1, cost_nano_usd=1, calls=1, person="terminal:local:u1",
+            )  # fmt: skip
+            await store.add([FinishedUsage(row=row)])
+        path = "/api/usage?by=agent&by=person&since=2026-01-01&until=2026-01-01&format=csv"
+        response = await service.client.get(path)
+        found = list(csv.DictReader(io.StringIO(response.text, newline="")))
+        assert {one["agent"] for one in found} == {"1", *(f"'{start}1" for start in starts)}
+        assert {one["person_name"] for one in found} == {"'=HYPERLINK()"}
 
 
 async def test_conversations_and_people_of_a_room_are_links(running: Running) -> None:
