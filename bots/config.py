@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from typing_extensions import override
@@ -88,6 +89,12 @@ class TelegramConfig(PlatformConfig):
     rich_messages: Literal["off", "auto"] = "off"
     dm_policy: DmPolicy | None = "pairing"
     group_policy: GroupPolicy = "pairing"
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        urlsplit(url)
+        return url
 
     @field_validator("rich_messages", mode="before")
     @classmethod

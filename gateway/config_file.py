@@ -11,6 +11,7 @@ import yaml
 from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 from typing_extensions import override
+from yaml.constructor import ConstructorError
 
 MAX_KEYS = 100_000
 """Maximum number of keys and list entries. Aliases inside aliases would otherwise fill the memory."""
@@ -136,11 +137,22 @@ class _DuplicateKeyLoader(yaml.SafeLoader):
         self.warnings: list[str] = []
 
     @override
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return the value of a node. Raises YAMLError: PyYAML's own errors of impossible values have no line."""
+        try:
+            return super().construct_object(node, deep)
+        except (AttributeError, LookupError, ValueError):
+            problem = "the value is impossible for its type"
+            raise ConstructorError(None, None, problem, node.start_mark) from None
+
+    @override
     def construct_mapping(
         self,
-        node: yaml.MappingNode,
+        node: yaml.Node,
         deep: bool = False,
     ) -> dict[Hashable, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            raise ConstructorError(None, None, "the value is no mapping", node.start_mark)
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key.value, str) and key.value in seen:
@@ -196,9 +208,11 @@ def parse_yaml(text: str, source: Path) -> YamlFile:
 def _walk(
     node: yaml.Node | None, path: str, above: tuple[yaml.Node, ...]
 ) -> Iterator[tuple[str, yaml.Mark]]:
-    """Yield the path and the place of each key and list entry. Merged sections (`<<`) come first."""
-    if node is None or node in above:  # an alias inside its own anchor
+    """Yield the path and the place of each key and list entry. Merged sections (`<<`) come first. Raises YAMLError."""
+    if node is None:
         return
+    if node in above:
+        raise ConstructorError(None, None, "a section contains an alias of itself", node.start_mark)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             below = join_path(path, key.value)

@@ -100,12 +100,13 @@ def is_likely_typo(key: str, known: Iterable[str]) -> bool:
 
 
 def unknown_key_line(
-    key: str, path: str, known: list[str], *, what: str = "unknown key, ignored"
+    key: object, path: str, known: list[str], *, what: str = "unknown key, ignored"
 ) -> str:
-    """Return the message for an unknown key. `what` says what becomes of it."""
-    guess = closest_match(key, known)
+    """Return the message for an unknown key, which may be a number. `what` says what becomes of it."""
+    name = str(key)
+    guess = closest_match(name, known)
     hint = f"; did you mean `{guess}`?" if guess else ""
-    return f"{join_path(path, key)}: {what}{hint}"
+    return f"{join_path(path, name)}: {what}{hint}"
 
 
 def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from store.errors import StoreUnavailable
 
@@ -28,6 +28,12 @@ class StoreConfig(BaseModel):
     retention_days: int = Field(
         default=365, ge=0, description="days until old rows are deleted; 0 = never"
     )
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        urlsplit(url)
+        return url
 
     @property
     def is_sqlite(self) -> bool:

@@ -262,7 +262,15 @@ def test_a_duplicate_key_is_reported(tmp_path: Path) -> None:
         ("database: {url: 'sqlite:///'}", ["database.url", "sqlite:///parley.db"]),
         ("database: {url: 'mysql://db'}", ["database.url", "sqlite:///parley.db", "postgresql://"]),
         ("channels: {langgraph_url: 'localhost:2024'}", ["channels.langgraph_url", "http://"]),
+        ("database: {url: 'postgresql://['}", ["database.url", "URL"]),
+        ("channels: {telegram: {webhook_url: 'https://['}}", ["channels.telegram.webhook_url", "URL"]),
         ("a: [1", ["line 1"]),
+        ("a: 1\nb: 2024-13-45", ["line 2, column 4", "impossible"]),
+        ("a: !!int b", ["line 1, column 4", "impossible"]),
+        ("a: !!timestamp b", ["line 1, column 4", "impossible"]),
+        ("a: !!map b", ["line 1, column 4", "mapping"]),
+        (f"a: {'9' * 5000}", ["line 1, column 4", "impossible"]),
+        ("a: &a [*a]", ["line 1, column 4", "alias of itself"]),
         ("- a\n- b", ["top level"]),
     ],
 )  # fmt: skip
@@ -274,6 +282,16 @@ def test_mistakes_are_reported_with_file_and_key_path(
     assert "\n" not in lines[0]
     for part in [str(tmp_path / "config.yaml"), *parts]:
         assert part in lines[0]
+
+
+def test_a_key_that_is_a_number_is_reported_like_any_unknown_one(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("channels: {1: {enabled: true}}\n2: {3: 4}\n")
+    unknown = load_config(str(file), {}).unknown_keys
+    assert [line.partition(": ")[2] for line in unknown] == [
+        "2: unknown key, ignored",
+        "channels.1: unknown key, ignored",
+    ]
 
 
 def test_all_mistakes_are_reported_together_without_values(tmp_path: Path) -> None:
