@@ -8,23 +8,91 @@ r"""The text of a configuration file as an editor shows it: secrets are hidden, 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 import yaml
 
-from gateway.config_file import join_path
+from gateway.config_file import MAX_KEYS, join_path
 from gateway.config_variables import URL_PASSWORD, VARIABLE, is_hidden_key, is_secret_key
 
-_HIDDEN = re.compile(r"<hidden-(\d+)>")
+_HIDDEN = re.compile(r"<hidden-\d+>")
+_INDEX = re.compile(r"\[\d+\]")
 _ASSIGNMENT = re.compile(r"""([\w-]+)["']?\s*[:=]\s*["']?([^\s"',}]{8,})""")
+_PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
 _SEGMENT = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _PLAIN_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _BLOCK_INDICATORS = ("|", ">")
+_PASSWORD = "://"  # noqa: S105 - a name for the password of a URL
+_SHOWN_CHARS = 40
 
 
 class KeyNotSettable(Exception):
     """A key cannot be set in a text. The message says why."""
+
+
+class _Spans:
+    """Parts of a text, each with its labels. Parts that overlap become one.
+
+    Args:
+        spans: Start, end and label.
+    """
+
+    def __init__(self, spans: Iterable[tuple[int, int, str]]) -> None:
+        self.parts: list[tuple[int, int, set[str]]] = []
+        for start, end, label in sorted(spans, key=lambda span: (span[0], -span[1])):
+            if self.parts and start < self.parts[-1][1]:
+                begin, before, labels = self.parts[-1]
+                same = {label} if (start, end) == (begin, before) else set[str]()
+                self.parts[-1] = (begin, max(before, end), labels | same)
+            elif start < end:
+                self.parts.append((start, end, {label}))
+
+    def labels(self, start: int, end: int) -> frozenset[str]:
+        """Return the labels of the part that holds the text from `start` to `end`; none = no part does."""
+        at = bisect_right(self.parts, start, key=lambda part: part[0]) - 1
+        return frozenset(self.parts[at][2] if at >= 0 and end <= self.parts[at][1] else ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SecretPlace:
+    """Where a secret stands.
+
+    Attributes:
+        paths: Keys of the value that has it, without numbers of entries: an alias has several, a comment none.
+        names: The last part of its key; `://` for the password of a URL.
+    """
+
+    paths: frozenset[str]
+    names: frozenset[str]
+
+    def allows(self, other: "_SecretPlace") -> bool:
+        """Return whether a secret from here may stand there: at its own key, or in a comment and back."""
+        if self.paths and other.paths:
+            return other.paths <= self.paths and bool(other.names)
+        return bool(self.names & other.names)
+
+
+class _SecretPlaces:
+    """The secrets of a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        scalars = _read_scalars(text)
+        self.is_yaml = scalars is not None
+        self._scalars = _Spans(
+            (node.start_mark.index, node.end_mark.index, _INDEX.sub("", path))
+            for path, node in scalars or ()
+        )
+        self.secrets = _Spans(_secret_spans(text, scalars))
+
+    def find(self, start: int, end: int) -> _SecretPlace:
+        """Return the place of a part of the text. It has no names if people would see it."""
+        return _SecretPlace(
+            paths=self._scalars.labels(start, end), names=self.secrets.labels(start, end)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,74 +101,101 @@ class HiddenText:
 
     Attributes:
         text: The text. It has the same lines.
-        secrets: What the marks stand for, the first is number 1.
     """
 
     text: str
-    secrets: Sequence[str]
+    _secrets: Mapping[str, tuple[str, _SecretPlace]] = field(repr=False)
 
     def restore(self, edited: str) -> str:
-        """Return an edited text with the secrets. Raises KeyNotSettable if it has a mark of another text."""
+        """Return an edited text with the secrets. One that is not YAML keeps its marks: its problems quote it.
 
-        def secret(found: re.Match[str]) -> str:
-            number = int(found[1])
-            if not 1 <= number <= len(self.secrets):
-                line = edited.count("\n", 0, found.start()) + 1
-                raise KeyNotSettable(
-                    f"line {line}: {found[0]} stands for no secret of this file: write the value"
+        Raises:
+            KeyNotSettable: It has a mark of another text, or one at another key than its own.
+        """
+        if not _SecretPlaces(edited).is_yaml:
+            return edited
+        parts: list[str] = []
+        marks: list[tuple[re.Match[str], int, _SecretPlace]] = []
+        at = length = 0
+        for found in _HIDDEN.finditer(edited):
+            if found[0] not in self._secrets:
+                raise _refusal(edited, found, "stands for no secret of this file: write the value")
+            secret, place = self._secrets[found[0]]
+            parts += [edited[at : found.start()], secret]
+            length += found.start() - at
+            marks.append((found, length, place))
+            at, length = found.end(), length + len(secret)
+        restored = "".join([*parts, edited[at:]])
+        places = _SecretPlaces(restored)
+        for found, start, place in marks:
+            end = start + len(self._secrets[found[0]][0])
+            if not place.allows(places.find(start, end)):
+                raise _refusal(
+                    edited, found, "stands for the secret of another key: write the value"
                 )
-            return self.secrets[number - 1]
+        return restored
 
-        return _HIDDEN.sub(secret, edited)
+
+def _refusal(text: str, found: re.Match[str], why: str) -> KeyNotSettable:
+    line = text.count("\n", 0, found.start()) + 1
+    return KeyNotSettable(f"line {line}: {found[0][:_SHOWN_CHARS]} {why}")
 
 
 def hide_secrets(text: str) -> HiddenText:
     """Return a text without its secrets: values of secret keys, passwords in URLs, also in comments."""
-    spans = sorted(_secret_spans(text))
+    places = _SecretPlaces(text)
     parts: list[str] = []
-    secrets: list[str] = []
+    secrets: dict[str, tuple[str, _SecretPlace]] = {}
     at = 0
-    for start, end in spans:
-        if start < at or start == end:  # inside another one
-            continue
-        secrets.append(text[start:end])
-        parts += [text[at:start], f"<hidden-{len(secrets)}>"]
+    for start, end, _ in places.secrets.parts:
+        mark = f"<hidden-{len(secrets) + 1}>"
+        secrets[mark] = (text[start:end], places.find(start, end))
+        parts += [text[at:start], mark]
         at = end
-    return HiddenText(text="".join([*parts, text[at:]]), secrets=secrets)
+    return HiddenText(text="".join([*parts, text[at:]]), _secrets=secrets)
 
 
-def _secret_spans(text: str) -> Iterator[tuple[int, int]]:
+def _read_scalars(text: str) -> list[tuple[str, yaml.ScalarNode]] | None:
+    """Return the values of a text with their paths. None = it is not YAML, or has too many because of aliases."""
     try:
-        root = yaml.compose(text, yaml.SafeLoader)
+        scalars = list(islice(_scalars(yaml.compose(text, yaml.SafeLoader), "", ()), MAX_KEYS + 1))
     except (yaml.YAMLError, RecursionError):
-        root = None
-        lines: Iterable[tuple[int, str]] = enumerate(text.splitlines(keepends=True))
-    else:
-        yield from _scalar_spans(text, root)
-        lines = ((n, line) for n, line in enumerate(text.splitlines(keepends=True)) if "#" in line)
+        return None
+    return scalars if len(scalars) <= MAX_KEYS else None
+
+
+def _secret_spans(
+    text: str, scalars: Sequence[tuple[str, yaml.ScalarNode]] | None
+) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and name of each secret."""
+    yield from _scalar_spans(text, scalars or ())
     starts = _line_starts(text)
-    for number, line in lines:
-        begin = 0 if root is None else line.index("#")
-        for found in _ASSIGNMENT.finditer(line, begin):
+    for number, line in enumerate(text.splitlines(keepends=True)):
+        begin = 0 if scalars is None else line.find("#")
+        for found in _ASSIGNMENT.finditer(line, begin) if begin >= 0 else ():
             if is_secret_key(found[1]) and not found[2].startswith("$"):
-                yield starts[number] + found.start(2), starts[number] + found.end(2)
+                start = starts[number]
+                yield start + found.start(2), start + found.end(2), found[1]
     for found in URL_PASSWORD.finditer(text):
         if not VARIABLE.fullmatch(found[2]):
-            yield found.span(2)
+            yield *found.span(2), _PASSWORD
 
 
-def _scalar_spans(text: str, root: yaml.Node | None) -> Iterator[tuple[int, int]]:
-    for path, node in _scalars(root, "", ()):
+def _scalar_spans(
+    text: str, scalars: Iterable[tuple[str, yaml.ScalarNode]]
+) -> Iterator[tuple[int, int, str]]:
+    for path, node in scalars:
         is_secret = is_hidden_key(path) and node.tag in _PLAIN_TAGS and node.value
         if not is_secret or VARIABLE.fullmatch(node.value) or _is_count(path, node):
             continue
+        name = _INDEX.sub("", path).rpartition(".")[2]
         start, end = node.start_mark.index, node.end_mark.index
         if text[start] not in _BLOCK_INDICATORS:
-            yield start, end
+            yield start, end, name
             continue
         for line in re.finditer(r"\S[^\n]*", text[text.index("\n", start) : end]):
             offset = text.index("\n", start)
-            yield offset + line.start(), offset + line.end()
+            yield offset + line.start(), offset + line.end(), name
 
 
 def _is_count(path: str, node: yaml.ScalarNode) -> bool:
@@ -146,6 +241,8 @@ def set_key(text: str, path: str, value: str) -> str:
     """
     if "\n" in value:
         raise KeyNotSettable("the value must be one line: change it in the text")
+    if not _PATH.fullmatch(path):
+        raise KeyNotSettable("this is no key: write it as in `channels.slack.streaming`")
     segments = [int(index) if index else key for index, key in _SEGMENT.findall(path)]
     changed = _insert(text, path, segments, value)
     _check_result(changed, segments, value)

@@ -153,6 +153,27 @@ async def test_a_file_that_changed_meanwhile_is_not_overwritten(tmp_path: Path) 
         ("log_level: info", "log_level: loud", "log_level: must be"),
         ("log_level: info", "log_levl: info", "did you mean `log_level`?"),
         ("model: a", "model: <hidden-7>", "line 3: <hidden-7>"),
+        ("model: a", f"model: <hidden-{'9' * 5000}>", "stands for no secret of this file"),
+        (
+            "model: a",
+            "model: <hidden-1>",
+            "line 3: <hidden-1> stands for the secret of another key",
+        ),
+        ("level: info", "level: <hidden-1>", "line 2: <hidden-1> stands for the secret of another"),
+        ("model: a", "api_key: <hidden-1>", "stands for the secret of another key"),
+        ("model: a", "base_url: 'http://x:<hidden-1>@x'", "stands for the secret of another key"),
+        ("log_level: info", "<hidden-1>: info", "stands for the secret of another key"),
+        ("log_level: info", "log_level: !<hidden-1> info", "stands for the secret of another key"),
+        (
+            "My configuration",
+            "<hidden-1>",
+            "line 1: <hidden-1> stands for the secret of another key",
+        ),
+        ("name: a", "name: *<hidden-1>", "expected alphabetic or numeric character"),
+        ("log_level: info", "log_level: 2024-13-45", "line 2, column 12: the value is impossible"),
+        ("log_level: info", "log_level: !!bool x", "line 2, column 12: the value is impossible"),
+        ("log_level: info", f"log_level: {'9' * 5000}", "the value is impossible for its type"),
+        ("log_level: info", "tools: &a [*a]", "a section contains an alias of itself"),
         ("model: a", "model: $NOT_SET", "the environment variable NOT_SET is not set"),
     ],
 )
@@ -167,6 +188,47 @@ async def test_what_the_service_would_not_use_is_not_saved(
         assert why in refused.json()["detail"]
         assert file.read_text() == TEXT
         assert not file.with_name("config.yaml.bak").exists()
+
+
+@pytest.mark.parametrize("key", [".", "[", "[0]", "a..b", "a.", ".a", "a[x]", "a[0]b", "]"])
+async def test_what_is_no_key_is_refused(tmp_path: Path, key: str) -> None:
+    async with edited(tmp_path) as (service, _):
+        body = {"text": TEXT, "key": key, "value": "1"}
+        refused = await service.client.post("/api/configuration/check/key", json=body)
+        assert (refused.status_code, "no key" in refused.json()["detail"]) == (422, True)
+
+
+async def test_a_secret_moves_with_its_entry_and_into_a_comment_and_back(tmp_path: Path) -> None:
+    text = """\
+models:
+  - {name: a, use: "agent.models.demo:DemoChatModel", model: a, api_key: hush-hush-a}
+  - {name: b, use: "agent.models.demo:DemoChatModel", model: b, api_key: hush-hush-b}
+"""
+
+    async with edited(tmp_path, text) as (service, file):
+
+        async def save(*changes: tuple[str, str]) -> str:
+            shown = await get(service, "/file")
+            changed = str(shown["text"])
+            for before, after in changes:
+                assert before in changed
+                changed = changed.replace(before, after)
+            body = {"text": changed, "version": shown["version"]}
+            await post(service, "/file", body, method="PUT")
+            return file.read_text()
+
+        _, first, second = text.splitlines(keepends=True)
+        marked = (
+            first.replace("hush-hush-a", "<hidden-1>"),
+            second.replace("hush-hush-b", "<hidden-2>"),
+        )
+        assert (
+            await save(("".join(marked), "".join(reversed(marked)))) == f"models:\n{second}{first}"
+        )
+        commented = await save((", api_key: <hidden-1>}", "}  # api_key: <hidden-1>"))
+        assert "}  # api_key: hush-hush-b\n" in commented
+        again = await save(("}  # api_key: <hidden-1>", ", api_key: <hidden-1>}"))
+        assert again == f"models:\n{second}{first}"
 
 
 async def test_a_change_that_the_agent_cannot_use_is_told(tmp_path: Path) -> None:
