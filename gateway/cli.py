@@ -4,6 +4,7 @@ import argparse
 import difflib
 import gc
 import importlib
+import math
 import os
 import re
 import sys
@@ -78,7 +79,11 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _open_closed_streams()
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    for word in sys.argv[1:] if argv is None else argv:
+        if not _is_unicode(word):
+            parser.error(f"the argument {word!a} is not valid text")
+    arguments = parser.parse_args(argv)
     arguments.config = getattr(arguments, "config", None)
     try:
         gc.disable()  # imports leave almost no garbage, and collecting it takes a tenth of their time
@@ -93,6 +98,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     finally:
         _discard_output_to_closed_pipes()
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be sent and printed: bytes that are not UTF-8 arrive as half characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _open_closed_streams() -> None:
@@ -367,6 +381,17 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _days(text: str) -> float:
+    """Return a number of days. Raises ArgumentTypeError."""
+    try:
+        days = float(text)
+    except ValueError:
+        days = math.nan
+    if not math.isfinite(days):
+        raise argparse.ArgumentTypeError("must be a number")
+    return days
+
+
 def _add_token(token: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     actions = token.add_subparsers(dest="action", metavar="ACTION", required=True)
 
@@ -381,7 +406,7 @@ def _add_token(token: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
         choices=["read", "operator", "admin"],
         help="what the token may do",
     )
-    create.add_argument("--days", type=float, metavar="N", help="lifetime (default: unlimited)")
+    create.add_argument("--days", type=_days, metavar="N", help="lifetime (default: unlimited)")
     action("list", "List the tokens, without their values.")
     for name, text in (
         ("rotate", "Replace a token with a new one and print it; the old one stops working."),
@@ -440,7 +465,7 @@ def _add_broadcast(broadcast: argparse.ArgumentParser) -> None:
         help="private chats, groups, or both (default: private)",
     )
     broadcast.add_argument(
-        "--days", type=float, metavar="N", help="only chats with a message in the last N days"
+        "--days", type=_days, metavar="N", help="only chats with a message in the last N days"
     )
     broadcast.add_argument(
         "--dry-run", action="store_true", help="only show how many chats would get it"

@@ -66,6 +66,10 @@ def load_mapping(yaml: YAML, text: str) -> CommentedMap:
         raise ConfigUpgradeError(
             f"{where}{getattr(error, 'problem', None) or 'not YAML'}"
         ) from None
+    except (AttributeError, LookupError, RecursionError, ValueError):
+        raise ConfigUpgradeError(
+            "a value is impossible for its type, or a section nested too deeply: `parley check` says which"
+        ) from None
     if tree is None:
         return CommentedMap()
     if not isinstance(tree, CommentedMap):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gateway.command_errors import CommandFailed
 from gateway.config import CONFIG_VERSION, environment_variables
-from gateway.config_file import find_config
+from gateway.config_file import find_config, parse_yaml
 from gateway.config_upgrade import ConfigUpgradeError, upgrade_config
 from gateway.file_drafts import FileDraft, backup_draft, write_drafts
 
@@ -25,6 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     try:
         before = source.read_text("utf-8")
+        parse_yaml(before, source)  # It says more about what is wrong than the upgrade's parser.
         after = upgrade_config(before, _example(), version=CONFIG_VERSION)
         if after is None:
             sys.stdout.write(f"{source} is up to date (config_version {CONFIG_VERSION}).\n")

@@ -17,7 +17,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_operator_config(arguments.config)
     try:
         recording = check_recording(json.loads(Path(arguments.file).read_text("utf-8")))
-    except (OSError, ValueError, RecordingInvalid) as error:
+    except (OSError, RecursionError, ValueError, RecordingInvalid) as error:
         raise CommandFailed(f"{arguments.file}: cannot be read as a recording: {error}") from None
     found = anyio.run(replay, config, recording)
     for line in found:

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, Any, TypeAlias
 from urllib.parse import quote
 
 import anyio
+import h11
 import httpx
 
 from gateway.command_errors import CommandFailed
@@ -19,6 +21,9 @@ from gateway.config import Config, load_config
 from gateway.service_client import error_detail, open_service_client, request_json, service_url
 
 STDIN = "-"
+
+MAX_STDIN_CHARS = 1_000_000
+"""How much of standard input is read, characters. It is more than a message may have."""
 
 POLL_S = 0.5
 """How often `--wait` asks for the state, seconds."""
@@ -57,18 +62,26 @@ def read_text(arguments: argparse.Namespace) -> str:
         return arguments.text or ""
     if sys.stdin.isatty():
         raise CommandFailed("there is no text: write it as TEXT, or pipe it in")
-    return sys.stdin.read().strip()
+    try:
+        text = sys.stdin.read(MAX_STDIN_CHARS)
+        text.encode()  # If the locale is not UTF-8, bytes may have become half characters.
+    except UnicodeError:
+        raise CommandFailed("standard input is not text in UTF-8") from None
+    return text.strip()
 
 
 def open_files(stack: ExitStack, names: Sequence[str]) -> list[FormFile]:
     """Return the files of the form. Raises CommandFailed."""
-    try:
-        return [
-            ("files", (Path(name).name, stack.enter_context(Path(name).open("rb"))))
-            for name in names
-        ]
-    except OSError as error:
-        raise CommandFailed(f"{error.filename}: {error.strerror}") from None
+    files: list[FormFile] = []
+    for name in names:
+        path = Path(name)
+        try:
+            if not S_ISREG(path.stat().st_mode):
+                raise CommandFailed(f"{name}: is not a file")
+            files.append(("files", (path.name, stack.enter_context(path.open("rb")))))
+        except OSError as error:
+            raise CommandFailed(f"{name}: {error.strerror}") from None
+    return files
 
 
 async def send_notification(
@@ -106,6 +119,8 @@ async def _post(
             f"the service did not respond ({type(error).__name__})\n"
             f"To make sure that it is sent exactly once, repeat the command with --key {fields['key']}."
         ) from error
+    except (OSError, h11.LocalProtocolError) as error:
+        raise CommandFailed(f"a file cannot be read, or changed meanwhile ({error})") from error
     if answer.is_error:
         raise CommandFailed(_problem(answer))
     return dict(answer.json())
@@ -119,7 +134,10 @@ def _problem(answer: httpx.Response) -> str:
     if isinstance(detail, str):
         return detail
     return "; ".join(
-        f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}".lstrip(": ") for one in detail
+        f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg'].removeprefix('Value error, ')}".lstrip(
+            ": "
+        )
+        for one in detail
     )
 
 

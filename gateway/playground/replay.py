@@ -16,6 +16,9 @@ from gateway.playground.simulation import Simulation
 WITHIN_S = 90.0
 """How long the service may take to connect, a message to appear that an action names, and the last answer to come."""
 
+MAX_S = 86_400.0
+"""Longest recording, seconds."""
+
 QUIET_S = 15.0
 """How long nothing may change before the comparison counts as final."""
 
@@ -31,11 +34,18 @@ def check_recording(value: object) -> Mapping[str, Any]:
     actions, seen = value.get("actions"), value.get("seen")
     if not isinstance(actions, list) or not isinstance(seen, dict):
         raise RecordingInvalid("it has no actions, or not what people saw")
-    if not all(
-        isinstance(one, dict) and isinstance(one.get("at_s"), int | float) for one in actions
-    ):
+    if not all(isinstance(one, dict) and _is_time(one.get("at_s")) for one in actions):
         raise RecordingInvalid("an action has no time")
+    if not all(
+        isinstance(lines, list) and all(isinstance(line, str) for line in lines)
+        for lines in seen.values()
+    ):
+        raise RecordingInvalid("what people saw is not lines of text")
     return value
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= MAX_S
 
 
 async def replay(config: Config, recording: Mapping[str, Any]) -> Sequence[str]:
@@ -97,10 +107,10 @@ class _Replay:
         return self._names.find(place, name)
 
     def _has_button(self, action: Action) -> bool:
-        place = next(one for one in self._simulation.places() if one.id == action["place"])
-        messages = self._simulation.seen(place).messages
-        return any(
-            one.id == action["message"] and action["label"] in one.buttons for one in messages
+        places = [one for one in self._simulation.places() if one.id == action.get("place")]
+        return not places or any(
+            one.id == action.get("message") and action.get("label") in one.buttons
+            for one in self._simulation.seen(places[0]).messages
         )
 
     def _seen(self) -> dict[str, list[str]]:

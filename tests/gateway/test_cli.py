@@ -89,6 +89,92 @@ def test_a_misspelled_command_or_option_suggests_the_right_one(
     assert f"did you mean '{meant}'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["send", "telegram", "7", "\udcff"], ["send", "telegram", "\ud800", "hi"],
+        ["broadcast", "--yes", "hi", "--file", "a\udcff.txt"], ["check", "--config", "\udcff"],
+    ],
+)  # fmt: skip
+def test_arguments_that_are_not_utf_8_are_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "is not valid text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["nan", "inf", "-inf", "x"])
+def test_a_number_of_days_is_a_number(days: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["broadcast", f"--days={days}", "--yes", "hi"])
+    assert ended.value.code == 2
+    assert "argument --days: must be a number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["send", "telegram", "7"], ["broadcast", "--yes"]])
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+def test_standard_input_that_is_not_utf_8_is_refused(
+    tmp_path: Path, command: list[str], locale: str
+) -> None:
+    done = run_parley(command, environment(tmp_path, LC_ALL=locale), tmp_path, b"\xff\xfe\0")
+    assert done.returncode == 1
+    assert one_line(done.stderr.decode()) == "parley: standard input is not text in UTF-8"
+
+
+@pytest.mark.parametrize("command", [["send", "telegram", "7"], ["broadcast", "--yes"]])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("missing", "missing: No such file or directory"),
+        (".", ".: is not a file"),
+        ("", ": is not a file"),
+        ("/dev/zero", "/dev/zero: is not a file"),
+        ("pipe", "pipe: is not a file"),
+    ],
+)
+def test_only_files_are_sent(tmp_path: Path, command: list[str], name: str, why: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code, _, err = parley(tmp_path, *command, "hi", "--file", name)
+    assert (code, one_line(err)) == (1, f"parley: {why}")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("[" * 100_000, "recursion depth"),
+        ('{"version": 1, "actions": [{"at_s": NaN}], "seen": {}}', "an action has no time"),
+        ('{"version": 1, "actions": [{"at_s": 1e999}], "seen": {}}', "an action has no time"),
+        ('{"version": 1, "actions": [], "seen": {"a": 5}}', "not lines of text"),
+        ('{"version": 1, "actions": [], "seen": {"a": [5]}}', "not lines of text"),
+        ("", "Expecting value"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, content: str, why: str) -> None:
+    (tmp_path / "recording.json").write_text(content)
+    code, _, err = parley(tmp_path, "replay", "recording.json")
+    assert code == 1
+    assert why in one_line(err)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: 2024-13-45\n", "line 1, column 4: the value is impossible"),
+        ("a: &a [*a]\n", "line 1, column 4: a section contains an alias of itself"),
+        ("a: " + "[" * 100_000, "nested too deeply"),
+        ("a: [" + "[" * 300 + "]" * 300 + "]\n", "nested too deeply"),
+    ],
+)
+def test_a_configuration_that_is_not_yaml_is_not_upgraded(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    _, _, err = parley(tmp_path, "config", "upgrade", config=text)
+    assert why in one_line(err)
+    assert (tmp_path / "config.yaml").read_text() == text
+
+
 def test_the_version_is_the_projects(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])

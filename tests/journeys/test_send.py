@@ -75,6 +75,12 @@ async def _it_is_not_sent_again(
         assert (code, out) == (1, "")
         assert "Another message has the key 'backup-7'." in error
         assert _times(person) == 1
+        for file in ("/proc/uptime", "/proc/self/mem"):  # larger than they say, and unreadable
+            code, out, error = await service.command(
+                "send", channel, ids[channel], "Other", "--person", "--file", file
+            )
+            assert (code, out) == (1, "")
+            assert error.startswith("parley: a file cannot be read, or changed meanwhile (")
 
 
 async def test_it_reaches_groups_and_topics_and_the_agent_knows_it_there(tmp_path: Path) -> None:
