@@ -15,8 +15,6 @@ MEANS_APPROVE = frozenset({APPROVE, "accept"})
 REASON_CHARS = 2000
 """Maximum length of a person's reason, as the model reads it."""
 
-DESCRIPTION = "This tool call needs your approval."
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecision:
@@ -26,12 +24,15 @@ class ApprovalDecision:
     reason: str = ""
 
 
-def approval_request(request: GuardrailRequest, description: str = "") -> dict[str, Any]:
-    """Return the value of the interrupt: one action, with the arguments as the model wrote them."""
+def approval_request(request: GuardrailRequest, description: str) -> dict[str, Any]:
+    """Return the value of the interrupt: one action, with the arguments as the model wrote them.
+
+    `description`: what people read beside it.
+    """
     action = {
         "name": request.tool_name,
         "args": dict(request.tool_input),
-        "description": description or DESCRIPTION,
+        "description": description,
     }
     review = {"action_name": request.tool_name, "allowed_decisions": [APPROVE, REJECT]}
     return {"action_requests": [action], "review_configs": [review]}

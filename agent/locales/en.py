@@ -42,6 +42,7 @@ ENGLISH = AgentMessages(
     usage_warning_person="(You have used {percent} % of your allowance of {amount}. It resets on {resets}.)",
     usage_warning_room="(This chat has used {percent} % of its allowance of {amount}. It resets on {resets}.)",
     default_question="How should I continue?",
+    approval_needed="This tool call needs your approval.",
     mcp_question="🔌 The MCP server “{server}” asks:",
     mcp_accept="Accept",
     mcp_decline="Decline",

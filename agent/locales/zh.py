@@ -33,6 +33,7 @@ CHINESE = AgentMessages(
     usage_warning_person="（你的额度（{amount}）已使用 {percent}%，将于 {resets} 重置。）",
     usage_warning_room="（本聊天的额度（{amount}）已使用 {percent}%，将于 {resets} 重置。）",
     default_question="接下来我该怎么做？",
+    approval_needed="执行这个工具调用需要你的同意。",
     mcp_question="🔌 MCP 服务器“{server}”询问：",
     mcp_accept="同意",
     mcp_decline="拒绝",

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from agent.config import GuardrailsConfig
 from agent.errors import ThreadIdMissing
-from agent.guardrails.approval import DESCRIPTION, approval_request, parse_decision
+from agent.guardrails.approval import approval_request, parse_decision
 from agent.guardrails.protocol import (
     APPROVAL_REQUIRED,
     DENIED,
@@ -29,8 +29,10 @@ from agent.guardrails.protocol import (
     ask_for_approval,
     deny,
 )
+from agent.locales import AgentMessages
 from agent.mcp.tool_names import SERVER_KEY
 from agent.middleware.handler_types import ToolHandler, ToolResult
+from agent.middleware.localization import localized_messages
 from agent.middleware.skills_in_use import SkillsInUse, approves
 from agent.options import RunContext, lookup
 from agent.skills.loader import Skill
@@ -118,10 +120,11 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
                     reason = f"the guardrail failed ({type(error).__name__})"
                     await self._store(asked, request, "approved", EVALUATOR_ERROR, reason)
         if refusal is None and self._needs_person(asked, request):
-            refusal = ask_for_approval(DESCRIPTION, policy_id="ask")
+            needed = localized_messages(request).approval_needed
+            refusal = ask_for_approval(needed, policy_id="ask")
         if refusal is None:
             return await handler(request)
-        message = self._refusal_message(asked, refusal)
+        message = self._refusal_message(asked, refusal, localized_messages(request))
         if message is None:
             await self._store(asked, request, "approved")
             return await handler(request)
@@ -178,17 +181,18 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         return True
 
     def _refusal_message(
-        self, asked: GuardrailRequest, refusal: GuardrailDecision | None
+        self, asked: GuardrailRequest, refusal: GuardrailDecision, messages: AgentMessages
     ) -> ToolMessage | None:
         """Return the reason not to run the tool; None = run it. Asks a person if required."""
-        if refusal is None:
-            return None
         if getattr(refusal, "ask", False) is not True:
             return self._denial_message(asked, refusal)
         if self._is_subagent:
             return self._denial_message(asked, deny(APPROVAL_REQUIRED, ONLY_LEAD_ASKS))
-        reason = next(iter(refusal.reasons or ()), NO_REASON)
-        decided = parse_decision(interrupt(approval_request(asked, _clean_reason(reason.message))))
+        reason = next(iter(refusal.reasons or ()), None)
+        text = _shorten(reason.message) if reason else ""
+        decided = parse_decision(
+            interrupt(approval_request(asked, text or messages.approval_needed))
+        )
         log.info(
             "Tool %s %s by a person, thread %s, user %s",
             asked.tool_name,
@@ -300,5 +304,10 @@ def _denying_decision(decision: GuardrailDecision) -> GuardrailDecision | None:
 
 
 def _clean_reason(message: str) -> str:
-    text = " ".join(str(message or "").split()).rstrip(".") or NO_REASON.message
+    """Return a reason as a part of a sentence for the model."""
+    return _shorten(message).rstrip(".") or NO_REASON.message
+
+
+def _shorten(message: str) -> str:
+    text = " ".join(str(message or "").split())
     return text if len(text) <= REASON_CHARS else text[: REASON_CHARS - 3] + "..."

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from agent.locales.en import ENGLISH
+from agent.locales.zh import CHINESE
 from tests.browser import BrowserPage, needs_chromium
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
@@ -76,6 +78,23 @@ async def test_a_person_talks_to_the_agent_in_the_page(tmp_path: Path) -> None:
         await _the_plan_and_a_subagent_are_shown(page)
         await _a_run_is_stopped_and_found_again(page)
         await _it_fits_on_a_phone(page)
+        assert page.errors == []
+
+
+async def test_a_chinese_page_asks_for_an_approval_in_chinese(tmp_path: Path) -> None:
+    guarded = {"guardrails": {"enabled": True, "ask": ["write_file"]}}
+    async with (
+        FakeModelServer(answer=answer) as model,
+        open_chat(tmp_path, model, guarded) as (page, _),
+    ):
+        await say(page, "write it")
+        await page.wait_for_text(ENGLISH.approval_needed, ".asked")
+        await page.evaluate("localStorage.setItem('parley.language', 'zh')")
+        await page.evaluate("location.hash = '#chat'; location.reload()")
+        await page.wait_for_text("给智能体写消息", ".log")
+        await say(page, "write it")
+        await page.wait_for_text(CHINESE.approval_needed, ".asked")
+        assert ENGLISH.approval_needed not in await page.text(".asked")
         assert page.errors == []
 
 

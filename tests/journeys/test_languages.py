@@ -8,7 +8,7 @@ from agent.locales.zh import CHINESE as AGENT
 from bus.commands import help_text
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
-from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers
@@ -67,6 +67,33 @@ async def _expect_answers(user: ChatUser, talk: Talk, *, earlier: Talk) -> None:
         await user.send(text)
         expected.append(answered)
         await user.expect_messages(*expected)
+
+
+async def test_an_approval_is_asked_for_in_chinese(tmp_path: Path) -> None:
+    def write(request: ModelRequest) -> ModelReply:
+        call = ToolCall("write_file", {"path": "/mnt/user-data/outputs/a.txt", "content": "好"})
+        is_done = request.messages[-1]["role"] == "tool"
+        return ModelReply(text="写好了。") if is_done else ModelReply(calls=(call,))
+
+    async with PlatformServers() as platforms, FakeModelServer(answer=write) as model:
+        config = {
+            **with_model(model.base_url),
+            "channels": {"telegram": platforms.channels["telegram"]},
+            "guardrails": {"enabled": True, "ask": ["write_file"]},
+        }
+        async with serving(tmp_path, config, "telegram") as service, service.client() as client:
+            user = TelegramPrivateUser(platforms.telegram, user=77)
+            await user.send("请把结果写入文件")
+            asked = await user.wait_for_message(CHINESE.approval_ask)
+            assert CHINESE.approval_hint in asked
+            assert "approv" not in asked
+            (thread,) = (await client.post("/api/threads/search", json={})).json()
+            state = (await client.get(f"/api/threads/{thread['thread_id']}/state")).json()
+            (action,) = state["interrupts"][0]["value"]["action_requests"]
+            assert action["description"] == AGENT.approval_needed
+            await user.send("同意")
+            await user.wait_for_message("写好了。")
+        assert platforms.violations == []
 
 
 async def test_telegram_apps_send_their_language_and_list_commands_in_it(

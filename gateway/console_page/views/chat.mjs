@@ -2,7 +2,7 @@
 
 import {
   activeRun, ago, append, asked, button, checkpointBefore, element, empty, fileLinks, filePicker, form as fields,
-  formatAddress, growing, head, joinRun, json, link, newId, parseAll, plan, post, QUESTION, small, soft, startRun, t, textOf,
+  formatAddress, growing, head, joinRun, json, language, link, newId, parseAll, plan, post, QUESTION, small, soft, startRun, t, textOf,
   turns, upload,
 } from "../kit.mjs";
 
@@ -187,7 +187,7 @@ export async function show(page) {
   const go = async (/** @type {Record<string, any>} */ start) => {
     const assistant = start.assistant_id ?? chosen.value;
     const configurable = optionsOf(assistants.find((one) => one.assistant_id === assistant));
-    await follow(() => startRun(id, { assistant_id: assistant, config: { configurable: { ...configurable, ...page.draft?.() } }, ...start }));
+    await follow(() => startRun(id, { assistant_id: assistant, config: { configurable: { language: language(), ...configurable, ...page.draft?.() } }, ...start }));
     const [said] = start.input?.messages ?? [];
     if (problem && said && !parts().messages.some((one) => one.id === said.id)) field.value ||= said.content; // It did not arrive.
   };
