@@ -150,6 +150,12 @@ class Simulation:
 
     async def act(self, action: Action) -> None:
         """Do something as a person, or to the weather or the service. Raises UnknownAction."""
+        try:
+            await self._act(action)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise UnknownAction(f"This cannot be done: {error!r}") from error
+
+    async def _act(self, action: Action) -> None:
         match action.get("do"):
             case "weather":
                 await self._change_weather(str(action["target"]), str(action["kind"]))

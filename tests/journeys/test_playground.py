@@ -251,6 +251,8 @@ async def test_people_react_and_events_are_repeated_by_curl(tmp_path: Path) -> N
             assert "👍" not in found["reactions"] or emoji == "👍"
         wrong = await running.act(do="react", message="999", emoji="👍", **here)
         assert wrong.status_code == 409
+        for odd in ({"do": "weather"}, {"do": "event"}, {"do": "send", "text": 5, **here}):
+            assert (await running.act(**odd)).status_code == 409
 
         for platform, place in (*PLACES.items(), ("telegram", "telegram:1001")):
             mention = "" if platform == "telegram" else "@Parley "
