@@ -36,8 +36,8 @@ from bus.inbound.intake import BusIntake
 from bus.inbound.stages import build_inbound
 from bus.locales import messages_for
 from bus.messages import InboundMessage, decode_inbound, prompt_of
+from bus.nodes.failover import ChatFailover
 from bus.nodes.forwarding import ForwardingIntake
-from bus.nodes.takeover import ChatTakeover
 from bus.notifications.broadcasts import Broadcasts
 from bus.notifications.chat_directory import ChatDirectory
 from bus.notifications.notifications import Notifications
@@ -110,7 +110,7 @@ class Bus:
     Attributes:
         intake: Receives messages and other events from adapters.
         local_intake: Handles events of this node's chats.
-        takeover: Takes over chats of other nodes, and gives up this node's chats.
+        failover: Takes chats of stopped nodes, and gives up this node's chats.
         dispatcher: Resumes messages that have no worker.
         owners, inbox, outbox, conversations, pairings, refused, words, people, known_chats: The journal's stores.
         channels: The platforms, by channel.
@@ -203,7 +203,7 @@ class Bus:
         self.schedules = context.schedules
         self.scheduler = scheduler
         scheduler.accept_with(self.intake)
-        self.takeover = ChatTakeover(context, dispatcher)
+        self.failover = ChatFailover(context, dispatcher)
         self.speech_stats = context.speech_stats
         self._context = context
         self.local_intake = intake
@@ -375,9 +375,9 @@ class Bus:
                 tasks.cancel_scope.cancel()
 
     async def _hand_over(self) -> None:
-        await self.takeover.hand_over(self._conversations)
+        await self.failover.hand_over(self._conversations)
         await self.local_intake.wait_idle()
-        await self.takeover.leave()
+        await self.failover.leave()
 
 
 @asynccontextmanager
@@ -463,8 +463,8 @@ async def _take_up(
     context.tasks.start_soon(_reload, database.signals, SCHEDULES, bus.scheduler.wake)
     context.tasks.start_soon(_reload, database.signals, SETTINGS, context.settings.load)
     context.tasks.start_soon(_reload, database.signals, MIGRATIONS, migrations.reload)
-    await bus.takeover.search()
-    context.tasks.start_soon(bus.takeover.run)
+    await bus.failover.search()
+    context.tasks.start_soon(bus.failover.run)
 
 
 async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[None]]) -> None:

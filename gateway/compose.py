@@ -221,7 +221,7 @@ async def _open_embedded_app(
     app = build_app(services)
     services.serve_calls()
     if database.nodes.number:
-        # This node may soon take over many turns of other nodes at once.
+        # Many turns of other nodes may soon fail over to this one at once.
         await anyio.to_thread.run_sync(app.prepare)
     warming.start_soon(telemetry.export_metrics, partial(_collect_metrics, app))
     return app

@@ -65,8 +65,8 @@ class Database:
             config: The `database` section.
             home: The data folder.
             description: Tells other nodes about this process.
-            on_lost: Called once, on a worker thread, if this process was frozen or cut off and other nodes take over
-                its work. Every call fails from then on; the process should end at once.
+            on_lost: Called once, on a worker thread, if this process was frozen or cut off and its work fails
+                over to other nodes. Every call fails from then on; the process should end at once.
 
         Raises:
             StoreLocked: another process holds the data folder, or a tool needs the PostgreSQL database for itself.

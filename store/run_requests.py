@@ -107,7 +107,7 @@ class RunRequestStore:
         return [str(row["name"]) for row in await self._database.read(_FIND_ABANDONED, params)]
 
     async def take(self, name: str) -> list[AbandonedRun]:
-        """Take over a dead process's runs on a thread, or one run without a thread.
+        """Take a dead process's runs on a thread, or one run without a thread.
 
         Returns:
             The runs to start again, in the order of their creation: all runs of the thread, or none if another
@@ -133,7 +133,7 @@ class RunRequestStore:
         return await self._database.transaction(work)
 
     async def cancel(self, run_ids: Iterable[str], action: str) -> None:
-        """Make the node that takes over one of the runs cancel it; the first call counts. Raises StoreUnavailable."""
+        """Make the node that continues one of the runs cancel it; the first call counts. Raises StoreUnavailable."""
         statements: list[Statement] = [
             (_CANCEL, {"run_id": run_id, "action": action}) for run_id in run_ids
         ]
@@ -148,7 +148,7 @@ class RunRequestStore:
         await self._database.execute(_ADD_MESSAGES, {"run_id": run_id, "messages": messages})
 
     async def hand_over(self, run_ids: Sequence[str]) -> None:
-        """Permit other nodes to take over runs that no longer run here. Raises StoreUnavailable."""
+        """Permit other nodes to continue runs that no longer run here. Raises StoreUnavailable."""
         params: list[Params] = [{"run_id": run_id} for run_id in run_ids]
         statements = [(sql, one) for one in params for sql in (_HAND_OVER, _HAND_OVER_RUN)]
 

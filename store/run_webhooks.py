@@ -49,7 +49,7 @@ class RunWebhookStore:
         await self._database.execute(_DELETE, {"run_id": run_id})
 
     async def take_abandoned(self) -> Sequence[RunWebhook]:
-        """Take over the calls that dead processes did not make. Raises StoreUnavailable.
+        """Take the calls that dead processes did not make. Raises StoreUnavailable.
 
         SQLite: all rows, because this process has none yet. PostgreSQL: the rows of nodes that were ended.
         """

@@ -128,7 +128,7 @@ class DatabaseWriter:
         turns = UnitTurns()
         while turns or not self._is_last:
             if not self._is_last:
-                self._take_over(turns)
+                self._take_queued(turns)
             if turns:
                 units = self._commit(turns)
                 if not turns.have_command and any(is_command_work(unit.group) for unit in units):
@@ -136,7 +136,7 @@ class DatabaseWriter:
                 report_results(self._loop, units)
         self._connection.close()
 
-    def _take_over(self, turns: UnitTurns) -> None:
+    def _take_queued(self, turns: UnitTurns) -> None:
         """Add queued units to `turns`; wait if there is nothing to do. Note when the last unit was taken."""
         if turns and self._queue.empty():
             return
@@ -198,7 +198,7 @@ class DatabaseWriter:
             if not self._connection.in_transaction:
                 raise sqlite3.OperationalError("A unit lost the transaction.")
             if not (self._is_last or self._queue.empty()):
-                self._take_over(turns)
+                self._take_queued(turns)
             has_command = has_command or is_command_work(unit.group)
             if not turns or (has_command and not turns.have_command):
                 return

@@ -69,7 +69,7 @@ class UpdateQueue:
         return offset
 
     def submit(self, updates: Sequence[tuple[int, dict[str, Any]]]) -> bool:
-        """Take over updates in Telegram's order; return whether any of them was new."""
+        """Take updates in Telegram's order; return whether any of them was new."""
         new = [
             (number, raw)
             for number, raw in updates

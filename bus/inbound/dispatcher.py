@@ -181,7 +181,7 @@ class InboundDispatcher:
             self._tracer.record_end(row, outcome="command", ended_at=self._now())
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, ValueRefused):
-                # The row stays unfinished, and a search (bus/nodes/takeover.py) resumes it.
+                # The row stays unfinished, and a search (bus/nodes/failover.py) resumes it.
                 log.exception("command %s could not be stored; it is retried", row.id)
                 return
             log.exception("command %s failed", row.id)

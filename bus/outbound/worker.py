@@ -248,7 +248,7 @@ class DeliveryWorker:
         await self._limiter.acquire(key, interval_s)
 
     async def wait_until_owner(self) -> None:
-        """Wait while another process may have taken over.
+        """Wait while this chat may have failed over to another process.
 
         It may have sent the answer, which must not change anymore.
         """

@@ -1,4 +1,4 @@
-"""AbandonedRuns: takes over runs whose processes ended before them."""
+"""AbandonedRuns: failover of runs whose processes ended before them."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class AbandonedRuns:
-    """Takes over the runs of dead processes, and the runs that nodes hand over when they stop.
+    """Takes the runs of dead processes, and the runs that nodes hand over when they stop.
 
     Runs whose requests are stored continue here. The others become `interrupted`, and their clients start them again.
 
@@ -57,7 +57,7 @@ class AbandonedRuns:
         self._seen: Sequence[Node] = ()
 
     async def take(self) -> None:
-        """Take over abandoned runs on the threads that this node owns. Raises StoreUnavailable."""
+        """Take abandoned runs on the threads that this node owns. Raises StoreUnavailable."""
         self._seen = self._nodes.living
         names = await self._rows.requests.list_abandoned()
         await self._take(
@@ -68,14 +68,14 @@ class AbandonedRuns:
         )
 
     async def take_of(self, thread_id: str, run_id: str) -> None:
-        """Take over abandoned runs on a thread or on a run's thread, whichever node owns it.
+        """Take abandoned runs on a thread or on a run's thread, whichever node owns it.
 
         Raises StoreUnavailable.
         """
         await self._take(await self._rows.requests.find_abandoned(thread_id, run_id))
 
     async def find_node(self, thread_id: str, run_id: str = "") -> tuple[int | None, bool]:
-        """Find the living node that has a run, or a thread's runs. This node takes over the runs of an ended node.
+        """Find the living node that has a run, or a thread's runs. The runs of an ended node fail over to this one.
 
         Args:
             thread_id: The thread. "" = the run's thread, which is unknown.
@@ -111,7 +111,7 @@ class AbandonedRuns:
         return None if node is None else (node, False)
 
     async def hand_over(self, active: Iterable[LocalRun]) -> None:
-        """Hand runs over to other nodes. If that fails, they take the runs over when this node has ended."""
+        """Hand runs over to other nodes. If that fails, the runs fail over when this node has ended."""
         run_ids = [live.run_id for live in active if live.is_handed_over]
         try:
             if run_ids:
@@ -144,7 +144,7 @@ class AbandonedRuns:
         raise StoreUnavailable("The database did not take the messages in time.")
 
     async def watch(self) -> None:
-        """Take over the runs of other nodes as soon as these have ended."""
+        """Take the runs of other nodes as soon as these have ended."""
         await on_each_change(self._nodes, self._seen, self.take)
 
     async def _take(self, names: Iterable[str]) -> None:

@@ -81,7 +81,7 @@ class RuntimeSettings:
 class RunManager:
     """Manages all runs of this process. It is an async context manager, and owns the runs' tasks.
 
-    On entry it takes over the runs of dead processes (`AbandonedRuns`). On exit it starts no more runs, and ends active
+    On entry it continues the runs of dead processes (`AbandonedRuns`). On exit it starts no more runs, and ends active
     runs within `drain_s`. Other nodes continue these runs after the current step. Without other nodes, the runs are
     `interrupted` at once and keep their last checkpoint.
 
@@ -355,7 +355,7 @@ class RunManager:
         return known or bool(running)
 
     async def check_thread(self, thread_id: str) -> None:
-        """Raise ThreadAtOtherNode if another node executes runs on a thread. Runs of an ended node are taken over."""
+        """Raise ThreadAtOtherNode if another node executes runs on a thread. Runs of an ended node fail over."""
         try:
             await self.rows.check_thread(thread_id)
         except ThreadAtOtherNode as error:

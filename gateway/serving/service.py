@@ -52,7 +52,7 @@ FOLDER_GONE = "the data folder is gone: restore it and start again"
 FILES_GONE = "storage.url: the folder is gone: mount it and start again"
 
 LOST_DATABASE = 75
-"""Exit code after other nodes took over this node's work. It means a temporary failure, after which a restart helps."""
+"""Exit code after this node's work failed over to other nodes: a temporary failure, after which a restart helps."""
 
 EXPORTER_LOGGERS = tuple(
     f"opentelemetry.exporter.otlp.proto.http.{name}"
@@ -163,7 +163,7 @@ def _describe(config: Config, listener: socket.socket) -> ProcessDescription:
 def _end_at_once() -> None:
     """End the process without sending anything else, because another node now does its work."""
     log.critical(
-        "Other nodes took over the work of this node, because it did not respond. It ends now."
+        "The work of this node failed over to other nodes, because it did not respond. It ends now."
     )
     logging.shutdown()
     os._exit(LOST_DATABASE)

@@ -4,7 +4,7 @@ A node inserts its row and holds the advisory lock (`NODE`, its number) on a sep
 which it works holds (`WORK`, its number) as a shared lock. PostgreSQL releases both when a process ends, even after
 kill -9. A node that finds another one without the first lock takes it, ends every session that holds the second, and
 then marks the row as ended. So a process that was frozen wakes up without connections, gets no new one, and has written
-nothing since others took over its work. Only the clock of the database counts.
+nothing since its work failed over. Only the clock of the database counts.
 """
 
 import logging
@@ -37,7 +37,7 @@ HEARTBEAT_S = 0.25
 """How often a node shows that it is alive and checks all others, seconds."""
 
 PROBE_S = 0.08
-"""How often a node checks whether its neighbor has ended, seconds. Every takeover begins with this check."""
+"""How often a node checks whether its neighbor has ended, seconds. Every failover begins with this check."""
 
 FROZEN_S = 4.0
 """Seconds of silence after which a node counts as frozen or cut off, so that another node ends its sessions."""
@@ -138,7 +138,7 @@ class MemberNode:
         return time.monotonic() - self._confirmed_at < CONFIRMED_S
 
     def connect_worker(self) -> Connection:
-        """Return a connection to work on. Other nodes end it before they take the work over.
+        """Return a connection to work on. Other nodes end it before the work fails over.
 
         Raises:
             StoreLocked: other nodes have ended this one.
@@ -299,7 +299,7 @@ class MemberNode:
         connection = connect(self.parameters)
         try:
             if connection.execute(_HAS_ENDED, [self.number]).fetchall()[0]["has_ended"]:
-                raise StoreLocked("Other nodes took over the work of this one.")
+                raise StoreLocked("The work of this node failed over to other nodes.")
             self._hold(connection)
         except (psycopg.Error, StoreUnavailable):
             connection.close()
@@ -359,7 +359,9 @@ class MemberNode:
             connection.execute(_END, [node.number])
         finally:
             connection.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", [NODE, node.number])
-        log.warning("Node %s (%s) is gone; other nodes take its work over.", node.number, node.name)
+        log.warning(
+            "Node %s (%s) is gone; its work fails over to other nodes.", node.number, node.name
+        )
         return True
 
     def _tell(self, state: NodeState) -> None:

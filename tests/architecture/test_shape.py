@@ -65,7 +65,7 @@ BROAD_EXCEPTS = {
     "bus/schedules/scheduler.py": "a schedule: it is tried again, the others start",
     "bus/inbound/dispatcher.py": "a command: the person is told",
     "bus/inbound/gesture_collector.py": "parts of a gesture: they are answered alone",
-    "bus/nodes/takeover.py": "a search for chats without a node: it is tried again, the node goes on",
+    "bus/nodes/failover.py": "a search for chats without a node: it is tried again, the node goes on",
     "bus/service.py": "housekeeping: it is tried again, the bus goes on",
     "bus/supervision.py": "an adapter: it is started again, the others go on",
     "store/sqlite_writer.py": "a unit of work: its error goes to whoever sent it",

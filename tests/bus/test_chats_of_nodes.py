@@ -20,7 +20,7 @@ from bus.messages import (
     encode_inbound,
     encode_outbound,
 )
-from bus.nodes.takeover import SEARCHES_OF_ALL
+from bus.nodes.failover import SEARCHES_OF_ALL
 from bus.platform import Disposition
 from store.chat_owners import SharedOwners
 from store.config import StoreConfig
@@ -216,7 +216,7 @@ async def test_an_old_delivery_that_is_open_again_is_found_without_a_signal(
         reopen = "UPDATE outbox SET state = 'pending', attempts = 0 WHERE id = :id"
         await harness.database.transaction(lambda tx: tx.run(reopen, {"id": first.id}))
         for _ in range(SEARCHES_OF_ALL):
-            await harness.bus.takeover.search()
+            await harness.bus.failover.search()
         await eventually(lambda: len(harness.platform.texts) == 3)
 
 
@@ -262,7 +262,7 @@ async def test_messages_and_deliveries_of_a_dead_node_are_taken_over(
             row = NewOutboxRow(key="n", conversation=key_of(chat), body=encode_outbound(body))
             await OutboxStore(database).enqueue([row])
             # A node that lives keeps its chats.
-            assert await harness.bus.takeover.search() == 0
+            assert await harness.bus.failover.search() == 0
         await eventually(lambda: sorted(harness.platform.texts) == ["Hello you", "unsent"])
 
 
@@ -671,7 +671,7 @@ async def test_a_node_that_stops_gives_idle_chats_up_at_once_and_busy_ones_at_it
         await one.send("long work", chat=busy, event="b1")
         await one.wait_for_runs(2)
         async with anyio.create_task_group() as group:
-            group.start_soon(one.bus.takeover.leave)
+            group.start_soon(one.bus.failover.leave)
             await eventually(lambda: any(not node.takes_work for node in two.database.nodes.living))
 
             async def owner_of_idle() -> int | None:

@@ -17,7 +17,7 @@ from bus.errors import IntakeClosed, IntakeFull
 from bus.inbound.clean import clean_message
 from bus.locales.en import ENGLISH
 from bus.messages import MessageId, ReplyTarget, decode_inbound, encode_inbound
-from bus.nodes.takeover import SEARCHES_OF_OWN
+from bus.nodes.failover import SEARCHES_OF_OWN
 from bus.platform import Disposition
 from store.database import Database, Transaction
 from store.errors import StoreUnavailable
@@ -194,7 +194,7 @@ async def test_a_message_that_nobody_holds_is_found_by_the_search(tmp_path: Path
         )
         await harness.bus.inbox.accept(row, cap=20)
         for _ in range(2 * SEARCHES_OF_OWN):
-            await harness.bus.takeover.search()
+            await harness.bus.failover.search()
         await harness.expect_replies("Hello you")
         assert await harness.bus.dispatcher.find_forgotten() == set()
 

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from bus.config import BusConfig
 from bus.errors import IntakeClosed
-from bus.nodes.takeover import SEARCHES_OF_OWN
+from bus.nodes.failover import SEARCHES_OF_OWN
 from bus.platform import Disposition
 from store.config import StoreConfig
 from store.database import Database
@@ -174,7 +174,7 @@ async def test_a_chat_that_migrates_into_one_of_another_node_is_answered_once(
         await eventually(lambda: greetings() == 2)
         # The owner of the new chat has looked at what it owns twice, and found a message that it does not answer.
         for _ in range(2 * SEARCHES_OF_OWN):
-            await nodes.two.bus.takeover.search()
+            await nodes.two.bus.failover.search()
         assert nodes.two.bus.load() == (0, 0)
         gate.set()
         await nodes.one.wait_until_finished()

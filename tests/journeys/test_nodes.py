@@ -1,4 +1,4 @@
-"""Two `parley serve` on one PostgreSQL database share the work, and one takes over the work of the other."""
+"""Two `parley serve` on one PostgreSQL database share the work, and the work of one fails over to the other."""
 
 import signal
 from functools import partial
@@ -80,7 +80,7 @@ async def test_a_frozen_node_is_replaced_and_says_nothing_more(
             await write_all(platforms, model)
             await eventually(lambda: platforms.telegram.is_waited_for)
             first.send(signal.SIGSTOP)
-            await logged(second, "is gone; other nodes take its work over")
+            await logged(second, "is gone; its work fails over to other nodes")
             await answers_go_on(platforms)
             # The poll of the frozen node was ended with 409; its answer waits for it to wake.
             assert platforms.telegram.conflicts == 1
@@ -88,7 +88,7 @@ async def test_a_frozen_node_is_replaced_and_says_nothing_more(
                 await user.send(f"awake, {user.name}?")
             first.send(signal.SIGCONT)
             assert await first.ended() == LOST_DATABASE
-            assert "Other nodes took over the work of this node" in first.log.read_text()
+            assert "The work of this node failed over to other nodes" in first.log.read_text()
             for user in platforms.users:
                 names = (f"hi from {user.name}", f"again from {user.name}", f"awake, {user.name}?")
                 await user.expect_messages(*(f"You said: {text}" for text in names))
@@ -106,7 +106,7 @@ async def test_a_node_cut_off_from_the_database_is_replaced_and_says_nothing_mor
             async with two_nodes(tmp_path, cut_off, config) as (first, second):
                 await write_all(platforms, model)
                 proxy.hold()
-                await logged(second, "is gone; other nodes take its work over")
+                await logged(second, "is gone; its work fails over to other nodes")
                 await answers_go_on(platforms)
                 proxy.release()
                 assert await first.ended() == LOST_DATABASE

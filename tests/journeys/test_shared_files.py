@@ -1,4 +1,4 @@
-"""`storage.url`: after a kill, the process that takes over sees the killed one's files, memory, skills and agents."""
+"""`storage.url`: after a failover, the other process sees the killed one's files, memory, skills and agents."""
 
 from pathlib import Path
 from typing import Any

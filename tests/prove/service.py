@@ -36,7 +36,7 @@ EMPTY_GAUGES = (
 """Metrics that are 0 when everything is answered."""
 
 REPLACED = 75
-"""Exit code of a node whose work other nodes have taken over."""
+"""Exit code of a node whose work failed over to other nodes."""
 
 STOP_S = 15.0
 """How long an orderly stop may take before it counts as stuck, seconds."""
@@ -130,7 +130,7 @@ class ProvenService:
     Attributes:
         kills: How often the process was killed.
         starts: How often it was started.
-        replacements: How often it ended because other nodes had taken over its work.
+        replacements: How often it ended because its work had failed over to other nodes.
         failures: Unexpected ends of the process, with the exit code, and wrong statements of its health.
     """
 

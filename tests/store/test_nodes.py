@@ -174,7 +174,7 @@ async def test_an_ended_node_is_notified_and_cannot_write(url: str, tmp_path: Pa
                 with pytest.raises(StoreUnavailable):
                     await InboxStore(database).accept(message(number), cap=99)
             assert other.execute("SELECT count(*) FROM inbox").fetchall() == [(1,)]
-            assert "Other nodes took over" in database.outage
+            assert "failed over to other nodes" in database.outage
 
 
 async def test_a_node_that_fails_because_it_was_ended_is_notified(url: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Takes over the chats of stopped nodes, and finds forgotten work in this node's own chats.
+"""Failover: takes the chats of stopped nodes, and finds forgotten work in this node's own chats.
 
 Signals make this fast. Periodic searches find work whose signals were lost.
 """
@@ -32,7 +32,7 @@ PATIENCE = 3
 """Number of searches after which a node takes a chat that another node should take, which may not run its channel."""
 
 
-class ChatTakeover:
+class ChatFailover:
     """Finds work that no node does.
 
     Args:
@@ -99,7 +99,7 @@ class ChatTakeover:
                 await anyio.sleep(self._owners.search_s)
 
     async def search(self) -> int:
-        """Take over chats without an owner, and find forgotten work. Return the number of chats taken.
+        """Take chats without an owner, and find forgotten work. Return the number of chats taken.
 
         Raises:
             StoreError: The journal cannot be used.
@@ -132,7 +132,7 @@ class ChatTakeover:
             if self._hears and self._nodes.number not in self._ready:
                 await self._nodes.mark_ready()
             if taken := await self.search():
-                log.info("took over %s chats that no node worked on", taken)
+                log.info("failover of %s chats that no node worked on", taken)
         except StoreError as error:
             log.debug("the search for chats without a node waits for the journal: %s", error)
         except Exception:
