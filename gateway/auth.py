@@ -24,7 +24,12 @@ from gateway.audit import ANONYMOUS, token_fingerprint
 from gateway.config import Config
 from gateway.config_file import ConfigError
 from gateway.gateway_config import MIN_TOKEN_CHARS, is_sendable_token
-from gateway.middleware import AUTHENTICATED_AS, WEBSOCKET_METHOD, WRONG_TOKEN_SENT
+from gateway.middleware import (
+    AUTHENTICATED_AS,
+    FROM_BROWSER,
+    WEBSOCKET_METHOD,
+    WRONG_TOKEN_SENT,
+)
 from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
 from gateway.sessions import CSRF_HEADER, SessionLookup, secret_from_cookie
 from gateway.token_revocation import RevocableConnection
@@ -287,6 +292,8 @@ class AccessMiddleware:
         without = self._check_token(scope, caller) or self._check_forgery(scope, headers, caller)
         if without is None:
             scope[AUTHENTICATED_AS] = caller.name if caller else self._principal
+            if caller is not None and caller.session is not None:
+                scope[FROM_BROWSER] = True
         elif without.detail == WRONG_TOKEN:
             scope[WRONG_TOKEN_SENT] = True
         # Count requests with and without the token separately, so that neither can block the other.

@@ -16,11 +16,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.audit import MAX_TARGET_CHARS, AuditEntry, AuditLog
 from gateway.rate_limits import ClientRateLimiter, client_key
 from gateway.request_stats import REQUEST_ID, UNKNOWN_ROUTE, RequestStats
+from gateway.token_scopes import is_reading
 from store.work_group import WORK_GROUP
 
 REQUEST_ID_HEADER = b"x-request-id"
 AUTHENTICATED_AS = "parley.who"
 """Scope key under which `AccessMiddleware` stores the token's fingerprint."""
+
+FROM_BROWSER = "parley.from_browser"
+"""Scope key that `AccessMiddleware` sets if a request belongs to a session of the console."""
 
 WRONG_TOKEN_SENT = "parley.wrong_token"  # noqa: S105 - a name
 """Scope key that `AccessMiddleware` sets if a request has a wrong token."""
@@ -45,14 +49,14 @@ log = logging.getLogger(__name__)
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 API_PREFIX = "/api"
 _LANGGRAPH_PREFIX = "/api/langgraph/"
-_CLIENT_ROUTES = re.compile(
-    r"/api/(threads|runs|store|markdown|configuration/check|channels/terminal|assistants/(search|count|[^/]+/versions))(/|$)"
-)
-_READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_CLIENT_ROUTES = re.compile(r"/api/(threads|runs|store|channels/terminal)(/|$)")
 
 
-def is_audited(method: str, path: str) -> bool:
-    """Return whether a request is an admin action, which changes more than a client's own conversations.
+def is_audited(method: str, path: str, *, from_browser: bool = False) -> bool:
+    """Return whether a request is an action of an operator.
+
+    A program's requests about its own conversations are none, except deletions. A person in the console acts in them,
+    too.
 
     >>> is_audited("PUT", "/api/skills/tides"), is_audited("POST", "/api/threads/1/runs/wait")
     (True, False)
@@ -60,11 +64,13 @@ def is_audited(method: str, path: str) -> bool:
     (True, False)
     >>> is_audited("PATCH", "/api/assistants/1"), is_audited("POST", "/api/assistants/search")
     (True, False)
+    >>> is_audited("POST", "/api/threads/1/copy", from_browser=True)
+    True
     """
-    if method in _READ_METHODS:
+    if is_reading(method, path):
         return False
     path = path.replace(_LANGGRAPH_PREFIX, "/api/", 1)
-    if _CLIENT_ROUTES.match(path) is None:
+    if from_browser or _CLIENT_ROUTES.match(path) is None:
         return True
     return method == "DELETE" and path.startswith("/api/threads/")
 
@@ -102,7 +108,8 @@ class RequestMiddleware:
             self._stats.in_progress -= 1
             WORK_GROUP.reset(group)
             is_request = scope["type"] == "http" and AUTHENTICATED_AS in scope
-            if is_request and is_audited(scope["method"], scope["path"]):
+            from_browser = FROM_BROWSER in scope
+            if is_request and is_audited(scope["method"], scope["path"], from_browser=from_browser):
                 await self._audit.append(record.audit_entry())
             if WRONG_TOKEN_SENT in scope:
                 await self._record_wrong_token(record)

@@ -14,10 +14,10 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _QUERIES = re.compile(
     r"/api(?:/langgraph)?/(?:(?:threads|assistants|runs/crons)/(?:search|count)|assistants/[^/]+/versions"
-    r"|threads/[^/]+/(?:history|state/checkpoint|stream/events)|store/(?:items/search|namespaces)|markdown)"
+    r"|threads/[^/]+/(?:history|state/checkpoint|stream/events)|store/(?:items/search|namespaces)|markdown|configuration/check(?:/key)?)"
 )
-"""POST requests that change nothing. LangGraph's API uses POST for searches and for some reads, and texts to parse are
-long."""
+"""POST requests that change nothing. LangGraph's API uses POST for searches and for some reads, and texts to parse or
+check are long."""
 
 _ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
 """Routes that decide who may do something or which code runs. Changing them requires the scope `admin`."""
@@ -54,6 +54,17 @@ class NewTokenRequest(BaseModel):
         return None if self.days is None else self.days * _DAY_S
 
 
+def is_reading(method: str, path: str) -> bool:
+    """Return whether a request changes nothing.
+
+    >>> is_reading("GET", "/api/memory"), is_reading("POST", "/api/langgraph/threads/search")
+    (True, True)
+    >>> is_reading("POST", "/api/threads"), is_reading("POST", "/api/configuration/check/key")
+    (False, True)
+    """
+    return method in _READING or (method == "POST" and _QUERIES.fullmatch(path) is not None)
+
+
 def is_permitted(scope: TokenScope, method: str, path: str, query: bytes = b"") -> bool:
     """Return whether a scope permits a request.
 
@@ -73,10 +84,10 @@ def is_permitted(scope: TokenScope, method: str, path: str, query: bytes = b"") 
         return True
     if _SECRETS.fullmatch(path):
         return False
-    is_reading = method in _READING or (method == "POST" and _QUERIES.fullmatch(path) is not None)
+    is_query = is_reading(method, path)
     if scope == "read":
-        return is_reading and not _cancels(query) and _TERMINALS.fullmatch(path) is None
-    return is_reading or _ADMINISTRATION.fullmatch(path) is None
+        return is_query and not _cancels(query) and _TERMINALS.fullmatch(path) is None
+    return is_query or _ADMINISTRATION.fullmatch(path) is None
 
 
 def _cancels(query: bytes) -> bool:

@@ -33,14 +33,15 @@ export async function show(page, kind) {
   /** @type {(title: string, buttons: any, ...content: any[]) => Node} */
   const section = (title, buttons, ...content) => element("section", {}, head(t(title), buttons), ...content);
 
-  const url = (/** @type {any} */ fact) => `api/memory/facts${fact ? `/${fact.id}` : ""}?${memory}`;
+  const all = `api/memory/facts?${memory}`;
+  const url = (/** @type {any} */ fact) => `api/memory/facts/${fact.id}?${memory}`;
   const write = (/** @type {any} */ fact) => ask({
     title: t("profile.fact"), label: t("action.save"),
     fields: [{ name: "content", label: t("profile.fact"), type: "area", value: fact?.content, required: true, max: 2000 }],
-    submit: (values) => send(url(fact), fact ? "PATCH" : "POST", values, fact && (() => send(url(fact), "PATCH", { content: fact.content }))),
+    submit: (values) => (fact ? send(url(fact), "PATCH", values, () => send(url(fact), "PATCH", { content: fact.content })) : send(all, "POST", values)),
   });
   const forget = (/** @type {any} */ fact) => send(url(fact), "DELETE", undefined, () =>
-    send(url(null), "POST", { content: fact.content, category: fact.category, confidence: fact.confidence }));
+    send(all, "POST", { content: fact.content, category: fact.category, confidence: fact.confidence }));
   const forgetAll = () => ask({
     title: t("profile.forget"), text: t("profile.forget-text"), label: t("profile.forget"), danger: true,
     submit: () => send(`api/memory?${new URLSearchParams({ scope: found.memory_scope })}`, "DELETE"),
