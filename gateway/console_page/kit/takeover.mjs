@@ -2,7 +2,7 @@
 
 import { drop, post, request, newId } from "./api.mjs";
 import { form } from "./dialog.mjs";
-import { ago, button, element, pill } from "./elements.mjs";
+import { ago, button, element, pill, soft } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
 const MAX_CHARS = 60000;
@@ -35,7 +35,7 @@ export async function takeoverPanel(page, thread) {
     if (found.by === shown) return;
     shown = found.by;
     panel.hidden = !shown && !page.may("change");
-    if (!shown) return panel.replaceChildren(element("p.soft", {}, t("takeover.about")), button(t("takeover.begin"), begin));
+    if (!shown) return panel.replaceChildren(...(panel.hidden ? [] : [soft(t("takeover.about")), button(t("takeover.begin"), begin)]));
     head.replaceChildren(pill("taken_over"), " ", t("takeover.by", { by: shown }), " ", ago(found.since));
     panel.replaceChildren(head, ...(page.may("change") ? [writing, element("p", {}, button(t("takeover.end"), end))] : []), read);
   };

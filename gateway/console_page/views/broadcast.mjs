@@ -9,6 +9,7 @@ const PATH = "api/channels/broadcast";
 
 /** @param {Page} page */
 export async function show(page) {
+  const mayChange = page.may("change");
   const { channels } = await page.get("api/channels");
   const names = Object.keys(channels).filter((name) => channels[name].enabled && name !== "terminal");
   const result = element("div", { "aria-live": "polite" });
@@ -48,7 +49,7 @@ export async function show(page) {
     ["column.message", (row) => [preview(row.text || row.key)], "text"],
     ["broadcast.chats", (row) => row.chats, "number"],
     ["nav.deliveries", (row) => Object.entries({ ...(row.waiting && { waiting: row.waiting }), ...row.deliveries }).map(([state, count]) => [pill(state), ` ${count} `]).flat()],
-    ["", (row) => row.waiting > 0 && act("action.stop", async () => {
+    ["", (row) => mayChange && row.waiting > 0 && act("action.stop", async () => {
       page.notify((await drop(`${PATH}/${row.key}`)).message);
       await past.refresh();
     }), "actions"],
@@ -57,5 +58,5 @@ export async function show(page) {
   // What was counted is not what would be sent now.
   made.addEventListener("input", () => result.replaceChildren());
   return [element("h2", {}, t("nav.broadcast")), soft(t("broadcast.about")),
-    element("div.card", {}, made, result), element("h2", {}, t("broadcast.past")), past.element];
+    mayChange && element("div.card", {}, made, result), element("h2", {}, t("broadcast.past")), past.element];
 }
