@@ -159,6 +159,10 @@ class BrowserPage:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         await self._call("Emulation.setEmulatedMedia", features=features)
 
+    async def cookies(self) -> list[dict[str, Any]]:
+        """Return the cookies of the page's address, with those that no script can read."""
+        return list((await self._call("Network.getCookies"))["cookies"])
+
     async def screenshot(self, file: Path) -> None:
         """Write what is visible as a PNG file."""
         answer = await self._call("Page.captureScreenshot", format="png")
