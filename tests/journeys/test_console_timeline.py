@@ -15,6 +15,7 @@ from tests.people.telegram import TelegramPrivateUser
 pytestmark = needs_chromium
 
 NAME = "Ann <b>"
+_NEWEST = "document.querySelector('main tbody tr')"
 TIMELINE = "main table[aria-label='Conversation']"
 
 
@@ -26,6 +27,7 @@ async def test_an_operator_finds_why_a_message_got_no_answer_and_repeats_it(tmp_
         platforms.slack.person("U1ANN", name="ann", profile={"display_name": NAME})
         page.errors.clear()  # It asked for a session before the sign-in.
         await _a_failed_model_is_named_and_the_message_is_answered_again(page, model, platforms)
+        await _a_running_answer_is_stopped_and_begun_with_other_words(page, model, platforms)
         await _a_stranger_was_refused(page, platforms)
         await _filters_complete_names(page)
         await _tools_files_and_secrets_are_shown_safely(page, model, platforms)
@@ -56,6 +58,26 @@ async def _a_failed_model_is_named_and_the_message_is_answered_again(
     await person.wait_for_message("You said: why no answer?")
     await page.point_at("nav")
     await page.wait_for_text("You said: why no answer?", f"{TIMELINE} article.ai")
+
+
+async def _a_running_answer_is_stopped_and_begun_with_other_words(
+    page: BrowserPage, model: FakeModelServer, platforms: PlatformServers
+) -> None:
+    person = SlackDirectUser(platforms.slack)
+    answer, model.answer = model.answer, lambda _: ModelReply(text="one two", hang_after=1)
+    await person.send("count slowly")
+    await page.wait_for_text("count slowly", f"{TIMELINE} article.human")
+    await page.click("Stop", TIMELINE)
+    model.answer = answer
+    await page.point_at("nav")
+    await eventually(lambda: page.evaluate(f"!!{_NEWEST}.querySelector('[data-state=stopped]')"))
+    await page.evaluate(f"{_NEWEST}.querySelector('.who button').click()")
+    await page.wait_for_text("Answer again", "dialog")
+    await page.evaluate("document.querySelector('dialog textarea').select()")
+    await page.type("count quickly")
+    await page.click("Answer again", "dialog")
+    await person.wait_for_message("You said: count quickly")
+    await page.wait_for_text("You said: count quickly", f"{TIMELINE} article.ai")
 
 
 async def _open_row(page: BrowserPage, text: str) -> None:
@@ -128,9 +150,9 @@ async def _tools_files_and_secrets_are_shown_safely(
 async def _a_conversation_is_forked_exported_and_forgotten(
     page: BrowserPage, service: Service
 ) -> None:
-    address = await page.evaluate("document.querySelector('main a[download]').href")
-    async with service.client() as client:
-        text = (await client.get(address)).text
+    for label in ("Markdown", "JSON"):
+        find = f"[...document.querySelectorAll('main a[download]')].find((one) => one.innerText === '{label}')"
+        text = await page.evaluate(f"fetch({find}.href).then((one) => one.text())")
         assert "why no answer?" in text
     await page.click("Forget", "main .head")
     await page.wait_for_text("for good", "dialog")
