@@ -255,7 +255,9 @@ interface Kit {
   place: (row: { channel: string; chat: string; topic?: string; place?: string; }) => HTMLSpanElement;
   /** Return a small button; its label is the key of a text. */
   act: (key: string, onclick: () => unknown, kind?: string) => HTMLButtonElement;
-  head: (title: string, ...buttons: (Child | Child[])[]) => HTMLDivElement;
+  /** Return a choice. @param value the one that is chosen */
+  select: (options: Option[], value?: string, attributes?: Record<string, any>) => HTMLSelectElement;
+  head: (title: Child | Child[], ...buttons: (Child | Child[])[]) => HTMLDivElement;
 
   // kit/filters.mjs
   /** @param options the label of a search field, whose name is "q" */
@@ -279,7 +281,7 @@ interface Kit {
   // kit/live.mjs
   /**
    * Call a function after something of these topics changed, at most once a second, or every 5 s if it never ends. Returns a function that ends it.
-   * @param topics "messages", "deliveries", "access", "channels", "runs", "takeovers"
+   * @param topics "messages", "deliveries", "access", "channels", "takeovers"
    */
   subscribe: (topics: string[], call: () => unknown) => () => void;
 

@@ -2,7 +2,7 @@
 
 import { formatAddress, parseAddress } from "./kit/address.mjs";
 import { ApiError, canBeSent, currentSession, loadSession, may, request, signIn, signOut } from "./kit/api.mjs";
-import { agoText, button, element, pill } from "./kit/elements.mjs";
+import { agoText, button, element, pill, select } from "./kit/elements.mjs";
 import { icon } from "./kit/icons.mjs";
 import { startLive, stopLive, subscribe, watchState } from "./kit/live.mjs";
 import { LANGUAGES, chooseLanguage, language, loadTexts, t } from "./kit/texts.mjs";
@@ -223,10 +223,10 @@ async function openLink() {
 
 async function main() {
   await loadTexts();
-  const chosen = element("select", { "aria-label": t("shell.language"), onchange: (/** @type {any} */ event) => {
+  const chosen = select(Object.entries(LANGUAGES), language(), { "aria-label": t("shell.language"), onchange: (/** @type {any} */ event) => {
     chooseLanguage(event.target.value);
     location.reload();
-  } }, Object.entries(LANGUAGES).map(([code, name]) => element("option", { value: code, selected: code === language() }, name)));
+  } });
   byId("foot").append(chosen, button(t("action.sign-out"), async () => {
     leaveView();
     stopLive();

@@ -148,7 +148,7 @@ async def _a_failed_delivery_is_sent_again(page: BrowserPage, platforms: Platfor
     await page.click("Send again")
     await person.wait_for_message("You said: are you there")
     await page.point_at("nav")  # A row stays while it is pointed at.
-    await page.wait_for_text("No deliveries in this state.")
+    await page.wait_for_text("Nothing found.")
 
 
 async def _a_broadcast_is_counted_and_then_sent(
@@ -228,7 +228,7 @@ async def _changes_appear_and_rows_under_the_pointer_stay(
     page: BrowserPage, platforms: PlatformServers
 ) -> None:
     await page.click("Messages", "nav")
-    await page.wait_for_text("No messages yet.", "main")
+    await page.wait_for_text("Nothing found.", "main")
     person = SlackDirectUser(platforms.slack)
     await person.send("first")
     await page.wait_for_text("first", "main tbody")

@@ -66,14 +66,14 @@ async def _one_is_discarded_and_restored(page: BrowserPage) -> None:
     await page.click("Restore", "main td")
     await page.wait_for_text("Restored, as before.", "#notice")
     await page.point_at("nav")
-    await page.wait_for_text("No deliveries in this state.", "main")
+    await page.wait_for_text("Nothing found.", "main")
 
 
 async def _all_that_match_are_discarded_and_restored(page: BrowserPage, service: Service) -> None:
     await go(page, "#deliveries?state=failed")
     await page.click("Discard all 3", "main")
     await page.wait_for_text("3 of 3 are discarded.", "#notice")
-    await page.wait_for_text("No deliveries in this state.", "main")
+    await page.wait_for_text("Nothing found.", "main")
     await page.click("Undo", "#notice")
     await page.wait_for_text("Restored, as before.", "#notice")
     await page.wait_for_text("Discard all 3", "main")
@@ -85,7 +85,7 @@ async def _all_that_match_are_discarded_and_restored(page: BrowserPage, service:
 
 async def _the_place_and_the_error_are_filters(page: BrowserPage) -> None:
     await go(page, "#deliveries?state=failed&q=nothing+like+it")
-    await page.wait_for_text("No deliveries in this state.", "main")
+    await page.wait_for_text("Nothing found.", "main")
     await go(page, "#deliveries?state=failed&channel=slack&q=DOES+NOT+KNOW")
     await eventually(lambda: rows(page), lambda count: count == 3)
     chat = (

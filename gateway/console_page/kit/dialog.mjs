@@ -1,6 +1,6 @@
 // Forms, and dialogs that ask for something. An action that can be undone asks nothing: it offers to undo it instead.
 
-import { button, element, small } from "./elements.mjs";
+import { button, element, select, small } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
 let lastId = 0;
@@ -25,8 +25,7 @@ export function input(field) {
     made = element("textarea", { ...shared, rows: field.rows ?? 5 });
     made.value = field.value ?? "";
   } else if (field.type === "choice") {
-    made = element("select", shared, (field.options ?? []).map(([value, label]) =>
-      element("option", { value, selected: value === field.value }, label)));
+    made = select(field.options ?? [], field.value, shared);
   } else {
     const isCheck = field.type === "check";
     made = element("input", { ...shared, type: isCheck ? "checkbox" : field.type ?? "text", multiple: field.type === "file", autocomplete: "off" });
@@ -88,14 +87,17 @@ export function ask({ title, text, fields = [], label, danger = false, wide = fa
     const heading = element("h2", { id: `dialog-${++lastId}` }, title);
     const dialog = element("dialog", { "aria-labelledby": heading.id, class: wide ? "wide" : "" },
       heading, text && (text instanceof Node ? text : element("p", {}, text)), body);
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(result);
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    open(dialog);
+    dialog.addEventListener("close", () => resolve(result));
     /** @type {HTMLElement | null} */ (body.querySelector("input, textarea, select"))?.focus();
   });
+}
+
+/** Open a dialog, which is removed when it is closed. */
+function open(/** @type {HTMLDialogElement} */ dialog) {
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
 }
 
 /** @type {Kit["showDialog"]} */
@@ -104,14 +106,12 @@ export function showDialog(title, ...content) {
   dialog.append(
     element("header", {}, element("h2", {}, title), button("✕", () => dialog.close(), { class: "quiet", "aria-label": t("action.close") })),
     element("div.dialog-body", { tabindex: "0" }, ...content));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  open(dialog);
 }
 
 /** Show a value to copy, once. @type {Kit["showValue"]} */
 export function showValue(title, text, value) {
-  const field = element("input", { type: "text", readonly: true, value, "aria-label": title, class: "wide" });
+  const field = element("input", { type: "text", readonly: true, value, "aria-label": title });
   showDialog(title, element("p", {}, text), field);
   field.select();
 }

@@ -48,12 +48,12 @@ export function append(made, children) {
 
 /** @type {Record<string, string[]>} */
 const GRADES = {
-  good: ["connected", "ready", "ok", "delivered", "answered", "done", "approved", "success", "on"],
+  good: ["connected", "ready", "ok", "delivered", "answered", "done", "approved", "on"],
   warn: [
-    "connecting", "reconnecting", "starting", "pending", "sending", "running", "new", "low", "degraded", "waiting",
-    "stopped", "uncertain", "interrupted", "taken_over", "warning",
+    "connecting", "reconnecting", "pending", "sending", "running", "degraded", "waiting", "stopped", "uncertain",
+    "interrupted", "taken_over", "warning",
   ],
-  bad: ["failed", "not ready", "dead", "error", "unreachable", "refused", "full", "slow", "timeout", "problem"],
+  bad: ["failed", "error", "unreachable", "refused", "timeout", "problem"],
 };
 
 /** @type {Kit["pill"]} */
@@ -87,6 +87,10 @@ export function duration(/** @type {number | null | undefined} */ seconds) {
 /** @type {Kit["facts"]} */
 export const facts = (pairs) =>
   element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+
+/** @type {Kit["select"]} */
+export const select = (options, value, attributes) =>
+  element("select", attributes, options.map(([one, label]) => element("option", { value: one, selected: one === value }, label)));
 
 /** @type {Kit["button"]} */
 export function button(label, onclick, attributes = {}) {

@@ -1,7 +1,7 @@
 // Filters of a list: a search field and choices, kept in the address.
 
 import { request } from "./api.mjs";
-import { element } from "./elements.mjs";
+import { element, select } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
 const TYPING_MS = 300;
@@ -17,11 +17,10 @@ export function filterBar(page, filters, { search } = {}) {
 
 /** @param {Page} page @param {Filter} filter */
 function choiceFilter(page, filter) {
-  const chosen = page.query.get(filter.name) ?? "";
-  return element("label.filter", {}, element("span", {}, filter.label), element("select", {
+  return element("label.filter", {}, element("span", {}, filter.label), select(filter.options ?? [], page.query.get(filter.name) ?? "", {
     name: filter.name,
     onchange: (/** @type {any} */ event) => page.setQuery({ [filter.name]: event.target.value }),
-  }, (filter.options ?? []).map(([value, label]) => element("option", { value, selected: value === chosen }, label))));
+  }));
 }
 
 /** @param {Page} page @param {Filter} filter @param {"search" | "text" | "date"} type */

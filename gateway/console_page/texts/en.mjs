@@ -43,7 +43,7 @@ export const texts = {
     approved: "Approved", last: "Last message", kind: "Is", name: "Name",
   },
   state: {
-    ready: "ready", degraded: "degraded", unreachable: "unreachable", "not ready": "not ready", connected: "connected", failed: "failed",
+    ready: "ready", degraded: "degraded", unreachable: "unreachable", connected: "connected", failed: "failed",
     pending: "pending", sending: "sending", uncertain: "uncertain", delivered: "delivered", on: "this browser", done: "done",
     completed: "completed", in_progress: "in progress", approved: "approved", answered: "answered", waiting: "waiting for a person",
     silent: "said nothing", stopped: "stopped", running: "running", refused: "refused", not_addressed: "not for the bot", queued: "queued",
@@ -60,21 +60,18 @@ export const texts = {
     errors: "failed", others: "neither", sign: "First sign", answer: "Answer", tokens: "Tokens", cost: "Cost",
   },
   messages: {
-    none: "No messages yet.", search: "Words, people or places", "no-text": "(text not kept)",
+    search: "Words, people or places", "no-text": "(text not kept)",
     "repeat-words": "Other words for the message; empty = as it was",
     "repeat-text": "The message and what followed it are removed from the agent's thread. The answer is sent to the same chat.",
   },
-  conversations: {
-    none: "No conversations yet.",
-  },
   conversation: {
-    title: "Conversation", none: "This conversation has no messages.",
+    title: "Conversation",
   },
   speaker: {
     human: "User", ai: "Agent", tool: "Tool",
   },
   deliveries: {
-    none: "No deliveries in this state.", "sent-again": "The delivery is sent again.", discarded: "The delivery is discarded.",
+    "sent-again": "The delivery is sent again.", discarded: "The delivery is discarded.",
     search: "Part of the error", "resend-all": "Send all {count} again", "discard-all": "Discard all {count}",
     "resend-text": "Uncertain ones may appear twice. This cannot be undone.", "resend-done": "{changed} of {count} are sent again.",
     "discard-done": "{changed} of {count} are discarded.", remaining: "{count} more match: do it again.", restored: "Restored, as before.",
@@ -84,11 +81,11 @@ export const texts = {
   people: {
     waiting: "Waiting for approval", "nobody-waits": "Nobody is waiting.", "approved-list": "Approved",
     "nobody-approved": "Nobody has been approved by code. The configuration of a channel says who else may use it.",
-    approved: "{name} is approved.", revoked: "{name} has no access anymore.", nobody: "Nobody has written yet.", rooms: "Rooms",
+    approved: "{name} is approved.", revoked: "{name} has no access anymore.", rooms: "Rooms",
     month: "This month", members: "People answered",
   },
   sessions: {
-    none: "Nobody is signed in.", browser: "Browser", link: "Sign-in link", this: "This browser", address: "Address",
+    browser: "Browser", link: "Sign-in link", address: "Address",
     "opened-with": "Signed in with", "not-opened": "not opened yet", admin: "admin token or link", scope: "Scope",
     ended: "The session has ended.", "new-link": "New sign-in link",
     "link-text": "This link signs in once, with all rights, within 12 hours. Send it only to an administrator.",

@@ -40,7 +40,7 @@ export const texts = {
     approved: "批准时间", last: "最近消息", kind: "身份", name: "名称",
   },
   state: {
-    ready: "就绪", degraded: "部分可用", unreachable: "无法连接", "not ready": "未就绪", connected: "已连接", failed: "失败",
+    ready: "就绪", degraded: "部分可用", unreachable: "无法连接", connected: "已连接", failed: "失败",
     pending: "等待发送", sending: "发送中", uncertain: "不确定", delivered: "已送达", on: "当前浏览器", done: "完成", completed: "已完成",
     in_progress: "进行中", approved: "已批准", answered: "已回答", waiting: "等待用户", silent: "未作回答", stopped: "已停止",
     running: "处理中", refused: "已拒绝", not_addressed: "不是发给机器人的", queued: "排队中", interrupted: "被更新的消息取代",
@@ -56,20 +56,17 @@ export const texts = {
     errors: "失败", others: "其他", sign: "首次响应", answer: "完整回答", tokens: "Token 用量", cost: "费用",
   },
   messages: {
-    none: "还没有消息。", search: "文字、用户或位置", "no-text": "（未保存文本）", "repeat-words": "消息的新措辞；留空则保持原文",
+    search: "文字、用户或位置", "no-text": "（未保存文本）", "repeat-words": "消息的新措辞；留空则保持原文",
     "repeat-text": "该消息及其后的内容会先从智能体的线程中移除。回答会发送到同一聊天。",
   },
-  conversations: {
-    none: "还没有会话。",
-  },
   conversation: {
-    title: "会话", none: "此会话没有消息。",
+    title: "会话",
   },
   speaker: {
     human: "用户", ai: "智能体", tool: "工具",
   },
   deliveries: {
-    none: "没有此状态的发送。", "sent-again": "正在重新发送。", discarded: "已丢弃。", search: "错误中的文字",
+    "sent-again": "正在重新发送。", discarded: "已丢弃。", search: "错误中的文字",
     "resend-all": "全部重新发送（{count}）", "discard-all": "全部丢弃（{count}）",
     "resend-text": "结果不明的消息可能出现两次。此操作无法撤销。", "resend-done": "正在重新发送 {changed} 条，共 {count} 条。",
     "discard-done": "已丢弃 {changed} 条，共 {count} 条。", remaining: "还有 {count} 条符合条件，请再次操作。", restored: "已恢复原状。",
@@ -79,10 +76,10 @@ export const texts = {
   people: {
     waiting: "等待批准", "nobody-waits": "没有人在等待。", "approved-list": "已批准",
     "nobody-approved": "还没有用配对码批准的用户。渠道的配置决定还有谁可以使用。", approved: "已批准 {name}。",
-    revoked: "{name} 不再有权限。", nobody: "还没有人写过消息。", rooms: "聊天", month: "本月", members: "已回复人数",
+    revoked: "{name} 不再有权限。", rooms: "聊天", month: "本月", members: "已回复人数",
   },
   sessions: {
-    none: "没有人登录。", browser: "浏览器", link: "登录链接", this: "当前浏览器", address: "地址", "opened-with": "登录方式",
+    browser: "浏览器", link: "登录链接", address: "地址", "opened-with": "登录方式",
     "not-opened": "尚未打开", admin: "管理员令牌或链接", scope: "权限范围", ended: "登录会话已结束。", "new-link": "新的登录链接",
     "link-text": "此链接在 12 小时内可登录一次，拥有全部权限。只发给管理员。",
     text: "登录会话随打开它的令牌一起结束，或在一周未使用后结束。",

@@ -2,7 +2,7 @@
 
 import {
   activeRun, ago, append, asked, button, checkpointBefore, element, empty, fileLinks, filePicker, form as fields,
-  formatAddress, growing, head, joinRun, json, language, link, newId, parseAll, plan, post, QUESTION, small, soft, startRun, t, textOf,
+  formatAddress, growing, head, joinRun, json, language, link, newId, parseAll, plan, post, QUESTION, select, small, soft, startRun, t, textOf,
   turns, upload,
 } from "../kit.mjs";
 
@@ -42,8 +42,8 @@ export async function show(page) {
   const list = element("ul.threads");
   const log = element("div.log", { role: "log", "aria-label": t("nav.chat"), tabindex: "0" });
   const talked = thread?.metadata?.assistant_id;
-  const chosen = element("select", { "aria-label": t("chat.agent") }, ...assistants.map((one) =>
-    element("option", { value: one.assistant_id, selected: talked ? one.assistant_id === talked : one.name === DEFAULT }, one.name)));
+  const chosen = select(assistants.map((one) => [one.assistant_id, one.name]),
+    talked || assistants.find((one) => one.name === DEFAULT)?.assistant_id, { "aria-label": t("chat.agent") });
   const field = element("textarea", { rows: 3, "aria-label": t("column.message"), placeholder: t("column.message") });
   const picker = filePicker({ multiple: true }, (more) => addFiles(more));
   const dropped = element("ul.files");

@@ -17,11 +17,10 @@ export async function show(page) {
     label: "conversation.title", key: "id",
     load: async (before) => {
       const all = page.query.get("all");
-      found = await request(`${path}/timeline?${new URLSearchParams({ before: before ?? "", ...(all ? { not_addressed: all } : {}) })}`, { signal: page.signal });
+      found = await page.get(`${path}/timeline?${new URLSearchParams({ before: before ?? "", ...(all && { not_addressed: all }) })}`);
       await parseAll(found.rows.flatMap((/** @type {TimelineRow} */ row) => [row.text, ...answers(row)].map((content) => ({ content }))));
       return found;
     },
-    empty: "conversation.none",
     isBad: ({ state }) => state === "failed",
     columns: [["column.message", (row) => entry(page, row, found.conversation, opened, table.refresh), "text"]],
   });

@@ -12,7 +12,7 @@ export async function show(page) {
     ]],
     ["nav.messages", (row) => whole(row.last_seq), "number"],
     ["column.waiting", (row) => row.pending || "", "number"],
-  ], { empty: "conversations.none", open: (row) => formatAddress("conversation", row.thread_id ?? "") });
+  ], { open: (row) => formatAddress("conversation", row.thread_id ?? "") });
   page.onLive(["messages", "takeovers"], table.refresh);
   return [head(t("nav.conversations")), table.element];
 }

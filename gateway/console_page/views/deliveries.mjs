@@ -18,10 +18,9 @@ export async function show(page) {
   const table = createTable({
     label: "nav.deliveries", key: "id",
     load: async (before) => {
-      const { rows } = await request(`${OUTBOX}?${query({ limit: String(ROWS), ...(before && { before }) })}`, { signal: page.signal });
+      const { rows } = await page.get(`${OUTBOX}?${query({ limit: String(ROWS), ...(before && { before }) })}`);
       return { rows, next: rows.length === ROWS ? String(rows.at(-1).id) : null };
     },
-    empty: "deliveries.none",
     columns: [
       ["column.created", (row) => ago(row.created_at)],
       ["column.where", place],

@@ -10,7 +10,7 @@ const STATES = ["answered", "failed", "waiting", "silent", "stopped", "running",
 /** @param {Page} page */
 export async function show(page) {
   const { table, content } = await list(page, {
-    name: "messages", path: "api/messages", key: "id", empty: "messages.none", search: t("messages.search"),
+    name: "messages", path: "api/messages", key: "id", search: t("messages.search"),
     open: (row) => (row.thread_id ? formatAddress("conversation", row.thread_id) : null),
     isBad: ({ state }) => state === "failed",
     columns: [

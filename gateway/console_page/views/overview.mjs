@@ -15,18 +15,17 @@ export async function show(page) {
   const waiting = numbers();
   const figures = element("div.cards");
   const channels = element("div.cards");
-  const ask = (/** @type {string} */ path) => page.get(path);
   const look = async (/** @type {boolean} */ again = false) => {
-    findings.update(await ask(`api/findings${again ? "?again=true" : ""}`));
+    findings.update(await page.get(`api/findings${again ? "?again=true" : ""}`));
   };
   const count = async () => {
     const span = page.query.get("span") || SPANS[0];
-    const found = await ask(`api/figures?span=${encodeURIComponent(span)}`);
+    const found = await page.get(`api/figures?span=${encodeURIComponent(span)}`);
     waiting.update(found);
     figures.replaceChildren(...charts(found));
   };
   const connect = async () => {
-    const found = await ask("api/channels");
+    const found = await page.get("api/channels");
     channels.replaceChildren(...Object.entries(found.channels).map(([name, one]) => channelCard(page, name, one)));
   };
   await Promise.all([look(), count(), connect()]);

@@ -27,7 +27,7 @@ const section = (title, table) => element("section", {}, element("h2", {}, t(tit
 function people(page, path, number) {
   const address = (/** @type {any} */ row) => formatAddress(row.chat ? "room" : "person", `${row.channel}/${row.chat ?? row.user_id}`);
   return createTable({
-    label: "nav.people", key: address, empty: "people.nobody", open: address,
+    label: "nav.people", key: address, open: address,
     load: async (offset) => {
       const query = new URLSearchParams({ ...Object.fromEntries(page.query), offset: offset ?? "0", kind: "group" });
       const { rows, next } = await page.get(`api/${path}?${query}`);

@@ -10,12 +10,12 @@ export async function show(page) {
     await table.refresh();
   };
   const { table, content: [heading, ...content] } = await list(page, {
-    name: "sessions", path: "api/sessions", key: "id", empty: "sessions.none",
+    name: "sessions", path: "api/sessions", key: "id",
     actions: [button(t("sessions.new-link"), newLink, { class: "primary" })],
     columns: [
       ["column.used", (row) => ago(row.used_at)],
       ["sessions.browser", (row) => [row.is_link ? t("sessions.link") : browserName(row.browser),
-        row.is_current && pill("on", t("sessions.this"))], "text"],
+        row.is_current && pill("on")], "text"],
       ["sessions.address", (row) => row.address],
       ["sessions.opened-with", (row) => row.token || t(row.is_link ? "sessions.not-opened" : "sessions.admin")],
       ["sessions.scope", (row) => row.scope],
