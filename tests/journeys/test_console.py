@@ -205,6 +205,7 @@ async def test_errors_in_the_console_are_shown_and_can_be_dismissed(tmp_path: Pa
         assert "false" not in await page.text('[data-channel="feishu"]')
         await _addresses_that_name_nothing_show_something(page)
         await _changes_appear_and_rows_under_the_pointer_stay(page, platforms)
+        await _people_who_wait_stay_under_the_pointer(page, platforms)
         await _everything_fits_on_a_phone(page)
         await _a_draft_ends_with_the_session(page, service)
         await _nothing_is_silent_while_the_service_is_gone(page, service)
@@ -241,6 +242,28 @@ async def _changes_appear_and_rows_under_the_pointer_stay(
     await page.evaluate("document.querySelector('main tbody tr').focus()")
     await page.press("ArrowDown")
     assert "first" in await page.evaluate("document.activeElement.innerText")
+
+
+async def _people_who_wait_stay_under_the_pointer(
+    page: BrowserPage, platforms: PlatformServers
+) -> None:
+    stranger = TelegramPrivateUser(platforms.telegram, user=7009)
+    await stranger.send("let me in")
+    await stranger.wait_for_message("code")
+    await page.click("People", "nav")
+    approve = (
+        "[...document.querySelectorAll('main button')].find(one => one.innerText === 'Approve')"
+    )
+    await eventually(lambda: page.evaluate(f"!!{approve}"))
+    await page.evaluate(f"{approve}.id = 'pointed'")
+    await page.point_at("#pointed")
+    top = await page.evaluate(f"{approve}.getBoundingClientRect().top")
+    await SlackDirectUser(platforms.slack, user="U5USER").send("hello")
+    await page.wait_for_text("1 new", "main")
+    assert "U5USER" not in await page.text("main")
+    assert await page.evaluate(f"{approve}.getBoundingClientRect().top") == top
+    await page.point_at("nav")
+    await page.wait_for_text("U5USER", "main table")
 
 
 async def _everything_fits_on_a_phone(page: BrowserPage) -> None:

@@ -3,6 +3,13 @@
 import { button, element, empty } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
+// A click with the mouse leaves the focus behind: only one that the keyboard set holds the rows.
+const POINTED_AT = ".table:has(td) :is(:hover, :focus-visible)";
+
+/** The tables that wait until they may move rows, their own and those below. @type {Set<() => void>} */
+const held = new Set();
+for (const name of ["pointerout", "focusout"]) document.addEventListener(name, () => setTimeout(() => held.forEach((release) => release())));
+
 /** Return a table; await its first `restart`. @param {TableOptions} options @returns {Table} */
 export function createTable(options) {
   const { columns, open } = options;
@@ -63,37 +70,34 @@ export function createTable(options) {
     }
   }
 
-  // A click with the mouse leaves the focus behind: only one that the keyboard set holds the rows.
-  const isHeld = () => body.matches(":hover") || body.querySelector(":focus-visible") !== null;
+  /** Whether something at or below this table is pointed at. */
+  const isHeld = () => {
+    const last = [...document.querySelectorAll(POINTED_AT)].at(-1);
+    return last !== undefined && (whole.compareDocumentPosition(last) & Node.DOCUMENT_POSITION_FOLLOWING) > 0;
+  };
+
+  /** The rows that are shown, but not loaded anymore. @param {any[]} rows the first page @param {number} end where it ends if its last row is new */
+  const missing = (rows, end) => {
+    const keys = new Set(rows.map(key));
+    const last = next ? shown.get(rows.length ? key(rows.at(-1)) : "")?.line.sectionRowIndex ?? end : Infinity;
+    return [...shown].filter(([name, { line }]) => !keys.has(name) && line.sectionRowIndex <= last);
+  };
 
   /** Put rows into the order in which they arrived; drop those that are gone. @param {any[]} rows */
   function apply(rows) {
     waiting = null;
     news.hidden = true;
-    const keys = new Set(rows.map(key));
-    const last = rows.at(-1);
-    const end = last === undefined ? -1 : [...shown.keys()].indexOf(key(last));
-    [...shown].forEach(([name, { line }], at) => {
-      if (!keys.has(name) && (end < 0 || at <= end || !next)) {
-        line.remove();
-        shown.delete(name);
-      }
-    });
-    /** @type {Element | null} */
-    let before = null;
-    for (const row of rows) {
-      const found = shown.get(key(row));
-      if (found) update(row);
-      const line = found?.line ?? add(row);
-      /** @type {Element | null} */
-      const place = before ? before.nextElementSibling : body.firstElementChild;
-      if (place !== line) body.insertBefore(line, place);
-      before = line;
+    for (const [name, { line }] of missing(rows, Infinity)) {
+      line.remove();
+      shown.delete(name);
     }
-    const order = [...body.children];
-    const entries = new Map([...shown].sort(([, a], [, b]) => order.indexOf(a.line) - order.indexOf(b.line)));
-    shown.clear();
-    entries.forEach((value, name) => shown.set(name, value));
+    let at = body.firstElementChild;
+    for (const row of rows) {
+      update(row);
+      const line = shown.get(key(row))?.line ?? add(row);
+      if (line === at) at = line.nextElementSibling;
+      else body.insertBefore(line, at);
+    }
     finish();
   }
 
@@ -109,11 +113,9 @@ export function createTable(options) {
     const page = await load(null);
     if (current !== generation) return;
     shown.clear();
-    body.replaceChildren(...page.rows.map(add));
+    body.replaceChildren();
     next = page.next ?? null;
-    waiting = null;
-    news.hidden = true;
-    finish();
+    apply(page.rows);
   }
 
   async function refresh() {
@@ -121,37 +123,30 @@ export function createTable(options) {
     const page = await load(null);
     if (current !== generation) return;
     if (!shown.size) next = page.next ?? null;
-    const fresh = page.rows.filter((row) => !shown.has(key(row)));
-    if (!isHeld()) {
-      apply(page.rows);
-      return;
-    }
+    if (!isHeld()) return apply(page.rows);
     page.rows.forEach(update);
-    const keys = new Set(page.rows.map(key));
-    const end = page.rows.length ? [...shown.keys()].indexOf(key(page.rows.at(-1))) : -1;
-    [...shown].forEach(([name, { line }], at) => {
-      if (!keys.has(name) && (!next || at <= end)) line.classList.add("gone");
-    });
+    for (const [, { line }] of missing(page.rows, -1)) line.classList.add("gone");
+    const count = page.rows.filter((row) => !shown.has(key(row))).length;
     waiting = page.rows;
-    news.hidden = !fresh.length;
-    news.textContent = t("table.news", { count: fresh.length });
+    held.add(release);
+    news.hidden = !count;
+    news.textContent = t("table.news", { count });
   }
 
   async function loadOlder() {
     const current = generation;
     const page = await load(next);
     if (current !== generation) return;
-    const fresh = page.rows.filter((row) => !shown.has(key(row)));
-    body.append(...fresh.map(add));
+    body.append(...page.rows.filter((row) => !shown.has(key(row))).map(add));
     next = page.next ?? null;
     finish();
   }
 
-  const release = () => setTimeout(() => {
-    if (waiting && !isHeld()) apply(waiting);
-  });
-  whole.addEventListener("pointerleave", release);
-  whole.addEventListener("focusout", release);
+  const release = () => {
+    if (isHeld()) return;
+    held.delete(release);
+    if (waiting) apply(waiting);
+  };
   whole.addEventListener("keydown", (event) => moveFocus(event, body, open && ((line) => {
     const found = [...shown.values()].find((one) => one.line === line);
     return found ? open(found.row) : null;
